@@ -1,0 +1,47 @@
+# `make help` lists the targets.
+
+PY := .venv/bin/python
+STAMP := .venv/.installed
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+
+venv: $(STAMP) ## build .venv with the package and all that its developers need
+
+# An environment that already runs is kept, and only brought up to date.
+$(STAMP): pyproject.toml
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || { \
+	    python=$$(PYTHON="$(PYTHON)" sh .ci/find-python) && \
+	    echo "Building .venv with $$python" && \
+	    "$$python" -m venv --clear .venv; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null
+	@echo "Installing pymc-dp and its dependencies"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+demo: $(STAMP) ## run the demo
+	@$(PY) -m benchmarks.demo
+
+test: lint ## run the linters, the type checker and the tests
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile
+
+lint: $(STAMP) ## run the linters and the type checker alone
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(PY) -m mypy
+
+bench: $(STAMP) ## time the steps of every method
+	@$(PY) -m benchmarks.steps
+
+docs: $(STAMP) ## build the documentation in docs/_build/html
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean: ## remove caches and build outputs; .venv and benchmarks/results stay
+	@rm -rf build dist *.egg-info demo-output docs/_build docs/generated \
+	    .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	@find . -name .venv -prune -o -name .git -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,433 @@
+"""From noise to epsilon and back.
+
+Three accountants, by name:
+
+``"pld"``
+    Privacy loss distributions (dp-accounting): the tightest; nothing for fixed-size batches.
+``"rdp"``
+    Rényi divergences (autodp). Its routes through characteristic functions ("phi", AFA) are
+    never taken: with today's SciPy they return a negative epsilon and no error.
+``"rdp_dp_accounting"``
+    Rényi divergences (dp-accounting), as a second opinion.
+
+Every number here is an upper bound: it errs towards a larger epsilon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import math
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+
+from pymc_dp.errors import PrivacyWarning
+from pymc_dp.plan import NOISE_FLOOR, Plan, Release, check_delta, compose, scale, unit_noise
+from pymc_dp.sampling import effective_rate
+
+Releases = tuple[Release, ...]
+Deltas = tuple[float, ...]
+
+# The PLD accountant rounds privacy losses up to a grid; long plans need a finer one.
+_GRID, _FINE_GRID, _LONG_PLAN = 1e-4, 2e-5, 100_000
+
+_ORDERS = (
+    *(order / 10 for order in range(11, 110)),
+    *range(11, 64),
+    *np.unique(np.geomspace(64, 2048, 31).round()),
+)
+
+# Calibration asks quick accountants first; each shows the next one where to look, as shares
+# of the factor it found. Only the last one's word counts.
+_SEARCH = {
+    "rdp": (("rdp", 1.0, 2.0),),
+    "pld": (("rdp", 1.0, 2.0), ("coarse_pld", 0.5, 1.0), ("pld", 0.95, 1.0)),
+    "rdp_dp_accounting": (("rdp", 1.0, 2.0), ("rdp_dp_accounting", 0.9, 1.1)),
+}
+
+
+def epsilon(
+    *,
+    noise_multiplier: float,
+    sample_rate: float,
+    n: int,
+    delta: float,
+    sampling: str = "poisson",
+    neighbours: str = "add_remove",
+    accountant: str = "pld",
+    num_records: int | None = None,
+) -> float:
+    """Epsilon of ``n`` equal releases.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        The noise's standard deviation over ``clip_norm``, whatever the neighbours.
+    sample_rate : float
+        The probability of a record to be in a batch; 1 for ``sampling="full"``.
+    n : int
+        The number of releases.
+    delta, sampling, neighbours, accountant, num_records
+        As in :class:`~pymc_dp.plan.Plan`.
+
+    Returns
+    -------
+    float
+        Infinite without noise.
+
+    Raises
+    ------
+    ValueError
+        No proof covers the combination, or a value is out of its range.
+
+    Notes
+    -----
+    **Privacy.** Each release is a Gaussian one of sensitivity ``clip_norm`` (twice that under
+    replace-one neighbours) on a fresh batch; sampling amplifies it and the releases compose.
+
+    Examples
+    --------
+    >>> round(epsilon(noise_multiplier=4.0, sample_rate=0.01, n=10_000, delta=1e-5), 3)
+    0.947
+    """
+    release = Release("release", sampling, sample_rate, 1.0, noise_multiplier, n)
+    return Plan((release,), neighbours, delta, accountant, num_records).epsilon()
+
+
+def calibrate(
+    *,
+    epsilon: float,
+    delta: float,
+    sample_rate: float,
+    n: int,
+    sampling: str = "poisson",
+    neighbours: str = "add_remove",
+    accountant: str = "pld",
+    num_records: int | None = None,
+) -> float:
+    """Noise multiplier with which ``n`` equal releases cost at most ``epsilon``.
+
+    Parameters
+    ----------
+    epsilon : float
+        The target, above 0; infinite for no noise.
+    delta, sample_rate, n, sampling, neighbours, accountant, num_records
+        As in :func:`epsilon`.
+
+    Returns
+    -------
+    float
+        The noise's standard deviation over ``clip_norm``, rounded up to four digits. If even
+        the least noise that the accountants can grip (0.3 of the sensitivity) costs less than
+        ``epsilon``, it is that least noise.
+
+    Raises
+    ------
+    ValueError
+        The accountant cannot certify so small an epsilon, or as in :func:`epsilon`.
+
+    Notes
+    -----
+    **Privacy.** The accountant is asked again at the returned noise: it never exceeds the
+    target.
+
+    Examples
+    --------
+    >>> round(calibrate(epsilon=1.0, delta=1e-5, sample_rate=0.1, n=200), 2)
+    5.43
+    """
+    release = Release("release", sampling, sample_rate, 1.0, 1.0, n)
+    plan = Plan((release,), neighbours, delta, accountant, num_records)
+    return calibrate_plan(plan, epsilon).releases[0].noise_multiplier
+
+
+def calibrate_plan(plan: Plan, epsilon: float) -> Plan:
+    """Scale a plan's noise multipliers by one factor, so that it costs at most ``epsilon``.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its noise multipliers matter only relative to each other.
+    epsilon : float
+        The target, above 0; infinite takes all noise off.
+
+    Returns
+    -------
+    Plan
+        Within two per cent of the target wherever the accountant can get there. If even the
+        plan whose smallest noise is at the accountants' floor (0.3 of the sensitivity) costs
+        less, it is that plan, and its smaller epsilon is the one to report.
+
+    Raises
+    ------
+    ValueError
+        The target is not above 0, a release has no noise to scale, or the accountant cannot
+        certify so small an epsilon.
+
+    Notes
+    -----
+    **Privacy.** The accountant is asked again at the returned noise: it never exceeds the
+    target.
+
+    Examples
+    --------
+    >>> score = Release("score", "poisson", 0.1, 1.0, noise_multiplier=1.0, count=100)
+    >>> moments = Release("moments", "full", 1.0, 2.0, noise_multiplier=4.0, count=1)
+    >>> plan = Plan((score, moments), "add_remove", 1e-5, "pld")
+    >>> calibrated = calibrate_plan(plan, 1.0)
+    >>> calibrated.epsilon() <= 1.0
+    True
+    """
+    if not epsilon > 0:
+        raise ValueError(f"epsilon={epsilon!r} must be above 0, or infinite for no noise.")
+    if math.isinf(epsilon):
+        return plan.scaled(0.0)
+    if not plan.releases:
+        return plan
+    for release in plan.releases:
+        if release.noise_multiplier == 0:
+            raise ValueError(
+                f"Release {release.name!r} has noise_multiplier=0, which no factor makes "
+                "private: give it the noise it shall have relative to the others."
+            )
+    return plan.scaled(_smallest_factor(plan, epsilon))
+
+
+def epsilon_profile(plan: Plan, deltas: Sequence[float]) -> np.ndarray:
+    """Spend of a plan at each of several deltas, from one pass of its accountant.
+
+    Parameters
+    ----------
+    plan : Plan
+    deltas : sequence of float, length k
+
+    Returns
+    -------
+    ndarray of float, shape (k,)
+
+    Warns
+    -----
+    PrivacyWarning
+        The best Rényi order is at an end of the list, so epsilon is looser than it need be.
+    """
+    for delta in deltas:
+        check_delta(delta, plan.accountant)
+    terms = (plan.neighbours, plan.accountant, plan.num_records)
+    found = _epsilons(_merged(plan.releases), *terms, tuple(map(float, deltas)))
+    if plan.accountant == "rdp_dp_accounting" and all(map(math.isfinite, found)):
+        _warn_at_end_of_orders(plan, deltas)
+    return np.array(found, dtype=float)
+
+
+def _smallest_factor(plan: Plan, target: float) -> float:
+    floor = _round_up(NOISE_FLOOR / min(unit_noise(r, plan.neighbours) for r in plan.releases))
+    factor = floor
+    for accountant, low, high in _SEARCH[plan.accountant]:
+        epsilon_at = functools.partial(_epsilon_at, plan, accountant)
+        found = epsilon_at(factor)
+        if found > target or (found < 0.995 * target and factor > floor):
+            root = _root(epsilon_at, target, low * factor, high * factor, floor)
+            factor = _round_up(root)
+    while _epsilon_at(plan, plan.accountant, factor) > target:
+        factor = _round_up(factor * 1.0005)
+    return factor
+
+
+def _root(
+    epsilon_at: Callable[[float], float], target: float, low: float, high: float, floor: float
+) -> float:
+    """Find where a falling epsilon crosses the target, from a bracket that may be wrong."""
+    low = max(low, floor)
+    while epsilon_at(low) <= target:
+        if low == floor:
+            return floor
+        low, high = max(low / 2, floor), low
+    high = max(low, high)
+    while epsilon_at(high) > target:
+        low, high = high, 2 * high
+        if high > 1e5 * floor:
+            raise ValueError(
+                f"This accountant cannot certify epsilon={target:g} with any noise: give a larger "
+                "epsilon or delta, or another accountant."
+            )
+
+    def gap(log_factor: float) -> float:
+        return math.log(min(max(epsilon_at(math.exp(log_factor)), 1e-12), 1e12) / target)
+
+    return math.exp(brentq(gap, math.log(low), math.log(high), xtol=5e-4))
+
+
+def _round_up(factor: float) -> float:
+    """Round up to four significant digits."""
+    digits = 3 - math.floor(math.log10(factor))
+    return math.ceil(factor * 10.0**digits) / 10.0**digits
+
+
+def _epsilon_at(plan: Plan, accountant: str, factor: float) -> float:
+    releases = _merged(scale(plan.releases, factor))
+    return _epsilons(releases, plan.neighbours, accountant, plan.num_records, (plan.delta,))[0]
+
+
+def _merged(releases: Releases) -> Releases:
+    """Merge releases that differ in name and clip norm alone: the accountants see neither."""
+    counts: Counter[Release] = Counter()
+    for r in releases:
+        key = dataclasses.replace(r, name="", clip_norm=1.0, count=1)
+        counts[key] += r.count
+    return tuple(dataclasses.replace(key, count=count) for key, count in counts.items())
+
+
+@functools.lru_cache(maxsize=1024)
+def _epsilons(
+    releases: Releases, neighbours: str, accountant: str, num_records: int | None, deltas: Deltas
+) -> Deltas:
+    if not releases:
+        return (0.0,) * len(deltas)
+    if any(r.noise_multiplier == 0 for r in releases):
+        return (math.inf,) * len(deltas)
+    found = _ACCOUNTANTS[accountant](releases, neighbours, num_records, deltas)
+    # Accountants have failed without an exception before: fail closed.
+    if any(not value >= 0 for value in found):
+        raise ArithmeticError(
+            f"accountant={accountant!r} returned epsilon={found}, which cannot be: give another "
+            "accountant, and report this plan."
+        )
+    return tuple(float(value) for value in found)
+
+
+def _pld(
+    releases: Releases,
+    neighbours: str,
+    num_records: int | None,
+    deltas: Deltas,
+    grid: float | None = None,
+) -> Sequence[float]:
+    from dp_accounting import pld
+
+    if _all_full(releases, num_records):
+        mu = math.sqrt(sum(r.count / unit_noise(r, neighbours) ** 2 for r in releases))
+        return [_gaussian_epsilon(mu, delta) for delta in deltas]
+    long = sum(r.count for r in releases) >= _LONG_PLAN
+    accountant = pld.PLDAccountant(_relation(neighbours), grid or (_FINE_GRID if long else _GRID))
+    accountant.compose(compose(releases, neighbours, "pld", num_records))
+    return [accountant.get_epsilon(delta) for delta in deltas]
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon of mu-Gaussian differential privacy (Dong et al. 2022, corollary 2.13)."""
+
+    def excess(eps: float) -> float:
+        return ndtr(mu / 2 - eps / mu) - math.exp(eps + log_ndtr(-mu / 2 - eps / mu)) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    return brentq(excess, 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)), xtol=1e-12)
+
+
+def _rdp(
+    releases: Releases, neighbours: str, num_records: int | None, deltas: Deltas
+) -> Sequence[float]:
+    _, transformers = _autodp()
+    counts = [r.count for r in releases]
+    exact = _all_full(releases, num_records)
+    composition = transformers.ComposeGaussian() if exact else transformers.Composition()
+    # autodp searches over orders from an infinite value on, and raises floating-point noise.
+    with np.errstate(all="ignore"):
+        mechanisms = [_autodp_mechanism(r, neighbours, num_records) for r in releases]
+        whole = composition(mechanisms, counts)
+        return [whole.get_approxDP(delta) for delta in deltas]
+
+
+def _autodp_mechanism(release: Release, neighbours: str, num_records: int | None) -> Any:
+    mechanisms, transformers = _autodp()
+    gaussian = mechanisms.GaussianMechanism(unit_noise(release, neighbours))
+    rate = effective_rate(release.sampling, release.sample_rate, num_records)
+    if rate == 1:
+        return gaussian
+    poisson = release.sampling == "poisson"
+    if not poisson:
+        gaussian.neighboring = "replace_one"
+    amplify = transformers.AmplificationBySampling(PoissonSampling=poisson)
+    return amplify(gaussian, rate, improved_bound_flag=True)
+
+
+@functools.cache
+def _autodp() -> tuple[Any, Any]:
+    path = sys.path.copy()
+    from autodp import mechanism_zoo, transformer_zoo
+
+    sys.path[:] = path  # autodp puts ".." on it
+    return mechanism_zoo, transformer_zoo
+
+
+def _rdp_dp_accounting(
+    releases: Releases, neighbours: str, num_records: int | None, deltas: Deltas
+) -> Sequence[float]:
+    accountant = _rdp_accountant(releases, neighbours, num_records)
+    return [accountant.get_epsilon(delta) for delta in deltas]
+
+
+@functools.lru_cache(maxsize=128)
+def _rdp_accountant(releases: Releases, neighbours: str, num_records: int | None) -> Any:
+    from dp_accounting import rdp
+
+    accountant = rdp.RdpAccountant(_ORDERS, _relation(neighbours))
+    with _without_log():
+        event = compose(releases, neighbours, "rdp_dp_accounting", num_records)
+        return accountant.compose(event)
+
+
+def _warn_at_end_of_orders(plan: Plan, deltas: Sequence[float]) -> None:
+    accountant = _rdp_accountant(_merged(plan.releases), plan.neighbours, plan.num_records)
+    for delta in deltas:
+        eps, order = accountant.get_epsilon_and_optimal_order(delta)
+        if eps > 0 and order in (_ORDERS[0], _ORDERS[-1]):
+            warnings.warn(
+                f"epsilon={eps:.4g} at delta={delta:g} is looser than it need be: the best Rényi "
+                f"order is at an end ({order:g}) of those tried. Use accountant='pld' or 'rdp'.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep dp-accounting from logging every order that it leaves out, which is harmless."""
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _all_full(releases: Releases, num_records: int | None) -> bool:
+    return all(effective_rate(r.sampling, r.sample_rate, num_records) == 1 for r in releases)
+
+
+def _relation(neighbours: str) -> Any:
+    from dp_accounting import NeighboringRelation as Relation
+
+    return {
+        "add_remove": Relation.ADD_OR_REMOVE_ONE,
+        "zero_out": Relation.REPLACE_SPECIAL,
+        "replace_one": Relation.REPLACE_ONE,
+    }[neighbours]
+
+
+_ACCOUNTANTS: dict[str, Callable[..., Sequence[float]]] = {
+    "pld": _pld,
+    "coarse_pld": functools.partial(_pld, grid=1e-3),
+    "rdp": _rdp,
+    "rdp_dp_accounting": _rdp_dp_accounting,
+}

@@ -1,0 +1,94 @@
+"""How graphs become functions: three backends, a fast start, and which of them suits a fit."""
+
+from contextlib import nullcontext
+
+import pytensor
+import pytensor.tensor as pt
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.scalar.basic import Add, Mul
+from pytensor.tensor.elemwise import Elemwise
+
+# NumPy's ufuncs, on which the Python linker runs, take at most 32 operands
+MOST_OPERANDS = 16
+# just before fusion and the in-place rewrites
+AFTER_SPECIALIZE = 48.9
+# about what numba's first compilation costs, in numbers that the Python linker handles meanwhile
+WORTH_COMPILING = 1.5e9
+
+
+@node_rewriter([Elemwise])
+def _split_long_sums(fgraph, node):
+    scalar_op = node.op.scalar_op
+    if not isinstance(scalar_op, Add | Mul) or len(node.inputs) <= MOST_OPERANDS:
+        return None
+    fold = pt.add if isinstance(scalar_op, Add) else pt.mul
+    parts = [
+        node.inputs[i : i + MOST_OPERANDS] for i in range(0, len(node.inputs), MOST_OPERANDS)
+    ]
+    whole = fold(*[fold(*part) if len(part) > 1 else part[0] for part in parts])
+    return [whole.astype(node.outputs[0].dtype)]
+
+
+# without fusion: a fused loop is one Python call per element on this linker
+PYTHON = (
+    Mode(linker="py", optimizer="fast_run")
+    .excluding("fusion")
+    .register((in2out(_split_long_sums), AFTER_SPECIALIZE))
+)
+
+
+def compile_mode(backend: str) -> Mode:
+    """Return the PyTensor mode of a backend: ``"python"``, or one of PyMC's names.
+
+    Raises
+    ------
+    ValueError
+        The backend is unknown.
+    """
+    if backend == "python":
+        return PYTHON
+    if backend not in ("numba", "c", "jax"):
+        raise ValueError(
+            f"backend={backend!r} is unknown: use 'numba', 'c', 'jax' or 'python', "
+            "or leave it out to have it chosen by the expected work."
+        )
+    return resolve_backend_compile_kwargs(backend, None)["mode"]
+
+
+def choose_backend(backend: str | None, releases: int, rows: float, width: int) -> str:
+    """Choose by the expected work; a backend that the caller names always wins.
+
+    Parameters
+    ----------
+    backend : str or None
+        The caller's choice.
+    releases : int
+        How many releases the plan holds.
+    rows : float
+        Expected rows per release, from public numbers alone.
+    width : int
+        Numbers per row.
+    """
+    if backend is not None:
+        compile_mode(backend)
+        return backend
+    return "numba" if releases * rows * width > WORTH_COMPILING else "python"
+
+
+def function(inputs: list[Variable], outputs: Variable | list[Variable], backend: str):
+    """Compile with inputs that are trusted to have the right type: the wall casts them."""
+    compiler = nullcontext() if backend == "c" else without_c()
+    with compiler:
+        fn = pytensor.function(
+            inputs, outputs, mode=compile_mode(backend), on_unused_input="ignore"
+        )
+    fn.trust_input = True
+    return fn
+
+
+def without_c():
+    """Keep PyTensor from building C code for every constant that it folds, a second each."""
+    return pytensor.config.change_flags(cxx="")

@@ -1,0 +1,60 @@
+"""The interface between a method and the wall: compiled functions that hold no data."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+Batch = dict[str, np.ndarray]
+
+
+class Contribution(NamedTuple):
+    """One record's vector, given public context, as two functions of a batch.
+
+    Attributes
+    ----------
+    size : int
+        The length of the vector.
+    width : int
+        How many numbers the functions hold for a row beside the row itself; the wall cuts large
+        batches accordingly.
+    norms : (batch, context) -> (rows,)
+        The L2 norm of each record's vector. Not finite where the record must not contribute.
+    weighted_sum : (batch, context, weights) -> (size,)
+        The sum of the vectors, each times its weight.
+    """
+
+    size: int
+    width: int
+    norms: Callable[[Batch, Any], np.ndarray]
+    weighted_sum: Callable[[Batch, Any, np.ndarray], np.ndarray]
+
+
+def row_norms(rows: np.ndarray) -> np.ndarray:
+    """L2 norm of every row, scaled where squares would leave the range of doubles.
+
+    >>> import numpy as np
+    >>> row_norms(np.array([[3.0, 4.0], [3e-200, 4e-200]]))
+    array([5.e+000, 5.e-200])
+    """
+    rows = rows.reshape(len(rows), -1)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    unsafe = ~((norms > 1e-140) & (norms < 1e140))
+    if unsafe.any():
+        largest = np.abs(rows[unsafe]).max(axis=1, initial=0.0)
+        safe = np.where(largest > 0, largest, 1.0)
+        with np.errstate(invalid="ignore"):
+            norms[unsafe] = safe * np.sqrt(((rows[unsafe] / safe[:, None]) ** 2).sum(axis=1))
+    return norms
+
+
+def graph_norms(rows: Variable) -> Variable:
+    """`row_norms` as a graph: L2 norm over all axes but the first, by scaling with the maximum."""
+    if rows.ndim == 1:
+        return pt.abs(rows)
+    axes = tuple(range(1, rows.ndim))
+    largest = pt.abs(rows).max(axis=axes, keepdims=True)
+    safe = pt.switch(pt.eq(largest, 0), 1.0, largest)
+    return safe.squeeze(axes) * pt.sqrt(pt.sqr(rows / safe).sum(axis=axes))

@@ -1,0 +1,13 @@
+"""The package's own errors and warnings.
+
+Everything else that is wrong with a call is a plain ValueError, TypeError or
+NotImplementedError with a sentence.
+"""
+
+
+class NotSeparableError(ValueError):
+    """The model's log likelihood cannot be proved to be one term per record."""
+
+
+class PrivacyWarning(UserWarning):
+    """A guarantee holds, but it is weaker or looser than the caller may expect."""

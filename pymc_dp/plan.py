@@ -1,0 +1,317 @@
+"""What a fit may release, fixed before it starts: the plan.
+
+A plan couples how rows are sampled, how a record's contribution is clipped, how much noise
+is added and how often. The accountant reads the plan and the wall obeys it, so what is
+claimed and what is done cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import operator
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pymc_dp.errors import PrivacyWarning
+from pymc_dp.sampling import SUPPORTED, check_supported, sampled, unknown_sampling
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+# How far two neighbouring data sets can move a clipped sum, in units of clip_norm.
+SENSITIVITY = {"add_remove": 1.0, "zero_out": 1.0, "replace_one": 2.0}
+
+# Noise over sensitivity: refused below the first, warned about below the second.
+NOISE_FLOOR = 0.3
+LOW_NOISE = 0.5
+
+# The PLD accountant understated epsilon at delta = 1e-13.
+SMALLEST_PLD_DELTA = 1e-10
+
+
+@dataclass(frozen=True)
+class Release:
+    """One kind of noisy sum, and how often it is made.
+
+    Parameters
+    ----------
+    name : str
+        What is released, such as ``"score"``.
+    sampling : {"poisson", "fixed_size", "full"}
+        How the rows of a batch are drawn.
+    sample_rate : float
+        The probability of a record to be in a batch, in (0, 1]; 1 for ``"full"``.
+    clip_norm : float
+        The largest L2 norm of one record's contribution. Infinite only without noise.
+    noise_multiplier : float
+        The noise's standard deviation over ``clip_norm``; 0 for no noise and no privacy.
+    count : int
+        How many times it is released, at least 1.
+
+    Raises
+    ------
+    ValueError
+        A value is out of its range.
+
+    Notes
+    -----
+    **Privacy.** Each of the ``count`` releases is the sum of the clipped contributions of a
+    fresh batch plus Gaussian noise of standard deviation ``noise_multiplier * clip_norm``.
+
+    Examples
+    --------
+    >>> Release("score", "poisson", 0.1, clip_norm=1.0, noise_multiplier=3.0, count=300).count
+    300
+    """
+
+    name: str
+    sampling: str
+    sample_rate: float
+    clip_norm: float
+    noise_multiplier: float
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.sampling not in SUPPORTED:
+            raise ValueError(unknown_sampling(self.sampling))
+        if not 0 < self.sample_rate <= 1:
+            raise ValueError(f"{self._says('sample_rate')}: it must be above 0 and at most 1.")
+        if self.sampling == "full" and self.sample_rate != 1:
+            raise ValueError(
+                f"{self._says('sample_rate')}, but sampling='full' takes every row: "
+                "give sample_rate=1, or sampling='poisson'."
+            )
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(f"{self._says('noise_multiplier')}: it must be finite and at least 0.")
+        if not self.clip_norm > 0:
+            raise ValueError(f"{self._says('clip_norm')}: it must be above 0.")
+        if math.isinf(self.clip_norm) and self.noise_multiplier > 0:
+            raise ValueError(
+                f"{self._says('clip_norm')}: noise can only hide a contribution of bounded norm, "
+                "so give a finite clip_norm, or noise_multiplier=0 for a fit without privacy."
+            )
+        if operator.index(self.count) < 1:
+            raise ValueError(f"{self._says('count')}: it must be at least 1.")
+
+    def _says(self, field: str) -> str:
+        return f"Release {self.name!r} has {field}={getattr(self, field)!r}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An ordered multiset of releases, with the terms under which they are accounted.
+
+    Parameters
+    ----------
+    releases : tuple of Release
+        In the order in which they are made. A name may occur more than once.
+    neighbours : {"add_remove", "zero_out", "replace_one"}
+        Which data sets count as neighbours: one record more or less, one record replaced
+        by nothing, or one record replaced by another.
+    delta : float
+        The probability with which epsilon may fail, in (0, 1).
+    accountant : {"pld", "rdp", "rdp_dp_accounting"}
+        What turns the releases into epsilon.
+    num_records : int, optional
+        The public number of records; needed by fixed-size sampling, where it must be the
+        true one, which replace-one neighbours make public.
+
+    Raises
+    ------
+    ValueError
+        No proof covers the sampling, neighbours and accountant together, or a value is out
+        of its range, or the noise is below the accountants' grip.
+
+    Warns
+    -----
+    PrivacyWarning
+        The noise is so low, or delta so large, that the guarantee says little.
+
+    Notes
+    -----
+    **Privacy.** Under add-remove and zero-out neighbours the L2 sensitivity of a release is
+    its ``clip_norm``; under replace-one it is twice that. ``noise_multiplier`` stays the
+    noise over ``clip_norm`` in every case.
+
+    Examples
+    --------
+    >>> score = Release("score", "poisson", 0.1, 1.0, noise_multiplier=3.0, count=300)
+    >>> plan = Plan((score,), neighbours="add_remove", delta=1e-5, accountant="pld")
+    >>> round(plan.epsilon(), 2)
+    2.49
+    """
+
+    releases: tuple[Release, ...]
+    neighbours: str
+    delta: float
+    accountant: str
+    num_records: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "releases", tuple(self.releases))
+        if self.neighbours not in SENSITIVITY:
+            raise ValueError(
+                f"neighbours={self.neighbours!r} is unknown: use 'add_remove', 'zero_out' or "
+                "'replace_one'."
+            )
+        for release in self.releases:
+            check_supported(release.sampling, self.neighbours, self.accountant)
+            _check_noise(release, self.neighbours)
+        check_delta(self.delta, self.accountant)
+        _check_num_records(self)
+
+    @property
+    def total(self) -> int:
+        """The number of releases, each counted as often as it is made."""
+        return sum(release.count for release in self.releases)
+
+    def event(self) -> DpEvent:
+        """Describe the plan as dp-accounting's event, in the units that its accountant reads."""
+        return compose(self.releases, self.neighbours, self.accountant, self.num_records)
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Spend of the whole plan at one delta, the plan's own by default.
+
+        Notes
+        -----
+        **Privacy.** Infinite if any release is made without noise. Stopping early refunds
+        nothing: this is what a fit claims, however many of its releases it made.
+        """
+        return float(self.epsilon_profile([self.delta if delta is None else delta])[0])
+
+    def epsilon_profile(self, deltas: Sequence[float]) -> np.ndarray:
+        """Spend of the whole plan at each of several deltas, from one pass of the accountant.
+
+        Parameters
+        ----------
+        deltas : sequence of float, length k
+            Where to read epsilon.
+
+        Returns
+        -------
+        ndarray of float, shape (k,)
+        """
+        from pymc_dp import accounting  # not above: that module knows plans
+
+        return accounting.epsilon_profile(self, deltas)
+
+    def scaled(self, factor: float) -> Plan:
+        """Return the same plan with every noise multiplier times ``factor``."""
+        return dataclasses.replace(self, releases=scale(self.releases, factor))
+
+    def prefix(self, k: int) -> Plan:
+        """Return the plan of the first ``k`` releases, for the spend along a fit."""
+        if not 0 <= k <= self.total:
+            raise ValueError(f"k={k} is not in reach: the plan holds {self.total} releases.")
+        kept, left = [], k
+        for release in self.releases:
+            count = min(left, release.count)
+            if count > 0:
+                kept.append(dataclasses.replace(release, count=count))
+            left -= count
+        return dataclasses.replace(self, releases=tuple(kept))
+
+    def to_json(self) -> str:
+        """Write settings and event as a JSON string; an infinite clip norm becomes ``"inf"``."""
+        settings = dataclasses.asdict(self)
+        settings["event"] = self.event().to_named_tuple()
+        return json.dumps(_plain(settings), allow_nan=False)
+
+
+def scale(releases: tuple[Release, ...], factor: float) -> tuple[Release, ...]:
+    """Multiply every noise multiplier by ``factor``."""
+    return tuple(
+        dataclasses.replace(r, noise_multiplier=r.noise_multiplier * factor) for r in releases
+    )
+
+
+def unit_noise(release: Release, neighbours: str) -> float:
+    """Noise over the sensitivity that the neighbours give to a clipped sum."""
+    return release.noise_multiplier / SENSITIVITY[neighbours]
+
+
+def compose(
+    releases: tuple[Release, ...], neighbours: str, accountant: str, num_records: int | None
+) -> DpEvent:
+    """Compose releases into one dp-accounting event.
+
+    The PLD accountant doubles the sensitivity under replace-one by itself, so it is given
+    noise over ``clip_norm``; the RDP accountants do not, and are given noise over sensitivity.
+    """
+    import dp_accounting as dp
+
+    events = []
+    for r in releases:
+        noise = r.noise_multiplier if accountant == "pld" else unit_noise(r, neighbours)
+        event = sampled(r.sampling, r.sample_rate, dp.GaussianDpEvent(noise), num_records)
+        events.append(dp.SelfComposedDpEvent(event, int(r.count)))
+    return dp.ComposedDpEvent(events)
+
+
+def _check_noise(release: Release, neighbours: str) -> None:
+    noise = unit_noise(release, neighbours)
+    says = (
+        f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, which is "
+        f"{noise:.4g} of its sensitivity under neighbours={neighbours!r}"
+    )
+    if 0 < noise < NOISE_FLOOR * (1 - 1e-9):
+        raise ValueError(
+            f"{says}: the accountants lose their grip below {NOISE_FLOOR}. Give more noise (a "
+            "smaller epsilon), or noise_multiplier=0 for a fit without privacy."
+        )
+    if 0 < noise < LOW_NOISE:
+        warnings.warn(
+            f"{says}: below {LOW_NOISE} one release says much about whether a record is in its "
+            "batch. Give more noise (a smaller epsilon, or fewer releases).",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+
+
+def check_delta(delta: float, accountant: str) -> None:
+    """Refuse a delta at which the accountant's number would not be a guarantee."""
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta!r} must lie strictly between 0 and 1, such as 1e-5.")
+    if accountant == "pld" and delta < SMALLEST_PLD_DELTA:
+        raise ValueError(
+            f"delta={delta!r} is too small for accountant='pld', which understates epsilon below "
+            f"{SMALLEST_PLD_DELTA}: give a larger delta, or accountant='rdp'."
+        )
+
+
+def _check_num_records(plan: Plan) -> None:
+    num_records = plan.num_records
+    if num_records is None:
+        if any(release.sampling == "fixed_size" for release in plan.releases):
+            raise ValueError(
+                "sampling='fixed_size' needs num_records, the public number of records, to know "
+                "what share of them a batch holds."
+            )
+    elif operator.index(num_records) < 1:
+        raise ValueError(f"num_records={num_records!r} must be at least 1.")
+    elif plan.delta * num_records >= 1:
+        warnings.warn(
+            f"delta={plan.delta:g} is not below 1/num_records: a method that publishes one whole "
+            "record at random would be allowed it. Give a smaller delta.",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Turn named tuples into dicts and numpy's numbers into Python's."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return "inf" if value == math.inf else value

@@ -1,0 +1,5 @@
+"""From a PyMC model to a prior and one log likelihood per record."""
+
+from pymc_dp.records.separate import Column, Records, separate
+
+__all__ = ["Column", "Records", "separate"]

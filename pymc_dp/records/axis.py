@@ -1,0 +1,141 @@
+"""Prove that a log likelihood is a sum over records, by following the record axis.
+
+*Demand* walks back from the terms, whose axis 0 is the records', and learns which axis of which
+variable carries them. *Taint* then walks forward: whatever depends on a record must have been
+demanded, or an operation mixed the records. Both are structural: no value is looked at.
+"""
+
+from typing import NamedTuple
+
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.records.axis_rules import Carries, Counts, SameLength, counted_rows, measured_axis, needs
+
+
+class RecordAxes(NamedTuple):
+    """Which axis of each variable carries the records.
+
+    ``carried`` holds the node inputs that walk along the records with the node's output,
+    ``counts`` those that are the number of records (or hold it at a position of a shape).
+    """
+
+    axis: dict[Variable, int]
+    carried: set[tuple[Apply, int]]
+    counts: dict[tuple[Apply, int], int | None]
+
+    def inputs(self) -> dict[Variable, int]:
+        """Return the graph inputs that carry records, with their axes."""
+        return {v: k for v, k in self.axis.items() if v.owner is None}
+
+
+def find_record_axes(terms: dict[str, Variable]) -> RecordAxes:
+    """Follow the records from the terms back to the inputs, and check that nothing mixes them.
+
+    Raises
+    ------
+    NotSeparableError
+        With the name of the term and the operation that couples its records.
+    """
+    axes = RecordAxes({}, set(), {})
+    for name, term in terms.items():
+        try:
+            _demand(term, axes)
+        except NotSeparableError as error:
+            raise NotSeparableError(_sentence(name, str(error))) from None
+    for name, term in terms.items():
+        try:
+            _check_taint(term, axes)
+        except NotSeparableError as error:
+            raise NotSeparableError(_sentence(name, str(error))) from None
+    return axes
+
+
+def _sentence(name: str, reason: str) -> str:
+    return (
+        f"The log likelihood of `{name}` cannot be split into records: {reason}. "
+        "A private fit needs one term per record along the first axis; write the coupled part "
+        "as a computation on each record alone, or prepare it before the model."
+    )
+
+
+def _demand(term: Variable, axes: RecordAxes) -> None:
+    if term.ndim == 0:
+        raise NotSeparableError(
+            "it is one number for all records (a summed potential, a time series, a Gaussian "
+            "process or a multivariate distribution over the records)"
+        )
+    _require(axes, term, 0)
+    nodes = list(toposort([term]))
+    to_check = []
+    for node in reversed(nodes):
+        for number, output in enumerate(node.outputs):
+            if output not in axes.axis:
+                continue
+            for need in needs(node.op, node, number, axes.axis[output]):
+                match need:
+                    case Carries(i, axis):
+                        _require(axes, node.inputs[i], axis)
+                        axes.carried.add((node, i))
+                    case Counts(i, position):
+                        axes.counts[node, i] = position
+                    case SameLength():
+                        to_check.append(need)
+    for variable, axis in to_check:
+        if axes.axis.get(variable) != axis:
+            raise NotSeparableError("it is indexed by a range that is not the records' own")
+
+
+def _require(axes: RecordAxes, variable: Variable, axis: int) -> None:
+    if axes.axis.setdefault(variable, axis) != axis:
+        raise NotSeparableError(f"{_describe(variable)} is used along two of its axes")
+    if isinstance(variable, Constant):
+        raise NotSeparableError(f"{_describe(variable)} is a constant where records are expected")
+
+
+def _check_taint(term: Variable, axes: RecordAxes) -> None:
+    tainted = set(axes.inputs())
+    lengths: set[Variable] = set()
+    for node in toposort([term]):
+        carries = any(output in axes.axis for output in node.outputs)
+        reads = {i for i, x in enumerate(node.inputs) if x in tainted}
+        sized = {i for i, x in enumerate(node.inputs) if x in lengths}
+        if reads and isinstance(node.op, Shape | Shape_i):
+            if not (isinstance(node.op, Shape_i) and node.op.i != axes.axis[node.inputs[0]]):
+                lengths.update(node.outputs)
+            continue
+        if _measures_another_axis(node, axes):
+            continue
+        for i in reads:
+            if not (carries and (node, i) in axes.carried):
+                raise NotSeparableError(
+                    f"{type(node.op).__name__} takes {_describe(node.inputs[i])} across its records"
+                )
+        if carries and not all(_only_sizes(node, i, axes) for i in sized):
+            raise NotSeparableError(
+                f"{type(node.op).__name__} computes with the number of records, which is private"
+            )
+        if reads:
+            tainted.update(node.outputs)
+        elif sized:
+            lengths.update(node.outputs)
+
+
+def _measures_another_axis(node: Apply, axes: RecordAxes) -> bool:
+    """Whether the node is ``x.shape[i]`` with an axis ``i`` that is not the records'."""
+    measured = measured_axis(node.outputs[0])
+    return measured is not None and axes.axis.get(measured.variable) != measured.axis
+
+
+def _only_sizes(node: Apply, i: int, axes: RecordAxes) -> bool:
+    """The number of records may size an array or count its rows; no value may come from it."""
+    if isinstance(node.op, AdvancedSubtensor):
+        return i > 0 and counted_rows(node.inputs[i]) is not None
+    return (node, i) in axes.counts
+
+
+def _describe(variable: Variable) -> str:
+    return f"`{variable.name}`" if variable.name else "an unnamed intermediate result"

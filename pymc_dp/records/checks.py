@@ -1,0 +1,137 @@
+"""What a model must satisfy beside the separability of its likelihood.
+
+Every refusal names the variable, says what is wrong and what to do. The sentences go to the
+curator who holds the data; they hold names and shapes, never values.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.records.harden import DataLeaf, HardenedModel, is_structural
+
+
+def refuse_unsupported(model: pm.Model) -> None:
+    """Refuse models that no private method can take."""
+    if pytensor.config.floatX != "float64":
+        raise ValueError(
+            f"pytensor.config.floatX is {pytensor.config.floatX!r}; sensitivities are only "
+            "guarded in double precision: set it to 'float64' before building the model."
+        )
+    if model.parent is not None:
+        raise ValueError("The model is nested inside another one: fit the outermost model.")
+    if not model.free_RVs:
+        raise ValueError("The model has no latent variables: there is nothing to infer.")
+    discrete = [rv.name for rv in model.discrete_value_vars]
+    if discrete:
+        raise NotSeparableError(
+            f"`{discrete[0]}` is a discrete latent, which has no gradient. Marginalise it: "
+            "pm.Mixture, pm.ZeroInflatedPoisson and their kin do so."
+        )
+
+
+def refuse_unknown_names(model: pm.Model, public: Iterable[str]) -> None:
+    """Refuse names in ``public=`` that are no data and no deterministic of the model."""
+    known = {v.name for v in (*model.data_vars, *model.deterministics)}
+    for name in public:
+        if name not in known:
+            raise ValueError(
+                f"public= names `{name}`, but the model has no pm.Data or pm.Deterministic of "
+                f"that name; it has {sorted(known)}."
+            )
+
+
+def refuse_undeclared(
+    likelihood: Mapping[str, Variable],
+    records: set[Variable],
+    leaves: Mapping[Variable, DataLeaf],
+    public: frozenset[str],
+) -> None:
+    """Refuse arrays in the likelihood that are neither records nor declared public."""
+    for term, graph in likelihood.items():
+        for variable in ancestors([graph]):
+            leaf = leaves.get(variable)
+            if leaf is None or variable in records or leaf.name in public:
+                continue
+            if np.size(leaf.value) > 1 and (leaf.declared or not is_structural(leaf.value)):
+                raise NotSeparableError(
+                    f"The likelihood of `{term}` reads {describe(leaf)}, which is not laid out by "
+                    "records. If it is public, make it a pm.Data and name it in public=[...]; "
+                    "if it is private, the model mixes records and cannot be fitted privately."
+                )
+
+
+def refuse_data_in_prior(
+    hardened: HardenedModel,
+    prior: Mapping[str, list[Variable]],
+    shapes: Mapping[str, tuple[int, ...]],
+    records: set[Variable],
+    leaves: Mapping[Variable, DataLeaf],
+    public: frozenset[str],
+) -> None:
+    """Refuse priors and initial values that read data.
+
+    ``prior`` maps the name of each latent or potential to the graphs that define it, ``shapes``
+    each latent to the shape of its unconstrained value. An unnamed
+    array in a prior cannot be told from data. It is trusted where it has the shape of what it
+    describes, and refused where it has an axis that the latent does not have.
+    """
+    _refuse_computed_initvals(hardened.initvals)
+    lengths = {rv.name: set(rv.type.shape) | set(shapes[rv.name]) for rv in hardened.model.free_RVs}
+    for name, graphs in prior.items():
+        for variable in ancestors(graphs):
+            leaf = leaves.get(variable)
+            if leaf is None or (leaf.name in public and variable not in records):
+                continue
+            foreign = not is_structural(leaf.value) and not (
+                set(np.shape(leaf.value)) <= lengths.get(name, set()) | {1}
+            )
+            named = leaf.declared and np.size(leaf.value) > 1
+            if variable in records or named or foreign:
+                raise NotSeparableError(
+                    f"The prior or the initial value of `{name}` reads {describe(leaf)}, so it "
+                    "depends on data before any noise is added. Write public numbers there, or "
+                    "name the data in public=[...] if they are public."
+                )
+
+
+def _refuse_computed_initvals(initvals: Mapping[str, object]) -> None:
+    for name, value in initvals.items():
+        if isinstance(value, Variable) and not isinstance(value, Constant):
+            raise NotSeparableError(
+                f"The initial value of `{name}` is computed inside the model and may read data: "
+                "give it as a number, 'support_point' or 'prior'."
+            )
+
+
+def describe(leaf: DataLeaf) -> str:
+    """Name a leaf for an error sentence."""
+    if leaf.declared:
+        return f"the data `{leaf.name}`"
+    return f"an unnamed array of shape {np.shape(leaf.value)}"
+
+
+def trusted_constants(hardened: HardenedModel) -> tuple[str, ...]:
+    """List, by the variable that reads them, the numbers in a model that no check can see into."""
+    rows = []
+    for rv in (*hardened.model.free_RVs, *hardened.model.observed_RVs):
+        others = [v for v in hardened.model.basic_RVs if v is not rv]
+        count = len(
+            {
+                variable
+                for variable in ancestors(rv.owner.inputs, blockers=others)
+                if isinstance(variable, Constant)
+                and not isinstance(variable.type, RandomType)
+                and getattr(variable, "ndim", None) == 0
+            }
+        )
+        if count:
+            part = "prior" if rv in hardened.model.free_RVs else "likelihood"
+            rows.append(f"{part} of {rv.name}: {count} number{'s' * (count > 1)}")
+    return (*rows, *(f"initial value of {name}" for name in hardened.initvals))

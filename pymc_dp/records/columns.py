@@ -1,0 +1,160 @@
+"""The private columns: the values behind the record leaves, for the wall alone."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from pymc_dp.compile import PYTHON
+from pymc_dp.errors import NotSeparableError, PrivacyWarning
+from pymc_dp.records.axis import RecordAxes
+from pymc_dp.records.axis_rules import counted_rows, gather_layout
+from pymc_dp.records.harden import DataLeaf
+
+SMALL_GROUP = 5
+
+
+class Column(NamedTuple):
+    """The values of one leaf, with the records along ``axis``; ``dtype`` is what the graph takes.
+
+    ``values`` may be a memory map or a SciPy sparse matrix.
+    """
+
+    values: Any
+    axis: int
+    dtype: str
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return self.values.shape[self.axis]
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """Gather records as a dense array of the graph's dtype."""
+        if self.axis == 0:
+            rows = self.values[indices]
+        else:
+            rows = np.take(self.values, indices, axis=self.axis)
+        if hasattr(rows, "toarray"):
+            rows = rows.toarray()
+        return np.ascontiguousarray(rows, dtype=self.dtype)
+
+
+def make_columns(
+    leaves: Mapping[str, DataLeaf], axes: RecordAxes, data: Mapping[str, Any] | None
+) -> dict[str, Column]:
+    """Pair every record leaf with its values, or with those that ``data`` gives in their place.
+
+    Raises
+    ------
+    ValueError
+        ``data`` has an unknown name, leaves a record leaf as it was, or does not fit the model;
+        or the leaves differ in their number of records.
+    """
+    given = {name: leaf.value for name, leaf in leaves.items()} if data is None else dict(data)
+    for name in given.keys() - leaves.keys():
+        raise ValueError(
+            f"data= names `{name}`, but the model's records are {sorted(leaves)}. "
+            "Use the names of its pm.Data and observed variables."
+        )
+    for name in leaves.keys() - given.keys():
+        hint = "" if leaves[name].declared else " It has no name: wrap it in pm.Data first."
+        raise ValueError(
+            f"data= replaces the model's records but leaves `{name}` as it was: "
+            f"give it as well.{hint}"
+        )
+    columns = {name: _column(leaf, axes, given[name]) for name, leaf in leaves.items()}
+    counts = {name: column.rows for name, column in columns.items()}
+    if len(set(counts.values())) > 1:
+        raise NotSeparableError(
+            f"The records differ in number: {counts}. One record is one row of every observed "
+            "variable; fit models of different records separately."
+        )
+    return columns
+
+
+def _column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
+    if not hasattr(values, "shape") or not hasattr(values, "dtype"):
+        values = np.asarray(values)
+    stored = leaf.variable.type.dtype
+    dtype = "float64" if stored.startswith("float") else stored
+    template = leaf.variable.type
+    if len(values.shape) != template.ndim:
+        raise ValueError(
+            f"data=`{leaf.name}` has {len(values.shape)} dimensions, the model's has "
+            f"{template.ndim}."
+        )
+    if not np.can_cast(values.dtype, dtype, casting="same_kind"):
+        raise ValueError(
+            f"data=`{leaf.name}` holds {values.dtype} values, but the model takes {dtype}: "
+            "convert it first."
+        )
+    axis = axes.axis[leaf.variable]
+    for k, length in enumerate(np.shape(leaf.value)):
+        if k != axis and values.shape[k] != length:
+            raise ValueError(
+                f"data=`{leaf.name}` has length {values.shape[k]} along axis {k}, the model's "
+                f"has {length}; only the records' axis {axis} may differ."
+            )
+    return Column(values, axis, dtype)
+
+
+def check_groups(
+    terms: Mapping[str, Variable],
+    axes: RecordAxes,
+    columns: Mapping[str, Column],
+    leaves: Mapping[str, DataLeaf],
+) -> None:
+    """Refuse latents that are indexed by the record itself; warn where groups are small.
+
+    Raises
+    ------
+    NotSeparableError
+        Every record has a group of its own, so the latent belongs to single records.
+    """
+    names = {leaf.variable: name for name, leaf in leaves.items()}
+    for node in toposort(list(terms.values())):
+        if not isinstance(node.op, AdvancedSubtensor) or node.inputs[0] in axes.axis:
+            continue
+        indices = [
+            index
+            for index in gather_layout(node).arrays.values()
+            if index in axes.axis and counted_rows(index) is None and index.ndim == 1
+        ]
+        if indices:
+            _check_sizes(node.inputs[0].name, _values(indices, names, columns))
+
+
+def _values(
+    indices: list[Variable], names: Mapping[Variable, str], columns: Mapping[str, Column]
+) -> list[np.ndarray]:
+    if all(index in names for index in indices):
+        return [np.asarray(columns[names[index]].values) for index in indices]
+    inputs = {leaf: leaf.type() for leaf in names}
+    fn = pytensor.function(
+        list(inputs.values()), indices, givens=inputs, mode=PYTHON, on_unused_input="ignore"
+    )
+    return fn(*[np.asarray(columns[name].values, columns[name].dtype) for name in names.values()])
+
+
+def _check_sizes(name: str | None, indices: list[np.ndarray]) -> None:
+    sizes = np.unique(np.stack(indices), axis=1, return_counts=True)[1]
+    what = f"`{name}`" if name else "a latent"
+    if sizes.size > 1 and sizes.max() == 1:
+        raise NotSeparableError(
+            f"{what} has an entry for every single record, so it is a local latent: no fit can "
+            "release it. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, pm.Mixture), or "
+            "use coarser groups."
+        )
+    if sizes.min() < SMALL_GROUP:
+        warnings.warn(
+            f"{what} is indexed by groups of fewer than {SMALL_GROUP} records; private noise will "
+            "drown them, and their names must be public.",
+            PrivacyWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,82 @@
+"""What of a posterior may leave: latents, and deterministics that reach no private number."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pymc as pm
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
+
+from pymc_dp.records.harden import DataLeaf, is_structural
+
+# numbers that formulas are made of; any other may have been computed from data
+FORMULA_NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
+
+
+class Outputs(NamedTuple):
+    """The releasable part of a posterior as graphs of the latents' value variables.
+
+    ``withheld`` names the deterministics that stay behind.
+    """
+
+    graphs: dict[str, Variable]
+    dims: dict[str, tuple[str, ...]]
+    coords: dict[str, np.ndarray]
+    withheld: tuple[str, ...]
+
+
+def releasable(
+    model: pm.Model, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]
+) -> Outputs:
+    """Pick the latents and the deterministics of a hardened model that may be released.
+
+    Privacy
+    -------
+    A deterministic is withheld if its graph reaches data that are not declared public, or a
+    number that is not part of a formula (``b * y_sd`` beside ``b`` would return ``y_sd``), unless
+    its own name is declared public. Coords leave only for dimensions of what is released.
+    """
+    variables = [*model.free_RVs, *model.deterministics]
+    graphs = dict(
+        zip([v.name for v in variables], model.replace_rvs_by_values(variables), strict=True)
+    )
+    latents = {rv.name for rv in model.free_RVs}
+    withheld = tuple(
+        name
+        for name, graph in graphs.items()
+        if name not in latents and name not in public and not _is_clean(graph, leaves, public)
+    )
+    kept = {name: graph for name, graph in graphs.items() if name not in withheld}
+    dims = {name: tuple(d for d in model.named_vars_to_dims.get(name, ())) for name in kept}
+    used = {d for names in dims.values() for d in names}
+    coords = {
+        d: np.asarray(values) for d, values in model.coords.items() if d in used and values is not None
+    }
+    return Outputs(kept, dims, coords, withheld)
+
+
+def _is_clean(
+    graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]
+) -> bool:
+    for variable in ancestors([graph]):
+        if variable in leaves:
+            if leaves[variable].name not in public and not _is_index(leaves[variable]):
+                return False
+        elif isinstance(variable, SharedVariable):
+            return False
+        elif isinstance(variable, Constant) and isinstance(variable.type, TensorType):
+            if not np.isin(variable.data, FORMULA_NUMBERS).all():
+                return False
+        elif variable.owner is not None and isinstance(variable.owner.op, RandomVariable):
+            return False
+    return True
+
+
+def _is_index(leaf: DataLeaf) -> bool:
+    """Whether a library wrote the array: positions in a packed matrix, say."""
+    value = np.asarray(leaf.value)
+    return not leaf.declared and value.dtype.kind in "iu" and is_structural(value)

@@ -1,0 +1,148 @@
+"""A model as a prior plus one log likelihood per record, or a reason why it is not."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_dp.compile import without_c
+from pymc_dp.records.axis import find_record_axes
+from pymc_dp.records.batch import RecordGraph, build_graph
+from pymc_dp.records.checks import (
+    refuse_data_in_prior,
+    refuse_undeclared,
+    refuse_unknown_names,
+    refuse_unsupported,
+    trusted_constants,
+)
+from pymc_dp.records.columns import Column, check_groups, make_columns
+from pymc_dp.records.harden import harden
+from pymc_dp.records.released import Outputs, releasable
+from pymc_dp.records.terms import likelihood_terms, simplify
+
+
+class Records(NamedTuple):
+    """The graphs of a model; no data.
+
+    Attributes
+    ----------
+    prior : scalar
+        Log prior density of the latents in their unconstrained space.
+    batch, single : RecordGraph
+        The log likelihood of a batch of records, and of one record.
+    latents : dict
+        Name of every latent's value variable to the variable, in the model's order.
+    point : dict
+        Their initial values, from the prior alone.
+    local_latents : dict
+        Name of the latents that belong to single records, to the axis of the records.
+    outputs : Outputs
+        What of the posterior may be released, as graphs of the latents.
+    trusted : tuple of str
+        The constants that no check can see into, in words.
+    """
+
+    prior: Variable
+    batch: RecordGraph
+    single: RecordGraph
+    latents: dict[str, Variable]
+    point: dict[str, np.ndarray]
+    local_latents: dict[str, int]
+    outputs: Outputs
+    trusted: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of unconstrained coordinates of the latents."""
+        return sum(value.size for value in self.point.values())
+
+
+def separate(
+    model: pm.Model, *, data: Mapping[str, Any] | None = None, public: Iterable[str] = ()
+) -> tuple[Records, dict[str, Column]]:
+    """Split ``model`` into its records.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    data : mapping, optional
+        Arrays (also memory maps and SciPy sparse matrices) that replace every record leaf of a
+        model built on a small template, by the name of the ``pm.Data`` or observed variable.
+    public : iterable of str
+        Names of ``pm.Data`` and of deterministics that the author declares public.
+
+    Returns
+    -------
+    records : Records
+    columns : dict
+        The private data, for the wall alone.
+
+    Raises
+    ------
+    NotSeparableError
+        Where the log likelihood is not proved to be a sum over records, or where data are
+        neither records nor declared public. The sentence names the variable.
+    """
+    public = frozenset(public)
+    refuse_unsupported(model)
+    refuse_unknown_names(model, public)
+    hardened = harden(model)
+    leaves = {leaf.variable: leaf for leaf in hardened.leaves}
+    terms, potentials = likelihood_terms(hardened.model, set(leaves))
+    axes = find_record_axes(terms)
+    carriers = axes.inputs()
+    record_leaves = {leaf.name: leaf for v, leaf in leaves.items() if v in carriers}
+    values = {v.name: v for v in hardened.model.value_vars}
+    latents = {v.name: values[v.name] for v in model.value_vars}  # the copy reorders them
+    prior = _prior_graphs(hardened.model)
+    point = _initial_point(hardened.model, hardened.initvals)
+    refuse_undeclared(terms, set(carriers), leaves, public)
+    refuse_data_in_prior(
+        hardened,
+        {**{name: [g] for name, g in potentials.items()}, **prior},
+        {rv.name: point[value.name].shape for rv, value in zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True)},
+        set(carriers),
+        leaves,
+        public,
+    )
+    columns = make_columns(record_leaves, axes, data)
+    check_groups(terms, axes, columns, record_leaves)
+    inputs = {v.name: v for v in carriers}
+    records = Records(
+        prior=_log_prior(prior, potentials),
+        batch=build_graph(terms, axes, inputs, rows=None),
+        single=build_graph(terms, axes, inputs, rows=1),
+        latents=latents,
+        point={name: point[name] for name in latents},
+        local_latents={name: axes.axis[v] for name, v in latents.items() if v in carriers},
+        outputs=releasable(hardened.model, leaves, public),
+        trusted=trusted_constants(hardened),
+    )
+    return records, columns
+
+
+def _prior_graphs(model: pm.Model) -> dict[str, list[Variable]]:
+    """Map each latent to its log prior density and the graph of its initial value."""
+    terms = simplify(model.logp(vars=model.free_RVs, sum=False))
+    return {
+        rv.name: [term, rv] for rv, term in zip(model.free_RVs, terms, strict=True)
+    }
+
+
+def _log_prior(
+    prior: Mapping[str, list[Variable]], potentials: Mapping[str, Variable]
+) -> Variable:
+    terms = [graphs[0] for graphs in prior.values()] + list(potentials.values())
+    return pt.add(*[term.sum() for term in terms])
+
+
+def _initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    for rv in model.free_RVs:
+        if rv.name in initvals:
+            model.set_initval(rv, initvals[rv.name])
+    with without_c():
+        point = model.initial_point(random_seed=0)
+    return {name: np.asarray(value, "float64") for name, value in point.items()}

@@ -1,3 +1,25 @@
-"""Differentially private Bayesian inference for PyMC."""
+"""Differentially private Bayesian inference for PyMC.
+
+Importing it teaches ``pm.fit`` the private methods.
+"""
+
+from pymc_dp.accounting import calibrate, epsilon
+from pymc_dp.errors import NotSeparableError, PrivacyWarning
+from pymc_dp.fit import fit
+from pymc_dp.hook import install as _install
+from pymc_dp.results import save
+from pymc_dp.wall import ReleaseError
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "NotSeparableError",
+    "PrivacyWarning",
+    "ReleaseError",
+    "calibrate",
+    "epsilon",
+    "fit",
+    "save",
+]
+
+_install()

@@ -78,12 +78,12 @@ def choose_backend(backend: str | None, releases: int, rows: float, width: int) 
     return "numba" if releases * rows * width > WORTH_COMPILING else "python"
 
 
-def function(inputs: list[Variable], outputs: Variable | list[Variable], backend: str):
+def function(inputs, outputs, backend: str, updates=None):
     """Compile with inputs that are trusted to have the right type: the wall casts them."""
     compiler = nullcontext() if backend == "c" else without_c()
     with compiler:
         fn = pytensor.function(
-            inputs, outputs, mode=compile_mode(backend), on_unused_input="ignore"
+            inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
         )
     fn.trust_input = True
     return fn

@@ -24,9 +24,9 @@ from pymc_dp.records.axis_rules import gather_layout
 from pymc_dp.records.batch import RecordGraph, remake
 
 
-def by_row(x: Variable) -> Variable:
-    """Flatten all axes but the first into one."""
-    return x[:, None] if x.ndim == 1 else x.reshape((x.shape[0], -1))
+def by_row(x: Variable, count: Variable) -> Variable:
+    """Flatten all axes but the first, of length ``count``, into one."""
+    return x[:, None] if x.ndim == 1 else x.reshape((count, -1))
 
 
 class NoFrontier(Exception):
@@ -44,7 +44,7 @@ class Spread(NamedTuple):
         return graph_norms(self.rows(cotangent))
 
     def rows(self, cotangent: Variable) -> Variable:
-        return by_row(pt.moveaxis(cotangent, self.axis, 0))
+        return by_row(pt.moveaxis(cotangent, self.axis, 0), cotangent.shape[self.axis])
 
 
 class Product(NamedTuple):
@@ -64,7 +64,7 @@ class Product(NamedTuple):
             return left * right[:, None]
         if self.from_left:
             left, right = right, left
-        return by_row(left[:, :, None] * right[:, None, :])
+        return by_row(left[:, :, None] * right[:, None, :], self.data.shape[0])
 
     def _turned(self, cotangent: Variable) -> Variable:
         return cotangent.T if self.from_left else cotangent
@@ -84,7 +84,7 @@ class Gather(NamedTuple):
         count = cotangent.shape[0]
         empty = pt.zeros((count, *self.operand.shape), dtype=cotangent.dtype)
         picked = empty[(pt.arange(count), *self.indices)]
-        return by_row(pt.set_subtensor(picked, cotangent))
+        return by_row(pt.set_subtensor(picked, cotangent), count)
 
 
 Edge = Spread | Product | Gather

@@ -72,4 +72,4 @@ def _pulled_back(latent: Variable, edge: Edge, cotangent: Variable) -> Variable:
     pullback = grad((one * edge.operand).sum(), latent)
     shape = [rows.shape[0], *[edge.operand.shape[k] for k in range(edge.operand.ndim)]]
     batched = pt.specify_shape(rows.reshape(shape), [None, *edge.operand.type.shape])
-    return by_row(vectorize_graph(pullback, {one: batched}))
+    return by_row(vectorize_graph(pullback, {one: batched}), rows.shape[0])

@@ -56,7 +56,7 @@ def _spread(rows: Variable, core: Variable, count: Variable) -> Variable:
     """A gradient that no leaf reaches is the same for every record and has no rows yet."""
     if rows.ndim == core.ndim:
         rows = pt.broadcast_to(rows, [count, *[rows.shape[k] for k in range(rows.ndim)]])
-    return by_row(rows)
+    return by_row(rows, count)
 
 
 def _norms(records: Records, backend: str) -> tuple[Callable, int]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Variable
 
 from pymc_dp.compile import without_c
@@ -61,7 +62,11 @@ class Records(NamedTuple):
 
 
 def separate(
-    model: pm.Model, *, data: Mapping[str, Any] | None = None, public: Iterable[str] = ()
+    model: pm.Model,
+    *,
+    data: Mapping[str, Any] | None = None,
+    public: Iterable[str] = (),
+    start: Mapping[str, Any] | None = None,
 ) -> tuple[Records, dict[str, Column]]:
     """Split ``model`` into its records.
 
@@ -73,6 +78,8 @@ def separate(
         model built on a small template, by the name of the ``pm.Data`` or observed variable.
     public : iterable of str
         Names of ``pm.Data`` and of deterministics that the author declares public.
+    start : mapping, optional
+        Public initial values of latents, by name, in place of the model's.
 
     Returns
     -------
@@ -90,6 +97,7 @@ def separate(
     refuse_unsupported(model)
     refuse_unknown_names(model, public)
     hardened = harden(model)
+    hardened.initvals.update(start or {})
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
     terms, potentials = likelihood_terms(hardened.model, set(leaves))
     axes = find_record_axes(terms)
@@ -140,9 +148,8 @@ def _log_prior(
 
 
 def _initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    for rv in model.free_RVs:
-        if rv.name in initvals:
-            model.set_initval(rv, initvals[rv.name])
+    """Evaluate the initial point, which `refuse_data_in_prior` has found to read no data."""
     with without_c():
-        point = model.initial_point(random_seed=0)
+        fn = make_initial_point_fn(model=model, overrides=dict(initvals))
+        point = fn(0)
     return {name: np.asarray(value, "float64") for name, value in point.items()}

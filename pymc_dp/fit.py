@@ -1,0 +1,270 @@
+"""The driver: one loop for all private methods."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from rich.progress import track
+
+from pymc_dp.accounting import calibrate_plan
+from pymc_dp.compile import choose_backend
+from pymc_dp.contributions.padding import padded
+from pymc_dp.methods import advi
+from pymc_dp.methods.method import Method
+from pymc_dp.plan import Plan
+from pymc_dp.records import Column, Records, separate
+from pymc_dp.results import Outcome, build_result
+from pymc_dp.wall import PrivacyWall
+
+METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS}
+
+# keywords of pm.fit that would carry data into a fit, or out of it
+REFUSED = {
+    "start": "a start can be computed from data: give public_start= if it is public",
+    "start_sigma": "a start can be computed from data",
+    "inf_kwargs": "they can carry a start that was computed from data",
+    "score": "the loss is a sum over private records",
+    "more_updates": "they would be computed from private gradients",
+    "more_obj_params": "they would be fitted to private gradients",
+    "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
+}
+DECLARED_ROWS = 10_000
+
+
+class Prepared(NamedTuple):
+    """Everything that is settled before any budget is spent."""
+
+    records: Records
+    columns: dict[str, Column]
+    method: Method
+    plan: Plan
+
+
+def fit(
+    n: int | None = None,
+    method: str = "dp_advi",
+    model: pm.Model | None = None,
+    random_seed: int | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    noise_multiplier: float | None = None,
+    neighbours: str = "add_remove",
+    sampling: str = "poisson",
+    accountant: str = "pld",
+    num_records: int | None = None,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    public_start: Mapping[str, Any] | None = None,
+    draws: int = 1000,
+    progressbar: bool = True,
+    callbacks: Sequence[Callable] | None = None,
+    backend: str | None = None,
+    **options: Any,
+) -> xr.DataTree:
+    """Fit a PyMC model with differential privacy.
+
+    Parameters
+    ----------
+    n : int, optional
+        Releases; a good public default.
+    method : {"dp_advi", "dp_fullrank_advi"}
+    model : pymc.Model, optional
+        Inside ``with model:`` it may be left out.
+    random_seed : int, optional
+        Drives public draws alone; sampling and noise are never reproducible.
+    epsilon, noise_multiplier : float
+        Exactly one: the budget of the whole fit, or the noise's standard deviation over
+        ``clip_norm``. ``epsilon=inf`` is a fit without privacy.
+    delta : float
+        The probability with which epsilon may fail; well below one over the number of records.
+    neighbours : {"add_remove", "zero_out", "replace_one"}
+        Which data sets must be indistinguishable. The number of records is public under the last
+        two.
+    sampling : {"poisson", "fixed_size", "full"}
+    accountant : {"pld", "rdp", "rdp_dp_accounting"}
+    num_records : int, optional
+        A public, nominal number of records. It sizes defaults; only fixed-size batches need it to
+        be exact.
+    public : iterable of str
+        Names of ``pm.Data`` and deterministics that you declare public.
+    data : mapping, optional
+        Arrays, memory maps or SciPy sparse matrices in place of all the model's records.
+    public_start : mapping, optional
+        Initial values of latents, if they were chosen without looking at the data.
+    draws : int
+        Posterior draws.
+    progressbar : bool
+    callbacks : sequence of callable, optional
+        Called as ``(state, None, i)`` with released state alone; StopIteration ends the fit.
+    backend : {"numba", "c", "jax", "python"}, optional
+        Chosen by the expected work if left out.
+    **options
+        Of the method: ``clip_norm``, ``sample_rate`` (both also as functions of the step),
+        ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior``, ``fit``, ``fit_stats`` and ``privacy``, for ArviZ.
+
+    Raises
+    ------
+    NotSeparableError
+        The likelihood is not proved to be one term per record.
+    ValueError, TypeError
+        Any other bad input. All of it is refused before any budget is spent.
+
+    Notes
+    -----
+    **Privacy.** The returned tree is (epsilon, delta)-differentially private with respect to one
+    record, its rows in all observed variables together. Warnings, errors and progress are for
+    whoever holds the data. Stopping early refunds nothing.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
+    >>> idata["privacy"].attrs["epsilon"] <= 1
+    True
+    """
+    model = pm.modelcontext(model)
+    prepared = prepare(
+        model,
+        method,
+        n,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        neighbours=neighbours,
+        sampling=sampling,
+        accountant=accountant,
+        num_records=num_records,
+        public=public,
+        data=data,
+        public_start=public_start,
+        options=options,
+    )
+    if draws < 1:
+        raise ValueError(f"draws={draws!r} must be at least 1.")
+    rng = np.random.default_rng(random_seed)
+    wall = _build_wall(prepared, backend)
+    state = _run(prepared, wall, rng, callbacks or (), progressbar)
+    outcome = Outcome(method, prepared.plan, wall.made, wall.random, tuple(public))
+    return build_result(prepared.records, prepared.method, state, outcome, draws, rng)
+
+
+def prepare(
+    model: pm.Model,
+    method: str,
+    n: int | None,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    noise_multiplier: float | None,
+    neighbours: str,
+    sampling: str,
+    accountant: str,
+    num_records: int | None,
+    public: Iterable[str],
+    data: Mapping[str, Any] | None,
+    public_start: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> Prepared:
+    """Check every input of a fit and settle its plan; `fit` and `plan` share it."""
+    build = _method_builder(method, options)
+    _check_budget(epsilon, noise_multiplier, delta)
+    if n is not None and (n != int(n) or n < 1):
+        raise ValueError(f"n={n!r} must be a whole number of releases, at least 1.")
+    noise = 0.0 if noise_multiplier == 0 or epsilon == math.inf else 1.0
+    records, columns = separate(model, data=data, public=public, start=public_start)
+    chosen = build(
+        records, sampling=sampling, num_records=num_records, noise=noise, n=n, **options
+    )
+    plan = Plan(
+        chosen.releases, neighbours, 1e-5 if delta is None else delta, accountant, num_records
+    )
+    if epsilon is not None:
+        plan = calibrate_plan(plan, epsilon)
+    elif noise:
+        plan = plan.scaled(noise_multiplier)
+    return Prepared(records, columns, chosen, plan)
+
+
+def _method_builder(method: str, options: Mapping[str, Any]) -> Callable[..., Method]:
+    name = method.lower() if isinstance(method, str) else method
+    if name not in METHODS:
+        raise ValueError(f"method={method!r} is unknown: use one of {sorted(METHODS)}.")
+    settings = set(inspect.signature(METHODS[name]).parameters)
+    settings -= {"records", "family", "sampling", "num_records", "noise", "n"}
+    for option in options:
+        if option in REFUSED:
+            raise ValueError(f"{option}= is refused in a private fit: {REFUSED[option]}.")
+        if option not in settings:
+            raise TypeError(
+                f"fit() got an unknown keyword {option!r}; {name} takes {sorted(settings)}."
+            )
+    return METHODS[name]
+
+
+def _check_budget(
+    epsilon: float | None, noise_multiplier: float | None, delta: float | None
+) -> None:
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError(
+            "Give exactly one of epsilon= (the budget; the noise is found for it) and "
+            "noise_multiplier= (the noise; the budget follows)."
+        )
+    if epsilon is not None and not epsilon > 0:
+        raise ValueError(f"epsilon={epsilon!r} must be above 0, or infinite for no noise.")
+    if delta is None and epsilon != math.inf:
+        raise ValueError(
+            "delta= is missing: the probability with which epsilon may fail, such as 1e-5. Take "
+            "it well below one over the number of records."
+        )
+
+
+def _build_wall(prepared: Prepared, backend: str | None) -> PrivacyWall:
+    records, columns, method, plan = prepared
+    rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or DECLARED_ROWS)
+    backend = choose_backend(backend, plan.total, rows, records.size + len(columns))
+    contributions = method.contributions(backend)
+    if backend == "jax":
+        axes = {name: column.axis for name, column in columns.items()}
+        contributions = {name: padded(c, axes) for name, c in contributions.items()}
+    return PrivacyWall(columns, contributions, plan)
+
+
+def _run(
+    prepared: Prepared,
+    wall: PrivacyWall,
+    rng: np.random.Generator,
+    callbacks: Sequence[Callable],
+    progressbar: bool,
+) -> list[Any]:
+    """Release until the plan is used up; return the states along the way, the last one last.
+
+    A callback's StopIteration, or an interrupt, ends the fit with what was released until then.
+    """
+    method = prepared.method
+    states = [method.init(rng)]
+    steps = range(prepared.plan.total)
+    try:
+        for i in track(steps, "Private releases", disable=not progressbar):
+            query = method.query(states[-1], rng)
+            noisy = wall.release(
+                query.name, query.context, clip_norm=query.clip_norm, quantile=query.quantile
+            )
+            states.append(method.update(states[-1], query, noisy))
+            for callback in callbacks:
+                callback(states[-1], None, i)
+    except (StopIteration, KeyboardInterrupt):
+        pass
+    return states

@@ -1,0 +1,42 @@
+"""Teach ``pm.fit`` the private methods; everything else goes to PyMC untouched."""
+
+import functools
+import inspect
+
+import pymc as pm
+import pymc.variational
+import pymc.variational.inference
+
+from pymc_dp.fit import METHODS
+from pymc_dp.fit import fit as private_fit
+
+# the modules that bind pm.fit by name
+MODULES = (pm, pymc.variational, pymc.variational.inference)
+
+
+def install() -> None:
+    """Wrap ``pm.fit`` where it is bound, once."""
+    original = pymc.variational.inference.fit
+    if getattr(original, "__pymc_dp__", False):
+        return
+    wrapped = _wrap(original)
+    for module in MODULES:
+        module.fit = wrapped
+
+
+def _wrap(original):
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def fit(*args, **kwargs):
+        # n=10000 is PyMC's default: only what the caller gave must reach a private method
+        given = signature.bind_partial(*args, **kwargs).arguments
+        method = given.get("method", "advi")
+        if isinstance(method, str) and method.lower() in METHODS:
+            given.update(given.pop("kwargs", {}))
+            return private_fit(**given)
+        return original(*args, **kwargs)
+
+    fit.__pymc_dp__ = True
+    fit.__signature__ = signature
+    return fit

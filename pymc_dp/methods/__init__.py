@@ -1,0 +1,1 @@
+"""The private methods: each a contribution, an update and a released posterior."""

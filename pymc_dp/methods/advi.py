@@ -1,0 +1,264 @@
+"""DP-ADVI (Jälkö, Dikmen and Honkela 2017), with aligned gradients (Jälkö et al. 2022).
+
+A record's contribution is d log p(record | z) / dz, d numbers; all else is post-processing.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import grad
+
+from pymc_dp.compile import function
+from pymc_dp.contributions import Directions, gradient, plain_gradient
+from pymc_dp.contributions.gradient import split
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
+from pymc_dp.methods.method import Method, Query, runs
+from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
+from pymc_dp.plan import Release
+from pymc_dp.records import Records
+from pymc_dp.wall import Noisy
+
+DEFAULT_RELEASES = 200
+LEARNING_RATE = 0.08
+START_SD = 0.1
+# weights of the average grow like t^4: half of it comes from the last eighth of the steps
+AVERAGE_POWER = 4
+# change of log clip_norm a step, with quantile=
+CLIP_STEP = 0.1
+
+Schedule = float | Callable[[int], float]
+
+
+class State(NamedTuple):
+    """Where a fit stands: released values and public draws alone."""
+
+    t: int
+    params: Params
+    average: Params
+    optimizer: Any
+    clip_factor: float
+    noise_to_signal: float
+
+
+def default_clip_norm(size: int) -> float:
+    """Return about the norm of a score whose features have unit scale.
+
+    A clip norm below it biases; one above it only adds noise.
+    """
+    return min(max(1.0, 0.6 * size**0.5), 10.0)
+
+
+def default_sample_rate(num_records: int | None) -> float:
+    """Large batches and few steps win at small epsilon; huge data need no tenth of them."""
+    return 0.1 if num_records is None else min(0.1, max(20_000 / num_records, 1e-4))
+
+
+def dp_advi(
+    records: Records,
+    *,
+    family: Family,
+    sampling: str,
+    num_records: int | None,
+    noise: float,
+    n: int | None = None,
+    clip_norm: Schedule | None = None,
+    sample_rate: Schedule | None = None,
+    obj_optimizer: Callable | None = None,
+    obj_n_mc: int = 1,
+    aligned: bool = True,
+    adaptive_clip: float | None = None,
+) -> Method:
+    """Build private ADVI for one model.
+
+    Parameters
+    ----------
+    records : Records
+    family : Family
+    sampling, num_records
+        As in `pymc_dp.fit`.
+    noise : float
+        Relative noise multiplier: 1, or 0 for a fit without noise.
+    n : int, default 200
+        Releases.
+    clip_norm : float or callable of the step, optional
+        Bound on the norm of a record's contribution.
+    sample_rate : float or callable of the step, optional
+    obj_optimizer : callable, optional
+        An optimizer of PyMC, ``pm.adam(learning_rate=0.05)`` say, in place of a decaying Adam.
+    obj_n_mc : int
+        Draws of z a step; their gradients are clipped as one vector.
+    aligned : bool
+        False for the paper's own form, which clips and noises all 2d coordinates.
+    adaptive_clip : float in (0, 1), optional
+        Move the clip norm, from ``clip_norm`` on, towards this quantile of the records' norms.
+    """
+    _refuse_local_latents(records)
+    if not aligned and family is FULL_RANK:
+        raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
+    steps = _steps(n or DEFAULT_RELEASES, records.size, sampling, num_records, clip_norm, sample_rate)
+    releases = runs(steps, lambda q, c, count: Release("score", sampling, q, c, noise, count))
+    optimizer = (
+        decaying_adam(LEARNING_RATE, len(steps))
+        if obj_optimizer is None
+        else from_pymc(obj_optimizer)
+    )
+    contribute = gradient if aligned else plain_gradient
+    ask = _Ask(family, obj_n_mc, aligned, adaptive_clip, tuple(clip for _, clip in steps))
+    prior = _prior_gradient(records)
+    labels = coordinate_labels(records)
+    return Method(
+        releases=releases,
+        contributions=lambda backend: {"score": contribute(records, backend, obj_n_mc)},
+        init=lambda rng: _init(records, family, optimizer),
+        query=partial(_query, ask),
+        update=partial(_update, family, optimizer, prior, aligned),
+        posterior=partial(_posterior, records, family),
+        describe=lambda state: family.describe(state.average, labels),
+        trace=_trace,
+        settings={"aligned": str(aligned), "obj_n_mc": obj_n_mc},
+    )
+
+
+METHODS = {
+    "dp_advi": partial(dp_advi, family=MEAN_FIELD),
+    "dp_fullrank_advi": partial(dp_advi, family=FULL_RANK),
+}
+
+
+class _Ask(NamedTuple):
+    """What a query is made of beside the state."""
+
+    family: Family
+    draws: int
+    aligned: bool
+    quantile: float | None
+    clip_norms: tuple[float, ...]
+
+
+def _refuse_local_latents(records: Records) -> None:
+    if records.local_latents:
+        name = next(iter(records.local_latents))
+        raise NotSeparableError(
+            f"`{name}` has an entry for every record: it is a local latent, which ADVI would have "
+            "to release record by record. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, "
+            "pm.Mixture), or index it by groups."
+        )
+
+
+def _steps(
+    n: int,
+    size: int,
+    sampling: str,
+    num_records: int | None,
+    clip_norm: Schedule | None,
+    sample_rate: Schedule | None,
+) -> list[tuple[float, float]]:
+    """Evaluate the schedules: sample rate and clip norm of every step."""
+    clip = default_clip_norm(size) if clip_norm is None else clip_norm
+    rate = default_sample_rate(num_records) if sample_rate is None else sample_rate
+    if sampling == "full" and sample_rate is None:
+        rate = 1.0
+    return [(_at(rate, t), _at(clip, t)) for t in range(n)]
+
+
+def _at(schedule: Schedule, t: int) -> float:
+    return float(schedule(t) if callable(schedule) else schedule)
+
+
+def _init(records: Records, family: Family, optimizer: Optimizer) -> State:
+    point = np.concatenate([value.ravel() for value in records.point.values()])
+    params = family.init(point, START_SD)
+    return State(0, params, params, optimizer.init(params), 1.0, np.nan)
+
+
+def _query(ask: _Ask, state: State, rng: np.random.Generator) -> Query:
+    eps = rng.standard_normal((ask.draws, state.params["mu"].size))
+    points = ask.family.sample(state.params, eps)
+    context = points if ask.aligned else Directions(points, mean_field_slopes(state.params, eps))
+    clip_norm = ask.clip_norms[state.t] * state.clip_factor
+    return Query("score", context, clip_norm, ask.quantile, (points, eps))
+
+
+def _update(
+    family: Family,
+    optimizer: Optimizer,
+    prior: Callable[[np.ndarray], np.ndarray],
+    aligned: bool,
+    state: State,
+    query: Query,
+    noisy: Noisy,
+) -> State:
+    """One step uphill on E[log p(z)] + entropy; prior and entropy are exact."""
+    points, eps = query.draw
+    slopes = np.stack([prior(z) for z in points])
+    scores = noisy.value.reshape(len(points), -1, points.shape[1]) / noisy.sample_rate
+    if aligned:
+        slopes += scores[:, 0]
+    ascent = family.gradient(state.params, eps, slopes)
+    if not aligned:
+        mu, rho = scores.mean(axis=0)
+        ascent = {"mu": ascent["mu"] + mu, "rho": ascent["rho"] + rho}
+    optimizer_state, params = optimizer.step(state.optimizer, state.params, ascent, state.t)
+    weight = (AVERAGE_POWER + 1) / (state.t + AVERAGE_POWER + 1)
+    average = {k: a + weight * (params[k] - a) for k, a in state.average.items()}
+    return State(
+        state.t + 1,
+        params,
+        average,
+        optimizer_state,
+        state.clip_factor * _clip_change(noisy),
+        _noise_to_signal(noisy),
+    )
+
+
+def _clip_change(noisy: Noisy) -> float:
+    if noisy.many_clipped is None:
+        return 1.0
+    return float(np.exp(CLIP_STEP if noisy.many_clipped else -CLIP_STEP))
+
+
+def _noise_to_signal(noisy: Noisy) -> float:
+    """The noise's expected norm over the norm of what was released."""
+    return float(noisy.sd * noisy.value.size**0.5 / max(np.linalg.norm(noisy.value), 1e-300))
+
+
+def _prior_gradient(records: Records) -> Callable[[np.ndarray], np.ndarray]:
+    latents = list(records.latents.values())
+    parts = grad(records.prior, latents, disconnected_inputs="ignore")
+    flat = pt.concatenate([part.ravel() for part in parts]).astype("float64")
+    fn = function(latents, flat, "python")
+    return lambda z: fn(*split(records, z))
+
+
+def _posterior(
+    records: Records, family: Family, state: State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    eps = rng.standard_normal((draws, records.size))
+    z = family.sample(state.average, eps)
+    stops = np.cumsum([value.size for value in records.point.values()])
+    parts = np.split(z, stops[:-1], axis=1)
+    return {
+        name: part.reshape(draws, *value.shape)
+        for (name, value), part in zip(records.point.items(), parts, strict=True)
+    }
+
+
+def _trace(state: State) -> dict[str, np.ndarray]:
+    return {
+        "mean_path": state.params["mu"],
+        "noise_to_signal": np.asarray(state.noise_to_signal),
+        "clip_factor": np.asarray(state.clip_factor),
+    }
+
+
+def coordinate_labels(records: Records) -> list[str]:
+    """Name every unconstrained coordinate: ``a``, ``b[0]``, ``b[1]``, ``sigma_log__``."""
+    return [
+        name + (f"[{', '.join(map(str, index))}]" if index else "")
+        for name, value in records.point.items()
+        for index in np.ndindex(value.shape)
+    ]

@@ -1,0 +1,74 @@
+"""What a method gives to the driver loop."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.contributions import Contribution
+from pymc_dp.plan import Release
+from pymc_dp.wall import Noisy
+
+
+class Query(NamedTuple):
+    """What the driver asks the wall next; public values alone.
+
+    ``clip_norm`` and ``quantile`` are as in `PrivacyWall.release`; ``draw`` is what the update
+    needs to remember of the public draw behind the context.
+    """
+
+    name: str
+    context: Any
+    clip_norm: float | None = None
+    quantile: float | None = None
+    draw: Any = None
+
+
+class Method(NamedTuple):
+    """A private method for one model: pure functions of released states.
+
+    Attributes
+    ----------
+    releases : tuple of Release
+        What the method will ask for, with noise multipliers relative to each other.
+    contributions : backend -> {release name: Contribution}
+        Compile what records contribute.
+    init : rng -> state
+    query : (state, rng) -> Query
+    update : (state, query, noisy) -> state
+    posterior : (state, draws, rng) -> {latent's value variable: (draws, ...) array}
+    describe : state -> Dataset
+        The ``fit`` group: the released parameters.
+    trace : state -> {name: array}
+        What of a state goes to ``fit_stats`` after a release.
+    settings : dict
+        The method's own settings, for the result.
+    """
+
+    releases: tuple[Release, ...]
+    contributions: Callable[[str], Mapping[str, Contribution]]
+    init: Callable[[np.random.Generator], Any]
+    query: Callable[[Any, np.random.Generator], Query]
+    update: Callable[[Any, Query, Noisy], Any]
+    posterior: Callable[[Any, int, np.random.Generator], dict[str, np.ndarray]]
+    describe: Callable[[Any], xr.Dataset]
+    trace: Callable[[Any], dict[str, np.ndarray]]
+    settings: dict[str, Any]
+
+
+def runs(values: Sequence[tuple], build: Callable[..., Release]) -> tuple[Release, ...]:
+    """Group equal neighbours of a schedule into releases with their counts.
+
+    >>> from pymc_dp.plan import Release
+    >>> def build(rate, clip, count):
+    ...     return Release("score", "poisson", rate, clip, 1.0, count)
+    >>> [r.count for r in runs([(0.1, 1.0), (0.1, 1.0), (0.2, 1.0)], build)]
+    [2, 1]
+    """
+    releases, start = [], 0
+    for stop in range(1, len(values) + 1):
+        if stop == len(values) or values[stop] != values[start]:
+            releases.append(build(*values[start], stop - start))
+            start = stop
+    return tuple(releases)

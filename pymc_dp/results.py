@@ -1,0 +1,220 @@
+"""The result: a tree built from an allow-list of what may leave."""
+
+import json
+import math
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from pytensor.graph.replace import vectorize_graph
+
+from pymc_dp.compile import function
+from pymc_dp.methods.method import Method
+from pymc_dp.plan import SMALLEST_PLD_DELTA, Plan, Release
+from pymc_dp.records import Records
+from pymc_dp.rng import SecretRandom
+
+GROUPS = ("posterior", "fit", "fit_stats", "privacy")
+# how many points of a fit's path, and of its spend, a result keeps
+PATH_POINTS = 50
+SPEND_POINTS = 6
+
+
+class Outcome(NamedTuple):
+    """What a result says about how it was made."""
+
+    method: str
+    plan: Plan
+    made: tuple[Release, ...]
+    random: SecretRandom
+    public: tuple[str, ...]
+
+    @property
+    def epsilon(self) -> float:
+        """The plan's, whatever was made of it; nan if the noise was not secret."""
+        return self.plan.epsilon() if self.random.valid else math.nan
+
+
+def build_result(
+    records: Records,
+    method: Method,
+    states: list[Any],
+    outcome: Outcome,
+    draws: int,
+    rng: np.random.Generator,
+) -> xr.DataTree:
+    """Build the tree that a fit returns.
+
+    Notes
+    -----
+    **Privacy.** Everything here is a function of released states, of public draws and of the
+    plan. Variables and coords come from `Records.outputs`, which holds releasable ones alone.
+    """
+    latents = method.posterior(states[-1], draws, rng)
+    groups = {
+        "posterior": _posterior(records, latents),
+        "fit": method.describe(states[-1]),
+        "fit_stats": _fit_stats(method, states),
+        "privacy": _privacy(records, method, outcome),
+    }
+    epsilon, delta = outcome.epsilon, outcome.plan.delta
+    groups["posterior"].attrs = {
+        "inference_library": "pymc_dp",
+        "inference_library_version": version("pymc-dp"),
+        "epsilon": epsilon,
+        "delta": delta,
+    }
+    return xr.DataTree.from_dict(groups)
+
+
+def _posterior(records: Records, latents: dict[str, np.ndarray]) -> xr.Dataset:
+    values = transform_draws(records, latents)
+    outputs = records.outputs
+    variables = {}
+    for name, value in values.items():
+        dims = outputs.dims[name] or tuple(f"{name}_dim_{k}" for k in range(value.ndim - 1))
+        variables[name] = (("chain", "draw", *dims), value[None])
+    draws = next(iter(values.values())).shape[0]
+    coords = {"chain": [0], "draw": np.arange(draws), **outputs.coords}
+    return xr.Dataset(variables, coords)
+
+
+def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Map draws of the value variables, shape (draws, ...), to what the model calls them."""
+    batched = {
+        variable: variable.type.clone(shape=(None, *variable.type.shape))()
+        for variable in records.latents.values()
+    }
+    graphs = vectorize_graph(list(records.outputs.graphs.values()), batched)
+    fn = function(list(batched.values()), graphs, "python")
+    draws = len(next(iter(latents.values())))
+    values = fn(*[np.asarray(latents[name]) for name in records.latents])
+    return {
+        name: np.broadcast_to(value, (draws, *value.shape[1:]))
+        for name, value in zip(records.outputs.graphs, values, strict=True)
+    }
+
+
+def _fit_stats(method: Method, states: list[Any]) -> xr.Dataset:
+    """Keep traces of released quantities, thinned to at most `PATH_POINTS` releases."""
+    chosen = np.unique(np.linspace(0, len(states) - 1, PATH_POINTS).astype(int)[1:])
+    chosen = chosen[chosen > 0]
+    traces = [method.trace(states[i]) for i in chosen]
+    names = list(method.trace(states[0]))
+    variables = {}
+    for name in names:
+        values = np.array([trace[name] for trace in traces])
+        variables[name] = (("release", "rows")[: values.ndim], values)
+    return xr.Dataset(variables, {"release": chosen})
+
+
+def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:
+    plan = outcome.plan
+    valid = outcome.random.valid
+    deltas = delta_grid(plan)
+    profile = plan.epsilon_profile(deltas) if valid else np.full(len(deltas), math.nan)
+    points = np.unique(np.linspace(0, plan.total, SPEND_POINTS + 1).astype(int)[1:])
+    spent = [plan.prefix(int(k)).epsilon() if valid else math.nan for k in points]
+    return xr.Dataset(
+        {"epsilon": ("delta", profile), "epsilon_spent": ("releases", spent)},
+        {"delta": deltas, "releases": points},
+        _privacy_attrs(records, method, outcome),
+    )
+
+
+def delta_grid(plan: Plan) -> np.ndarray:
+    """Deltas at which a result says its epsilon; the plan's own is one of them."""
+    lowest = SMALLEST_PLD_DELTA if plan.accountant == "pld" else 1e-12
+    return np.unique(np.append(np.geomspace(max(lowest, 1e-10), 1e-1, 19), plan.delta))
+
+
+def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[str, Any]:
+    plan = outcome.plan
+    first = plan.releases[0]
+    attrs = {
+        "epsilon": outcome.epsilon,
+        "delta": plan.delta,
+        "method": outcome.method,
+        "mechanism": "Gaussian noise on sums of clipped per-record vectors",
+        "guarantee": _guarantee(outcome),
+        "neighbours": plan.neighbours,
+        "privacy_unit": "record",
+        "sampling": first.sampling,
+        "sample_rate": _settings(plan, "sample_rate"),
+        "noise_multiplier": _settings(plan, "noise_multiplier"),
+        "clip_norm": _settings(plan, "clip_norm"),
+        "releases": plan.total,
+        "releases_made": len(outcome.made),
+        "accountant": plan.accountant,
+        "accountant_version": _accountant_version(plan.accountant),
+        "dp_event": plan.to_json(),
+        "rng": outcome.random.label,
+        "pymc_dp_version": version("pymc-dp"),
+        "declared_public": json.dumps(sorted(outcome.public)),
+        "trusted_constants": json.dumps(records.trusted),
+        "withheld": json.dumps(records.outputs.withheld),
+        "released": json.dumps(list(records.outputs.graphs)),
+        "settings": json.dumps(method.settings),
+    }
+    if plan.num_records is not None:
+        attrs["num_records"] = plan.num_records
+    return attrs
+
+
+def _guarantee(outcome: Outcome) -> str:
+    if not outcome.random.valid:
+        return "none: test mode"
+    return "none: no noise was added" if math.isinf(outcome.epsilon) else "(epsilon, delta)"
+
+
+def _settings(plan: Plan, field: str) -> Any:
+    """One number where all releases agree, else one number a kind of release."""
+    values = [float(getattr(release, field)) for release in plan.releases]
+    return values[0] if len(set(values)) == 1 else values
+
+
+def _accountant_version(accountant: str) -> str:
+    package = "autodp" if accountant == "rdp" else "dp-accounting"
+    return f"{package} {version(package)}"
+
+
+def allowed(idata: xr.DataTree) -> xr.DataTree:
+    """Return the part of a tree that a fit released; foreign groups and variables are dropped."""
+    if "privacy" not in idata.children:
+        raise ValueError("This tree has no `privacy` group: it was not made by pymc_dp.")
+    released = json.loads(idata["privacy"].attrs["released"])
+    groups = {name: idata[name].to_dataset() for name in GROUPS if name in idata.children}
+    posterior = groups["posterior"]
+    kept = posterior[[name for name in posterior.data_vars if name in released]]
+    used = {d for name in kept.data_vars for d in kept[name].dims}
+    groups["posterior"] = kept.drop_vars([c for c in kept.coords if c not in used])
+    return xr.DataTree.from_dict(groups)
+
+
+def save(idata: xr.DataTree, path: str) -> None:
+    """Write a result to netCDF, after applying the allow-list once more.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`, whatever was added to it since.
+    path : str
+        ``arviz.from_netcdf`` reads it back.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp.
+
+    Notes
+    -----
+    **Privacy.** PyMC's posterior predictive sampling puts the data back into a tree
+    (``extend_inferencedata=True``); such groups are left out here.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
+    """
+    allowed(idata).to_netcdf(path, engine="h5netcdf")

@@ -23,7 +23,7 @@ import math
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -202,13 +202,13 @@ def calibrate_plan(plan: Plan, epsilon: float) -> Plan:
     return plan.scaled(_smallest_factor(plan, epsilon))
 
 
-def epsilon_profile(plan: Plan, deltas: Sequence[float]) -> np.ndarray:
+def epsilon_profile(plan: Plan, deltas: Iterable[float]) -> np.ndarray:
     """Spend of a plan at each of several deltas, from one pass of its accountant.
 
     Parameters
     ----------
     plan : Plan
-    deltas : sequence of float, length k
+    deltas : iterable of float, length k
 
     Returns
     -------
@@ -219,10 +219,11 @@ def epsilon_profile(plan: Plan, deltas: Sequence[float]) -> np.ndarray:
     PrivacyWarning
         The best Rényi order is at an end of the list, so epsilon is looser than it need be.
     """
+    deltas = tuple(map(float, deltas))
     for delta in deltas:
         check_delta(delta, plan.accountant)
     terms = (plan.neighbours, plan.accountant, plan.num_records)
-    found = _epsilons(_merged(plan.releases), *terms, tuple(map(float, deltas)))
+    found = _epsilons(_merged(plan.releases), *terms, deltas)
     if plan.accountant == "rdp_dp_accounting" and all(map(math.isfinite, found)):
         _warn_at_end_of_orders(plan, deltas)
     return np.array(found, dtype=float)

@@ -6,7 +6,6 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Variable
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.scalar.basic import Add, Mul
 from pytensor.tensor.elemwise import Elemwise
@@ -25,9 +24,7 @@ def _split_long_sums(fgraph, node):
     if not isinstance(scalar_op, Add | Mul) or len(node.inputs) <= MOST_OPERANDS:
         return None
     fold = pt.add if isinstance(scalar_op, Add) else pt.mul
-    parts = [
-        node.inputs[i : i + MOST_OPERANDS] for i in range(0, len(node.inputs), MOST_OPERANDS)
-    ]
+    parts = [node.inputs[i : i + MOST_OPERANDS] for i in range(0, len(node.inputs), MOST_OPERANDS)]
     whole = fold(*[fold(*part) if len(part) > 1 else part[0] for part in parts])
     return [whole.astype(node.outputs[0].dtype)]
 

@@ -185,15 +185,13 @@ def prepare(
         raise ValueError(f"n={n!r} must be a whole number of releases, at least 1.")
     noise = 0.0 if noise_multiplier == 0 or epsilon == math.inf else 1.0
     records, columns = separate(model, data=data, public=public, start=public_start)
-    chosen = build(
-        records, sampling=sampling, num_records=num_records, noise=noise, n=n, **options
-    )
+    chosen = build(records, sampling=sampling, num_records=num_records, noise=noise, n=n, **options)
     plan = Plan(
         chosen.releases, neighbours, 1e-5 if delta is None else delta, accountant, num_records
     )
     if epsilon is not None:
         plan = calibrate_plan(plan, epsilon)
-    elif noise:
+    elif noise_multiplier:
         plan = plan.scaled(noise_multiplier)
     return Prepared(records, columns, chosen, plan)
 

@@ -37,6 +37,5 @@ def _wrap(original):
             return private_fit(**given)
         return original(*args, **kwargs)
 
-    fit.__pymc_dp__ = True
-    fit.__signature__ = signature
+    fit.__dict__.update(__pymc_dp__=True, __signature__=signature)
     return fit

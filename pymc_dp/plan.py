@@ -12,7 +12,7 @@ import json
 import math
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -185,12 +185,12 @@ class Plan:
         """
         return float(self.epsilon_profile([self.delta if delta is None else delta])[0])
 
-    def epsilon_profile(self, deltas: Sequence[float]) -> np.ndarray:
+    def epsilon_profile(self, deltas: Iterable[float]) -> np.ndarray:
         """Spend of the whole plan at each of several deltas, from one pass of the accountant.
 
         Parameters
         ----------
-        deltas : sequence of float, length k
+        deltas : iterable of float, length k
             Where to read epsilon.
 
         Returns

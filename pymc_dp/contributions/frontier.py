@@ -29,7 +29,7 @@ def by_row(x: Variable, count: Variable) -> Variable:
     return x[:, None] if x.ndim == 1 else x.reshape((count, -1))
 
 
-class NoFrontier(Exception):
+class NoFrontierRuleError(Exception):
     """The graph has an edge without a rule; per-record gradients must be formed instead."""
 
 
@@ -41,9 +41,11 @@ class Spread(NamedTuple):
     axis: int
 
     def norms(self, cotangent: Variable) -> Variable:
+        """Norms of the record's gradients with respect to the operand; shape (rows,)."""
         return graph_norms(self.rows(cotangent))
 
     def rows(self, cotangent: Variable) -> Variable:
+        """The gradients themselves; shape (rows, size of the operand)."""
         return by_row(pt.moveaxis(cotangent, self.axis, 0), cotangent.shape[self.axis])
 
 
@@ -56,9 +58,11 @@ class Product(NamedTuple):
     from_left: bool
 
     def norms(self, cotangent: Variable) -> Variable:
+        """Norms of the record's gradients with respect to the operand; shape (rows,)."""
         return graph_norms(self.data) * graph_norms(self._turned(cotangent))
 
     def rows(self, cotangent: Variable) -> Variable:
+        """The gradients themselves; shape (rows, size of the operand)."""
         left, right = self.data, self._turned(cotangent)
         if right.ndim == 1:
             return left * right[:, None]
@@ -78,9 +82,11 @@ class Gather(NamedTuple):
     indices: tuple[Variable, ...]
 
     def norms(self, cotangent: Variable) -> Variable:
+        """Norms of the record's gradients with respect to the operand; shape (rows,)."""
         return graph_norms(cotangent)
 
     def rows(self, cotangent: Variable) -> Variable:
+        """The gradients themselves; shape (rows, size of the operand)."""
         count = cotangent.shape[0]
         empty = pt.zeros((count, *self.operand.shape), dtype=cotangent.dtype)
         picked = empty[(pt.arange(count), *self.indices)]
@@ -95,7 +101,7 @@ def cut_frontier(graph: RecordGraph, latents: Sequence[Variable]) -> dict[Edge, 
 
     Raises
     ------
-    NoFrontier
+    NoFrontierRuleError
         An edge has no rule.
     """
     from_latents = set(latents)
@@ -118,20 +124,24 @@ def cut_frontier(graph: RecordGraph, latents: Sequence[Variable]) -> dict[Edge, 
         edges += [
             edge._replace(cut=renewed[carrying[0]]) if edge.cut is None else edge for edge in cuts
         ]
-    total = graph._replace(
-        terms=tuple(renewed.get(term, term) for term in graph.terms)
-    ).log_likelihood().sum()
+    total = (
+        graph._replace(terms=tuple(renewed.get(term, term) for term in graph.terms))
+        .log_likelihood()
+        .sum()
+    )
     cotangents = grad(total, [edge.cut for edge in edges], disconnected_inputs="ignore")
     return dict(zip(edges, cotangents, strict=True))
 
 
-def _cut(node: Apply, operands: list[Variable], i: int, output: Variable, graph: RecordGraph) -> Edge:
+def _cut(
+    node: Apply, operands: list[Variable], i: int, output: Variable, graph: RecordGraph
+) -> Edge:
     """Describe the edge into input ``i``; where the cut is the operand itself, put it in place."""
     op, k = node.op, graph.axis[output]
     operand = node.inputs[i]
     if isinstance(op, Elemwise | XLogY | XLog1PY | LogAddExp | Alloc):
         if i > 0 and isinstance(op, Alloc):
-            raise NoFrontier
+            raise NoFrontierRuleError
         padded = pt.shape_padleft(operand, output.ndim - operand.ndim)
         operands[i] = _repeat(padded, k, graph.rows)
         return Spread(operand, operands[i], k)
@@ -146,7 +156,7 @@ def _cut(node: Apply, operands: list[Variable], i: int, output: Variable, graph:
             padded = pt.shape_padleft(operand, batch + core - operand.ndim)
             operands[i] = _repeat(padded, k, graph.rows)
             return Spread(operand, operands[i], k)
-    raise NoFrontier
+    raise NoFrontierRuleError
 
 
 def _repeat(x: Variable, axis: int, rows: Variable) -> Variable:
@@ -166,7 +176,7 @@ def _product(node: Apply, operands: list[Variable], i: int, k: int) -> Edge:
         return Product(node.inputs[1], None, data, from_left=False)
     if i == 0 and k == node.outputs[0].ndim - 1 and data.ndim == 2:
         return Product(node.inputs[0], None, data.T, from_left=True)
-    raise NoFrontier
+    raise NoFrontierRuleError
 
 
 def _gather(node: Apply, operands: list[Variable], k: int) -> Edge:
@@ -174,7 +184,7 @@ def _gather(node: Apply, operands: list[Variable], k: int) -> Edge:
     indices = tuple(operands[node.inputs.index(index)] for index in layout.arrays.values())
     leading = list(layout.arrays) == list(range(len(indices)))
     if k != 0 or not leading or layout.sliced or any(index.ndim != 1 for index in indices):
-        raise NoFrontier
+        raise NoFrontierRuleError
     return Gather(node.inputs[0], None, indices)
 
 

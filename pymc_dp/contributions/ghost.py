@@ -23,7 +23,7 @@ def gradient_norms(graph: RecordGraph, latents: Sequence[Variable]) -> Variable:
 
     Raises
     ------
-    NoFrontier
+    NoFrontierRuleError
         An edge of the graph has no rule.
     """
     edges = cut_frontier(graph, latents)

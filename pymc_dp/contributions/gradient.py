@@ -10,7 +10,7 @@ from pytensor.graph.replace import vectorize_graph
 
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch, Contribution, graph_norms, row_norms
-from pymc_dp.contributions.frontier import NoFrontier, by_row
+from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
 from pymc_dp.contributions.ghost import gradient_norms
 from pymc_dp.records import Records
 
@@ -49,7 +49,9 @@ def gradient_rows(records: Records) -> Variable:
     gradients = grad(one, latents, disconnected_inputs="ignore")
     rows = vectorize_graph(gradients, batched)
     count = records.batch.rows
-    return pt.concatenate([_spread(row, g, count) for row, g in zip(rows, gradients, strict=True)], axis=1)
+    return pt.concatenate(
+        [_spread(row, g, count) for row, g in zip(rows, gradients, strict=True)], axis=1
+    )
 
 
 def _spread(rows: Variable, core: Variable, count: Variable) -> Variable:
@@ -62,7 +64,7 @@ def _spread(rows: Variable, core: Variable, count: Variable) -> Variable:
 def _norms(records: Records, backend: str) -> tuple[Callable, int]:
     try:
         norms, width = gradient_norms(records.batch, list(records.latents.values())), 0
-    except NoFrontier:
+    except NoFrontierRuleError:
         norms, width = graph_norms(gradient_rows(records)), records.size
     return per_row(records, checked(records, norms), backend), width
 

@@ -44,16 +44,18 @@ class State(NamedTuple):
     noise_to_signal: float
 
 
-def default_clip_norm(size: int) -> float:
-    """Return about the norm of a score whose features have unit scale.
+def default_clip_norm(size: int, draws: int = 1) -> float:
+    """Return about the norm of ``draws`` scores whose features have unit scale.
 
     A clip norm below it biases; one above it only adds noise.
     """
-    return min(max(1.0, 0.6 * size**0.5), 10.0)
+    return min(max(1.0, 0.6 * size**0.5), 10.0) * draws**0.5
 
 
-def default_sample_rate(num_records: int | None) -> float:
+def _default_sample_rate(sampling: str, num_records: int | None) -> float:
     """Large batches and few steps win at small epsilon; huge data need no tenth of them."""
+    if sampling == "full":
+        return 1.0
     return 0.1 if num_records is None else min(0.1, max(20_000 / num_records, 1e-4))
 
 
@@ -99,7 +101,9 @@ def dp_advi(
     _refuse_local_latents(records)
     if not aligned and family is FULL_RANK:
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
-    steps = _steps(n or DEFAULT_RELEASES, records.size, sampling, num_records, clip_norm, sample_rate)
+    clip = default_clip_norm(records.size, obj_n_mc) if clip_norm is None else clip_norm
+    rate = _default_sample_rate(sampling, num_records) if sample_rate is None else sample_rate
+    steps = [(_at(rate, t), _at(clip, t)) for t in range(DEFAULT_RELEASES if n is None else n)]
     releases = runs(steps, lambda q, c, count: Release("score", sampling, q, c, noise, count))
     optimizer = (
         decaying_adam(LEARNING_RATE, len(steps))
@@ -147,22 +151,6 @@ def _refuse_local_latents(records: Records) -> None:
             "to release record by record. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, "
             "pm.Mixture), or index it by groups."
         )
-
-
-def _steps(
-    n: int,
-    size: int,
-    sampling: str,
-    num_records: int | None,
-    clip_norm: Schedule | None,
-    sample_rate: Schedule | None,
-) -> list[tuple[float, float]]:
-    """Evaluate the schedules: sample rate and clip norm of every step."""
-    clip = default_clip_norm(size) if clip_norm is None else clip_norm
-    rate = default_sample_rate(num_records) if sample_rate is None else sample_rate
-    if sampling == "full" and sample_rate is None:
-        rate = 1.0
-    return [(_at(rate, t), _at(clip, t)) for t in range(n)]
 
 
 def _at(schedule: Schedule, t: int) -> float:

@@ -44,7 +44,7 @@ def inverse_softplus(sd: float) -> float:
 
 
 def mean_field_slopes(params: Params, eps: np.ndarray) -> np.ndarray:
-    """d z / d rho of the mean-field family at fixed draws; shape (k, d)."""
+    """D z / d rho of the mean-field family at fixed draws; shape (k, d)."""
     return eps * expit(params["rho"])
 
 

@@ -13,7 +13,14 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.records.axis_rules import Carries, Counts, SameLength, counted_rows, measured_axis, needs
+from pymc_dp.records.axis_rules import (
+    Carries,
+    Counts,
+    SameLength,
+    counted_rows,
+    measured_axis,
+    needs,
+)
 
 
 class RecordAxes(NamedTuple):

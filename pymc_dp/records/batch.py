@@ -58,7 +58,9 @@ def build_graph(
     inputs = {name: _batch_input(leaf, axes.axis[leaf], rows) for name, leaf in leaves.items()}
     renewed: dict[Variable, Variable] = {leaves[name]: x for name, x in inputs.items()}
     first, leaf = next(iter(leaves.items()))
-    count = inputs[first].shape[axes.axis[leaf]] if rows is None else pt.constant(rows, dtype="int64")
+    count = (
+        inputs[first].shape[axes.axis[leaf]] if rows is None else pt.constant(rows, dtype="int64")
+    )
     valid: list[Variable] = []
     for node in toposort(list(terms.values())):
         operands = [renewed.get(x, x) for x in node.inputs]

@@ -121,4 +121,3 @@ def _lift(fgraph: FunctionGraph, constant: Constant, number: int) -> DataLeaf:
     leaf = pytensor.shared(constant.data, name=name, shape=shape, borrow=True)
     fgraph.replace(constant, leaf, import_missing=True)
     return DataLeaf(name, leaf, constant.data, bool(observed))
-

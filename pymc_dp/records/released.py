@@ -54,14 +54,14 @@ def releasable(
     dims = {name: tuple(d for d in model.named_vars_to_dims.get(name, ())) for name in kept}
     used = {d for names in dims.values() for d in names}
     coords = {
-        d: np.asarray(values) for d, values in model.coords.items() if d in used and values is not None
+        d: np.asarray(values)
+        for d, values in model.coords.items()
+        if d in used and values is not None
     }
     return Outputs(kept, dims, coords, withheld)
 
 
-def _is_clean(
-    graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]
-) -> bool:
+def _is_clean(graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]) -> bool:
     for variable in ancestors([graph]):
         if variable in leaves:
             if leaves[variable].name not in public and not _is_index(leaves[variable]):

@@ -107,11 +107,13 @@ def separate(
     latents = {v.name: values[v.name] for v in model.value_vars}  # the copy reorders them
     prior = _prior_graphs(hardened.model)
     point = _initial_point(hardened.model, hardened.initvals)
+    model_latents = zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True)
+    shapes = {rv.name: point[value.name].shape for rv, value in model_latents}
     refuse_undeclared(terms, set(carriers), leaves, public)
     refuse_data_in_prior(
         hardened,
         {**{name: [g] for name, g in potentials.items()}, **prior},
-        {rv.name: point[value.name].shape for rv, value in zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True)},
+        shapes,
         set(carriers),
         leaves,
         public,
@@ -135,14 +137,10 @@ def separate(
 def _prior_graphs(model: pm.Model) -> dict[str, list[Variable]]:
     """Map each latent to its log prior density and the graph of its initial value."""
     terms = simplify(model.logp(vars=model.free_RVs, sum=False))
-    return {
-        rv.name: [term, rv] for rv, term in zip(model.free_RVs, terms, strict=True)
-    }
+    return {rv.name: [term, rv] for rv, term in zip(model.free_RVs, terms, strict=True)}
 
 
-def _log_prior(
-    prior: Mapping[str, list[Variable]], potentials: Mapping[str, Variable]
-) -> Variable:
+def _log_prior(prior: Mapping[str, list[Variable]], potentials: Mapping[str, Variable]) -> Variable:
     terms = [graphs[0] for graphs in prior.values()] + list(potentials.values())
     return pt.add(*[term.sum() for term in terms])
 

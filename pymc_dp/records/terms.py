@@ -11,8 +11,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.rewriting.ofg import inline_ofg_node
+from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
 
 from pymc_dp.errors import NotSeparableError
@@ -38,9 +38,7 @@ def likelihood_terms(model: pm.Model, data: set[Variable]) -> tuple[Terms, Terms
     factors = [_unscaled(rv, term) for rv, term in zip(observed + potentials, factors, strict=True)]
     factors = simplify(factors)
     named = dict(zip([rv.name for rv in observed + potentials], factors, strict=True))
-    public = {
-        rv.name for rv in potentials if not data.intersection(ancestors([named[rv.name]]))
-    }
+    public = {rv.name for rv in potentials if not data.intersection(ancestors([named[rv.name]]))}
     prior = {name: term for name, term in named.items() if name in public}
     likelihood = {name: term for name, term in named.items() if name not in public}
     if not likelihood:
@@ -85,7 +83,9 @@ def _exhaust(
 def _minibatch_sources(terms: list[Variable]) -> dict[Variable, Variable]:
     """Map every output of ``pm.Minibatch`` to the full data behind it."""
     return {
-        variable: _without_fixed_length(variable.owner.inputs[variable.owner.outputs.index(variable)])
+        variable: _without_fixed_length(
+            variable.owner.inputs[variable.owner.outputs.index(variable)]
+        )
         for variable in ancestors(terms)
         if variable.owner is not None and isinstance(variable.owner.op, MinibatchOp)
     }

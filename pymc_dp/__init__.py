@@ -7,6 +7,10 @@ from pymc_dp.accounting import calibrate, epsilon
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
+from pymc_dp.plots import plot_privacy
+from pymc_dp.predict import predict
+from pymc_dp.prepare import plan
+from pymc_dp.report import privacy_report
 from pymc_dp.results import save
 from pymc_dp.wall import ReleaseError
 
@@ -19,6 +23,10 @@ __all__ = [
     "calibrate",
     "epsilon",
     "fit",
+    "plan",
+    "plot_privacy",
+    "predict",
+    "privacy_report",
     "save",
 ]
 

@@ -1,47 +1,22 @@
 """The driver: one loop for all private methods."""
 
-import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from rich.progress import track
 
-from pymc_dp.accounting import calibrate_plan
+from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions.padding import padded
-from pymc_dp.methods import advi
-from pymc_dp.methods.method import Method
-from pymc_dp.plan import Plan
-from pymc_dp.records import Column, Records, separate
+from pymc_dp.prepare import Prepared, prepare
 from pymc_dp.results import Outcome, build_result
 from pymc_dp.wall import PrivacyWall
 
-METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS}
-
-# keywords of pm.fit that would carry data into a fit, or out of it
-REFUSED = {
-    "start": "a start can be computed from data: give public_start= if it is public",
-    "start_sigma": "a start can be computed from data",
-    "inf_kwargs": "they can carry a start that was computed from data",
-    "score": "the loss is a sum over private records",
-    "more_updates": "they would be computed from private gradients",
-    "more_obj_params": "they would be fitted to private gradients",
-    "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
-}
-DECLARED_ROWS = 10_000
-
-
-class Prepared(NamedTuple):
-    """Everything that is settled before any budget is spent."""
-
-    records: Records
-    columns: dict[str, Column]
-    method: Method
-    plan: Plan
+# rows that an undeclared data set is taken to have where only speed depends on it
+NOMINAL_RECORDS = 10_000
 
 
 def fit(
@@ -135,22 +110,16 @@ def fit(
     >>> idata["privacy"].attrs["epsilon"] <= 1
     True
     """
-    model = pm.modelcontext(model)
+    budget = Budget(epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records)
     prepared = prepare(
-        model,
+        pm.modelcontext(model),
         method,
         n,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        neighbours=neighbours,
-        sampling=sampling,
-        accountant=accountant,
-        num_records=num_records,
+        budget,
+        options,
         public=public,
         data=data,
         public_start=public_start,
-        options=options,
     )
     if draws < 1:
         raise ValueError(f"draws={draws!r} must be at least 1.")
@@ -161,77 +130,9 @@ def fit(
     return build_result(prepared.records, prepared.method, state, outcome, draws, rng)
 
 
-def prepare(
-    model: pm.Model,
-    method: str,
-    n: int | None,
-    *,
-    epsilon: float | None,
-    delta: float | None,
-    noise_multiplier: float | None,
-    neighbours: str,
-    sampling: str,
-    accountant: str,
-    num_records: int | None,
-    public: Iterable[str],
-    data: Mapping[str, Any] | None,
-    public_start: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-) -> Prepared:
-    """Check every input of a fit and settle its plan; `fit` and `plan` share it."""
-    build = _method_builder(method, options)
-    _check_budget(epsilon, noise_multiplier, delta)
-    if n is not None and (n != int(n) or n < 1):
-        raise ValueError(f"n={n!r} must be a whole number of releases, at least 1.")
-    noise = 0.0 if noise_multiplier == 0 or epsilon == math.inf else 1.0
-    records, columns = separate(model, data=data, public=public, start=public_start)
-    chosen = build(records, sampling=sampling, num_records=num_records, noise=noise, n=n, **options)
-    plan = Plan(
-        chosen.releases, neighbours, 1e-5 if delta is None else delta, accountant, num_records
-    )
-    if epsilon is not None:
-        plan = calibrate_plan(plan, epsilon)
-    elif noise_multiplier:
-        plan = plan.scaled(noise_multiplier)
-    return Prepared(records, columns, chosen, plan)
-
-
-def _method_builder(method: str, options: Mapping[str, Any]) -> Callable[..., Method]:
-    name = method.lower() if isinstance(method, str) else method
-    if name not in METHODS:
-        raise ValueError(f"method={method!r} is unknown: use one of {sorted(METHODS)}.")
-    settings = set(inspect.signature(METHODS[name]).parameters)
-    settings -= {"records", "family", "sampling", "num_records", "noise", "n"}
-    for option in options:
-        if option in REFUSED:
-            raise ValueError(f"{option}= is refused in a private fit: {REFUSED[option]}.")
-        if option not in settings:
-            raise TypeError(
-                f"fit() got an unknown keyword {option!r}; {name} takes {sorted(settings)}."
-            )
-    return METHODS[name]
-
-
-def _check_budget(
-    epsilon: float | None, noise_multiplier: float | None, delta: float | None
-) -> None:
-    if (epsilon is None) == (noise_multiplier is None):
-        raise ValueError(
-            "Give exactly one of epsilon= (the budget; the noise is found for it) and "
-            "noise_multiplier= (the noise; the budget follows)."
-        )
-    if epsilon is not None and not epsilon > 0:
-        raise ValueError(f"epsilon={epsilon!r} must be above 0, or infinite for no noise.")
-    if delta is None and epsilon != math.inf:
-        raise ValueError(
-            "delta= is missing: the probability with which epsilon may fail, such as 1e-5. Take "
-            "it well below one over the number of records."
-        )
-
-
 def _build_wall(prepared: Prepared, backend: str | None) -> PrivacyWall:
     records, columns, method, plan = prepared
-    rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or DECLARED_ROWS)
+    rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or NOMINAL_RECORDS)
     backend = choose_backend(backend, plan.total, rows, records.size + len(columns))
     contributions = method.contributions(backend)
     if backend == "jax":

@@ -7,8 +7,8 @@ import pymc as pm
 import pymc.variational
 import pymc.variational.inference
 
-from pymc_dp.fit import METHODS
 from pymc_dp.fit import fit as private_fit
+from pymc_dp.prepare import METHODS
 
 # the modules that bind pm.fit by name
 MODULES = (pm, pymc.variational, pymc.variational.inference)

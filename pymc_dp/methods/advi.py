@@ -115,6 +115,7 @@ def dp_advi(
     prior = _prior_gradient(records)
     labels = coordinate_labels(records)
     return Method(
+        size=records.size * obj_n_mc * (1 if aligned else 2),
         releases=releases,
         contributions=lambda backend: {"score": contribute(records, backend, obj_n_mc)},
         init=lambda rng: _init(records, family, optimizer),

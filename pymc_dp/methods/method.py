@@ -30,6 +30,8 @@ class Method(NamedTuple):
 
     Attributes
     ----------
+    size : int
+        Length of the vector that a release hands out.
     releases : tuple of Release
         What the method will ask for, with noise multipliers relative to each other.
     contributions : backend -> {release name: Contribution}
@@ -46,6 +48,7 @@ class Method(NamedTuple):
         The method's own settings, for the result.
     """
 
+    size: int
     releases: tuple[Release, ...]
     contributions: Callable[[str], Mapping[str, Contribution]]
     init: Callable[[np.random.Generator], Any]

@@ -13,7 +13,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 
 
@@ -106,7 +106,14 @@ def _array_constants(fgraph: FunctionGraph) -> list[Constant]:
         if isinstance(variable, Constant)
         and isinstance(variable.type, pt.TensorType)
         and np.size(variable.data) > 1
+        and not all(_is_size(node, variable) for node, _ in fgraph.clients[variable])
     ]
+
+
+def _is_size(node: Apply, variable: Variable) -> bool:
+    """Whether the variable is the shape of a random variable, which PyTensor must know."""
+    sizes = getattr(node.op, "size_param", None)
+    return sizes is not None and sizes(node) is variable
 
 
 def _lift(fgraph: FunctionGraph, constant: Constant, number: int) -> DataLeaf:

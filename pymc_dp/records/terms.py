@@ -66,10 +66,13 @@ def simplify(terms: list[Variable]) -> list[Variable]:
     The checks are dropped because they reduce over all records and raise errors that depend on
     data; a record that they would have refused has a non-finite contribution, which the wall drops.
     """
-    terms = _exhaust(terms, _minibatch_sources)
-    terms = _exhaust(terms, _fixed_lengths)
-    terms = _exhaust(terms, _nested_graphs)
+    terms = _exhaust(without_lengths(terms), _nested_graphs)
     return _exhaust(terms, _checks)
+
+
+def without_lengths(variables: list[Variable]) -> list[Variable]:
+    """Replace minibatches by their full data, and forget how many rows the data had."""
+    return _exhaust(_exhaust(variables, _minibatch_sources), _fixed_lengths)
 
 
 def _exhaust(

@@ -1,0 +1,112 @@
+"""What a result guarantees, in words."""
+
+import json
+import math
+from typing import Any
+
+import xarray as xr
+
+from pymc_dp.results import GROUPS
+
+NEIGHBOURS = {
+    "add_remove": "adding or removing one {unit}; the number of {unit}s stays private",
+    "zero_out": "blanking out one {unit}; the number of {unit}s is public",
+    "replace_one": "replacing one {unit} by any other; the number of {unit}s is public",
+}
+
+
+def privacy_report(idata: xr.DataTree) -> str:
+    """Say in words what a result guarantees, for whom and under which assumptions.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`.
+
+    Returns
+    -------
+    str
+        Paragraphs of plain text.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
+    """
+    if "privacy" not in idata.children:
+        raise ValueError("This tree has no `privacy` group: it was not made by pymc_dp.")
+    attrs = {str(key): value for key, value in idata["privacy"].attrs.items()}
+    parts = [_guarantee(attrs), _mechanism(attrs), _public(attrs), _trusted(attrs)]
+    return "\n\n".join(part for part in [*parts, _limits(), _foreign(idata)] if part)
+
+
+def _guarantee(attrs: dict[str, Any]) -> str:
+    epsilon, delta = attrs["epsilon"], attrs["delta"]
+    if math.isnan(epsilon):
+        return "NOT PRIVATE. The noise was made in test mode and can be repeated by anyone."
+    if math.isinf(epsilon):
+        return "NOT PRIVATE. No noise was added."
+    unit = attrs["privacy_unit"]
+    change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
+    return (
+        f"Guarantee: ({epsilon:.4g}, {delta:g})-differential privacy per {unit}. For {change}: "
+        f"whatever someone does with this result, the odds of any conclusion change by a factor "
+        f"of at most {math.exp(epsilon):.3g}, up to a probability of {delta:g}."
+    )
+
+
+def _mechanism(attrs: dict[str, Any]) -> str:
+    return (
+        f"Mechanism: {attrs['method']} made {attrs['releases_made']} of {attrs['releases']} "
+        f"planned releases, each of {attrs['mechanism']}; batches "
+        f"{attrs['sampling']}, sample_rate {attrs['sample_rate']}, clip_norm "
+        f"{attrs['clip_norm']}, noise_multiplier {attrs['noise_multiplier']}; accounted by "
+        f"{attrs['accountant']} ({attrs['accountant_version']}). Stopping early refunds nothing."
+    )
+
+
+def _public(attrs: dict[str, Any]) -> str:
+    rows = ["the model, its names, dims and group coords", "all settings of the fit"]
+    if attrs["neighbours"] != "add_remove":
+        rows.append("the number of records")
+    if "num_records" in attrs:
+        rows.append(f"num_records={attrs['num_records']}, as declared")
+    rows += [f"`{name}`, as declared" for name in json.loads(attrs["declared_public"])]
+    return "Taken as public: " + "; ".join(rows) + "."
+
+
+def _trusted(attrs: dict[str, Any]) -> str:
+    trusted, withheld = json.loads(attrs["trusted_constants"]), json.loads(attrs["withheld"])
+    text = ""
+    if trusted:
+        text = (
+            "Trusted, because no check can see how these numbers came about: "
+            + "; ".join(trusted)
+            + ". If one was computed from the data, the guarantee does not hold."
+        )
+    if withheld:
+        text += f" Withheld, because they may reveal data: {', '.join(withheld)}."
+    return text.strip()
+
+
+def _limits() -> str:
+    return (
+        "Not covered: whatever was computed from the data before the model (scaling by its own "
+        "mean, choosing variables), other fits on the same data, choosing among fits, running "
+        "time, predictions for records that were fitted. The proof is for real arithmetic."
+    )
+
+
+def _foreign(idata: xr.DataTree) -> str:
+    foreign = sorted(set(idata.children) - set(GROUPS))
+    if not foreign:
+        return ""
+    return (
+        f"WARNING: this tree also holds {foreign}, which the fit did not release and which may be "
+        "private. pymc_dp.save leaves them out."
+    )

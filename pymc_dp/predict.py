@@ -82,7 +82,7 @@ def predict(
             mode=PYTHON,
             on_unused_input="ignore",
         )
-    posterior = idata["posterior"]
+    posterior = idata["posterior"].to_dataset()
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     stacked = [
         posterior[rv.name].values.reshape(-1, *posterior[rv.name].shape[2:]) for rv in latents

@@ -4,6 +4,7 @@ A release draws a batch, clips each record's contribution, sums, books the spend
 No other code sees a record, so no other code can leak one.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -166,8 +167,8 @@ class PrivacyWall:
         """Cut a batch so that memory stays bounded; an empty batch has no parts."""
         width = contribution.width
         for column in self._columns.values():
-            width += int(np.prod(column.values.shape)) // max(column.rows, 1)
-        size = max(1, PART_SIZE // width)
+            width += math.prod(np.delete(column.values.shape, column.axis).tolist())
+        size = max(1, PART_SIZE // max(width, 1))
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
 
@@ -185,15 +186,19 @@ class PrivacyWall:
         its place in the graph: zero times nan would be nan.
         """
         try:
-            batch = {name: column.take(rows) for name, column in self._columns.items()}
-            norms = contribution.norms(batch, context)
-            good = np.isfinite(norms)
-            if not good.any():
-                return np.zeros(contribution.size + 1)
-            if not good.all():
-                batch = self._without_bad_rows(batch, good)
-            weights = _clip_weights(np.where(good, norms, 0.0), bound)
-            total = contribution.weighted_sum(batch, context, np.where(good, weights, 0.0))
+            with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
+                batch = {name: column.take(rows) for name, column in self._columns.items()}
+                prepared = contribution.prepare(batch, context)
+                norms = contribution.norms(prepared, context)
+                good = np.isfinite(norms)
+                if not good.any():
+                    return np.zeros(contribution.size + 1)
+                if not good.all():
+                    batch = self._without_bad_rows(batch, good)
+                    prepared = contribution.prepare(batch, context)
+                weights = _clip_weights(np.where(good, norms, 0.0), bound)
+                weights = np.where(good, weights, 0.0)
+                total = contribution.weighted_sum(prepared, context, weights)
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
         excess = 0.0 if quantile is None else ((norms > bound) - (1 - quantile))[good].sum()

@@ -10,8 +10,13 @@ from pytensor.graph.basic import Variable
 Batch = dict[str, np.ndarray]
 
 
+def as_it_is(batch: Batch, context: Any) -> Any:
+    """Prepare nothing."""
+    return batch
+
+
 class Contribution(NamedTuple):
-    """One record's vector, given public context, as two functions of a batch.
+    """One record's vector, given public context, as functions of a batch.
 
     Attributes
     ----------
@@ -20,16 +25,19 @@ class Contribution(NamedTuple):
     width : int
         How many numbers the functions hold for a row beside the row itself; the wall cuts large
         batches accordingly.
-    norms : (batch, context) -> (rows,)
+    norms : (prepared, context) -> (rows,)
         The L2 norm of each record's vector. Not finite where the record must not contribute.
-    weighted_sum : (batch, context, weights) -> (size,)
+    weighted_sum : (prepared, context, weights) -> (size,)
         The sum of the vectors, each times its weight.
+    prepare : (batch, context) -> prepared
+        What both share, record by record; the batch itself by default. It stays behind the wall.
     """
 
     size: int
     width: int
-    norms: Callable[[Batch, Any], np.ndarray]
-    weighted_sum: Callable[[Batch, Any, np.ndarray], np.ndarray]
+    norms: Callable[[Any, Any], np.ndarray]
+    weighted_sum: Callable[[Any, Any, np.ndarray], np.ndarray]
+    prepare: Callable[[Batch, Any], Any] = as_it_is
 
 
 def row_norms(rows: np.ndarray) -> np.ndarray:
@@ -40,7 +48,7 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     array([5.e+000, 5.e-200])
     """
     rows = rows.reshape(len(rows), -1)
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    norms = np.sqrt(np.vecdot(rows, rows))
     unsafe = ~((norms > 1e-140) & (norms < 1e140))
     if unsafe.any():
         largest = np.abs(rows[unsafe]).max(axis=1, initial=0.0)

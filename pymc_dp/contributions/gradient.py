@@ -1,37 +1,57 @@
 """The gradient of a record's log likelihood with respect to all latents: ADVI's contribution."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad, grad
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import graph_replace, vectorize_graph
 
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch, Contribution, graph_norms, row_norms
 from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
-from pymc_dp.contributions.ghost import gradient_norms
+from pymc_dp.contributions.ghost import RecordSums, record_sums
 from pymc_dp.records import Records
+
+
+class Measured(NamedTuple):
+    """A batch with what the pass behind the norms left, for each draw."""
+
+    batch: Batch
+    norms: np.ndarray
+    kept: list[list[np.ndarray]]
 
 
 def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     """Contribute d log p(record | z) / dz at ``draws`` points, concatenated.
 
-    The context is an array of points z, shape (draws, size). The norms are ghost norms where the
-    graph allows; the sum is one ordinary backward pass.
+    The context is an array of points z, shape (draws, size). Where the graph allows, norms and
+    sum come from one forward and one backward pass, and no gradient of a record is formed.
     """
-    norms, width = _norms(records, backend)
-    total = _weighted_sum(records, backend)
+    try:
+        sums, width = record_sums(records.batch, list(records.latents.values())), 0
+    except NoFrontierRuleError:
+        sums, width = _sums_of_rows(records), records.size
+    measure = _compile_norms(records, sums, backend)
+    add_up = _compile_sum(records, sums, backend)
 
-    def all_norms(batch: Batch, points: np.ndarray) -> np.ndarray:
-        each = [norms(batch, z) for z in points]
-        return each[0] if len(each) == 1 else row_norms(np.stack(each, axis=1))
+    def prepare(batch: Batch, points: np.ndarray) -> Measured:
+        leaf_norms = [row_norms(batch[name]) for name in sums.leaf_norms.values()]
+        each = [measure(batch, leaf_norms, z) for z in points]
+        norms = np.stack([norms for norms, *_ in each], axis=1)
+        return Measured(batch, row_norms(norms), [kept for _, *kept in each])
 
-    def all_sums(batch: Batch, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return np.concatenate([total(batch, z, weights) for z in points])
+    def weighted_sum(at: Measured, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        parts = [
+            add_up(at.batch, z, weights, kept) for z, kept in zip(points, at.kept, strict=True)
+        ]
+        return np.concatenate(parts)
 
-    return Contribution(draws * records.size, width, all_norms, all_sums)
+    return Contribution(
+        draws * records.size, width, lambda at, points: at.norms, weighted_sum, prepare
+    )
 
 
 def gradient_rows(records: Records) -> Variable:
@@ -61,12 +81,38 @@ def _spread(rows: Variable, core: Variable, count: Variable) -> Variable:
     return by_row(rows, count)
 
 
-def _norms(records: Records, backend: str) -> tuple[Callable, int]:
-    try:
-        norms, width = gradient_norms(records.batch, list(records.latents.values())), 0
-    except NoFrontierRuleError:
-        norms, width = graph_norms(gradient_rows(records)), records.size
-    return per_row(records, checked(records, norms), backend), width
+def _sums_of_rows(records: Records) -> RecordSums:
+    """Without a frontier: gradients of the records for the norms, a backward pass for the sum."""
+    weights = pt.vector("weights", dtype="float64")
+    total = (disconnected_grad(weights) * records.batch.log_likelihood()).sum()
+    parts = grad(total, list(records.latents.values()), disconnected_inputs="ignore")
+    flat = pt.concatenate([part.ravel() for part in parts])
+    return RecordSums(graph_norms(gradient_rows(records)), (), flat, weights, {})
+
+
+def _compile_norms(records: Records, sums: RecordSums, backend: str) -> Callable:
+    inputs = [*sums.leaf_norms, *records.batch.inputs.values(), *records.latents.values()]
+    fn = function(inputs, [checked(records, sums.norms), *sums.kept], backend)
+    names = list(records.batch.inputs)
+
+    def call(batch: Batch, leaf_norms: list[np.ndarray], z: np.ndarray) -> list[np.ndarray]:
+        return fn(*leaf_norms, *[batch[name] for name in names], *split(records, z))
+
+    return call
+
+
+def _compile_sum(records: Records, sums: RecordSums, backend: str) -> Callable:
+    given = {variable: variable.type() for variable in sums.kept}
+    [total] = graph_replace([sums.weighted_sum], given, strict=False)
+    inputs = [sums.weights, *given.values()]
+    inputs += [*records.batch.inputs.values(), *records.latents.values()]
+    fn = function(inputs, total, backend)
+    names = list(records.batch.inputs)
+
+    def call(batch: Batch, z: np.ndarray, weights: np.ndarray, kept: list) -> np.ndarray:
+        return fn(weights, *kept, *[batch[name] for name in names], *split(records, z))
+
+    return call
 
 
 def checked(records: Records, values: Variable) -> Variable:
@@ -85,21 +131,6 @@ def per_row(records: Records, values: Variable, backend: str) -> Callable:
 
     def call(batch: Batch, z: np.ndarray) -> np.ndarray:
         return fn(*[batch[name] for name in names], *split(records, z))
-
-    return call
-
-
-def _weighted_sum(records: Records, backend: str) -> Callable:
-    weights = pt.vector("weights", dtype="float64")
-    total = (disconnected_grad(weights) * records.batch.log_likelihood()).sum()
-    parts = grad(total, list(records.latents.values()), disconnected_inputs="ignore")
-    flat = pt.concatenate([part.ravel() for part in parts])
-    inputs = [weights, *records.batch.inputs.values(), *records.latents.values()]
-    fn = function(inputs, flat, backend)
-    names = list(records.batch.inputs)
-
-    def call(batch: Batch, z: np.ndarray, w: np.ndarray) -> np.ndarray:
-        return fn(w, *[batch[name] for name in names], *split(records, z))
 
     return call
 

@@ -1,5 +1,7 @@
 """Few batch sizes instead of many, for a backend that compiles anew for every shape."""
 
+from typing import Any
+
 import numpy as np
 
 from pymc_dp.contributions.contribution import Batch, Contribution
@@ -10,16 +12,20 @@ SMALLEST_BATCH = 64
 def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
     """Round batches up to a power of two with copies of a row, which weigh nothing."""
 
-    def norms(batch: Batch, context) -> np.ndarray:
+    def prepare(batch: Batch, context: Any) -> tuple[int, Any]:
         rows = _rows(batch, axes)
-        return np.asarray(contribution.norms(_pad(batch, axes, rows), context))[:rows]
+        return rows, contribution.prepare(_pad(batch, axes, rows), context)
 
-    def weighted_sum(batch: Batch, context, weights: np.ndarray) -> np.ndarray:
-        batch = _pad(batch, axes, len(weights))
-        extra = _rows(batch, axes) - len(weights)
-        return np.asarray(contribution.weighted_sum(batch, context, np.pad(weights, (0, extra))))
+    def norms(at: tuple[int, Any], context: Any) -> np.ndarray:
+        rows, prepared = at
+        return np.asarray(contribution.norms(prepared, context))[:rows]
 
-    return contribution._replace(norms=norms, weighted_sum=weighted_sum)
+    def weighted_sum(at: tuple[int, Any], context: Any, weights: np.ndarray) -> np.ndarray:
+        rows, prepared = at
+        weights = np.pad(weights, (0, _padded_size(rows) - rows))
+        return np.asarray(contribution.weighted_sum(prepared, context, weights))
+
+    return contribution._replace(prepare=prepare, norms=norms, weighted_sum=weighted_sum)
 
 
 def _rows(batch: Batch, axes: dict[str, int]) -> int:
@@ -28,6 +34,10 @@ def _rows(batch: Batch, axes: dict[str, int]) -> int:
 
 
 def _pad(batch: Batch, axes: dict[str, int], rows: int) -> Batch:
-    size = max(SMALLEST_BATCH, 1 << (rows - 1).bit_length())
+    size = _padded_size(rows)
     source = np.where(np.arange(size) < rows, np.arange(size), 0)
     return {name: np.take(values, source, axis=axes[name]) for name, values in batch.items()}
+
+
+def _padded_size(rows: int) -> int:
+    return max(SMALLEST_BATCH, 1 << (rows - 1).bit_length())

@@ -36,12 +36,10 @@ class Column(NamedTuple):
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Gather records as a dense array of the graph's dtype."""
-        if self.axis == 0:
-            rows = self.values[indices]
+        if hasattr(self.values, "toarray"):
+            rows = self.values[indices].toarray()
         else:
             rows = np.take(self.values, indices, axis=self.axis)
-        if hasattr(rows, "toarray"):
-            rows = rows.toarray()
         return np.ascontiguousarray(rows, dtype=self.dtype)
 
 

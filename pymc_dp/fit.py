@@ -1,6 +1,7 @@
 """The driver: one loop for all private methods."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from rich.progress import track
 from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions.padding import padded
+from pymc_dp.methods.method import Compiled, Query
 from pymc_dp.prepare import Prepared, prepare
 from pymc_dp.results import Outcome, build_result
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.wall import Noisy, PrivacyWall
 
 # rows that an undeclared data set is taken to have where only speed depends on it
 NOMINAL_RECORDS = 10_000
@@ -124,44 +126,47 @@ def fit(
     if draws < 1:
         raise ValueError(f"draws={draws!r} must be at least 1.")
     rng = np.random.default_rng(random_seed)
-    wall = _build_wall(prepared, backend)
-    state = _run(prepared, wall, rng, callbacks or (), progressbar)
+    compiled = _compile(prepared, backend)
+    wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
+    ask = partial(prepared.method.query, rng=rng)
+    steps = track(range(prepared.plan.total), "Private releases", disable=not progressbar)
+    states = run(wall, prepared.method.init(), ask, compiled.update, steps, callbacks or ())
     outcome = Outcome(method, prepared.plan, wall.made, wall.random, tuple(public))
-    return build_result(prepared.records, prepared.method, state, outcome, draws, rng)
+    return build_result(prepared.records, prepared.method, states, outcome, draws, rng)
 
 
-def _build_wall(prepared: Prepared, backend: str | None) -> PrivacyWall:
+def _compile(prepared: Prepared, backend: str | None) -> Compiled:
     records, columns, method, plan = prepared
     rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or NOMINAL_RECORDS)
     backend = choose_backend(backend, plan.total, rows, records.size + len(columns))
-    contributions = method.contributions(backend)
-    if backend == "jax":
-        axes = {name: column.axis for name, column in columns.items()}
-        contributions = {name: padded(c, axes) for name, c in contributions.items()}
-    return PrivacyWall(columns, contributions, plan)
+    compiled = method.compile(backend)
+    if backend != "jax":
+        return compiled
+    axes = {name: column.axis for name, column in columns.items()}
+    contributions = {name: padded(c, axes) for name, c in compiled.contributions.items()}
+    return compiled._replace(contributions=contributions)
 
 
-def _run(
-    prepared: Prepared,
+def run(
     wall: PrivacyWall,
-    rng: np.random.Generator,
-    callbacks: Sequence[Callable],
-    progressbar: bool,
+    state: Any,
+    ask: Callable[[Any], Query],
+    update: Callable[[Any, Query, Noisy], Any],
+    steps: Iterable[int],
+    callbacks: Sequence[Callable] = (),
 ) -> list[Any]:
-    """Release until the plan is used up; return the states along the way, the last one last.
+    """Release once a step; return the states along the way, the last one last.
 
     A callback's StopIteration, or an interrupt, ends the fit with what was released until then.
     """
-    method = prepared.method
-    states = [method.init(rng)]
-    steps = range(prepared.plan.total)
+    states = [state]
     try:
-        for i in track(steps, "Private releases", disable=not progressbar):
-            query = method.query(states[-1], rng)
+        for i in steps:
+            query = ask(states[-1])
             noisy = wall.release(
                 query.name, query.context, clip_norm=query.clip_norm, quantile=query.quantile
             )
-            states.append(method.update(states[-1], query, noisy))
+            states.append(update(states[-1], query, noisy))
             for callback in callbacks:
                 callback(states[-1], None, i)
     except (StopIteration, KeyboardInterrupt):

@@ -4,7 +4,6 @@ A release draws a batch, clips each record's contribution, sums, books the spend
 No other code sees a record, so no other code can leak one.
 """
 
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -76,6 +75,7 @@ class PrivacyWall:
     ) -> None:
         self._columns = dict(columns)
         self._rows = next(iter(columns.values())).rows
+        self._width = sum(column.width for column in columns.values())
         self._contributions = dict(contributions)
         self._neighbours = plan.neighbours
         self._left = deque(release for release in plan.releases for _ in range(release.count))
@@ -165,10 +165,7 @@ class PrivacyWall:
 
     def _parts(self, rows: np.ndarray, contribution: Contribution) -> Iterator[np.ndarray]:
         """Cut a batch so that memory stays bounded; an empty batch has no parts."""
-        width = contribution.width
-        for column in self._columns.values():
-            width += math.prod(np.delete(column.values.shape, column.axis).tolist())
-        size = max(1, PART_SIZE // max(width, 1))
+        size = max(1, PART_SIZE // max(1, self._width + contribution.width))
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
 
@@ -196,8 +193,7 @@ class PrivacyWall:
                 if not good.all():
                     batch = self._without_bad_rows(batch, good)
                     prepared = contribution.prepare(batch, context)
-                weights = _clip_weights(np.where(good, norms, 0.0), bound)
-                weights = np.where(good, weights, 0.0)
+                weights = np.where(good, _clip_weights(norms, bound), 0.0)
                 total = contribution.weighted_sum(prepared, context, weights)
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
@@ -217,5 +213,4 @@ class PrivacyWall:
 
 def _clip_weights(norms: np.ndarray, bound: float) -> np.ndarray:
     """The factor that brings each contribution's norm to at most ``bound``."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.fmin(1.0, bound * (1 - CLIP_MARGIN) / norms)
+    return np.fmin(1.0, bound * (1 - CLIP_MARGIN) / norms)

@@ -49,8 +49,8 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     """
     rows = rows.reshape(len(rows), -1)
     norms = np.sqrt(np.vecdot(rows, rows))
-    unsafe = ~((norms > 1e-140) & (norms < 1e140))
-    if unsafe.any():
+    if not (norms.min(initial=1.0) > 1e-140 and norms.max(initial=1.0) < 1e140):
+        unsafe = ~((norms > 1e-140) & (norms < 1e140))
         largest = np.abs(rows[unsafe]).max(axis=1, initial=0.0)
         safe = np.where(largest > 0, largest, 1.0)
         with np.errstate(invalid="ignore"):

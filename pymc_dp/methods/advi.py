@@ -16,7 +16,7 @@ from pymc_dp.contributions import Directions, gradient, plain_gradient
 from pymc_dp.contributions.gradient import split
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
-from pymc_dp.methods.method import Method, Query, runs
+from pymc_dp.methods.method import Compiled, Method, Query, runs
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.plan import Release
 from pymc_dp.records import Records
@@ -112,15 +112,21 @@ def dp_advi(
     )
     contribute = gradient if aligned else plain_gradient
     ask = _Ask(family, obj_n_mc, aligned, adaptive_clip, tuple(clip for _, clip in steps))
-    prior = _prior_gradient(records)
     labels = coordinate_labels(records)
+
+    def compile_parts(backend: str) -> Compiled:
+        prior = _prior_gradient(records, backend)
+        return Compiled(
+            contributions={"score": contribute(records, backend, obj_n_mc)},
+            update=partial(_update, family, optimizer, prior, aligned),
+        )
+
     return Method(
         size=records.size * obj_n_mc * (1 if aligned else 2),
         releases=releases,
-        contributions=lambda backend: {"score": contribute(records, backend, obj_n_mc)},
-        init=lambda rng: _init(records, family, optimizer),
+        compile=compile_parts,
+        init=lambda: _init(records, family, optimizer),
         query=partial(_query, ask),
-        update=partial(_update, family, optimizer, prior, aligned),
         posterior=partial(_posterior, records, family),
         describe=lambda state: family.describe(state.average, labels),
         trace=_trace,
@@ -215,11 +221,11 @@ def _noise_to_signal(noisy: Noisy) -> float:
     return float(noisy.sd * noisy.value.size**0.5 / max(np.linalg.norm(noisy.value), 1e-300))
 
 
-def _prior_gradient(records: Records) -> Callable[[np.ndarray], np.ndarray]:
+def _prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
     latents = list(records.latents.values())
     parts = grad(records.prior, latents, disconnected_inputs="ignore")
     flat = pt.concatenate([part.ravel() for part in parts]).astype("float64")
-    fn = function(latents, flat, "python")
+    fn = function(latents, flat, backend)
     return lambda z: fn(*split(records, z))
 
 

@@ -51,7 +51,7 @@ def mean_field_slopes(params: Params, eps: np.ndarray) -> np.ndarray:
 def _mean_field_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Params:
     slope = expit(params["rho"])
     entropy = slope / softplus(params["rho"])
-    return {"mu": g.mean(axis=0), "rho": (g * eps).mean(axis=0) * slope + entropy}
+    return {"mu": g.sum(axis=0) / len(g), "rho": (g * eps).sum(axis=0) / len(g) * slope + entropy}
 
 
 def _mean_field_summary(params: Params, labels: list[str]) -> xr.Dataset:
@@ -94,7 +94,7 @@ def _full_rank_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Param
     diagonal = rows == columns
     rho = params["L_tril"][diagonal]
     grad[diagonal] = (grad[diagonal] + 1 / softplus(rho)) * expit(rho)
-    return {"mu": g.mean(axis=0), "L_tril": grad}
+    return {"mu": g.sum(axis=0) / len(g), "L_tril": grad}
 
 
 def _full_rank_summary(params: Params, labels: list[str]) -> xr.Dataset:

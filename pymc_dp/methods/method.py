@@ -25,6 +25,19 @@ class Query(NamedTuple):
     draw: Any = None
 
 
+class Compiled(NamedTuple):
+    """The parts of a method that need compiled functions.
+
+    Attributes
+    ----------
+    contributions : {release name: Contribution}
+    update : (state, query, noisy) -> state
+    """
+
+    contributions: Mapping[str, Contribution]
+    update: Callable[[Any, Query, Noisy], Any]
+
+
 class Method(NamedTuple):
     """A private method for one model: pure functions of released states.
 
@@ -34,11 +47,9 @@ class Method(NamedTuple):
         Length of the vector that a release hands out.
     releases : tuple of Release
         What the method will ask for, with noise multipliers relative to each other.
-    contributions : backend -> {release name: Contribution}
-        Compile what records contribute.
-    init : rng -> state
+    compile : backend -> Compiled
+    init : () -> state
     query : (state, rng) -> Query
-    update : (state, query, noisy) -> state
     posterior : (state, draws, rng) -> {latent's value variable: (draws, ...) array}
     describe : state -> Dataset
         The ``fit`` group: the released parameters.
@@ -50,10 +61,9 @@ class Method(NamedTuple):
 
     size: int
     releases: tuple[Release, ...]
-    contributions: Callable[[str], Mapping[str, Contribution]]
-    init: Callable[[np.random.Generator], Any]
-    query: Callable[[Any, np.random.Generator], Query]
-    update: Callable[[Any, Query, Noisy], Any]
+    compile: Callable[[str], Compiled]
+    init: Callable[[], Any]
+    query: Callable[..., Query]
     posterior: Callable[[Any, int, np.random.Generator], dict[str, np.ndarray]]
     describe: Callable[[Any], xr.Dataset]
     trace: Callable[[Any], dict[str, np.ndarray]]

@@ -1,9 +1,11 @@
 """Rebuild the terms on batches: the same graph, with leaves of as many rows as a batch has."""
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.shape import Reshape
@@ -74,8 +76,12 @@ def build_graph(
 
 
 def _batch_input(leaf: Variable, axis: int, rows: int | None) -> Variable:
-    """Return an input like ``leaf``; real numbers come in double precision."""
-    shape = list(leaf.type.shape)
+    """Return an input like ``leaf``; real numbers come in double precision.
+
+    A length of 1 is made static: PyTensor turns ``X @ b`` into ``X * b`` where it knows it of one.
+    """
+    lengths = leaf.get_value(borrow=True).shape if isinstance(leaf, SharedVariable) else ()
+    shape = [1 if 1 in ends else ends[0] for ends in zip_longest(leaf.type.shape, lengths)]
     shape[axis] = rows
     dtype = "float64" if leaf.type.dtype.startswith("float") else leaf.type.dtype
     return pt.tensor(leaf.name, dtype=dtype, shape=tuple(shape))

@@ -1,5 +1,6 @@
 """The private columns: the values behind the record leaves, for the wall alone."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -33,6 +34,12 @@ class Column(NamedTuple):
     def rows(self) -> int:
         """The number of records."""
         return self.values.shape[self.axis]
+
+    @property
+    def width(self) -> int:
+        """How many numbers one record has."""
+        lengths = [n for k, n in enumerate(self.values.shape) if k != self.axis]
+        return math.prod(lengths)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Gather records as a dense array of the graph's dtype."""

@@ -15,36 +15,18 @@ Every number here is an upper bound: it errs towards a larger epsilon.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
-import logging
 import math
-import sys
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
-from pymc_dp.errors import PrivacyWarning
-from pymc_dp.plan import NOISE_FLOOR, Plan, Release, check_delta, compose, scale, unit_noise
-from pymc_dp.sampling import effective_rate
+from pymc_dp.accountants import epsilons, merged, warn_at_end_of_orders
+from pymc_dp.plan import NOISE_FLOOR, Plan, Release, check_delta, scale, unit_noise
 
 Releases = tuple[Release, ...]
 Deltas = tuple[float, ...]
-
-# The PLD accountant rounds privacy losses up to a grid; long plans need a finer one.
-_GRID, _FINE_GRID, _LONG_PLAN = 1e-4, 2e-5, 100_000
-
-_ORDERS = (
-    *(order / 10 for order in range(11, 110)),
-    *range(11, 64),
-    *np.unique(np.geomspace(64, 2048, 31).round()),
-)
 
 # Calibration asks quick accountants first; each shows the next one where to look, as shares
 # of the factor it found. Only the last one's word counts.
@@ -223,9 +205,9 @@ def epsilon_profile(plan: Plan, deltas: Iterable[float]) -> np.ndarray:
     for delta in deltas:
         check_delta(delta, plan.accountant)
     terms = (plan.neighbours, plan.accountant, plan.num_records)
-    found = _epsilons(_merged(plan.releases), *terms, deltas)
+    found = epsilons(merged(plan.releases), *terms, deltas)
     if plan.accountant == "rdp_dp_accounting" and all(map(math.isfinite, found)):
-        _warn_at_end_of_orders(plan, deltas)
+        warn_at_end_of_orders(plan, deltas)
     return np.array(found, dtype=float)
 
 
@@ -274,161 +256,5 @@ def _round_up(factor: float) -> float:
 
 
 def _epsilon_at(plan: Plan, accountant: str, factor: float) -> float:
-    releases = _merged(scale(plan.releases, factor))
-    return _epsilons(releases, plan.neighbours, accountant, plan.num_records, (plan.delta,))[0]
-
-
-def _merged(releases: Releases) -> Releases:
-    """Merge releases that differ in name and clip norm alone: the accountants see neither."""
-    counts: Counter[Release] = Counter()
-    for r in releases:
-        key = dataclasses.replace(r, name="", clip_norm=1.0, count=1)
-        counts[key] += r.count
-    return tuple(dataclasses.replace(key, count=count) for key, count in counts.items())
-
-
-@functools.lru_cache(maxsize=1024)
-def _epsilons(
-    releases: Releases, neighbours: str, accountant: str, num_records: int | None, deltas: Deltas
-) -> Deltas:
-    if not releases:
-        return (0.0,) * len(deltas)
-    if any(r.noise_multiplier == 0 for r in releases):
-        return (math.inf,) * len(deltas)
-    found = _ACCOUNTANTS[accountant](releases, neighbours, num_records, deltas)
-    # Accountants have failed without an exception before: fail closed.
-    if any(not value >= 0 for value in found):
-        raise ArithmeticError(
-            f"accountant={accountant!r} returned epsilon={found}, which cannot be: give another "
-            "accountant, and report this plan."
-        )
-    return tuple(float(value) for value in found)
-
-
-def _pld(
-    releases: Releases,
-    neighbours: str,
-    num_records: int | None,
-    deltas: Deltas,
-    grid: float | None = None,
-) -> Sequence[float]:
-    from dp_accounting import pld
-
-    if _all_full(releases, num_records):
-        mu = math.sqrt(sum(r.count / unit_noise(r, neighbours) ** 2 for r in releases))
-        return [_gaussian_epsilon(mu, delta) for delta in deltas]
-    long = sum(r.count for r in releases) >= _LONG_PLAN
-    accountant = pld.PLDAccountant(_relation(neighbours), grid or (_FINE_GRID if long else _GRID))
-    accountant.compose(compose(releases, neighbours, "pld", num_records))
-    return [accountant.get_epsilon(delta) for delta in deltas]
-
-
-def _gaussian_epsilon(mu: float, delta: float) -> float:
-    """Epsilon of mu-Gaussian differential privacy (Dong et al. 2022, corollary 2.13)."""
-
-    def excess(eps: float) -> float:
-        return ndtr(mu / 2 - eps / mu) - math.exp(eps + log_ndtr(-mu / 2 - eps / mu)) - delta
-
-    if excess(0.0) <= 0:
-        return 0.0
-    return brentq(excess, 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)), xtol=1e-12)
-
-
-def _rdp(
-    releases: Releases, neighbours: str, num_records: int | None, deltas: Deltas
-) -> Sequence[float]:
-    _, transformers = _autodp()
-    counts = [r.count for r in releases]
-    exact = _all_full(releases, num_records)
-    composition = transformers.ComposeGaussian() if exact else transformers.Composition()
-    # autodp searches over orders from an infinite value on, and raises floating-point noise.
-    with np.errstate(all="ignore"):
-        mechanisms = [_autodp_mechanism(r, neighbours, num_records) for r in releases]
-        whole = composition(mechanisms, counts)
-        return [whole.get_approxDP(delta) for delta in deltas]
-
-
-def _autodp_mechanism(release: Release, neighbours: str, num_records: int | None) -> Any:
-    mechanisms, transformers = _autodp()
-    gaussian = mechanisms.GaussianMechanism(unit_noise(release, neighbours))
-    rate = effective_rate(release.sampling, release.sample_rate, num_records)
-    if rate == 1:
-        return gaussian
-    poisson = release.sampling == "poisson"
-    if not poisson:
-        gaussian.neighboring = "replace_one"
-    amplify = transformers.AmplificationBySampling(PoissonSampling=poisson)
-    return amplify(gaussian, rate, improved_bound_flag=True)
-
-
-@functools.cache
-def _autodp() -> tuple[Any, Any]:
-    path = sys.path.copy()
-    from autodp import mechanism_zoo, transformer_zoo
-
-    sys.path[:] = path  # autodp puts ".." on it
-    return mechanism_zoo, transformer_zoo
-
-
-def _rdp_dp_accounting(
-    releases: Releases, neighbours: str, num_records: int | None, deltas: Deltas
-) -> Sequence[float]:
-    accountant = _rdp_accountant(releases, neighbours, num_records)
-    return [accountant.get_epsilon(delta) for delta in deltas]
-
-
-@functools.lru_cache(maxsize=128)
-def _rdp_accountant(releases: Releases, neighbours: str, num_records: int | None) -> Any:
-    from dp_accounting import rdp
-
-    accountant = rdp.RdpAccountant(_ORDERS, _relation(neighbours))
-    with _without_log():
-        event = compose(releases, neighbours, "rdp_dp_accounting", num_records)
-        return accountant.compose(event)
-
-
-def _warn_at_end_of_orders(plan: Plan, deltas: Sequence[float]) -> None:
-    accountant = _rdp_accountant(_merged(plan.releases), plan.neighbours, plan.num_records)
-    for delta in deltas:
-        eps, order = accountant.get_epsilon_and_optimal_order(delta)
-        if eps > 0 and order in (_ORDERS[0], _ORDERS[-1]):
-            warnings.warn(
-                f"epsilon={eps:.4g} at delta={delta:g} is looser than it need be: the best Rényi "
-                f"order is at an end ({order:g}) of those tried. Use accountant='pld' or 'rdp'.",
-                PrivacyWarning,
-                stacklevel=4,
-            )
-
-
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    """Keep dp-accounting from logging every order that it leaves out, which is harmless."""
-    log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
-def _all_full(releases: Releases, num_records: int | None) -> bool:
-    return all(effective_rate(r.sampling, r.sample_rate, num_records) == 1 for r in releases)
-
-
-def _relation(neighbours: str) -> Any:
-    from dp_accounting import NeighboringRelation as Relation
-
-    return {
-        "add_remove": Relation.ADD_OR_REMOVE_ONE,
-        "zero_out": Relation.REPLACE_SPECIAL,
-        "replace_one": Relation.REPLACE_ONE,
-    }[neighbours]
-
-
-_ACCOUNTANTS: dict[str, Callable[..., Sequence[float]]] = {
-    "pld": _pld,
-    "coarse_pld": functools.partial(_pld, grid=1e-3),
-    "rdp": _rdp,
-    "rdp_dp_accounting": _rdp_dp_accounting,
-}
+    releases = merged(scale(plan.releases, factor))
+    return epsilons(releases, plan.neighbours, accountant, plan.num_records, (plan.delta,))[0]

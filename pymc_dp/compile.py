@@ -14,8 +14,8 @@ from pytensor.tensor.elemwise import Elemwise
 MOST_OPERANDS = 16
 # just before fusion and the in-place rewrites
 AFTER_SPECIALIZE = 48.9
-# about what numba's first compilation costs, in numbers that the Python linker handles meanwhile
-WORTH_COMPILING = 1.5e9
+# numbers that the Python linker handles while numba compiles for the first time
+WORTH_COMPILING = 1e10
 
 
 @node_rewriter([Elemwise])

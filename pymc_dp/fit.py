@@ -112,6 +112,7 @@ def fit(
     >>> idata["privacy"].attrs["epsilon"] <= 1
     True
     """
+    public = tuple(public)
     budget = Budget(epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records)
     prepared = prepare(
         pm.modelcontext(model),
@@ -126,16 +127,17 @@ def fit(
     if draws < 1:
         raise ValueError(f"draws={draws!r} must be at least 1.")
     rng = np.random.default_rng(random_seed)
-    compiled = _compile(prepared, backend)
+    compiled = compile_prepared(prepared, backend)
     wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
     ask = partial(prepared.method.query, rng=rng)
     steps = track(range(prepared.plan.total), "Private releases", disable=not progressbar)
     states = run(wall, prepared.method.init(), ask, compiled.update, steps, callbacks or ())
-    outcome = Outcome(method, prepared.plan, wall.made, wall.random, tuple(public))
+    outcome = Outcome(method, prepared.plan, wall.made, wall.random, public)
     return build_result(prepared.records, prepared.method, states, outcome, draws, rng)
 
 
-def _compile(prepared: Prepared, backend: str | None) -> Compiled:
+def compile_prepared(prepared: Prepared, backend: str | None) -> Compiled:
+    """Compile a method for the backend that suits the expected work."""
     records, columns, method, plan = prepared
     rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or NOMINAL_RECORDS)
     backend = choose_backend(backend, plan.total, rows, records.size + len(columns))

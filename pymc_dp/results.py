@@ -65,7 +65,15 @@ def build_result(
         "epsilon": epsilon,
         "delta": delta,
     }
+    groups["privacy"].attrs["released"] = json.dumps(_contents(groups))
     return xr.DataTree.from_dict(groups)
+
+
+def _contents(groups: dict[str, xr.Dataset]) -> dict[str, list[str]]:
+    """Name every variable and attribute of every group: the allow-list of `save`."""
+    told = {name: [*map(str, (*group.variables, *group.attrs))] for name, group in groups.items()}
+    told["privacy"].append("released")
+    return told
 
 
 def _posterior(records: Records, latents: dict[str, np.ndarray]) -> xr.Dataset:
@@ -154,7 +162,6 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
         "declared_public": json.dumps(sorted(outcome.public)),
         "trusted_constants": json.dumps(records.trusted),
         "withheld": json.dumps(records.outputs.withheld),
-        "released": json.dumps(list(records.outputs.graphs)),
         "settings": json.dumps(method.settings),
     }
     if plan.num_records is not None:
@@ -184,12 +191,19 @@ def allowed(idata: xr.DataTree) -> xr.DataTree:
     if "privacy" not in idata.children:
         raise ValueError("This tree has no `privacy` group: it was not made by pymc_dp.")
     released = json.loads(idata["privacy"].attrs["released"])
-    groups = {name: idata[name].to_dataset() for name in GROUPS if name in idata.children}
-    posterior = groups["posterior"]
-    kept = posterior[[name for name in posterior.data_vars if name in released]]
-    used = {d for name in kept.data_vars for d in kept[name].dims}
-    groups["posterior"] = kept.drop_vars([c for c in kept.coords if c not in used])
-    return xr.DataTree.from_dict(groups)
+    return xr.DataTree.from_dict(
+        {
+            name: _only(idata[name].to_dataset(), set(names))
+            for name, names in released.items()
+            if name in idata.children
+        }
+    )
+
+
+def _only(group: xr.Dataset, names: set[str]) -> xr.Dataset:
+    kept = group.drop_vars([name for name in group.variables if name not in names])
+    kept = kept.drop_attrs()
+    return kept.assign_attrs({k: v for k, v in group.attrs.items() if k in names})
 
 
 def save(idata: xr.DataTree, path: str) -> None:

@@ -108,7 +108,7 @@ def draw(sampling: str, rng: np.random.Generator, num_rows: int, sample_rate: fl
     if size == num_rows:
         return np.arange(num_rows, dtype=np.int64)
     rows = rng.choice(num_rows, size, replace=False, shuffle=False)
-    return np.sort(rows).astype(np.int64, copy=False)
+    return np.sort(rows, kind="stable")  # in order, so that memory maps are read forward
 
 
 def _draw_size(sampling: str, rng: np.random.Generator, num_rows: int, sample_rate: float) -> int:

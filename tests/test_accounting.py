@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pymc_dp import accounting
+from pymc_dp import accountants
 from pymc_dp.accounting import calibrate, calibrate_plan, epsilon
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.plan import Plan, Release
@@ -286,7 +286,7 @@ def test_autodp_is_never_asked_for_its_characteristic_functions(monkeypatch):
         return propagate(self, func, type_of_update, *args, **kwargs)
 
     monkeypatch.setattr(autodp_core.Mechanism, "propagate_updates", watched)
-    accounting._epsilons.cache_clear()  # or nothing at all would be called
+    accountants.epsilons.cache_clear()  # or nothing at all would be called
     fixed = {"sampling": "fixed_size", "neighbours": "replace_one", "num_records": 5000}
     for terms in ({"sample_rate": 0.1}, {"sample_rate": 1, "sampling": "full"}, fixed):
         setting = {"noise_multiplier": 4.0, "sample_rate": 0.1, "n": 10, "delta": 1e-5}

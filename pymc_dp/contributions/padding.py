@@ -10,7 +10,7 @@ SMALLEST_BATCH = 64
 
 
 def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
-    """Round batches up to a power of two with copies of a row, which weigh nothing."""
+    """Round batches up to one of few sizes with copies of a row, which weigh nothing."""
 
     def prepare(batch: Batch, context: Any) -> tuple[int, Any]:
         rows = _rows(batch, axes)
@@ -40,4 +40,6 @@ def _pad(batch: Batch, axes: dict[str, int], rows: int) -> Batch:
 
 
 def _padded_size(rows: int) -> int:
-    return max(SMALLEST_BATCH, 1 << (rows - 1).bit_length())
+    """Round up to one of eight sizes between a power of two and the next."""
+    step = max(SMALLEST_BATCH, 1 << (rows - 1).bit_length()) // 16
+    return max(SMALLEST_BATCH, -(-rows // step) * step)

@@ -18,6 +18,7 @@ from pymc_dp.records.axis_rules import (
     Counts,
     SameLength,
     counted_rows,
+    gather_layout,
     measured_axis,
     needs,
 )
@@ -139,8 +140,10 @@ def _measures_another_axis(node: Apply, axes: RecordAxes) -> bool:
 
 def _only_sizes(node: Apply, i: int, axes: RecordAxes) -> bool:
     """The number of records may size an array or count its rows; no value may come from it."""
-    if isinstance(node.op, AdvancedSubtensor):
-        return i > 0 and counted_rows(node.inputs[i]) is not None
+    if isinstance(node.op, AdvancedSubtensor):  # rows are counted along those of the base alone
+        base, index = node.inputs[0], node.inputs[i]
+        places = {x: axis for axis, x in gather_layout(node).arrays.items()}
+        return counted_rows(index) is not None and axes.axis.get(base) == places.get(index)
     return (node, i) in axes.counts
 
 

@@ -200,13 +200,15 @@ def _gather(op, node, output, k):
         yield Carries(0, axis)
         return
     for axis, index in layout.arrays.items():
+        at = k - layout.start - (layout.ndim - index.ndim)
+        along = at >= 0 and not index.type.broadcastable[at]
         rows = counted_rows(index)
         if rows is not None:  # base[arange(number of records), ...] walks along the records of base
+            if not along:
+                raise NotSeparableError("every record is paired with all of them")
             yield Carries(0, axis)
             yield rows
-            continue
-        at = k - layout.start - (layout.ndim - index.ndim)
-        if at >= 0 and not index.type.broadcastable[at]:
+        elif along:
             yield Carries(node.inputs.index(index), at)
     if base.ndim == 0:
         raise NotSeparableError("a scalar is indexed")

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pymc as pm
 import pytensor
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type import TensorType
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.records.harden import DataLeaf, HardenedModel, is_structural
@@ -45,6 +47,27 @@ def refuse_unknown_names(model: pm.Model, public: Iterable[str]) -> None:
                 f"public= names `{name}`, but the model has no pm.Data or pm.Deterministic of "
                 f"that name; it has {sorted(known)}."
             )
+
+
+def refuse_hidden(
+    graphs: Mapping[str, Iterable[Variable]], leaves: Mapping[Variable, DataLeaf]
+) -> None:
+    """Refuse arrays that no leaf stands for: shared variables, and what a function closed over."""
+    for name, graph in graphs.items():
+        for variable in ancestors(graph):
+            if variable in leaves or not isinstance(variable.type, TensorType):
+                continue
+            if isinstance(variable, SharedVariable):
+                hidden = variable.ndim > 0
+            else:
+                hidden = isinstance(variable, Constant) and not is_structural(variable.data)
+            if hidden:
+                what = f"`{variable.name}`" if variable.name else "an unnamed array"
+                raise NotSeparableError(
+                    f"`{name}` reads {what}, which is no pm.Data of the model or is used inside "
+                    "a function without being its argument. Make it a pm.Data, and hand it to "
+                    "the distribution as a parameter."
+                )
 
 
 def refuse_undeclared(
@@ -122,16 +145,17 @@ def trusted_constants(hardened: HardenedModel) -> tuple[str, ...]:
     rows = []
     for rv in (*hardened.model.free_RVs, *hardened.model.observed_RVs):
         others = [v for v in hardened.model.basic_RVs if v is not rv]
-        count = len(
-            {
-                variable
-                for variable in ancestors(rv.owner.inputs, blockers=others)
-                if isinstance(variable, Constant)
-                and not isinstance(variable.type, RandomType)
-                and getattr(variable, "ndim", None) == 0
-            }
+        read = set(ancestors(rv.owner.inputs, blockers=others))
+        count = sum(
+            isinstance(variable, Constant)
+            and not isinstance(variable.type, RandomType)
+            and getattr(variable, "ndim", None) == 0
+            for variable in read
         )
+        part = "prior" if rv in hardened.model.free_RVs else "likelihood"
+        for leaf in hardened.leaves:  # a likelihood's arrays are records or declared
+            if leaf.variable in read and (part == "prior" or leaf.variable.ndim == 0):
+                count += np.size(leaf.value)
         if count:
-            part = "prior" if rv in hardened.model.free_RVs else "likelihood"
             rows.append(f"{part} of {rv.name}: {count} number{'s' * (count > 1)}")
     return (*rows, *(f"initial value of {name}" for name in hardened.initvals))

@@ -10,6 +10,7 @@ import pytensor
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
+from scipy.sparse import issparse
 
 from pymc_dp.compile import PYTHON
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
@@ -84,7 +85,7 @@ def make_columns(
 
 
 def _column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
-    if not hasattr(values, "shape") or not hasattr(values, "dtype"):
+    if not isinstance(values, np.ndarray) and not issparse(values):  # pandas gathers by label
         values = np.asarray(values)
     stored = leaf.variable.type.dtype
     dtype = "float64" if stored.startswith("float") else stored
@@ -129,7 +130,9 @@ def check_groups(
         indices = [
             index
             for index in gather_layout(node).arrays.values()
-            if index in axes.axis and counted_rows(index) is None and index.ndim == 1
+            if index in axes.axis
+            and counted_rows(index) is None
+            and index.type.broadcastable.count(False) == 1
         ]
         if indices:
             _check_sizes(node.inputs[0].name, _values(indices, names, columns))
@@ -148,7 +151,7 @@ def _values(
 
 
 def _check_sizes(name: str | None, indices: list[np.ndarray]) -> None:
-    sizes = np.unique(np.stack(indices), axis=1, return_counts=True)[1]
+    sizes = np.unique(np.stack([i.ravel() for i in indices]), axis=1, return_counts=True)[1]
     what = f"`{name}`" if name else "a latent"
     if sizes.size > 1 and sizes.max() == 1:
         raise NotSeparableError(

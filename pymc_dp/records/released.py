@@ -7,11 +7,14 @@ import numpy as np
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.records.harden import DataLeaf, is_structural
+from pymc_dp.records.terms import KEPT_WHOLE
 
 # numbers that formulas are made of; any other may have been computed from data
 FORMULA_NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
@@ -62,18 +65,39 @@ def releasable(
 
 
 def _is_clean(graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]) -> bool:
+    values = _values(graph)
     for variable in ancestors([graph]):
         if variable in leaves:
-            if leaves[variable].name not in public and not _is_index(leaves[variable]):
+            position = variable not in values and _is_index(leaves[variable])
+            if leaves[variable].name not in public and not position:
                 return False
         elif isinstance(variable, SharedVariable):
             return False
         elif isinstance(variable, Constant) and isinstance(variable.type, TensorType):
             if not np.isin(variable.data, FORMULA_NUMBERS).all():
                 return False
-        elif variable.owner is not None and isinstance(variable.owner.op, RandomVariable):
-            return False
+        elif variable.owner is not None:
+            op = variable.owner.op
+            if isinstance(op, RandomVariable):
+                return False
+            if isinstance(op, HasInnerGraph) and not isinstance(op, KEPT_WHOLE):
+                return False  # numbers may hide inside
     return True
+
+
+def _values(graph: Variable) -> set[Variable]:
+    """Return the ancestors that are more than a position in an array."""
+    values: set[Variable] = set()
+    left = [graph]
+    while left:
+        variable = left.pop()
+        if variable not in values and variable.owner is not None:
+            op, inputs = variable.owner.op, variable.owner.inputs
+            written = 1 + isinstance(op, AdvancedIncSubtensor)
+            indexing = isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor)
+            left += inputs[:written] if indexing else inputs
+        values.add(variable)
+    return values
 
 
 def _is_index(leaf: DataLeaf) -> bool:

@@ -14,6 +14,7 @@ from pymc_dp.records.axis import find_record_axes
 from pymc_dp.records.batch import RecordGraph, build_graph
 from pymc_dp.records.checks import (
     refuse_data_in_prior,
+    refuse_hidden,
     refuse_undeclared,
     refuse_unknown_names,
     refuse_unsupported,
@@ -99,13 +100,16 @@ def separate(
     hardened = harden(model)
     hardened.initvals.update(start or {})
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
-    terms, potentials = likelihood_terms(hardened.model, set(leaves))
+    arrays = {v for v, leaf in leaves.items() if v.ndim > 0 and leaf.name not in public}
+    terms, potentials = likelihood_terms(hardened.model, arrays)
+    prior = _prior_graphs(hardened.model)
+    densities = {name: [graph] for name, graph in {**terms, **potentials}.items()}
+    refuse_hidden({**densities, **prior}, leaves)
     axes = find_record_axes(terms)
     carriers = axes.inputs()
     record_leaves = {leaf.name: leaf for v, leaf in leaves.items() if v in carriers}
     values = {v.name: v for v in hardened.model.value_vars}
     latents = {v.name: values[v.name] for v in model.value_vars}  # the copy reorders them
-    prior = _prior_graphs(hardened.model)
     point = _initial_point(hardened.model, hardened.initvals)
     model_latents = zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True)
     shapes = {rv.name: point[value.name].shape for rv, value in model_latents}

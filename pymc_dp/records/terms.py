@@ -72,7 +72,12 @@ def simplify(terms: list[Variable]) -> list[Variable]:
 
 def without_lengths(variables: list[Variable]) -> list[Variable]:
     """Replace minibatches by their full data, and forget how many rows the data had."""
-    return _exhaust(_exhaust(variables, _minibatch_sources), _fixed_lengths)
+    variables = _exhaust(variables, _minibatch_sources)
+    left = None
+    while (lengths := _fixed_lengths(variables)) and len(lengths) != left:
+        left = len(lengths)  # a reshape asks for the length of its shape anew, each time
+        variables = clone_replace(variables, lengths, rebuild_strict=False)
+    return variables
 
 
 def _exhaust(

@@ -10,7 +10,6 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from pymc_dp import accounting
 from pymc_dp.accounting import epsilon
 from pymc_dp.plan import Plan, Release
 
@@ -127,6 +126,6 @@ def test_a_statistic_released_once_is_not_amplified():
 @pytest.mark.parametrize("impossible", [-0.0048, math.nan])
 def test_an_impossible_epsilon_is_refused(monkeypatch, impossible):
     # What autodp's characteristic functions return with today's SciPy, without an exception.
-    monkeypatch.setitem(accounting._ACCOUNTANTS, "rdp", lambda *plan: [impossible])
+    monkeypatch.setitem(accountants._ACCOUNTANTS, "rdp", lambda *plan: [impossible])
     with pytest.raises(ArithmeticError, match="which cannot be"):
         claimed(0.123, 4.56, accountant="rdp")

@@ -1,0 +1,1 @@
+"""The demo, and measurements that the documentation quotes."""

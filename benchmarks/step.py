@@ -1,0 +1,141 @@
+"""Time one step of one case, beside PyMC's own: ``python -m benchmarks.step numba logistic ...``.
+
+Prints one line of JSON: medians in milliseconds over alternating rounds, the ratios, and the most
+memory that Python and NumPy held during a private step, over the size of its batch of doubles (1
+is the batch alone; a matrix of per-record gradients would add another 1).
+"""
+
+import argparse
+import json
+import time
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pytensor.gradient import grad
+
+from benchmarks.models import build, generate
+from pymc_dp.budget import Budget
+from pymc_dp.compile import compile_mode, function
+from pymc_dp.contributions.gradient import split
+from pymc_dp.fit import compile_prepared
+from pymc_dp.prepare import prepare
+from pymc_dp.sampling import draw
+from pymc_dp.wall import PrivacyWall
+
+ROUNDS = 9
+
+
+def private_step(prepared, backend):
+    """A step of dp_advi: sampling, gather, norms, clipped sum, noise, update."""
+    compiled = compile_prepared(prepared, backend)
+    wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
+    rng, states = np.random.default_rng(0), [prepared.method.init()]
+
+    def step():
+        query = prepared.method.query(states[0], rng=rng)
+        noisy = wall.release(query.name, query.context, clip_norm=query.clip_norm)
+        states[0] = compiled.update(states[0], query, noisy)
+
+    return step
+
+
+def plain_step(prepared, backend):
+    """The same step without clipping and noise: one gradient of the batch's sum."""
+    records, columns, method, plan = prepared
+    compiled = method.compile(backend)
+    latents = list(records.latents.values())
+    parts = grad(records.batch.log_likelihood().sum(), latents)
+    total = pt.concatenate([part.ravel() for part in parts])
+    fn = function([*records.batch.inputs.values(), *latents], total, backend)
+    rng, states = np.random.default_rng(0), [method.init()]
+    rows, rate = next(iter(columns.values())).rows, plan.releases[0].sample_rate
+
+    def step():
+        query = method.query(states[0], rng=rng)
+        chosen = draw("poisson", rng, rows, rate)
+        batch = [columns[name].take(chosen) for name in records.batch.inputs]
+        value = fn(*batch, *split(records, query.context[0]))
+        states[0] = compiled.update(states[0], query, Sum(value, rate))
+
+    return step
+
+
+class Sum:
+    """What an update reads of a release."""
+
+    sd, many_clipped = 0.0, None
+
+    def __init__(self, value, sample_rate):
+        self.value, self.sample_rate = value, sample_rate
+
+
+def stock_step(kind, X, y, d, batch, backend):
+    """A step of pm.ADVI with pm.Minibatch and Adam."""
+    Xm, ym = pm.Minibatch(X, y, batch_size=batch)
+    kwargs = resolve_backend_compile_kwargs(None if backend == "python" else backend, None)
+    if backend == "python":
+        kwargs = {"mode": compile_mode("python")}
+    with build(kind, Xm, ym, d, total_size=len(y)):
+        inference = pm.ADVI()
+        optimizer = pm.adam(learning_rate=0.01)
+        return inference.objective.step_function(obj_optimizer=optimizer, compile_kwargs=kwargs)
+
+
+def milliseconds(step, repeats):
+    start = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    return (time.perf_counter() - start) / repeats * 1e3
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("backend")
+    parser.add_argument("kind", choices=["logistic", "network"])
+    for name in ("rows", "d", "batch"):
+        parser.add_argument(name, type=int)
+    case = parser.parse_args()
+    X, y = generate(case.kind, case.rows, case.d)
+    budget = Budget(noise_multiplier=2.0, delta=1e-6)
+    options = {"sample_rate": case.batch / case.rows, "clip_norm": 2.0}
+    model = build(case.kind, X, y, case.d)
+    prepared = prepare(model, "dp_advi", 10**6, budget, options)
+    steps = {"dp_advi": private_step(prepared, case.backend)}
+    milliseconds(steps["dp_advi"], 2)
+    tracemalloc.start()
+    milliseconds(steps["dp_advi"], 5)
+    peak = tracemalloc.get_traced_memory()[1] / (case.batch * case.d * 8)
+    tracemalloc.stop()
+    steps["no clip, no noise"] = plain_step(prepared, case.backend)
+    steps["pm.ADVI"] = stock_step(case.kind, X, y, case.d, case.batch, case.backend)
+    times = measure(steps)
+    print(json.dumps({**vars(case), **summary(times), "peak": round(peak, 2)}))
+
+
+def measure(steps):
+    repeats = {}
+    for name, step in steps.items():
+        milliseconds(step, 3)
+        repeats[name] = max(5, int(150 / milliseconds(step, 5)))
+    rounds = partial(zip, steps)
+    return [
+        dict(rounds([milliseconds(step, repeats[name]) for name, step in steps.items()]))
+        for _ in range(ROUNDS)
+    ]
+
+
+def summary(times):
+    result = {name: round(float(np.median([t[name] for t in times])), 3) for name in times[0]}
+    for other in ("no clip, no noise", "pm.ADVI"):
+        ratios = [t["dp_advi"] / t[other] for t in times]
+        result[f"/ {other}"] = round(float(np.median(ratios)), 2)
+        result[f"/ {other}, range"] = [round(min(ratios), 2), round(max(ratios), 2)]
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Nothing of the data is in what leaves: canaries in data, coords and deterministics, byte by byte.
+
+Guard 6 of the tests of a guarantee. Soundness, rule 8: the number of records leaves no trace under
+add_remove; rule 21: deterministics with constants stay behind; rule 22: PyMC puts the data back
+into our tree, and `pymc_dp.save` drops them again; rule 24: fit_stats holds released traces alone.
+"""
+
+import json
+import logging
+import math
+import pickle
+import warnings
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_dp
+
+NUMBER = 123456.78125
+N = 40
+PATIENTS = [f"CANARY-{i}" for i in range(N)]
+SETTINGS = {
+    "n": 3,
+    "noise_multiplier": 2.0,
+    "delta": 1e-5,
+    "sample_rate": 0.5,
+    "draws": 6,
+    "progressbar": False,
+    "random_seed": 1,
+}
+
+
+def private_arrays(rows=N):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([NUMBER + np.arange(rows), rng.normal(size=rows)])
+    return X, rng.integers(0, 4, rows), rng.integers(0, 2, rows)
+
+
+def build(rows=N):
+    """A model that names its private data wherever PyMC lets it."""
+    X, site, y = private_arrays(rows)
+    coords = {"patient": [f"CANARY-{i}" for i in range(rows)], "site": ["n", "e", "s", "w"]}
+    with pm.Model(coords=coords) as model:
+        X = pm.Data("X", X, dims=("patient", "feature"))
+        site = pm.Data("site_of", site, dims="patient")
+        unit = pm.Data("unit", NUMBER)
+        b = pm.Normal("b", 0, 1, shape=2)
+        g = pm.Normal("g", 0, 1, dims="site")
+        eta = pm.Deterministic("eta", X @ b + g[site], dims="patient")
+        pm.Deterministic("worst", eta.max())
+        pm.Deterministic("b_in_units", b * unit)
+        pm.Deterministic("b_times", b * NUMBER)
+        pm.Deterministic("contrast", g[0] - g[1])
+        pm.Bernoulli("y", logit_p=eta, observed=y, dims="patient")
+    return model
+
+
+CANARIES = {
+    "a patient": ["CANARY-".encode(code) for code in ("utf-8", "utf-16-le", "utf-32-le")],
+    "a value": [np.array(NUMBER, dtype).tobytes() for dtype in ("<f8", ">f8", "<f4")]
+    + [b"123456.78", b"123456.8", b"123457", b"1.234567e+05", b"1.235e+05"],
+    "the outcomes": [private_arrays()[2].astype(dtype).tobytes() for dtype in ("i8", "i4", "i1")],
+    "the sites": [private_arrays()[1].astype(dtype).tobytes() for dtype in ("i8", "i4", "i1")],
+    "a column": [private_arrays()[0][:, 1].tobytes(), private_arrays()[0][7].tobytes()],
+}
+
+
+def found_in(*blobs):
+    """Which canaries are in these bytes or texts."""
+    blobs = [blob.encode() if isinstance(blob, str) else blob for blob in blobs]
+    return {
+        what
+        for what, forms in CANARIES.items()
+        if any(form in blob for form in forms for blob in blobs)
+    }
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        with build() as model:
+            return model, pm.fit(method="dp_advi", **SETTINGS)
+
+
+def saved(idata, tmp_path):
+    pymc_dp.save(idata, tmp_path / "saved.nc")
+    return (tmp_path / "saved.nc").read_bytes()
+
+
+def everything(tree):
+    texts = [str(tree), repr(tree), tree._repr_html_()]
+    for node in tree.subtree:
+        texts += [str(node.attrs), str(dict(node.variables))]
+    return [pickle.dumps(tree), *texts]
+
+
+def test_the_canaries_are_in_the_model():
+    blobs = [array.tobytes() for array in private_arrays()]
+    assert found_in(*blobs, str(PATIENTS)) >= {"a patient", "a value", "the outcomes", "the sites"}
+
+
+def test_no_canary_is_in_the_tree(fitted):
+    assert found_in(*everything(fitted[1])) == set()
+
+
+def test_no_canary_is_in_the_file(fitted, tmp_path):
+    assert found_in(saved(fitted[1], tmp_path)) == set()
+
+
+def test_the_posterior_holds_what_is_allowed_and_no_more(fitted):
+    idata = fitted[1]
+    assert set(idata.children) == {"posterior", "fit", "fit_stats", "privacy"}
+    assert set(idata["posterior"].data_vars) == {"b", "g", "contrast"}
+    assert set(idata["posterior"].coords) == {"chain", "draw", "site"}
+    assert set(idata["fit"].data_vars) == {"mean_vector", "standard_deviation"}
+    traces = {"mean_path", "noise_to_signal", "clip_factor"}
+    assert set(idata["fit_stats"].data_vars) == traces
+    withheld = {"eta", "worst", "b_in_units", "b_times"}
+    assert set(json.loads(idata["privacy"].attrs["withheld"])) == withheld
+
+
+@pytest.fixture(scope="module")
+def extended(fitted):
+    """What PyMC's posterior predictive sampling makes of the tree."""
+    model, idata = fitted
+    idata = idata.copy(deep=True)
+    with model, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = ["y", "eta", "b_in_units"]
+        pm.sample_posterior_predictive(
+            idata, var_names=names, extend_inferencedata=True, progressbar=False
+        )
+    return idata
+
+
+def test_pymc_puts_the_canaries_back(extended, tmp_path):
+    extended.to_netcdf(tmp_path / "leaky.nc", engine="h5netcdf")
+    expected = {"a patient", "a value", "the outcomes"}
+    assert found_in(pickle.dumps(extended)) >= expected
+    assert found_in((tmp_path / "leaky.nc").read_bytes()) >= expected
+
+
+def test_saving_drops_what_pymc_put_back(extended, tmp_path):
+    assert found_in(saved(extended, tmp_path)) == set()
+
+
+def with_variable(group, name):
+    def spoil(idata):
+        X = private_arrays()[0]
+        idata[group] = idata[group].to_dataset().assign({name: (("patient", "feature"), X)})
+
+    return spoil
+
+
+def with_coord(group):
+    def spoil(idata):
+        idata[group] = idata[group].to_dataset().assign_coords(patient=PATIENTS)
+
+    return spoil
+
+
+def with_attribute(group):
+    def spoil(idata):
+        idata[group].attrs["note"] = f"patient {PATIENTS[3]} has {NUMBER}"
+
+    return spoil
+
+
+def with_group_inside(idata):
+    idata["posterior/inner"] = xr.Dataset({"X": (("a", "b"), private_arrays()[0])})
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [with_group_inside]
+    + [with_variable(group, "X") for group in ("posterior", "fit", "fit_stats", "privacy")]
+    + [with_coord(group) for group in ("posterior", "fit", "fit_stats", "privacy")]
+    + [with_attribute(group) for group in ("/", "posterior", "fit", "fit_stats", "privacy")],
+)
+def test_saving_drops_what_was_added_by_hand(fitted, tmp_path, spoil):
+    idata = fitted[1].copy(deep=True)
+    spoil(idata)
+    assert found_in(pickle.dumps(idata))
+    assert found_in(saved(idata, tmp_path)) == set()
+
+
+def test_a_result_survives_its_file(fitted, tmp_path):
+    pymc_dp.save(fitted[1], tmp_path / "saved.nc")
+    again = az.from_netcdf(tmp_path / "saved.nc")
+    for name, group in fitted[1].children.items():
+        xr.testing.assert_equal(again[name].to_dataset(), group.to_dataset())
+        assert again[name].attrs.keys() == group.attrs.keys()
+    assert az.summary(again, var_names=["b"], kind="stats").shape[0] == 2
+
+
+def test_nothing_is_printed_or_logged(fitted, capfd, caplog):
+    caplog.set_level(logging.DEBUG)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        pymc_dp.fit(model=fitted[0], **{**SETTINGS, "progressbar": True})
+    out, err = capfd.readouterr()
+    said = [str(warning.message) for warning in warned]
+    assert found_in(out, err, caplog.text, *said) == set()
+
+
+def test_predictions_hold_no_canary_and_leave_the_model_alone(fitted):
+    model, idata = fitted
+    new = {"X": np.zeros((3, 2)), "site_of": np.array([0, 1, 2])}
+    predictions = pymc_dp.predict(idata, model, data=new, random_seed=1)
+    assert found_in(*everything(predictions)) == set()
+    assert predictions["predictions"]["y"].shape == (1, 6, 3)
+    assert np.array_equal(model["X"].get_value(), private_arrays()[0])
+
+
+def structure(tree):
+    """All of a result but the numbers that noise and public draws drive."""
+    random = {"b", "g", "contrast", "mean_vector", "standard_deviation", "mean_path"}
+    random |= {"noise_to_signal"}
+    found = {}
+    for node in tree.subtree:
+        found[node.path] = dict(node.attrs)
+        for name, variable in node.variables.items():
+            values = None if name in random else variable.values.tolist()
+            found[node.path, name] = variable.dims, variable.shape, str(variable.dtype), values
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+@pytest.mark.parametrize("terms", [{}, {"adaptive_clip": 0.5}, {"neighbours": "zero_out"}])
+def test_the_number_of_records_leaves_no_trace(terms):
+    few, many = (pymc_dp.fit(model=build(rows), **SETTINGS, **terms) for rows in (25, 60))
+    few["fit_stats"] = few["fit_stats"].to_dataset().drop_vars("clip_factor")
+    many["fit_stats"] = many["fit_stats"].to_dataset().drop_vars("clip_factor")
+    assert structure(few) == structure(many)
+    assert len(pickle.dumps(few)) == len(pickle.dumps(many))
+
+
+def test_epsilon_is_stated_as_a_number(fitted):
+    assert 0 < fitted[1]["posterior"].attrs["epsilon"] < math.inf

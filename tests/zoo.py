@@ -1,0 +1,307 @@
+"""Models of every kind: those that separate into records, and those that must be refused.
+
+The data are small, made up, and the same in every run. No dimension but the records' has length N.
+"""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc_dp.records import Column
+
+N, D = 13, 3
+rng = np.random.default_rng(20260714)
+X = rng.normal(size=(N, D))
+SQUARE = rng.normal(size=(N, N))
+BINARY = np.array([0, 1] * 6 + [1])
+GROUP = rng.permutation([0] * 6 + [1] * 7)
+REAL = rng.normal(size=N)
+POSITIVE = rng.gamma(2.0, size=N) + 0.1
+COUNT = rng.poisson(3.0, size=N)
+TRIALS = rng.integers(5, 9, size=N)
+CATEGORY = rng.permutation([0, 1, 2] * 4 + [1])
+PAIRS = rng.normal(size=(N, 2))
+SHARES = rng.multinomial(6, [0.2, 0.3, 0.5], size=N)
+
+
+def take(columns: Mapping[str, Column], rows: list[int]) -> dict[str, np.ndarray]:
+    return {name: column.take(np.array(rows)) for name, column in columns.items()}
+
+
+def logistic():
+    a, b = pm.Normal("a", 0, 2), pm.Normal("b", shape=D)
+    pm.Bernoulli("y", logit_p=a + X @ b, observed=BINARY)
+
+
+def logistic_data():
+    x, y = pm.Data("x", X), pm.Data("y_data", BINARY)
+    a, b = pm.Normal("a", 0, 2), pm.Normal("b", shape=D)
+    pm.Bernoulli("y", logit_p=a + pt.dot(x, b), observed=y, shape=x.shape[0])
+
+
+def regression():
+    a, b = pm.Normal("a", 0, 2), pm.Normal("b", shape=D)
+    pm.Normal("y", a + pt.dot(X, b), 1.0, observed=REAL)
+
+
+def minibatch(batch_size=N):
+    x, y = pm.Minibatch(X, REAL, batch_size=batch_size)
+    a, b = pm.Normal("a", 0, 2), pm.Normal("b", shape=D)
+    pm.Normal("y", a + pt.dot(x, b), 1.0, observed=y, total_size=N)
+
+
+def small_minibatch():
+    minibatch(batch_size=4)
+
+
+def two_observed():
+    a, b, s = pm.Normal("a"), pm.Normal("b", shape=D), pm.HalfNormal("s")
+    eta = X @ b
+    pm.Bernoulli("y", logit_p=a + eta, observed=BINARY)
+    pm.Normal("y2", eta, s, observed=REAL)
+
+
+def vector_potential():
+    a, s = pm.Normal("a"), pm.HalfNormal("s")
+    pm.Potential("p", pm.logp(pm.Normal.dist(a, s), REAL))
+
+
+def custom_dist():
+    a = pm.Normal("a")
+    pm.CustomDist("y", a, logp=lambda value, mu: -0.5 * (value - mu) ** 2, observed=REAL)
+
+
+def hierarchical():
+    pm.modelcontext(None).add_coords({"clinic": ["north", "south"], "patient": range(N)})
+    g = pm.Data("g", GROUP, dims="patient")
+    mu, tau, s = pm.Normal("mu"), pm.HalfNormal("tau"), pm.Exponential("s", 1)
+    alpha = pm.Normal("alpha", mu, tau, dims="clinic")
+    slope = pm.Normal("slope", dims="clinic")
+    mean = pm.Deterministic("mean", alpha[g] + X[:, 0] * slope[GROUP], dims="patient")
+    pm.StudentT("y", nu=4, mu=mean, sigma=s, observed=REAL, dims="patient")
+
+
+def two_indices():
+    alpha = pm.Normal("alpha", shape=(2, 3))
+    pm.Normal("y", alpha[GROUP, CATEGORY], 1.0, observed=REAL)
+
+
+def switch():
+    t, s = pm.Normal("t", shape=2), pm.HalfNormal("s")
+    pm.Normal("y", pm.math.switch(BINARY > 0, t[0], t[1]), s, observed=REAL)
+
+
+def censored():
+    a, s = pm.Normal("a"), pm.HalfNormal("s")
+    seen = np.clip(REAL, -1, 1)
+    pm.Censored("y", pm.Normal.dist(a + X[:, 0], s), lower=-1, upper=1, observed=seen)
+
+
+def truncated():
+    a, s = pm.Normal("a"), pm.HalfNormal("s")
+    pm.Truncated("y", pm.Normal.dist(a, s), lower=0.0, observed=POSITIVE)
+
+
+def normal_mixture():
+    w = pm.Dirichlet("w", np.ones(3))
+    ordered = pm.distributions.transforms.ordered
+    mu = pm.Normal("mu", [-1, 0, 1], shape=3, transform=ordered, initval=[-1.0, 0, 1])
+    pm.NormalMixture("y", w=w, mu=mu, sigma=pm.HalfNormal("s", shape=3), observed=REAL)
+
+
+def zero_inflated():
+    psi, b = pm.Beta("psi", 1, 1), pm.Normal("b", 0, 0.1, shape=D)
+    pm.ZeroInflatedPoisson("y", psi=psi, mu=pm.math.exp(pm.math.dot(X, b)), observed=COUNT)
+
+
+def zero_sum():
+    z, alpha = pm.ZeroSumNormal("z", shape=2), pm.Exponential("alpha", 1)
+    pm.NegativeBinomial("y", mu=pm.math.exp(z[GROUP]), alpha=alpha, observed=COUNT)
+
+
+def weibull():
+    b, k = pm.Normal("b", 0, 0.2, shape=D), pm.Gamma("k", 2, 1)
+    pm.Weibull("y", alpha=k, beta=pm.math.exp(X @ b), observed=POSITIVE)
+
+
+def beta_binomial():
+    a, b = pm.HalfNormal("a", 5), pm.HalfNormal("b", 5)
+    pm.BetaBinomial("y", alpha=a, beta=b, n=TRIALS, observed=np.minimum(TRIALS, COUNT))
+
+
+def mv_normal():
+    sd = pm.Exponential.dist(1.0, shape=2)
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sd)
+    mu, b = pm.Normal("mu", shape=2), pm.Normal("b", shape=(D, 2))
+    pm.MvNormal("y", mu + X @ b, chol=chol, observed=PAIRS)
+
+
+def multinomial():
+    pm.Multinomial("y", n=6, p=pm.Dirichlet("p", np.ones(3)), observed=SHARES)
+
+
+def categorical():
+    b = pm.Normal("b", shape=(D, 3))
+    pm.Categorical("y", logit_p=X @ b, observed=CATEGORY)
+
+
+def softmax():
+    b = pm.Normal("b", shape=(D, 3))
+    pm.Categorical("y", p=pm.math.softmax(X @ b, axis=-1), observed=CATEGORY)
+
+
+def ordered_logistic():
+    ordered = pm.distributions.transforms.ordered
+    cuts = pm.Normal("cuts", [-0.5, 0.5], shape=2, transform=ordered, initval=[-0.5, 0.5])
+    b = pm.Normal("b", shape=D)
+    pm.OrderedLogistic("y", eta=X @ b, cutpoints=cuts, observed=CATEGORY)
+
+
+def gamma_poisson():
+    pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=COUNT)
+
+
+def horseshoe():
+    tau, lam = pm.HalfCauchy("tau", 1), pm.HalfCauchy("lam", 1, shape=D)
+    z = pm.Normal("z", shape=D)
+    pm.Normal("y", X @ (z * lam * tau), 1.0, observed=REAL)
+
+
+def hsgp():
+    cov = pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 2, 1))
+    f = pm.gp.HSGP(m=[5], c=2.0, cov_func=cov).prior("f", X=X[:, :1])
+    pm.Normal("y", f, 1.0, observed=REAL)
+
+
+def neural_network():
+    w1, b1 = pm.Normal("w1", shape=(D, 5)), pm.Normal("b1", shape=5)
+    w2, b2 = pm.Normal("w2", shape=5), pm.Normal("b2")
+    hidden = pm.math.tanh(pm.math.dot(X, w1) + b1)
+    pm.Bernoulli("y", logit_p=pm.math.dot(hidden, w2) + b2, observed=BINARY)
+
+
+def as_many_columns_as_records():
+    pm.Normal("y", SQUARE @ pm.Normal("b", shape=N), 1.0, observed=REAL)
+
+
+def repeated_measures():
+    a, s = pm.Normal("a", shape=2), pm.HalfNormal("s")
+    pm.Normal("y", a, s, observed=PAIRS)
+
+
+def stacked_columns():
+    b, x1 = pm.Normal("b", shape=3), pm.Data("x1", X[:, 0])
+    x = pt.stack([pt.ones(N), x1, X[:, 1] ** 2], axis=1)
+    pm.Normal("y", (x * b).sum(-1), 1.0, observed=REAL)
+
+
+def einsum():
+    b = pm.Normal("b", shape=D)
+    pm.Normal("y", pt.einsum("ij,j->i", pm.Data("x", X), b), 1.0, observed=REAL)
+
+
+def transposed():
+    b = pm.Normal("b", shape=D)
+    pm.Normal("y", pt.dot(b, pm.Data("x", X).T), 1.0, observed=REAL)
+
+
+def gp_marginal():
+    gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, pm.Gamma("ls", 2, 1)))
+    gp.marginal_likelihood("y", X=X[:, :1], y=REAL, sigma=0.5)
+
+
+def mv_normal_over_records():
+    pm.MvNormal("y", np.zeros(N), cov=pm.HalfNormal("s") * np.eye(N), observed=REAL)
+
+
+def autoregression():
+    rho = pm.Normal("rho", shape=1)
+    pm.AR("y", rho=rho, sigma=1.0, init_dist=pm.Normal.dist(0, 1, shape=1), observed=REAL)
+
+
+def random_walk():
+    s = pm.HalfNormal("s")
+    pm.GaussianRandomWalk("y", sigma=s, init_dist=pm.Normal.dist(0, 1), observed=REAL)
+
+
+def summed_potential():
+    a, s = pm.Normal("a"), pm.HalfNormal("s")
+    pm.Potential("p", pm.logp(pm.Normal.dist(a, s), REAL).sum())
+
+
+def standardised():
+    x, b = pm.Data("x", X[:, 0]), pm.Normal("b")
+    pm.Normal("y", b * (x - x.mean()) / x.std(), 1.0, observed=REAL)
+
+
+def lagged():
+    y, r = pm.Data("series", REAL), pm.Normal("r")
+    pm.Normal("y", r * y[:-1], 1.0, observed=y[1:])
+
+
+def gram():
+    x, b = pm.Data("x", X), pm.Normal("b", shape=N)
+    pm.Normal("y", pt.dot(pt.dot(x, x.T), b), 1.0, observed=REAL)
+
+
+def missing():
+    with warnings.catch_warnings(category=pm.exceptions.ImputationWarning, action="ignore"):
+        pm.Normal("y", pm.Normal("a"), observed=np.where(REAL > 1, np.nan, REAL))
+
+
+def two_lengths():
+    a = pm.Normal("a")
+    pm.Normal("y1", a, 1.0, observed=REAL)
+    pm.Normal("y2", a, 1.0, observed=REAL[:5])
+
+
+def a_latent_for_every_row():
+    theta = pm.Normal("theta", shape=N)
+    pm.Normal("y", theta[np.arange(N)], 1.0, observed=REAL)
+
+
+def random_effects():
+    pm.Normal("y", pm.Normal("theta", shape=N), 1.0, observed=REAL)
+
+
+def overdispersed():
+    mu, s, e = pm.Normal("mu"), pm.HalfNormal("s"), pm.Normal("e", shape=N)
+    pm.Poisson("y", pm.math.exp(mu + s * e), observed=COUNT)
+
+
+def build(describe) -> pm.Model:
+    with pm.Model() as model:
+        describe()
+    return model
+
+
+ACCEPTED = {
+    f.__name__: f
+    for f in (
+        (logistic, logistic_data, minibatch, small_minibatch, two_observed, vector_potential)
+        + (custom_dist, hierarchical, two_indices, switch, censored, truncated, normal_mixture)
+        + (zero_inflated, zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical)
+        + (softmax, ordered_logistic, gamma_poisson, horseshoe, hsgp, neural_network)
+        + (as_many_columns_as_records, repeated_measures, stacked_columns, einsum, transposed)
+    )
+}
+# what the error must say
+REFUSED = {
+    gp_marginal: ("`y`", "one number for all records"),
+    mv_normal_over_records: ("`y`", "one number for all records"),
+    autoregression: ("`y`",),
+    random_walk: ("`y`",),
+    summed_potential: ("`p`", "one number for all records"),
+    standardised: ("`y`", "`x`", "across its records"),
+    lagged: ("`y`", "slice"),
+    gram: ("`y`", "`x`"),
+    missing: ("`y`", "missing"),
+    two_lengths: ("y1", "y2", "differ in number"),
+    a_latent_for_every_row: ("`theta`", "local latent"),
+}
+LOCAL = {random_effects: "theta", overdispersed: "e"}
+# minibatches draw rows at random: what they stand for
+STANDS_FOR = {"minibatch": regression, "small_minibatch": regression}

@@ -74,7 +74,7 @@ class Sum:
 
 
 def stock_step(kind, X, y, d, batch, backend):
-    """A step of pm.ADVI with pm.Minibatch and Adam."""
+    """A step of pm.ADVI with pm.Minibatch and Adam, as pm.fit makes it (with the loss)."""
     Xm, ym = pm.Minibatch(X, y, batch_size=batch)
     kwargs = resolve_backend_compile_kwargs(None if backend == "python" else backend, None)
     if backend == "python":
@@ -82,7 +82,9 @@ def stock_step(kind, X, y, d, batch, backend):
     with build(kind, Xm, ym, d, total_size=len(y)):
         inference = pm.ADVI()
         optimizer = pm.adam(learning_rate=0.01)
-        return inference.objective.step_function(obj_optimizer=optimizer, compile_kwargs=kwargs)
+        return inference.objective.step_function(
+            score=True, obj_optimizer=optimizer, compile_kwargs=kwargs
+        )
 
 
 def milliseconds(step, repeats):

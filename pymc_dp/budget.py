@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from pymc_dp.accounting import calibrate_plan
-from pymc_dp.plan import Plan, Release
+from pymc_dp.plan import Plan, Release, check_count
 
 # delta of a fit without privacy, where its value says nothing
 ANY_DELTA = 1e-5
@@ -50,6 +50,8 @@ class Budget:
             raise ValueError(
                 f"noise_multiplier={self.noise_multiplier!r} must be finite and at least 0."
             )
+        if self.num_records is not None:
+            check_count("num_records", self.num_records)
         if self.delta is None and self.relative_noise:
             raise ValueError(
                 "delta= is missing: the probability with which epsilon may fail, such as 1e-5. "

@@ -13,6 +13,7 @@ from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions.padding import padded
 from pymc_dp.methods.method import Compiled, Query
+from pymc_dp.plan import check_count
 from pymc_dp.prepare import Prepared, prepare
 from pymc_dp.results import Outcome, build_result
 from pymc_dp.wall import Noisy, PrivacyWall
@@ -124,8 +125,9 @@ def fit(
         data=data,
         public_start=public_start,
     )
-    if draws < 1:
-        raise ValueError(f"draws={draws!r} must be at least 1.")
+    check_count("draws", draws)
+    if callable(callbacks) or not all(callable(callback) for callback in callbacks or ()):
+        raise TypeError("callbacks= must be a sequence of functions.")
     rng = np.random.default_rng(random_seed)
     compiled = compile_prepared(prepared, backend)
     wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)

@@ -224,6 +224,12 @@ class Plan:
         return json.dumps(_plain(settings), allow_nan=False)
 
 
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, at least 1.")
+
+
 def scale(releases: tuple[Release, ...], factor: float) -> tuple[Release, ...]:
     """Multiply every noise multiplier by ``factor``."""
     return tuple(

@@ -10,7 +10,7 @@ import pymc as pm
 from pymc_dp.budget import Budget
 from pymc_dp.methods import advi
 from pymc_dp.methods.method import Method
-from pymc_dp.plan import Plan
+from pymc_dp.plan import Plan, check_count
 from pymc_dp.records import Column, Records, separate
 
 METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS}
@@ -53,8 +53,8 @@ def prepare(
 ) -> Prepared:
     """Check every input of a fit and settle its plan."""
     build = _builder(method, options)
-    if n is not None and (n != int(n) or n < 1):
-        raise ValueError(f"n={n!r} must be a whole number of releases, at least 1.")
+    if n is not None:
+        check_count("n", n)
     records, columns = separate(model, data=data, public=public, start=public_start)
     chosen = build(
         records,

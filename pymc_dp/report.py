@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from pymc_dp.results import GROUPS
@@ -61,13 +62,22 @@ def _guarantee(attrs: dict[str, Any]) -> str:
 
 
 def _mechanism(attrs: dict[str, Any]) -> str:
+    settings = ", ".join(
+        f"{name} {_numbers(attrs[name])}"
+        for name in ("sample_rate", "clip_norm", "noise_multiplier")
+    )
     return (
         f"Mechanism: {attrs['method']} made {attrs['releases_made']} of {attrs['releases']} "
-        f"planned releases, each of {attrs['mechanism']}; batches "
-        f"{attrs['sampling']}, sample_rate {attrs['sample_rate']}, clip_norm "
-        f"{attrs['clip_norm']}, noise_multiplier {attrs['noise_multiplier']}; accounted by "
-        f"{attrs['accountant']} ({attrs['accountant_version']}). Stopping early refunds nothing."
+        f"planned releases ({attrs['mechanism']}; {attrs['sampling']} batches, {settings}), "
+        f"accounted by {attrs['accountant']} ({attrs['accountant_version']}). Stopping early "
+        "refunds nothing."
     )
+
+
+def _numbers(values: Any) -> str:
+    """One number, or the range of those of a schedule."""
+    low, high = np.min(values), np.max(values)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def _public(attrs: dict[str, Any]) -> str:

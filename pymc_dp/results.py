@@ -52,10 +52,11 @@ def build_result(
     plan. Variables and coords come from `Records.outputs`, which holds releasable ones alone.
     """
     latents = method.posterior(states[-1], draws, rng)
+    fit = method.describe(states[-1])
     groups = {
         "posterior": _posterior(records, latents),
-        "fit": method.describe(states[-1]),
-        "fit_stats": _fit_stats(method, states),
+        "fit": fit,
+        "fit_stats": _fit_stats(method, states).assign_coords(rows=fit["rows"]),
         "privacy": _privacy(records, method, outcome),
     }
     epsilon, delta = outcome.epsilon, outcome.plan.delta

@@ -1,5 +1,7 @@
 """Epsilon and calibration: the numbers that the package claims."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -292,3 +294,18 @@ def test_autodp_is_never_asked_for_its_characteristic_functions(monkeypatch):
         setting = {"noise_multiplier": 4.0, "sample_rate": 0.1, "n": 10, "delta": 1e-5}
         assert epsilon(**(setting | terms), accountant="rdp") > 0
     assert seen == {"RDP", "approxDP_func"}
+
+
+def test_a_schedule_of_many_rates_is_calibrated_in_seconds_and_on_the_safe_side():
+    rates = np.linspace(0.05, 0.15, 60)
+    plan = Plan(
+        tuple(Release("score", "poisson", float(q), 1.0, 1.0, 1) for q in rates),
+        "add_remove",
+        1e-5,
+        "pld",
+    )
+    start = time.perf_counter()
+    calibrated = calibrate_plan(plan, 1.0)
+    assert time.perf_counter() - start < 20  # a few seconds, on a busy machine too
+    [fine] = accountants._pld(calibrated.releases, "add_remove", None, (1e-5,), grid=1e-4)
+    assert 0.98 < fine <= calibrated.epsilon() <= 1

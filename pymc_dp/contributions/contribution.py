@@ -48,7 +48,8 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     array([5.e+000, 5.e-200])
     """
     rows = rows.reshape(len(rows), -1)
-    norms = np.sqrt(np.vecdot(rows, rows))
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.vecdot(rows, rows))
     if not (norms.min(initial=1.0) > 1e-140 and norms.max(initial=1.0) < 1e140):
         unsafe = ~((norms > 1e-140) & (norms < 1e140))
         largest = np.abs(rows[unsafe]).max(axis=1, initial=0.0)

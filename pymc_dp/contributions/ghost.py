@@ -15,6 +15,9 @@ from pymc_dp.contributions.contribution import graph_norms
 from pymc_dp.contributions.frontier import Edge, Product, by_row, cut_frontier
 from pymc_dp.records.batch import RecordGraph
 
+# a record counts as at least this share of its parts; beyond it, doubles lose the other records
+LEAST_SHARE = 1e-10
+
 
 class RecordSums(NamedTuple):
     """Graphs of the records' gradients, none of which forms a gradient.
@@ -96,7 +99,10 @@ def _block(latent: Variable, touching: list[Edge], edges: dict[Edge, Variable]) 
     if len(touching) == 1 and _is_itself(touching[0].operand, latent):
         return touching[0].norms(edges[touching[0]])
     rows = [_pulled_back(latent, edge, edges[edge]) for edge in touching]
-    return graph_norms(pt.add(*rows))
+    norms = graph_norms(pt.add(*rows))
+    # parts that cancel within a record are added over the batch first: keep them small there
+    least = LEAST_SHARE * pt.add(*[edge.norms(edges[edge]) for edge in touching])
+    return pt.switch(pt.gt(least, norms), least, norms)
 
 
 def _is_itself(operand: Variable, latent: Variable) -> bool:

@@ -3,6 +3,7 @@
 A record's contribution is d log p(record | z) / dz, d numbers; all else is post-processing.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.method import Compiled, Method, Query, runs
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
-from pymc_dp.plan import Release
+from pymc_dp.plan import Release, check_count
 from pymc_dp.records import Records
 from pymc_dp.wall import Noisy
 
@@ -96,20 +97,20 @@ def dp_advi(
     aligned : bool
         False for the paper's own form, which clips and noises all 2d coordinates.
     adaptive_clip : float in (0, 1), optional
-        Move the clip norm, from ``clip_norm`` on, towards this quantile of the records' norms.
+        Move the clip norm, from ``clip_norm`` on, towards this quantile of the records' norms;
+        .8 is a good one, while the median clips enough to bias the posterior.
     """
     _refuse_local_latents(records)
     if not aligned and family is FULL_RANK:
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
+    check_count("obj_n_mc", obj_n_mc)
     clip = default_clip_norm(records.size, obj_n_mc) if clip_norm is None else clip_norm
     rate = _default_sample_rate(sampling, num_records) if sample_rate is None else sample_rate
     steps = [(_at(rate, t), _at(clip, t)) for t in range(DEFAULT_RELEASES if n is None else n)]
     releases = runs(steps, lambda q, c, count: Release("score", sampling, q, c, noise, count))
-    optimizer = (
-        decaying_adam(LEARNING_RATE, len(steps))
-        if obj_optimizer is None
-        else from_pymc(obj_optimizer)
-    )
+    _check_adaptive(adaptive_clip, releases)
+    rates = {name: pace * LEARNING_RATE for name, pace in family.pace.items()}
+    optimizer = from_pymc(obj_optimizer) if obj_optimizer else decaying_adam(rates, len(steps))
     contribute = gradient if aligned else plain_gradient
     ask = _Ask(family, obj_n_mc, aligned, adaptive_clip, tuple(clip for _, clip in steps))
     labels = coordinate_labels(records)
@@ -158,6 +159,13 @@ def _refuse_local_latents(records: Records) -> None:
             "to release record by record. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, "
             "pm.Mixture), or index it by groups."
         )
+
+
+def _check_adaptive(quantile: float | None, releases: tuple[Release, ...]) -> None:
+    if quantile is not None and not 0 < quantile < 1:
+        raise ValueError(f"adaptive_clip={quantile!r} must be a quantile, between 0 and 1.")
+    if quantile is not None and any(math.isinf(release.clip_norm) for release in releases):
+        raise ValueError("adaptive_clip= needs a finite clip_norm= to start from.")
 
 
 def _at(schedule: Schedule, t: int) -> float:

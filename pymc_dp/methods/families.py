@@ -20,12 +20,16 @@ class Family(NamedTuple):
     gradient : (params, eps (k, d), g (k, d)) -> params
         The gradient of E[log p(z)] + entropy, where g are the gradients of log p at the draws.
     describe : (params, labels) -> Dataset
+    pace : dict
+        The share of the learning rate that each parameter takes: the d^2 / 2 entries of a factor
+        share the noise of d numbers, and would spread the draws of z if they followed it quickly.
     """
 
     init: Callable[[np.ndarray, float], Params]
     sample: Callable[[Params, np.ndarray], np.ndarray]
     gradient: Callable[[Params, np.ndarray, np.ndarray], Params]
     describe: Callable[[Params, list[str]], xr.Dataset]
+    pace: dict[str, float]
 
 
 def softplus(rho: np.ndarray) -> np.ndarray:
@@ -70,6 +74,7 @@ MEAN_FIELD = Family(
     sample=lambda params, eps: params["mu"] + softplus(params["rho"]) * eps,
     gradient=_mean_field_gradient,
     describe=_mean_field_summary,
+    pace={"mu": 1.0, "rho": 1.0},
 )
 
 
@@ -115,4 +120,5 @@ FULL_RANK = Family(
     sample=lambda params, eps: params["mu"] + eps @ cholesky(params).T,
     gradient=_full_rank_gradient,
     describe=_full_rank_summary,
+    pace={"mu": 1.0, "L_tril": 0.1},
 )

@@ -1,6 +1,7 @@
 """Steps along noisy gradients: our own Adam, and any optimizer of PyMC."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +19,15 @@ class Optimizer(NamedTuple):
     step: Callable[[Any, Params, Params, int], tuple[Any, Params]]
 
 
-def decaying_adam(learning_rate: float, n: int, last: float = 0.1) -> Optimizer:
-    """Adam (Kingma and Ba 2015) whose rate falls linearly to ``last`` times its first value.
+def decaying_adam(rates: Mapping[str, float], n: int, last: float = 0.1) -> Optimizer:
+    """Adam (Kingma and Ba 2015) whose rates fall linearly to ``last`` times their first values.
 
     Parameters
     ----------
-    learning_rate : float
+    rates : mapping
+        The learning rate of every parameter, by its name.
     n : int
-        The number of steps, over which the rate falls.
+        The number of steps, over which the rates fall.
     last : float
     """
     beta1, beta2, tiny = 0.9, 0.999, 1e-8
@@ -37,9 +39,11 @@ def decaying_adam(learning_rate: float, n: int, last: float = 0.1) -> Optimizer:
     def step(state, params, gradient, t):
         m = {k: beta1 * state[0][k] + (1 - beta1) * g for k, g in gradient.items()}
         v = {k: beta2 * state[1][k] + (1 - beta2) * g**2 for k, g in gradient.items()}
-        rate = learning_rate * (1 - (1 - last) * t / n)
-        rate *= np.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
-        return (m, v), {k: x + rate * m[k] / (np.sqrt(v[k]) + tiny) for k, x in params.items()}
+        scale = 1 - (1 - last) * t / n
+        scale *= math.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
+        return (m, v), {
+            k: x + rates[k] * scale * m[k] / (np.sqrt(v[k]) + tiny) for k, x in params.items()
+        }
 
     return Optimizer(init, step)
 

@@ -126,7 +126,7 @@ def _check_taint(term: Variable, axes: RecordAxes) -> None:
             raise NotSeparableError(
                 f"{type(node.op).__name__} computes with the number of records, which is private"
             )
-        if reads:
+        if reads or (sized and carries):  # an array sized by the records walks along them too
             tainted.update(node.outputs)
         elif sized:
             lengths.update(node.outputs)
@@ -135,7 +135,9 @@ def _check_taint(term: Variable, axes: RecordAxes) -> None:
 def _measures_another_axis(node: Apply, axes: RecordAxes) -> bool:
     """Whether the node is ``x.shape[i]`` with an axis ``i`` that is not the records'."""
     measured = measured_axis(node.outputs[0])
-    return measured is not None and axes.axis.get(measured.variable) != measured.axis
+    if measured is None or measured.variable not in axes.axis:
+        return False
+    return axes.axis[measured.variable] != measured.axis
 
 
 def _only_sizes(node: Apply, i: int, axes: RecordAxes) -> bool:

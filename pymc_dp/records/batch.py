@@ -76,15 +76,21 @@ def build_graph(
 
 
 def _batch_input(leaf: Variable, axis: int, rows: int | None) -> Variable:
-    """Return an input like ``leaf``; real numbers come in double precision.
+    """Return an input like ``leaf``, in the widest type of its kind.
 
     A length of 1 is made static: PyTensor turns ``X @ b`` into ``X * b`` where it knows it of one.
     """
     lengths = leaf.get_value(borrow=True).shape if isinstance(leaf, SharedVariable) else ()
     shape = [1 if 1 in ends else ends[0] for ends in zip_longest(leaf.type.shape, lengths)]
     shape[axis] = rows
-    dtype = "float64" if leaf.type.dtype.startswith("float") else leaf.type.dtype
-    return pt.tensor(leaf.name, dtype=dtype, shape=tuple(shape))
+    return pt.tensor(leaf.name, dtype=batch_dtype(leaf.type.dtype), shape=tuple(shape))
+
+
+def batch_dtype(stored: str) -> str:
+    """Widen a leaf's dtype: an index given by ``data=`` must not wrap into the template's."""
+    if stored == "bool":
+        return stored
+    return "float64" if stored.startswith("float") else "int64"
 
 
 def _count_rows(node: Apply, operands: list[Variable], axes: RecordAxes, count: Variable) -> None:

@@ -5,12 +5,14 @@ curator who holds the data; they hold names and shapes, never values.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
@@ -49,12 +51,28 @@ def refuse_unknown_names(model: pm.Model, public: Iterable[str]) -> None:
             )
 
 
+def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
+    """Refuse values in ``public_start=`` that are not finite values of latents."""
+    shapes = model.eval_rv_shapes() if start else {}
+    latents = [rv.name for rv in model.free_RVs]
+    for name, value in start.items():
+        if name not in latents:
+            raise ValueError(f"public_start= names `{name}`, but the latents are {latents}.")
+        if isinstance(value, str | Variable):
+            continue
+        if np.shape(value) != tuple(shapes[name]) or not np.isfinite(value).all():
+            raise ValueError(
+                f"public_start= gives `{name}` the shape {np.shape(value)}, or values that are not "
+                f"finite; it needs {tuple(shapes[name])} finite numbers."
+            )
+
+
 def refuse_hidden(
     graphs: Mapping[str, Iterable[Variable]], leaves: Mapping[Variable, DataLeaf]
 ) -> None:
     """Refuse arrays that no leaf stands for: shared variables, and what a function closed over."""
     for name, graph in graphs.items():
-        for variable in ancestors(graph):
+        for variable in (*ancestors(graph), *_inner_reals(graph)):
             if variable in leaves or not isinstance(variable.type, TensorType):
                 continue
             if isinstance(variable, SharedVariable):
@@ -68,6 +86,14 @@ def refuse_hidden(
                     "a function without being its argument. Make it a pm.Data, and hand it to "
                     "the distribution as a parameter."
                 )
+
+
+def _inner_reals(graph: Iterable[Variable]) -> list[Variable]:
+    """Return the real constants inside distributions that are graphs themselves."""
+    ops = [v.owner.op for v in ancestors(graph) if v.owner is not None]
+    inner = ancestors([v for op in ops if isinstance(op, HasInnerGraph) for v in op.inner_outputs])
+    constants = [v for v in inner if isinstance(v, Constant) and isinstance(v.type, TensorType)]
+    return [v for v in constants if v.dtype.startswith("float")]
 
 
 def refuse_undeclared(

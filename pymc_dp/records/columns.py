@@ -16,6 +16,7 @@ from pymc_dp.compile import PYTHON
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.records.axis import RecordAxes
 from pymc_dp.records.axis_rules import counted_rows, gather_layout
+from pymc_dp.records.batch import batch_dtype
 from pymc_dp.records.harden import DataLeaf
 
 SMALL_GROUP = 5
@@ -87,8 +88,7 @@ def make_columns(
 def _column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     if not isinstance(values, np.ndarray) and not issparse(values):  # pandas gathers by label
         values = np.asarray(values)
-    stored = leaf.variable.type.dtype
-    dtype = "float64" if stored.startswith("float") else stored
+    dtype = batch_dtype(leaf.variable.type.dtype)
     template = leaf.variable.type
     if len(values.shape) != template.ndim:
         raise ValueError(
@@ -147,7 +147,7 @@ def _values(
     fn = pytensor.function(
         list(inputs.values()), indices, givens=inputs, mode=PYTHON, on_unused_input="ignore"
     )
-    return fn(*[np.asarray(columns[name].values, columns[name].dtype) for name in names.values()])
+    return fn(*[np.asarray(columns[name].values, leaf.type.dtype) for leaf, name in names.items()])
 
 
 def _check_sizes(name: str | None, indices: list[np.ndarray]) -> None:

@@ -5,6 +5,7 @@ harmless-looking array, and a model that couples its records would pass for one 
 """
 
 import warnings
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -41,17 +42,20 @@ class HardenedModel(NamedTuple):
 
 
 def is_structural(value: np.ndarray) -> bool:
-    """Say whether an array tells no more than two numbers: a fill, an even sequence, a triangle.
+    """Say whether an array tells at most two numbers: a fill, an even sequence, an identity.
 
-    Libraries make such arrays by themselves: ``np.ones(3)``, the frequencies of a basis, the row
-    numbers of a packed Cholesky factor.
+    Libraries make such arrays by themselves: ``np.ones(3)``, the frequencies of a basis, a jitter
+    on a diagonal, the row numbers of a packed Cholesky factor.
 
     >>> import numpy as np
     >>> is_structural(np.ones(3)), is_structural(np.arange(4.0)), is_structural(np.r_[1.0, 5, 2])
     (True, True, False)
     """
-    flat = np.asarray(value).ravel()
+    value = np.asarray(value)
+    flat = value.ravel()
     if flat.size < 2:
+        return True
+    if value.ndim == 2 and np.array_equal(value, flat[0] * np.eye(*value.shape)):
         return True
     if flat.dtype.kind not in "iuf":
         return bool((flat == flat[0]).all())
@@ -71,9 +75,8 @@ def harden(model: pm.Model) -> HardenedModel:
     """
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     fgraph = _copy_without_initvals(model)
-    lifted = [
-        _lift(fgraph, constant, number) for number, constant in enumerate(_array_constants(fgraph))
-    ]
+    names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
+    lifted = [_lift(fgraph, constant, next(names)) for constant in _array_constants(fgraph)]
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
     data = [
         DataLeaf(variable.name, variable, variable.get_value(borrow=True), True)
@@ -100,9 +103,10 @@ def _copy_without_initvals(model: pm.Model) -> FunctionGraph:
 
 
 def _array_constants(fgraph: FunctionGraph) -> list[Constant]:
+    inputs = [variable for node in fgraph.toposort() for variable in node.inputs]
     return [
         variable
-        for variable in fgraph.variables
+        for variable in dict.fromkeys(inputs)  # in an order that is the same every time
         if isinstance(variable, Constant)
         and isinstance(variable.type, pt.TensorType)
         and np.size(variable.data) > 1
@@ -116,13 +120,13 @@ def _is_size(node: Apply, variable: Variable) -> bool:
     return sizes is not None and sizes(node) is variable
 
 
-def _lift(fgraph: FunctionGraph, constant: Constant, number: int) -> DataLeaf:
+def _lift(fgraph: FunctionGraph, constant: Constant, name: str) -> DataLeaf:
     observed = [
         node.op.name
         for node, _ in fgraph.clients[constant]
         if node != "output" and isinstance(node.op, ModelObservedRV)
     ]
-    name = observed[0] if observed else f"array_{number}"
+    name = observed[0] if observed else name
     # lengths must not be static, or PyTensor would fold them; only length 1 matters to broadcasting
     shape = tuple(1 if length == 1 else None for length in constant.data.shape)
     leaf = pytensor.shared(constant.data, name=name, shape=shape, borrow=True)

@@ -1,6 +1,6 @@
 """What of a posterior may leave: latents, and deterministics that reach no private number."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.records.harden import DataLeaf, is_structural
-from pymc_dp.records.terms import KEPT_WHOLE
+from pymc_dp.records.terms import KEPT_WHOLE, without_lengths
 
 # numbers that formulas are made of; any other may have been computed from data
 FORMULA_NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
@@ -33,9 +33,14 @@ class Outputs(NamedTuple):
 
 
 def releasable(
-    model: pm.Model, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]
+    model: pm.Model,
+    leaves: Mapping[Variable, DataLeaf],
+    public: frozenset[str],
+    order: Sequence[str],
 ) -> Outputs:
     """Pick the latents and the deterministics of a hardened model that may be released.
+
+    They come in the ``order`` of the author's model, which its hardened copy does not keep.
 
     Privacy
     -------
@@ -53,7 +58,7 @@ def releasable(
         for name, graph in graphs.items()
         if name not in latents and name not in public and not _is_clean(graph, leaves, public)
     )
-    kept = {name: graph for name, graph in graphs.items() if name not in withheld}
+    kept = {name: graphs[name] for name in order if name not in withheld}
     dims = {name: tuple(d for d in model.named_vars_to_dims.get(name, ())) for name in kept}
     used = {d for names in dims.values() for d in names}
     coords = {
@@ -65,6 +70,7 @@ def releasable(
 
 
 def _is_clean(graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]) -> bool:
+    [graph] = without_lengths([graph])
     values = _values(graph)
     for variable in ancestors([graph]):
         if variable in leaves:

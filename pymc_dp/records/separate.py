@@ -13,6 +13,7 @@ from pymc_dp.compile import without_c
 from pymc_dp.records.axis import find_record_axes
 from pymc_dp.records.batch import RecordGraph, build_graph
 from pymc_dp.records.checks import (
+    refuse_bad_start,
     refuse_data_in_prior,
     refuse_hidden,
     refuse_undeclared,
@@ -98,15 +99,17 @@ def separate(
     refuse_unsupported(model)
     refuse_unknown_names(model, public)
     hardened = harden(model)
+    refuse_bad_start(model, start or {})
     hardened.initvals.update(start or {})
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
     arrays = {v for v, leaf in leaves.items() if v.ndim > 0 and leaf.name not in public}
     terms, potentials = likelihood_terms(hardened.model, arrays)
     prior = _prior_graphs(hardened.model)
     densities = {name: [graph] for name, graph in {**terms, **potentials}.items()}
-    refuse_hidden({**densities, **prior}, leaves)
     axes = find_record_axes(terms)
+    refuse_hidden({**densities, **prior}, leaves)
     carriers = axes.inputs()
+    order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     record_leaves = {leaf.name: leaf for v, leaf in leaves.items() if v in carriers}
     values = {v.name: v for v in hardened.model.value_vars}
     latents = {v.name: values[v.name] for v in model.value_vars}  # the copy reorders them
@@ -132,7 +135,7 @@ def separate(
         latents=latents,
         point={name: point[name] for name in latents},
         local_latents={name: axes.axis[v] for name, v in latents.items() if v in carriers},
-        outputs=releasable(hardened.model, leaves, public),
+        outputs=releasable(hardened.model, leaves, public, order),
         trusted=trusted_constants(hardened),
     )
     return records, columns

@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from pymc_dp import accountants
 from pymc_dp.accounting import epsilon
 from pymc_dp.plan import Plan, Release
 

@@ -127,10 +127,6 @@ def test_every_trusted_number_is_listed():
         a = pm.Normal("a", np.array([1.2345]), scale, shape=1)
         unit = pm.Data("unit", 2.5)
         pm.Normal("y", pm.Data("X", X) @ b + a, unit, observed=X[:, 0])
-    trusted = "; ".join(json.loads(fit(model)["privacy"].attrs["trusted_constants"]))
-    for prior in ("prior of b", "prior of a", "likelihood of y"):
-        assert prior in trusted
-    assert "`scale`" in trusted
-    assert "`unit`" in trusted
-    assert "an unnamed array of shape (2,)" in trusted
-    assert "`X`" not in trusted
+    trusted = json.loads(fit(model)["privacy"].attrs["trusted_constants"])
+    assert {row.split(":")[0] for row in trusted} >= {"prior of b", "prior of a", "likelihood of y"}
+    assert "prior of b: 4 numbers" in trusted  # two means, their scale, and one that PyMC writes

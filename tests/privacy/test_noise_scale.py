@@ -54,7 +54,7 @@ def p_of_products(x):
 
 
 def p_of_closest_pair(rows):
-    """Given one row, its product with another is normal; the closest of all pairs, by Bonferroni."""
+    """Given one row, its product with another is normal; the largest, by Bonferroni."""
     scores = np.abs(rows @ rows.T) / np.linalg.norm(rows, axis=1)
     np.fill_diagonal(scores, 0.0)
     return min(1.0, scores.size * 2 * stats.norm.sf(scores.max()))

@@ -153,3 +153,43 @@ def test_a_norm_that_pytensor_may_rewrite_is_caught(monkeypatch):
     monkeypatch.setattr(frontier, "deep_copy_op", lambda x: x)
     contribution, columns, size = compiled(bernoulli)
     assert largest_excess(contribution, columns, np.ones((1, size))) > 0.4
+
+
+def difference():
+    b = pm.Normal("b", shape=1)
+    return b[0] * pm.Data("u", np.zeros(30)) - b[0] * pm.Data("v", np.zeros(30))
+
+
+def difference_of_products():
+    b = pm.Normal("b", shape=2)
+    return pm.Data("u", np.zeros((30, 2))) @ b - pm.Data("v", np.zeros((30, 2))) @ b
+
+
+def product_with_opposites():
+    b = pm.Normal("b", shape=1)
+    both = pm.math.stack([pm.Data("u", np.zeros(30)), pm.Data("v", np.zeros(30))], axis=1)
+    return both @ pm.math.concatenate([b, -b])
+
+
+@pytest.mark.parametrize("build", [difference, difference_of_products, product_with_opposites])
+@pytest.mark.parametrize("large", [1e8, 1e15, 1e17, 1e25, 1e100, 1e200])
+def test_a_record_whose_parts_cancel_does_not_drown_the_others(build, large):
+    # in exact numbers it adds nothing; in double precision 1e17 - 1e17 swallows what is between
+    with pm.Model() as model:
+        pm.Normal("y", build(), 1.0, observed=np.zeros(30))
+    records, columns = separate(model)
+    contribution = gradient(records, "python")
+    rng = np.random.default_rng(4)
+    values = {name: rng.normal(size=c.values.shape) + (name == "y") for name, c in columns.items()}
+    one = {
+        name: np.full((1, *v.shape[1:]), 5.0 if name == "y" else large)
+        for name, v in values.items()
+    }
+
+    def total(values):
+        held = {name: c._replace(values=values[name]) for name, c in columns.items()}
+        return before_noise(wall_of(held, contribution), np.full((1, records.size), 0.1)).total
+
+    with_it = {name: np.concatenate([v, one[name]]) for name, v in values.items()}
+    assert np.linalg.norm(total(values)) > 2
+    assert np.linalg.norm(total(with_it) - total(values)) < 1e-3

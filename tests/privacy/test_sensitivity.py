@@ -218,11 +218,6 @@ def weigh_bad_rows_by_zero(rows):
     return np.where(np.isfinite(norms), np.fmin(1, 1 / norms), 0) @ rows
 
 
-def replace_values_by_the_largest_double(rows):
-    rows = np.nan_to_num(as_array(rows))
-    return np.fmin(1, 1 / np.sqrt((rows**2).sum(axis=1))) @ rows
-
-
 def count_unscaled(rows):
     joint = covered_by_toy(rows, quantile=0.5)
     joint[-1] *= 0.5 / 0.2
@@ -237,7 +232,6 @@ def count_unscaled(rows):
         scale_by_the_batch,
         add_the_prior_for_every_record,
         weigh_bad_rows_by_zero,
-        replace_values_by_the_largest_double,
         count_unscaled,
     ],
 )

@@ -144,11 +144,29 @@ def compile_prepared(prepared: Prepared, backend: str | None) -> Compiled:
     rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or NOMINAL_RECORDS)
     backend = choose_backend(backend, plan.total, rows, records.size + len(columns))
     compiled = method.compile(backend)
-    if backend != "jax":
-        return compiled
-    axes = {name: column.axis for name, column in columns.items()}
-    contributions = {name: padded(c, axes) for name, c in compiled.contributions.items()}
-    return compiled._replace(contributions=contributions)
+    if backend == "jax":
+        axes = {name: column.axis for name, column in columns.items()}
+        contributions = {name: padded(c, axes) for name, c in compiled.contributions.items()}
+        compiled = compiled._replace(contributions=contributions)
+    _rehearse(prepared, compiled, backend)
+    return compiled
+
+
+def _rehearse(prepared: Prepared, compiled: Compiled, backend: str) -> None:
+    """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
+    query = prepared.method.query(prepared.method.init(), rng=np.random.default_rng(0))
+    contribution = compiled.contributions[query.name]
+    batch = {name: column.dummy(2) for name, column in prepared.columns.items()}
+    try:
+        with np.errstate(all="ignore"):
+            at = contribution.prepare(batch, query.context)
+            contribution.norms(at, query.context)
+            contribution.weighted_sum(at, query.context, np.zeros(2))
+    except Exception as error:
+        raise NotImplementedError(
+            f"The model's graph does not run on backend={backend!r} ({type(error).__name__}: "
+            f"{error}). Nothing was released; try backend='python'."
+        ) from error
 
 
 def run(

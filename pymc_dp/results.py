@@ -134,8 +134,8 @@ def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:
 
 def delta_grid(plan: Plan) -> np.ndarray:
     """Deltas at which a result says its epsilon; the plan's own is one of them."""
-    lowest = SMALLEST_PLD_DELTA if plan.accountant == "pld" else 1e-12
-    return np.unique(np.append(np.geomspace(max(lowest, 1e-10), 1e-1, 19), plan.delta))
+    grid = np.geomspace(SMALLEST_PLD_DELTA, 1e-1, 19)
+    return np.unique(np.append(grid[~np.isclose(grid, plan.delta)], plan.delta))
 
 
 def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[str, Any]:

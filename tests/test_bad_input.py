@@ -9,6 +9,8 @@ from scipy import sparse
 
 import pymc_dp
 from pymc_dp import NotSeparableError, PrivacyWarning
+from pymc_dp.contributions import Contribution
+from pymc_dp.methods import advi
 from pymc_dp.wall import PrivacyWall
 
 N = 24
@@ -92,10 +94,7 @@ SETTINGS = [
     *[({"draws": bad}, "draws=") for bad in (0, -1, 1.5, math.nan)],
     *[({"obj_n_mc": bad}, "obj_n_mc=") for bad in (0, 1.5)],
     *[({"adaptive_clip": bad}, "adaptive_clip=") for bad in (0.0, 1.0, -1, 1.5, math.nan)],
-    (
-        {"adaptive_clip": 0.5, "clip_norm": math.inf, "noise_multiplier": 0},
-        "adaptive_clip=",
-    ),
+    ({"adaptive_clip": 0.5, "clip_norm": math.inf, "noise_multiplier": 0}, "adaptive_clip="),
     ({"callbacks": print}, "callbacks="),
     ({"callbacks": [None]}, "callbacks="),
     ({"backend": "gpu"}, "backend='gpu'"),
@@ -250,3 +249,16 @@ def test_a_weak_guarantee_is_warned_about_and_the_warning_is_not_stored(
     stored = " ".join(str(node.attrs) for node in idata.subtree)
     assert "fewer than" not in stored
     assert "warn" not in stored.lower()
+
+
+def test_a_graph_that_a_backend_cannot_run_is_refused_before_any_release(monkeypatch):
+    def cannot_run(records, backend, draws):
+        def prepare(batch, context):
+            raise NotImplementedError("no rule for this operation")
+
+        return Contribution(2, 0, norms=None, weighted_sum=None, prepare=prepare)
+
+    monkeypatch.setattr(PrivacyWall, "release", lambda *a, **k: pytest.fail("released"))
+    monkeypatch.setattr(advi, "gradient", cannot_run)
+    with pytest.raises(NotImplementedError, match="no rule for this operation.*Nothing was"):
+        pymc_dp.fit(model=regression(), **GOOD)

@@ -126,3 +126,13 @@ def test_trusted_numbers_in_priors_are_all_listed():
     assert trusted["prior of a"] == "2 numbers"
     assert int(trusted["prior of b"].split()[0]) >= 4
     assert "initial value of b" in records.trusted
+
+
+def test_a_deterministic_that_reads_records_cannot_be_declared_public():
+    with pm.Model(coords={"patient": [f"patient {i}" for i in range(20)]}) as model:
+        x = pm.Data("x", np.linspace(-1, 1, 20), dims="patient")
+        b = pm.Normal("b")
+        pm.Deterministic("prediction", b * x, dims="patient")
+        pm.Normal("y", b * x, 1.0, observed=np.ones(20), dims="patient")
+    with pytest.raises(ValueError, match="`prediction`, which reads the data `x`"):
+        separate(model, public=["prediction"])

@@ -43,6 +43,12 @@ class Column(NamedTuple):
         lengths = [n for k, n in enumerate(self.values.shape) if k != self.axis]
         return math.prod(lengths)
 
+    def dummy(self, rows: int) -> np.ndarray:
+        """Make up rows of zeros, to try a graph on before any data are touched."""
+        shape = list(self.values.shape)
+        shape[self.axis] = rows
+        return np.zeros(shape, self.dtype)
+
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Gather records as a dense array of the graph's dtype."""
         if hasattr(self.values, "toarray"):
@@ -86,6 +92,11 @@ def make_columns(
 
 
 def _column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
+    if np.ma.isMaskedArray(values):
+        raise ValueError(
+            f"data=`{leaf.name}` is a masked array, and a private fit takes no missing values: "
+            "drop the incomplete records."
+        )
     if not isinstance(values, np.ndarray) and not issparse(values):  # pandas gathers by label
         values = np.asarray(values)
     dtype = batch_dtype(leaf.variable.type.dtype)

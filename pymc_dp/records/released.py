@@ -46,13 +46,21 @@ def releasable(
     -------
     A deterministic is withheld if its graph reaches data that are not declared public, or a
     number that is not part of a formula (``b * y_sd`` beside ``b`` would return ``y_sd``), unless
-    its own name is declared public. Coords leave only for dimensions of what is released.
+    its own name is declared public. A declaration covers numbers, never arrays of data. Coords
+    leave only for dimensions of what is released.
+
+    Raises
+    ------
+    ValueError
+        A deterministic that is declared public reads data that are not.
     """
     variables = [*model.free_RVs, *model.deterministics]
     graphs = dict(
         zip([v.name for v in variables], model.replace_rvs_by_values(variables), strict=True)
     )
     latents = {rv.name for rv in model.free_RVs}
+    for name in public.intersection(graphs):
+        _refuse_data(name, graphs[name], leaves, public)
     withheld = tuple(
         name
         for name, graph in graphs.items()
@@ -67,6 +75,18 @@ def releasable(
         if d in used and values is not None
     }
     return Outputs(kept, dims, coords, withheld)
+
+
+def _refuse_data(
+    name: str, graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]
+) -> None:
+    for variable in ancestors([graph]):
+        leaf = leaves.get(variable)
+        if leaf is not None and leaf.declared and np.ndim(leaf.value) and leaf.name not in public:
+            raise ValueError(
+                f"public= names the deterministic `{name}`, which reads the data `{leaf.name}`: "
+                "it would return them. Compute it after the fit, from the released latents."
+            )
 
 
 def _is_clean(graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]) -> bool:

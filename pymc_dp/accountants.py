@@ -22,7 +22,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.plan import Plan, Release, compose, unit_noise
+from pymc_dp.release import Release, compose, unit_noise
 from pymc_dp.sampling import effective_rate
 
 Releases = tuple[Release, ...]
@@ -166,9 +166,11 @@ def _rdp_accountant(releases: Releases, neighbours: str, num_records: int | None
         return accountant.compose(event)
 
 
-def warn_at_end_of_orders(plan: Plan, deltas: Sequence[float]) -> None:
+def warn_at_end_of_orders(
+    releases: Releases, neighbours: str, num_records: int | None, deltas: Deltas
+) -> None:
     """Warn where the best Rényi order is the first or the last of those tried."""
-    accountant = _rdp_accountant(merged(plan.releases), plan.neighbours, plan.num_records)
+    accountant = _rdp_accountant(releases, neighbours, num_records)
     for delta in deltas:
         eps, order = accountant.get_epsilon_and_optimal_order(delta)
         if eps > 0 and order in (_ORDERS[0], _ORDERS[-1]):

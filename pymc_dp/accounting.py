@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-import numpy as np
 from scipy.optimize import brentq
 
-from pymc_dp.accountants import MANY_KINDS, epsilons, merged, warn_at_end_of_orders
-from pymc_dp.plan import NOISE_FLOOR, Plan, Release, check_delta, scale, unit_noise
+from pymc_dp.accountants import MANY_KINDS, epsilons, merged
+from pymc_dp.plan import Plan
+from pymc_dp.release import NOISE_FLOOR, Release, scale, unit_noise
 
 Releases = tuple[Release, ...]
 Deltas = tuple[float, ...]
@@ -184,33 +184,6 @@ def calibrate_plan(plan: Plan, epsilon: float) -> Plan:
                 "private: give it the noise it shall have relative to the others."
             )
     return plan.scaled(_smallest_factor(plan, epsilon))
-
-
-def epsilon_profile(plan: Plan, deltas: Iterable[float]) -> np.ndarray:
-    """Spend of a plan at each of several deltas, from one pass of its accountant.
-
-    Parameters
-    ----------
-    plan : Plan
-    deltas : iterable of float, length k
-
-    Returns
-    -------
-    ndarray of float, shape (k,)
-
-    Warns
-    -----
-    PrivacyWarning
-        The best Rényi order is at an end of the list, so epsilon is looser than it need be.
-    """
-    deltas = tuple(map(float, deltas))
-    for delta in deltas:
-        check_delta(delta, plan.accountant)
-    terms = (plan.neighbours, plan.accountant, plan.num_records)
-    found = epsilons(merged(plan.releases), *terms, deltas)
-    if plan.accountant == "rdp_dp_accounting" and all(map(math.isfinite, found)):
-        warn_at_end_of_orders(plan, deltas)
-    return np.array(found, dtype=float)
 
 
 def _smallest_factor(plan: Plan, target: float) -> float:

@@ -13,8 +13,8 @@ from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions.padding import padded
 from pymc_dp.methods.method import Compiled, Query
-from pymc_dp.plan import check_count
 from pymc_dp.prepare import Prepared, prepare
+from pymc_dp.release import check_count
 from pymc_dp.results import Outcome, build_result
 from pymc_dp.wall import Noisy, PrivacyWall
 

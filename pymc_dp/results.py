@@ -11,8 +11,9 @@ from pytensor.graph.replace import vectorize_graph
 
 from pymc_dp.compile import function
 from pymc_dp.methods.method import Method
-from pymc_dp.plan import SMALLEST_PLD_DELTA, Plan, Release
+from pymc_dp.plan import SMALLEST_PLD_DELTA, Plan
 from pymc_dp.records import Records
+from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
 
 GROUPS = ("posterior", "fit", "fit_stats", "privacy")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.plan import Plan, Release
+from pymc_dp.plan import Plan
+from pymc_dp.release import Release
 
 SCORE = Release("score", "poisson", 0.1, clip_norm=1.0, noise_multiplier=3.0, count=60)
 CURVATURE = Release("curvature", "poisson", 0.2, clip_norm=0.5, noise_multiplier=6.0, count=5)

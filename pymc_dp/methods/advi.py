@@ -19,8 +19,8 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.method import Compiled, Method, Query, runs
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
-from pymc_dp.plan import Release, check_count
 from pymc_dp.records import Records
+from pymc_dp.release import Release, check_count
 from pymc_dp.wall import Noisy
 
 DEFAULT_RELEASES = 200

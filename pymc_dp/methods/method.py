@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.contributions import Contribution
-from pymc_dp.plan import Release
+from pymc_dp.release import Release
 from pymc_dp.wall import Noisy
 
 
@@ -73,7 +73,7 @@ class Method(NamedTuple):
 def runs(values: Sequence[tuple], build: Callable[..., Release]) -> tuple[Release, ...]:
     """Group equal neighbours of a schedule into releases with their counts.
 
-    >>> from pymc_dp.plan import Release
+    >>> from pymc_dp.release import Release
     >>> def build(rate, clip, count):
     ...     return Release("score", "poisson", rate, clip, 1.0, count)
     >>> [r.count for r in runs([(0.1, 1.0), (0.1, 1.0), (0.2, 1.0)], build)]

@@ -12,7 +12,8 @@ from scipy.stats import norm
 
 from pymc_dp import accountants
 from pymc_dp.accounting import epsilon
-from pymc_dp.plan import Plan, Release
+from pymc_dp.plan import Plan
+from pymc_dp.release import Release
 
 
 def exact_epsilon(q, sigma, neighbours, delta=1e-5):

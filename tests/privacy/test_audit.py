@@ -13,8 +13,9 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from pymc_dp.plan import Plan, Release
+from pymc_dp.plan import Plan
 from pymc_dp.records import Column
+from pymc_dp.release import Release
 from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import vectors
 

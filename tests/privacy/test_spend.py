@@ -17,7 +17,8 @@ import pymc_dp
 import pymc_dp.wall
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import Contribution
-from pymc_dp.plan import Plan, Release
+from pymc_dp.plan import Plan
+from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
 from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import vectors, wall_of

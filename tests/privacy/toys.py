@@ -7,8 +7,9 @@ import pytest
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import row_norms
-from pymc_dp.plan import Plan, Release
+from pymc_dp.plan import Plan
 from pymc_dp.records import Column
+from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
 from pymc_dp.wall import PrivacyWall
 

@@ -5,7 +5,6 @@ numbers without privacy may stand here beside the private ones.
 """
 
 import argparse
-import math
 import time
 from pathlib import Path
 
@@ -17,13 +16,11 @@ from rich.table import Table
 
 import pymc_dp
 from benchmarks.affairs import Survey, build_model, load, score
+from benchmarks.fits import DELTA, EPSILON, NOT_PRIVATE, fit_privately, fit_without_noise
+from benchmarks.medians import show_medians
 
 OUTPUT = Path("demo-output")
-NOT_PRIVATE = "not private: public survey data"
-EPSILON, DELTA = 1.0, 1e-5
 EFFECTS = ("intercept", "effect", "occupation_effect")
-# enough for means within a tenth of a posterior standard deviation
-STEPS_WITHOUT_NOISE = 600
 
 
 def main() -> None:
@@ -34,8 +31,6 @@ def main() -> None:
     training, held_out = load()
     model = build_model(training)
     if seeds:
-        from benchmarks.medians import show_medians
-
         show_medians(model, held_out, seeds)
     else:
         show_one(model, held_out)
@@ -60,27 +55,6 @@ def show_one(model: pm.Model, held_out: Survey) -> None:
     pymc_dp.save(private, str(OUTPUT / "result.nc"))
     draw(private, public, OUTPUT / "demo.png")
     console.print(f"Wrote {OUTPUT}/result.nc (the private fit alone) and {OUTPUT}/demo.png.")
-
-
-def fit_privately(model: pm.Model, method: str = "dp_advi") -> xr.DataTree:
-    """Fit with privacy; every setting but the budget has its default."""
-    with model:
-        return pm.fit(method=method, epsilon=EPSILON, delta=DELTA, progressbar=False)
-
-
-def fit_without_noise(model: pm.Model) -> xr.DataTree:
-    """Fit with the same code, but with all rows in every step, and no clipping and no noise."""
-    with model:
-        return pm.fit(
-            method="dp_advi",
-            epsilon=math.inf,
-            clip_norm=math.inf,
-            sampling="full",
-            n=STEPS_WITHOUT_NOISE,
-            random_seed=0,
-            progressbar=False,
-            backend="python",
-        )
 
 
 def coefficients(idata: xr.DataTree) -> dict[str, tuple[float, float]]:

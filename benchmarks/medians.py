@@ -12,7 +12,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.affairs import Survey, score
-from benchmarks.demo import NOT_PRIVATE, fit_privately, fit_without_noise
+from benchmarks.fits import NOT_PRIVATE, fit_privately, fit_without_noise
 from pymc_dp.compile import compile_mode, without_c
 
 NEWTON_STEPS = 20

@@ -19,12 +19,12 @@ from pytensor.gradient import grad
 
 from benchmarks.models import build, generate
 from pymc_dp.budget import Budget
-from pymc_dp.compile import compile_mode, function
-from pymc_dp.contributions.gradient import split
+from pymc_dp.compile import compile_mode
+from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.fit import compile_prepared
 from pymc_dp.prepare import prepare
 from pymc_dp.sampling import draw
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.wall import Noisy, PrivacyWall
 
 ROUNDS = 9
 
@@ -37,7 +37,7 @@ def private_step(prepared, backend):
 
     def step():
         query = prepared.method.query(states[0], rng=rng)
-        noisy = wall.release(query.name, query.context, clip_norm=query.clip_norm)
+        noisy = wall.release(query)
         states[0] = compiled.update(states[0], query, noisy)
 
     return step
@@ -50,27 +50,18 @@ def plain_step(prepared, backend):
     latents = list(records.latents.values())
     parts = grad(records.batch.log_likelihood().sum(), latents)
     total = pt.concatenate([part.ravel() for part in parts])
-    fn = function([*records.batch.inputs.values(), *latents], total, backend)
+    whole = on_batch(records, [], total, backend)
     rng, states = np.random.default_rng(0), [method.init()]
     rows, rate = next(iter(columns.values())).rows, plan.releases[0].sample_rate
 
     def step():
         query = method.query(states[0], rng=rng)
         chosen = draw("poisson", rng, rows, rate)
-        batch = [columns[name].take(chosen) for name in records.batch.inputs]
-        value = fn(*batch, *split(records, query.context[0]))
-        states[0] = compiled.update(states[0], query, Sum(value, rate))
+        batch = {name: column.take(chosen) for name, column in columns.items()}
+        value = whole(batch, query.context[0])
+        states[0] = compiled.update(states[0], query, Noisy(value, 0.0, rate))
 
     return step
-
-
-class Sum:
-    """What an update reads of a release."""
-
-    sd, many_clipped = 0.0, None
-
-    def __init__(self, value, sample_rate):
-        self.value, self.sample_rate = value, sample_rate
 
 
 def stock_step(kind, X, y, d, batch, backend):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from scipy.optimize import brentq
 
 from pymc_dp.accountants import MANY_KINDS, epsilons, merged
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.release import NOISE_FLOOR, Release, scale, unit_noise
 
 Releases = tuple[Release, ...]
@@ -61,7 +61,7 @@ def epsilon(
     n : int
         The number of releases.
     delta, sampling, neighbours, accountant, num_records
-        As in :class:`~pymc_dp.plan.Plan`.
+        As in :class:`~pymc_dp.plans.Plan`.
 
     Returns
     -------

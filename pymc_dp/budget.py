@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from pymc_dp.accounting import calibrate_plan
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.release import Release, check_count
 
 # delta of a fit without privacy, where its value says nothing

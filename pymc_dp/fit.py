@@ -12,11 +12,11 @@ from rich.progress import track
 from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions.padding import padded
-from pymc_dp.methods.method import Compiled, Query
+from pymc_dp.methods.method import Compiled
 from pymc_dp.prepare import Prepared, prepare
 from pymc_dp.release import check_count
 from pymc_dp.results import Outcome, build_result
-from pymc_dp.wall import Noisy, PrivacyWall
+from pymc_dp.wall import Noisy, PrivacyWall, Query
 
 # rows that an undeclared data set is taken to have where only speed depends on it
 NOMINAL_RECORDS = 10_000
@@ -161,7 +161,8 @@ def _rehearse(prepared: Prepared, compiled: Compiled, backend: str) -> None:
         with np.errstate(all="ignore"):
             at = contribution.prepare(batch, query.context)
             contribution.norms(at, query.context)
-            contribution.weighted_sum(at, query.context, np.zeros(2))
+            value = contribution.weighted_sum(at, query.context, np.zeros(2))
+            compiled.update(prepared.method.init(), query, Noisy(value, 0.0, 1.0))
     except Exception as error:
         raise NotImplementedError(
             f"The model's graph does not run on backend={backend!r} ({type(error).__name__}: "
@@ -185,10 +186,7 @@ def run(
     try:
         for i in steps:
             query = ask(states[-1])
-            noisy = wall.release(
-                query.name, query.context, clip_norm=query.clip_norm, quantile=query.quantile
-            )
-            states.append(update(states[-1], query, noisy))
+            states.append(update(states[-1], query, wall.release(query)))
             for callback in callbacks:
                 callback(states[-1], None, i)
     except (StopIteration, KeyboardInterrupt):

@@ -6,6 +6,8 @@ from typing import Any
 
 import xarray as xr
 
+from pymc_dp.allow_list import privacy_of
+
 # variable of the privacy group: its coord, the title and the label of the x axis
 PANELS = {
     "epsilon": ("delta", "What the whole fit costs", "delta"),
@@ -56,7 +58,7 @@ def plot_privacy(
     """
     from arviz_plots import PlotCollection
 
-    privacy = idata["privacy"].to_dataset()
+    privacy = privacy_of(idata)
     if not math.isfinite(privacy.attrs["epsilon"]):
         raise ValueError("This result has no finite epsilon to draw: it was fitted without noise.")
     if plot_collection is None:

@@ -21,6 +21,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pymc_dp.compile import PYTHON, without_c
 from pymc_dp.records.axis import find_record_axes
 from pymc_dp.records.batch import remake
+from pymc_dp.records.columns import column
 from pymc_dp.records.harden import HardenedModel, harden
 from pymc_dp.records.terms import likelihood_terms, without_lengths
 
@@ -71,7 +72,7 @@ def predict(
     hardened = harden(model)
     latents, observed = hardened.model.free_RVs, hardened.model.observed_RVs
     count = pt.lscalar("count")
-    sources = without_lengths([_unscaled(rv) for rv in observed])
+    sources = without_lengths([_behind_minibatch(rv) for rv in observed])
     predicted = [_resized(rv, count) for rv in _remade(sources, latents)]
     number = _put_new_data(hardened, predicted, dict(data or {}), rows)
     with without_c():
@@ -96,7 +97,7 @@ def predict(
     return xr.DataTree.from_dict({"predictions": xr.Dataset(predictions)})
 
 
-def _unscaled(rv: Variable) -> Variable:
+def _behind_minibatch(rv: Variable) -> Variable:
     """Return the variable itself behind ``total_size=``."""
     return rv.owner.inputs[0] if isinstance(rv.owner.op, MinibatchRandomVariable) else rv
 
@@ -124,24 +125,24 @@ def _put_new_data(
 ) -> int:
     """Put new rows in place of the model's records; return their number."""
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
-    axes = find_record_axes(likelihood_terms(hardened.model, set(leaves))[0]).axis
-    records = {leaf.name: v for v, leaf in leaves.items() if v in axes}
+    axes = find_record_axes(likelihood_terms(hardened.model, set(leaves))[0])
+    records = {leaf.name: leaf for v, leaf in leaves.items() if v in axes.axis}
     read = set(ancestors(predicted))
     for name in data.keys() - records.keys():
         raise ValueError(f"data= names `{name}`, but the model's records are {sorted(records)}.")
-    for name, variable in records.items():
-        if variable in read and name not in data:
+    for name, leaf in records.items():
+        if leaf.variable in read and name not in data:
             raise ValueError(
                 f"data= lacks `{name}`, which the predictions depend on. Make it a pm.Data, and "
                 "give its values for the new records."
             )
-    counts = {np.shape(value)[axes[records[name]]] for name, value in data.items()}
-    counts |= set() if rows is None else {rows}
+    columns = {name: column(records[name], axes, values) for name, values in data.items()}
+    counts = {new.rows for new in columns.values()} | (set() if rows is None else {rows})
     if len(counts) != 1:
         raise ValueError(
             "The new records differ in number." if counts else "Say how many rows= to predict."
         )
-    for name, value in data.items():
-        variable = records[name]
-        variable.set_value(np.asarray(value, dtype=variable.type.dtype))
+    for name, new in columns.items():
+        variable = records[name].variable
+        variable.set_value(new.take(np.arange(new.rows)).astype(variable.type.dtype))
     return counts.pop()

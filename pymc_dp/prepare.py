@@ -10,7 +10,7 @@ import pymc as pm
 from pymc_dp.budget import Budget
 from pymc_dp.methods import advi
 from pymc_dp.methods.method import Method
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.records import Column, Records, separate
 from pymc_dp.release import check_count
 

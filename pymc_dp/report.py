@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dp.results import GROUPS
+from pymc_dp.allow_list import foreign, privacy_of
 
 NEIGHBOURS = {
     "add_remove": "adding or removing one {unit}; the number of {unit}s stays private",
@@ -39,9 +39,7 @@ def privacy_report(idata: xr.DataTree) -> str:
     >>> import pymc_dp
     >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
     """
-    if "privacy" not in idata.children:
-        raise ValueError("This tree has no `privacy` group: it was not made by pymc_dp.")
-    attrs = {str(key): value for key, value in idata["privacy"].attrs.items()}
+    attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     parts = [_guarantee(attrs), _mechanism(attrs), _public(attrs), _trusted(attrs)]
     return "\n\n".join(part for part in [*parts, _limits(), _foreign(idata)] if part)
 
@@ -113,10 +111,10 @@ def _limits() -> str:
 
 
 def _foreign(idata: xr.DataTree) -> str:
-    foreign = sorted(set(idata.children) - set(GROUPS))
-    if not foreign:
+    added = foreign(idata)
+    if not added:
         return ""
     return (
-        f"WARNING: this tree also holds {foreign}, which the fit did not release and which may be "
+        f"WARNING: this tree also holds {added}, which the fit did not release and which may be "
         "private. pymc_dp.save leaves them out."
     )

@@ -9,14 +9,14 @@ import numpy as np
 import xarray as xr
 from pytensor.graph.replace import vectorize_graph
 
+from pymc_dp.allow_list import contents
 from pymc_dp.compile import function
 from pymc_dp.methods.method import Method
-from pymc_dp.plan import SMALLEST_PLD_DELTA, Plan
+from pymc_dp.plans import SMALLEST_PLD_DELTA, Plan
 from pymc_dp.records import Records
 from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
 
-GROUPS = ("posterior", "fit", "fit_stats", "privacy")
 # how many points of a fit's path, and of its spend, a result keeps
 PATH_POINTS = 50
 SPEND_POINTS = 6
@@ -67,15 +67,8 @@ def build_result(
         "epsilon": epsilon,
         "delta": delta,
     }
-    groups["privacy"].attrs["released"] = json.dumps(_contents(groups))
+    groups["privacy"].attrs["released"] = json.dumps(contents(groups))
     return xr.DataTree.from_dict(groups)
-
-
-def _contents(groups: dict[str, xr.Dataset]) -> dict[str, list[str]]:
-    """Name every variable and attribute of every group: the allow-list of `save`."""
-    told = {name: [*map(str, (*group.variables, *group.attrs))] for name, group in groups.items()}
-    told["privacy"].append("released")
-    return told
 
 
 def _posterior(records: Records, latents: dict[str, np.ndarray]) -> xr.Dataset:
@@ -186,51 +179,3 @@ def _settings(plan: Plan, field: str) -> Any:
 def _accountant_version(accountant: str) -> str:
     package = "autodp" if accountant == "rdp" else "dp-accounting"
     return f"{package} {version(package)}"
-
-
-def allowed(idata: xr.DataTree) -> xr.DataTree:
-    """Return the part of a tree that a fit released; foreign groups and variables are dropped."""
-    if "privacy" not in idata.children:
-        raise ValueError("This tree has no `privacy` group: it was not made by pymc_dp.")
-    released = json.loads(idata["privacy"].attrs["released"])
-    return xr.DataTree.from_dict(
-        {
-            name: _only(idata[name].to_dataset(), set(names))
-            for name, names in released.items()
-            if name in idata.children
-        }
-    )
-
-
-def _only(group: xr.Dataset, names: set[str]) -> xr.Dataset:
-    kept = group.drop_vars([name for name in group.variables if name not in names])
-    kept = kept.drop_attrs()
-    return kept.assign_attrs({k: v for k, v in group.attrs.items() if k in names})
-
-
-def save(idata: xr.DataTree, path: str) -> None:
-    """Write a result to netCDF, after applying the allow-list once more.
-
-    Parameters
-    ----------
-    idata : DataTree
-        A result of `pymc_dp.fit`, whatever was added to it since.
-    path : str
-        ``arviz.from_netcdf`` reads it back.
-
-    Raises
-    ------
-    ValueError
-        The tree is not a result of pymc_dp.
-
-    Notes
-    -----
-    **Privacy.** PyMC's posterior predictive sampling puts the data back into a tree
-    (``extend_inferencedata=True``); such groups are left out here.
-
-    Examples
-    --------
-    >>> import pymc_dp
-    >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
-    """
-    allowed(idata).to_netcdf(path, engine="h5netcdf")

@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.records import Column
 from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
@@ -51,6 +51,30 @@ class Noisy(NamedTuple):
     many_clipped: bool | None = None
 
 
+class Query(NamedTuple):
+    """What is asked of the wall; public values alone.
+
+    Attributes
+    ----------
+    name : str
+        The plan must still hold a release of this name.
+    context : any
+        What the contribution depends on beside the record.
+    clip_norm : float, optional
+        In place of the plan's; a function of released values alone.
+    quantile : float in (0, 1), optional
+        Also ask whether more than a share ``1 - quantile`` of the records was clipped.
+    draw : any
+        What the asker remembers of the public draw behind the context.
+    """
+
+    name: str
+    context: Any
+    clip_norm: float | None = None
+    quantile: float | None = None
+    draw: Any = None
+
+
 class PrivacyWall:
     """Hold the data and hand out noisy sums, as many as the plan holds.
 
@@ -75,15 +99,14 @@ class PrivacyWall:
         plan: Plan,
     ) -> None:
         self._columns = dict(columns)
-        self._rows = next(iter(columns.values())).rows
+        self._num_records = next(iter(columns.values())).rows
         self._width = sum(column.width for column in columns.values())
         self._contributions = dict(contributions)
-        self._neighbours = plan.neighbours
         self._left = deque(release for release in plan.releases for _ in range(release.count))
         self._made: list[Release] = []
         self._random = SecretRandom()
         fixed = any(release.sampling == "fixed_size" for release in plan.releases)
-        if fixed and plan.num_records != self._rows:
+        if fixed and plan.num_records != self._num_records:
             raise ValueError(
                 f"num_records={plan.num_records} is not the number of records, which fixed-size "
                 "batches need to be exact (it is public under replace-one neighbours)."
@@ -99,26 +122,8 @@ class PrivacyWall:
         """The source of noise, for what a result says about it."""
         return self._random
 
-    def release(
-        self,
-        name: str,
-        context: Any,
-        *,
-        clip_norm: float | None = None,
-        quantile: float | None = None,
-    ) -> Noisy:
+    def release(self, query: Query) -> Noisy:
         """Release one noisy sum of clipped contributions.
-
-        Parameters
-        ----------
-        name : str
-            The plan must still hold a release of this name.
-        context : any
-            What the contribution depends on beside the record; public.
-        clip_norm : float, optional
-            In place of the plan's; a function of released values alone.
-        quantile : float in (0, 1), optional
-            Also ask whether more than a share ``1 - quantile`` of the records was clipped.
 
         Returns
         -------
@@ -136,24 +141,25 @@ class PrivacyWall:
         ``noise_multiplier * C`` covers it. With ``quantile`` the vector has one more coordinate,
         of norm at most ``COUNT_SHARE * C`` a record, and the noise grows with the joint norm.
         """
-        release = self._book(name)
-        bound = release.clip_norm if clip_norm is None else clip_norm
-        scale = 0.0 if quantile is None else COUNT_SHARE * bound / max(quantile, 1 - quantile)
-        joint = bound if quantile is None else bound * np.hypot(1, COUNT_SHARE)
-        contribution = self._contributions[name]
-        rows = draw(release.sampling, self._random.generator, self._rows, release.sample_rate)
+        release = self._book(query.name)
+        bound = release.clip_norm if query.clip_norm is None else query.clip_norm
+        joint, scale = _with_count(bound, query.quantile)
+        contribution = self._contributions[query.name]
+        chosen = draw(
+            release.sampling, self._random.generator, self._num_records, release.sample_rate
+        )
         total = np.zeros(contribution.size + 1)
-        for part in self._parts(rows, contribution):
-            total += self._clipped_sum(contribution, part, context, bound, quantile)
+        for part in self._parts(chosen, contribution):
+            total += self._clipped_sum(contribution, part, query, bound)
         total[-1] *= scale
         if not np.isfinite(total).all():
             raise ReleaseError(
-                f"Release {name!r} is not finite although each record's part is; nothing is "
+                f"Release {query.name!r} is not finite although each record's part is; nothing is "
                 "handed out. Look for values near the limits of double precision."
             )
         sd = release.noise_multiplier * joint if release.noise_multiplier else 0.0
         noisy = total + self._random.gaussian(sd, total.size)
-        clipped = None if quantile is None else bool(noisy[-1] > 0)
+        clipped = None if query.quantile is None else bool(noisy[-1] > 0)
         return Noisy(noisy[:-1], sd, release.sample_rate, clipped)
 
     def _book(self, name: str) -> Release:
@@ -174,9 +180,8 @@ class PrivacyWall:
         self,
         contribution: Contribution,
         rows: np.ndarray,
-        context: Any,
+        query: Query,
         bound: float,
-        quantile: float | None,
     ) -> np.ndarray:
         """Sum the clipped contributions of some rows; last comes the count of clipped records.
 
@@ -186,19 +191,21 @@ class PrivacyWall:
         try:
             with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
                 batch = {name: column.take(rows) for name, column in self._columns.items()}
-                prepared = contribution.prepare(batch, context)
-                norms = contribution.norms(prepared, context)
+                prepared = contribution.prepare(batch, query.context)
+                norms = contribution.norms(prepared, query.context)
                 good = np.isfinite(norms)
                 if not good.any():
                     return np.zeros(contribution.size + 1)
                 if not good.all():
                     batch = self._without_bad_rows(batch, good)
-                    prepared = contribution.prepare(batch, context)
+                    prepared = contribution.prepare(batch, query.context)
                 weights = np.where(good, _clip_weights(norms, bound), 0.0)
-                total = contribution.weighted_sum(prepared, context, weights)
+                total = contribution.weighted_sum(prepared, query.context, weights)
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
-        excess = 0.0 if quantile is None else ((norms > bound) - (1 - quantile))[good].sum()
+        excess = 0.0
+        if query.quantile is not None:
+            excess = float(((norms > bound) - (1 - query.quantile))[good].sum())
         return np.append(total, excess)
 
     def _without_bad_rows(self, batch: Batch, good: np.ndarray) -> Batch:
@@ -215,3 +222,10 @@ class PrivacyWall:
 def _clip_weights(norms: np.ndarray, bound: float) -> np.ndarray:
     """The factor that brings each contribution's norm to at most ``bound``."""
     return np.fmin(1.0, bound * (1 - CLIP_MARGIN) / norms)
+
+
+def _with_count(bound: float, quantile: float | None) -> tuple[float, float]:
+    """The joint norm of a contribution and its share of the count, and the count's scale."""
+    if quantile is None:
+        return bound, 0.0
+    return bound * np.hypot(1, COUNT_SHARE), COUNT_SHARE * bound / max(quantile, 1 - quantile)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pymc_dp import accountants
 from pymc_dp.accounting import calibrate, calibrate_plan, epsilon
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.release import Release
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_dp_accounting")

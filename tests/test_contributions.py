@@ -2,7 +2,6 @@
 
 import math
 import tracemalloc
-from importlib import import_module
 
 import numpy as np
 import pymc as pm
@@ -13,7 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_dp.compile import choose_backend, compile_mode, function
-from pymc_dp.contributions import Contribution, Directions, gradient, plain_gradient
+from pymc_dp.contributions import (
+    Contribution,
+    Directions,
+    gradient,
+    gradients,
+    plain_gradient,
+)
 from pymc_dp.contributions.contribution import graph_norms, row_norms
 from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
 from pymc_dp.contributions.padding import SMALLEST_BATCH, padded
@@ -23,8 +28,6 @@ from tests.zoo import GROUP, REAL, D, N, X
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 ALL = list(range(N))
-# the package has a function of that name
-gradient_module = import_module("pymc_dp.contributions.gradient")
 
 
 def contribute(contribution, batch, context, weights):
@@ -80,7 +83,7 @@ def test_the_frontier_and_formed_gradients_agree(name, monkeypatch):
     z = np.random.default_rng(1).normal(size=(1, records.size))
     at = zoo.take(columns, ALL), z, np.linspace(0, 1, N)
     ghost = gradient(records, "python")
-    monkeypatch.setattr(gradient_module, "record_sums", raise_no_frontier)
+    monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
     formed = gradient(records, "python")
     assert ghost.width == 0
     assert formed.width == records.size
@@ -108,7 +111,7 @@ def test_no_gradient_of_a_record_is_formed(fits, monkeypatch):
         pm.Bernoulli("y", logit_p=logits, observed=zoo.BINARY)
 
     if not fits:
-        monkeypatch.setattr(gradient_module, "record_sums", raise_no_frontier)
+        monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
     contribution = gradient(separate(zoo.build(describe))[0], "python")
     at = batch, np.zeros((1, width + 1)), np.ones(rows)
     peak = peak_of(lambda: contribute(contribution, *at))

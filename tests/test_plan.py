@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.release import Release
 
 SCORE = Release("score", "poisson", 0.1, clip_norm=1.0, noise_multiplier=3.0, count=60)

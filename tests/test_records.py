@@ -14,7 +14,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions import gradient
-from pymc_dp.contributions.gradient import gradient_rows, per_row
+from pymc_dp.contributions.gradients import gradient_rows, on_batch
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi import dp_advi
 from pymc_dp.methods.families import MEAN_FIELD
@@ -41,9 +41,9 @@ def split(name):
         records=records,
         columns=columns,
         z=z,
-        rows=cache(lambda: per_row(records, gradient_rows(records), "python")),
+        rows=cache(lambda: on_batch(records, [], gradient_rows(records), "python")),
         contribution=cache(lambda: gradient(records, "python")),
-        logp=cache(lambda: per_row(records, records.batch.log_likelihood(), "python")),
+        logp=cache(lambda: on_batch(records, [], records.batch.log_likelihood(), "python")),
     )
 
 

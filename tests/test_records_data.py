@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from pymc_dp.contributions import gradient
-from pymc_dp.contributions.gradient import gradient_rows, per_row
+from pymc_dp.contributions.gradients import gradient_rows, on_batch
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.records import separate
 from tests import zoo
@@ -111,8 +111,8 @@ def test_replaced_data_give_the_gradients_of_a_model_built_on_them(kind, tmp_pat
         zoo.build(regression), data={"x": KINDS[kind](tmp_path), "y": MORE["y"]}
     )
     wanted, known = separate(zoo.build(model))
-    seen = per_row(records, gradient_rows(records), "python")(zoo.take(columns, rows), z)
-    told = per_row(wanted, gradient_rows(wanted), "python")(zoo.take(known, rows), z)
+    seen = on_batch(records, [], gradient_rows(records), "python")(zoo.take(columns, rows), z)
+    told = on_batch(wanted, [], gradient_rows(wanted), "python")(zoo.take(known, rows), z)
     np.testing.assert_array_equal(seen, told)
 
 
@@ -120,7 +120,7 @@ def test_single_precision_is_computed_with_in_double():
     x = MORE["x"].astype("float32")
     records, columns = separate(zoo.build(regression), data={"x": x, "y": MORE["y"]})
     z, rows = np.array([0.3, -1.0, 2.0]), list(range(10))
-    seen = per_row(records, gradient_rows(records), "python")(zoo.take(columns, rows), z)
+    seen = on_batch(records, [], gradient_rows(records), "python")(zoo.take(columns, rows), z)
     told = (MORE["y"] - x.astype(float) @ z)[:, None] * x.astype(float)
     np.testing.assert_allclose(seen, told, rtol=1e-12)
 

@@ -22,8 +22,8 @@ from pytensor.tensor.special import LogAddExp, XLog1PY, XLogY
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.contributions.contribution import graph_norms
-from pymc_dp.records.axis_rules import gather_layout
 from pymc_dp.records.batch import RecordGraph, remake
+from pymc_dp.records.indexing import gather_layout
 
 
 def by_row(x: Variable, count: Variable) -> Variable:

@@ -14,14 +14,13 @@ from pytensor.gradient import grad
 
 from pymc_dp.compile import function
 from pymc_dp.contributions import Directions, gradient, plain_gradient
-from pymc_dp.contributions.gradient import split
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
-from pymc_dp.methods.method import Compiled, Method, Query, runs
+from pymc_dp.methods.method import Compiled, Method, runs
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.records import Records
 from pymc_dp.release import Release, check_count
-from pymc_dp.wall import Noisy
+from pymc_dp.wall import Noisy, Query
 
 DEFAULT_RELEASES = 200
 LEARNING_RATE = 0.08
@@ -113,7 +112,6 @@ def dp_advi(
     optimizer = from_pymc(obj_optimizer) if obj_optimizer else decaying_adam(rates, len(steps))
     contribute = gradient if aligned else plain_gradient
     ask = _Ask(family, obj_n_mc, aligned, adaptive_clip, tuple(clip for _, clip in steps))
-    labels = coordinate_labels(records)
 
     def compile_parts(backend: str) -> Compiled:
         prior = _prior_gradient(records, backend)
@@ -129,7 +127,7 @@ def dp_advi(
         init=lambda: _init(records, family, optimizer),
         query=partial(_query, ask),
         posterior=partial(_posterior, records, family),
-        describe=lambda state: family.describe(state.average, labels),
+        describe=lambda state: family.describe(state.average, records.labels),
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": obj_n_mc},
     )
@@ -234,20 +232,15 @@ def _prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np
     parts = grad(records.prior, latents, disconnected_inputs="ignore")
     flat = pt.concatenate([part.ravel() for part in parts]).astype("float64")
     fn = function(latents, flat, backend)
-    return lambda z: fn(*split(records, z))
+    return lambda z: fn(*records.split(z))
 
 
 def _posterior(
     records: Records, family: Family, state: State, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     eps = rng.standard_normal((draws, records.size))
-    z = family.sample(state.average, eps)
-    stops = np.cumsum([value.size for value in records.point.values()])
-    parts = np.split(z, stops[:-1], axis=1)
-    return {
-        name: part.reshape(draws, *value.shape)
-        for (name, value), part in zip(records.point.items(), parts, strict=True)
-    }
+    values = records.split(family.sample(state.average, eps))
+    return dict(zip(records.point, values, strict=True))
 
 
 def _trace(state: State) -> dict[str, np.ndarray]:
@@ -256,12 +249,3 @@ def _trace(state: State) -> dict[str, np.ndarray]:
         "noise_to_signal": np.asarray(state.noise_to_signal),
         "clip_factor": np.asarray(state.clip_factor),
     }
-
-
-def coordinate_labels(records: Records) -> list[str]:
-    """Name every unconstrained coordinate: ``a``, ``b[0]``, ``b[1]``, ``sigma_log__``."""
-    return [
-        name + (f"[{', '.join(map(str, index))}]" if index else "")
-        for name, value in records.point.items()
-        for index in np.ndindex(value.shape)
-    ]

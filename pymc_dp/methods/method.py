@@ -8,21 +8,7 @@ import xarray as xr
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.release import Release
-from pymc_dp.wall import Noisy
-
-
-class Query(NamedTuple):
-    """What the driver asks the wall next; public values alone.
-
-    ``clip_norm`` and ``quantile`` are as in `PrivacyWall.release`; ``draw`` is what the update
-    needs to remember of the public draw behind the context.
-    """
-
-    name: str
-    context: Any
-    clip_norm: float | None = None
-    quantile: float | None = None
-    draw: Any = None
+from pymc_dp.wall import Noisy, Query
 
 
 class Compiled(NamedTuple):

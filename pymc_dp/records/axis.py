@@ -13,15 +13,8 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.records.axis_rules import (
-    Carries,
-    Counts,
-    SameLength,
-    counted_rows,
-    gather_layout,
-    measured_axis,
-    needs,
-)
+from pymc_dp.records.axis_rules import Carries, Counts, needs
+from pymc_dp.records.indexing import SameLength, counted_rows, gather_layout, measured_axis
 
 
 class RecordAxes(NamedTuple):

@@ -9,13 +9,13 @@ from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join
+from pytensor.tensor.basic import Alloc, AllocEmpty, Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
 from pytensor.tensor.subtensor import (
     AdvancedSubtensor,
@@ -25,6 +25,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.records.indexing import SameLength, counted_rows, gather_layout
 
 
 class Carries(NamedTuple):
@@ -39,13 +40,6 @@ class Counts(NamedTuple):
 
     input: int
     position: int | None = None
-
-
-class SameLength(NamedTuple):
-    """``variable`` must be found to carry the records along ``axis``."""
-
-    variable: Variable
-    axis: int
 
 
 Need = Carries | Counts | SameLength
@@ -212,67 +206,6 @@ def _gather(op, node, output, k):
             yield Carries(node.inputs.index(index), at)
     if base.ndim == 0:
         raise NotSeparableError("a scalar is indexed")
-
-
-class GatherLayout(NamedTuple):
-    """How ``base[...]`` with index arrays lays its axes out, as NumPy does.
-
-    The axes of the broadcast index arrays stand at ``start``, ``ndim`` of them; ``other_axes``
-    maps every other output axis to its axis of the base.
-    """
-
-    arrays: dict[int, Variable]
-    start: int
-    ndim: int
-    other_axes: dict[int, int]
-    sliced: frozenset[int]
-
-
-def gather_layout(node: Apply) -> GatherLayout:
-    """Describe the axes of an `AdvancedSubtensor` node; boolean masks are refused."""
-    base, op = node.inputs[0], node.op
-    indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
-    arrays = {axis: index for axis, index in enumerate(indices) if isinstance(index, Variable)}
-    if any(index.dtype == "bool" for index in arrays.values()):
-        raise NotSeparableError("a boolean mask picks some of the records")
-    ndim = max(index.ndim for index in arrays.values())
-    first, last = min(arrays), max(arrays)
-    start = first if last - first + 1 == len(arrays) else 0
-    rest = [axis for axis in range(base.ndim) if axis not in arrays]
-    order = [axis for axis in rest if axis < start] + [None] * ndim
-    order += [axis for axis in rest if axis not in order]
-    others = {out: axis for out, axis in enumerate(order) if axis is not None}
-    sliced = {a for a, index in enumerate(indices) if a in rest and index != slice(None)}
-    return GatherLayout(arrays, start, ndim, others, frozenset(sliced))
-
-
-def counted_rows(index: Variable) -> SameLength | None:
-    """Recognise ``arange(x.shape[axis])``: the row numbers of ``x``."""
-    while index.owner is not None and isinstance(index.owner.op, DimShuffle | Reshape):
-        index = index.owner.inputs[0]
-    if index.owner is None or not isinstance(index.owner.op, ARange):
-        return None
-    start, stop, step = index.owner.inputs
-    return measured_axis(stop) if _is(start, 0) and _is(step, 1) else None
-
-
-def measured_axis(length: Variable) -> SameLength | None:
-    """Recognise ``x.shape[axis]``."""
-    node = length.owner
-    if node is None:
-        return None
-    if isinstance(node.op, Shape_i):
-        return SameLength(node.inputs[0], node.op.i)
-    shape = node.inputs[0].owner if isinstance(node.op, Subtensor) else None
-    if shape is not None and isinstance(shape.op, Shape):
-        [position] = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
-        if isinstance(position, Constant):
-            return SameLength(shape.inputs[0], int(position.data) % shape.inputs[0].ndim)
-    return None
-
-
-def _is(variable: Variable, value: int) -> bool:
-    return isinstance(variable, Constant) and int(variable.data) == value
 
 
 def _title(op: Op) -> str:

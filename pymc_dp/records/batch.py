@@ -12,7 +12,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.records.axis import RecordAxes
-from pymc_dp.records.axis_rules import counted_rows, gather_layout
+from pymc_dp.records.indexing import counted_rows, gather_layout
 from pymc_dp.records.terms import KEPT_WHOLE
 
 

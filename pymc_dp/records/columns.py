@@ -15,9 +15,9 @@ from scipy.sparse import issparse
 from pymc_dp.compile import PYTHON
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.records.axis import RecordAxes
-from pymc_dp.records.axis_rules import counted_rows, gather_layout
 from pymc_dp.records.batch import batch_dtype
 from pymc_dp.records.harden import DataLeaf
+from pymc_dp.records.indexing import counted_rows, gather_layout
 
 SMALL_GROUP = 5
 
@@ -81,7 +81,7 @@ def make_columns(
             f"data= replaces the model's records but leaves `{name}` as it was: "
             f"give it as well.{hint}"
         )
-    columns = {name: _column(leaf, axes, given[name]) for name, leaf in leaves.items()}
+    columns = {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
     counts = {name: column.rows for name, column in columns.items()}
     if len(set(counts.values())) > 1:
         raise NotSeparableError(
@@ -91,7 +91,8 @@ def make_columns(
     return columns
 
 
-def _column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
+def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
+    """Check that values fit the leaf they stand for, and pair them with its axis."""
     if np.ma.isMaskedArray(values):
         raise ValueError(
             f"data=`{leaf.name}` is a masked array, and a private fit takes no missing values: "

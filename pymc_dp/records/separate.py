@@ -62,6 +62,24 @@ class Records(NamedTuple):
         """The number of unconstrained coordinates of the latents."""
         return sum(value.size for value in self.point.values())
 
+    @property
+    def labels(self) -> list[str]:
+        """Names of the coordinates: ``a``, ``b[0]``, ``b[1]``, ``sigma_log__``."""
+        return [
+            name + (f"[{', '.join(map(str, index))}]" if index else "")
+            for name, value in self.point.items()
+            for index in np.ndindex(value.shape)
+        ]
+
+    def split(self, z: np.ndarray) -> list[np.ndarray]:
+        """Cut points, shape (..., size), into the latents' values, in their order."""
+        parts, start = [], 0
+        for value in self.point.values():
+            part = z[..., start : start + value.size]
+            parts.append(part.reshape((*z.shape[:-1], *value.shape)))
+            start += value.size
+        return parts
+
 
 def separate(
     model: pm.Model,

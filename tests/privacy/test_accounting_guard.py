@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from pymc_dp import accountants
 from pymc_dp.accounting import epsilon
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.release import Release
 
 

@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.records import Column
 from pymc_dp.release import Release
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.wall import PrivacyWall, Query
 from tests.privacy.toys import vectors
 
 pytestmark = [pytest.mark.slow, pytest.mark.audit]
@@ -64,7 +64,7 @@ def attack(release, noise_share=1.0, seed=1):
     plan = Plan((faulty,), "add_remove", DELTA, "pld")
     rows = Column(2 * np.eye(CANARIES)[included], 0, "float64")
     wall = PrivacyWall({"x": rows}, {"score": vectors(CANARIES)}, plan)
-    seen = sum(wall.release("score", None).value for _ in range(release.count))
+    seen = sum(wall.release(Query("score", None)).value for _ in range(release.count))
     order = np.argsort(seen - release.count * release.sample_rate / 2)
     best = 0.0
     for guesses in GUESSES:

@@ -15,6 +15,7 @@ import pymc_dp.wall
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import Contribution, gradient
 from pymc_dp.records import Column, separate
+from pymc_dp.wall import Query
 from tests.privacy.toys import before_noise, vectors, wall_of
 
 GOOD = np.random.default_rng(0).normal(size=(6, 2))
@@ -101,7 +102,7 @@ BROKEN = [
 def test_a_release_that_fails_hands_nothing_out_and_says_no_value(broken):
     wall = wall_of(np.full((4, 2), 123456.78125), broken, count=2)
     with pytest.raises(ReleaseError) as caught:
-        wall.release("score", None)
+        wall.release(Query("score", None))
     assert "123456" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -138,7 +139,7 @@ def test_an_empty_batch_is_noise_and_calls_no_graph(sampling):
     unused = Contribution(3, 3, fails, fails)
     rows, rate = (50, 1e-12) if sampling == "poisson" else (0, 1.0)
     wall = wall_of(np.ones((rows, 3)), unused, sampling=sampling, sample_rate=rate)
-    noisy = wall.release("score", None)
+    noisy = wall.release(Query("score", None))
     assert noisy.value.all()
     assert noisy.sd == 1.0
 
@@ -175,7 +176,7 @@ def test_a_record_below_the_clip_norm_is_not_touched():
 
 def test_a_fit_without_noise_may_leave_records_unclipped():
     wall = wall_of(np.array([[30.0, 40.0]]), clip_norm=math.inf, noise_multiplier=0.0)
-    assert wall.release("score", None).value.tolist() == [30.0, 40.0]
+    assert wall.release(Query("score", None)).value.tolist() == [30.0, 40.0]
 
 
 @pytest.mark.parametrize("dataset", ["rows", "records twice"])

@@ -13,6 +13,7 @@ import pytest
 import pymc_dp
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import Contribution
+from pymc_dp.wall import Query
 from tests.privacy.toys import vectors, wall_of
 
 N = 12
@@ -110,7 +111,7 @@ def test_a_failed_release_holds_no_value(fails, where, capfd):
     broken = vectors(1)._replace(**{where: fails})
     wall = wall_of(CANARY[:, None], broken)
     with pytest.raises(ReleaseError) as caught:
-        wall.release("score", None)
+        wall.release(Query("score", None))
     assert "1234" not in said(caught.value)
     assert "1234" not in "".join(capfd.readouterr())
 
@@ -118,5 +119,5 @@ def test_a_failed_release_holds_no_value(fails, where, capfd):
 def test_a_sum_that_is_not_finite_holds_no_value():
     infinite = Contribution(1, 1, vectors(1).norms, lambda *args: np.array([np.inf]))
     with pytest.raises(ReleaseError, match="not finite") as caught:
-        wall_of(CANARY[:, None], infinite).release("score", None)
+        wall_of(CANARY[:, None], infinite).release(Query("score", None))
     assert "1234" not in said(caught.value)

@@ -19,7 +19,7 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.rng import SecretRandom
 from pymc_dp.testing import deterministic_noise
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.wall import PrivacyWall, Query
 from tests.privacy.toys import wall_of
 
 ALPHA = 1e-6
@@ -68,7 +68,7 @@ def released(x, **settings):
         count=RELEASES,
         **settings,
     )
-    return np.stack([wall.release("score", None).value for _ in range(RELEASES)])
+    return np.stack([wall.release(Query("score", None)).value for _ in range(RELEASES)])
 
 
 @pytest.fixture
@@ -101,13 +101,15 @@ def test_noise_around_a_sum_is_the_noise_around_nothing(fixed_keys):
 
 
 def test_the_release_says_its_noise():
-    noisy = wall_of(np.zeros((3, 2)), clip_norm=3.0, noise_multiplier=2.0).release("score", None)
+    noisy = wall_of(np.zeros((3, 2)), clip_norm=3.0, noise_multiplier=2.0).release(
+        Query("score", None)
+    )
     assert noisy.sd == SD
 
 
 def test_adaptive_clipping_pays_for_its_count_with_more_noise(fixed_keys):
     wall = wall_of(np.zeros((0, SIZE)), clip_norm=CLIP_NORM, noise_multiplier=2.0, count=RELEASES)
-    noisy = [wall.release("score", None, quantile=0.5) for _ in range(RELEASES)]
+    noisy = [wall.release(Query("score", None, quantile=0.5)) for _ in range(RELEASES)]
     sd = SD * math.hypot(1, 0.2)
     assert {one.sd for one in noisy} == {sd}
     found = p_values(np.stack([one.value for one in noisy]), sd)
@@ -214,9 +216,9 @@ def test_random_seed_repeats_public_draws_and_leaves_the_noise_alone(monkeypatch
     asked, handed = [], []
     release = PrivacyWall.release
 
-    def spy(self, name, context, **settings):
-        noisy = release(self, name, context, **settings)
-        asked.append(context)
+    def spy(self, query):
+        noisy = release(self, query)
+        asked.append(query.context)
         handed.append(noisy.value)
         return noisy
 

@@ -17,10 +17,10 @@ import pymc_dp
 import pymc_dp.wall
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import Contribution
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.wall import PrivacyWall, Query
 from tests.privacy.toys import vectors, wall_of
 
 DELTA = 1e-5
@@ -122,17 +122,16 @@ def test_noise_that_is_short_is_caught(model, spy, monkeypatch):
 
 
 def test_a_release_that_is_not_booked_is_caught(model, spy, monkeypatch):
-    release, book = PrivacyWall.release, PrivacyWall._book
+    release = PrivacyWall.release
 
-    def twice(self, name, context, **settings):
+    def twice(self, query):
         with monkeypatch.context() as patch:
             patch.setattr(PrivacyWall, "_book", lambda wall, name: wall._left[0])
-            release(self, name, context, **settings)
-        return release(self, name, context, **settings)
+            release(self, query)
+        return release(self, query)
 
     monkeypatch.setattr(PrivacyWall, "release", twice)
     privacy = fit(model, epsilon=2.0)["privacy"].attrs
-    assert PrivacyWall._book is book
     assert privacy["releases_made"] == 6
     assert spy.spent(accountant="rdp") > 1.2 * privacy["epsilon"]
 
@@ -177,12 +176,12 @@ def test_an_interrupted_release_has_been_paid_for(model, monkeypatch):
 def test_the_wall_refuses_what_the_plan_does_not_hold():
     wall = wall_of(np.ones((3, 2)), count=2)
     with pytest.raises(ReleaseError, match="no further release 'curvature'"):
-        wall.release("curvature", None)
+        wall.release(Query("curvature", None))
     assert wall.made == ()
-    wall.release("score", None)
-    wall.release("score", None)
+    wall.release(Query("score", None))
+    wall.release(Query("score", None))
     with pytest.raises(ReleaseError, match="no further release 'score'"):
-        wall.release("score", None)
+        wall.release(Query("score", None))
     assert len(wall.made) == 2
 
 
@@ -196,10 +195,10 @@ def test_a_release_is_booked_before_any_record_is_read():
     wall = wall_of(np.ones((3, 2)), Contribution(2, 2, norms, vectors(2).weighted_sum), count=2)
     for _ in range(2):
         with pytest.raises(ReleaseError, match="graph failed"):
-            wall.release("score", None)
+            wall.release(Query("score", None))
     assert booked == [1, 2]
     with pytest.raises(ReleaseError, match="no further release"):
-        wall.release("score", None)
+        wall.release(Query("score", None))
 
 
 def calls_of(*names):

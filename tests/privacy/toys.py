@@ -7,11 +7,11 @@ import pytest
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import row_norms
-from pymc_dp.plan import Plan
+from pymc_dp.plans import Plan
 from pymc_dp.records import Column
 from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.wall import PrivacyWall, Query
 
 
 def vectors(size):
@@ -66,6 +66,6 @@ def before_noise(wall, context=None, **settings):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SecretRandom, "gaussian", lambda self, sd, size: Noiseless(sd))
-        wall.release("score", context, **settings)
+        wall.release(Query("score", context, **settings))
     [covered] = seen
     return covered

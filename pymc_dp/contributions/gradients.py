@@ -1,7 +1,7 @@
 """The gradient of a record's log likelihood with respect to all latents: ADVI's contribution."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -35,22 +35,23 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
         sums, width = record_sums(records.batch, list(records.latents.values())), 0
     except NoFrontierRuleError:
         sums, width = _sums_of_rows(records), records.size
-    measure = _compile_norms(records, sums, backend)
-    add_up = _compile_sum(records, sums, backend)
+    norms = checked(records, sums.norms)
+    measure = on_batch(records, list(sums.leaf_norms), [norms, *sums.kept], backend)
+    kept = {variable: variable.type() for variable in sums.kept}
+    [total] = graph_replace([sums.weighted_sum], kept, strict=False)
+    add_up = on_batch(records, [sums.weights, *kept.values()], total, backend)
 
     def prepare(batch: Batch, points: np.ndarray) -> Measured:
         leaf_norms = [row_norms(batch[name]) for name in sums.leaf_norms.values()]
-        each = [measure(batch, leaf_norms, z) for z in points]
+        each = [measure(batch, z, *leaf_norms) for z in points]
         norms = each[0][0]
         if draws > 1:
             norms = row_norms(np.stack([norms for norms, *_ in each], axis=1))
         return Measured(batch, norms, [kept for _, *kept in each])
 
     def weighted_sum(at: Measured, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        parts = [
-            add_up(at.batch, z, weights, kept) for z, kept in zip(points, at.kept, strict=True)
-        ]
-        return np.concatenate(parts)
+        parts = zip(points, at.kept, strict=True)
+        return np.concatenate([add_up(at.batch, z, weights, *kept) for z, kept in parts])
 
     return Contribution(
         draws * records.size, width, lambda at, points: at.norms, weighted_sum, prepare
@@ -91,31 +92,6 @@ def _sums_of_rows(records: Records) -> RecordSums:
     return RecordSums(graph_norms(rows), (rows,), weights @ rows, weights, {})
 
 
-def _compile_norms(records: Records, sums: RecordSums, backend: str) -> Callable:
-    inputs = [*sums.leaf_norms, *records.batch.inputs.values(), *records.latents.values()]
-    fn = function(inputs, [checked(records, sums.norms), *sums.kept], backend)
-    names = list(records.batch.inputs)
-
-    def call(batch: Batch, leaf_norms: list[np.ndarray], z: np.ndarray) -> list[np.ndarray]:
-        return fn(*leaf_norms, *[batch[name] for name in names], *split(records, z))
-
-    return call
-
-
-def _compile_sum(records: Records, sums: RecordSums, backend: str) -> Callable:
-    given = {variable: variable.type() for variable in sums.kept}
-    [total] = graph_replace([sums.weighted_sum], given, strict=False)
-    inputs = [sums.weights, *given.values()]
-    inputs += [*records.batch.inputs.values(), *records.latents.values()]
-    fn = function(inputs, total, backend)
-    names = list(records.batch.inputs)
-
-    def call(batch: Batch, z: np.ndarray, weights: np.ndarray, kept: list) -> np.ndarray:
-        return fn(weights, *kept, *[batch[name] for name in names], *split(records, z))
-
-    return call
-
-
 def checked(records: Records, values: Variable) -> Variable:
     """Make the rows nan whose indices point outside the array that they index."""
     valid = records.batch.valid
@@ -124,22 +100,14 @@ def checked(records: Records, values: Variable) -> Variable:
     return pt.switch(pt.shape_padright(valid, values.ndim - 1), values, np.nan)
 
 
-def per_row(records: Records, values: Variable, backend: str) -> Callable:
-    """Compile ``values`` as a function of a batch and a point z."""
-    inputs = [*records.batch.inputs.values(), *records.latents.values()]
-    fn = function(inputs, values, backend)
-    names = list(records.batch.inputs)
+def on_batch(
+    records: Records, given: list[Variable], outputs: Variable | list[Variable], backend: str
+) -> Callable:
+    """Compile ``outputs`` as a function of a batch, a point z and the values of ``given``."""
+    inputs = [*given, *records.batch.inputs.values(), *records.latents.values()]
+    fn, names = function(inputs, outputs, backend), list(records.batch.inputs)
 
-    def call(batch: Batch, z: np.ndarray) -> np.ndarray:
-        return fn(*[batch[name] for name in names], *split(records, z))
+    def call(batch: Batch, z: np.ndarray, *values: np.ndarray) -> Any:
+        return fn(*values, *[batch[name] for name in names], *records.split(z))
 
     return call
-
-
-def split(records: Records, z: np.ndarray) -> list[np.ndarray]:
-    """Cut a point into the latents' values, in their order."""
-    parts, start = [], 0
-    for value in records.point.values():
-        parts.append(z[start : start + value.size].reshape(value.shape))
-        start += value.size
-    return parts

@@ -1,0 +1,87 @@
+"""What a fit released: the list that a result carries, and what may be saved by it."""
+
+import json
+
+import xarray as xr
+
+
+def contents(groups: dict[str, xr.Dataset]) -> dict[str, list[str]]:
+    """Name every variable and attribute of every group of a fresh result."""
+    told = {name: [*map(str, (*group.variables, *group.attrs))] for name, group in groups.items()}
+    told["privacy"].append("released")
+    return told
+
+
+def privacy_of(idata: xr.DataTree) -> xr.Dataset:
+    """Return the ``privacy`` group.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp.
+    """
+    if "privacy" not in idata.children:
+        raise ValueError("This tree has no `privacy` group: it was not made by pymc_dp.")
+    return idata["privacy"].to_dataset()
+
+
+def allowed(idata: xr.DataTree) -> xr.DataTree:
+    """Return the part of a tree that its fit released; all else is dropped."""
+    groups = {
+        name: _only(idata[name].to_dataset(), names)
+        for name, names in _released(idata).items()
+        if name in idata.children
+    }
+    return xr.DataTree.from_dict(groups)
+
+
+def foreign(idata: xr.DataTree) -> list[str]:
+    """Name what was added to a result since its fit: groups, variables and attributes."""
+    found = []
+    released = _released(idata)
+    for name, group in idata.children.items():
+        if name not in released:
+            found.append(name)
+            continue
+        held = {*map(str, (*group.to_dataset().variables, *group.attrs))}
+        found += [f"{name}/{member}" for member in sorted(held - released[name])]
+    return found
+
+
+def _released(idata: xr.DataTree) -> dict[str, set[str]]:
+    listed = json.loads(privacy_of(idata).attrs["released"])
+    return {name: set(names) for name, names in listed.items()}
+
+
+def _only(group: xr.Dataset, names: set[str]) -> xr.Dataset:
+    kept = group.drop_vars([name for name in group.variables if name not in names])
+    kept = kept.drop_attrs()
+    return kept.assign_attrs({k: v for k, v in group.attrs.items() if k in names})
+
+
+def save(idata: xr.DataTree, path: str) -> None:
+    """Write a result to netCDF, after applying the allow-list once more.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`, whatever was added to it since.
+    path : str
+        ``arviz.from_netcdf`` reads it back.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp.
+
+    Notes
+    -----
+    **Privacy.** PyMC's posterior predictive sampling puts the data back into a tree
+    (``extend_inferencedata=True``); such groups are left out here.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
+    """
+    allowed(idata).to_netcdf(path, engine="h5netcdf")

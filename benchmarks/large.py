@@ -12,7 +12,6 @@ import numpy as np
 import pymc as pm
 
 from benchmarks.step import milliseconds, private_step
-from pymc_dp.budget import Budget
 from pymc_dp.prepare import prepare
 
 D, BATCH = 20, 5000
@@ -50,13 +49,14 @@ def anonymous():
 
 def main():
     largest = int(sys.argv[1]) if len(sys.argv) > 1 else 10**7
-    budget = Budget(noise_multiplier=2.0, delta=1e-9)
+    budget = {"noise_multiplier": 2.0, "delta": 1e-9}
     with tempfile.TemporaryDirectory() as folder:
         for rows in (largest // 100, largest // 10, largest):
             X, y = memory_map(folder, rows)
-            options = {"sample_rate": BATCH / rows, "clip_norm": 2.0}
+            settings = {**budget, "sample_rate": BATCH / rows, "clip_norm": 2.0}
             before = anonymous()
-            prepared = prepare(template(), "dp_advi", 10**5, budget, options, data={"X": X, "y": y})
+            data = {"X": X, "y": y}
+            prepared = prepare(template(), "dp_advi", 10**5, data=data, **settings)
             step = private_step(prepared, "numba")
             milliseconds(step, 20)
             taken = np.median([milliseconds(step, 20) for _ in range(9)])

@@ -18,11 +18,9 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.gradient import grad
 
 from benchmarks.models import build, generate
-from pymc_dp.budget import Budget
 from pymc_dp.compile import compile_mode
 from pymc_dp.contributions.gradients import on_batch
-from pymc_dp.fit import compile_prepared
-from pymc_dp.prepare import prepare
+from pymc_dp.prepare import compile_prepared, prepare
 from pymc_dp.sampling import draw
 from pymc_dp.wall import Noisy, PrivacyWall
 
@@ -45,7 +43,7 @@ def private_step(prepared, backend):
 
 def plain_step(prepared, backend):
     """The same step without clipping and noise: one gradient of the batch's sum."""
-    records, columns, method, plan = prepared
+    _, records, columns, method, plan = prepared
     compiled = method.compile(backend)
     latents = list(records.latents.values())
     parts = grad(records.batch.log_likelihood().sum(), latents)
@@ -93,10 +91,10 @@ def main():
         parser.add_argument(name, type=int)
     case = parser.parse_args()
     X, y = generate(case.kind, case.rows, case.d)
-    budget = Budget(noise_multiplier=2.0, delta=1e-6)
+    budget = {"noise_multiplier": 2.0, "delta": 1e-6}
     options = {"sample_rate": case.batch / case.rows, "clip_norm": 2.0}
     model = build(case.kind, X, y, case.d)
-    prepared = prepare(model, "dp_advi", 10**6, budget, options)
+    prepared = prepare(model, "dp_advi", 10**6, **budget, **options)
     steps = {"dp_advi": private_step(prepared, case.backend)}
     milliseconds(steps["dp_advi"], 2)
     tracemalloc.start()

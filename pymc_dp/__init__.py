@@ -5,12 +5,12 @@ Importing it teaches ``pm.fit`` the private methods.
 
 from pymc_dp.accounting import calibrate, epsilon
 from pymc_dp.allow_list import save
+from pymc_dp.dry_run import plan
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
 from pymc_dp.plots import plot_privacy
 from pymc_dp.predict import predict
-from pymc_dp.prepare import plan
 from pymc_dp.report import privacy_report
 from pymc_dp.wall import ReleaseError
 

@@ -9,17 +9,10 @@ import pymc as pm
 import xarray as xr
 from rich.progress import track
 
-from pymc_dp.budget import Budget
-from pymc_dp.compile import choose_backend
-from pymc_dp.contributions.padding import padded
-from pymc_dp.methods.method import Compiled
-from pymc_dp.prepare import Prepared, prepare
+from pymc_dp.prepare import compile_prepared, prepare
 from pymc_dp.release import check_count
 from pymc_dp.results import Outcome, build_result
 from pymc_dp.wall import Noisy, PrivacyWall, Query
-
-# rows that an undeclared data set is taken to have where only speed depends on it
-NOMINAL_RECORDS = 10_000
 
 
 def fit(
@@ -114,16 +107,21 @@ def fit(
     True
     """
     public = tuple(public)
-    budget = Budget(epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records)
     prepared = prepare(
         pm.modelcontext(model),
         method,
         n,
-        budget,
-        options,
         public=public,
         data=data,
         public_start=public_start,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        neighbours=neighbours,
+        sampling=sampling,
+        accountant=accountant,
+        num_records=num_records,
+        **options,
     )
     check_count("draws", draws)
     if callable(callbacks) or not all(callable(callback) for callback in callbacks or ()):
@@ -134,40 +132,8 @@ def fit(
     ask = partial(prepared.method.query, rng=rng)
     steps = track(range(prepared.plan.total), "Private releases", disable=not progressbar)
     states = run(wall, prepared.method.init(), ask, compiled.update, steps, callbacks or ())
-    outcome = Outcome(method, prepared.plan, wall.made, wall.random, public)
+    outcome = Outcome(prepared.name, prepared.plan, wall.made, wall.random, public)
     return build_result(prepared.records, prepared.method, states, outcome, draws, rng)
-
-
-def compile_prepared(prepared: Prepared, backend: str | None) -> Compiled:
-    """Compile a method for the backend that suits the expected work."""
-    records, columns, method, plan = prepared
-    rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or NOMINAL_RECORDS)
-    backend = choose_backend(backend, plan.total, rows, records.size + len(columns))
-    compiled = method.compile(backend)
-    if backend == "jax":
-        axes = {name: column.axis for name, column in columns.items()}
-        contributions = {name: padded(c, axes) for name, c in compiled.contributions.items()}
-        compiled = compiled._replace(contributions=contributions)
-    _rehearse(prepared, compiled, backend)
-    return compiled
-
-
-def _rehearse(prepared: Prepared, compiled: Compiled, backend: str) -> None:
-    """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
-    query = prepared.method.query(prepared.method.init(), rng=np.random.default_rng(0))
-    contribution = compiled.contributions[query.name]
-    batch = {name: column.dummy(2) for name, column in prepared.columns.items()}
-    try:
-        with np.errstate(all="ignore"):
-            at = contribution.prepare(batch, query.context)
-            contribution.norms(at, query.context)
-            value = contribution.weighted_sum(at, query.context, np.zeros(2))
-            compiled.update(prepared.method.init(), query, Noisy(value, 0.0, 1.0))
-    except Exception as error:
-        raise NotImplementedError(
-            f"The model's graph does not run on backend={backend!r} ({type(error).__name__}: "
-            f"{error}). Nothing was released; try backend='python'."
-        ) from error
 
 
 def run(

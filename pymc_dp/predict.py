@@ -17,6 +17,7 @@ from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.shape import SpecifyShape
+from scipy.sparse import issparse
 
 from pymc_dp.compile import PYTHON, without_c
 from pymc_dp.records.axis import find_record_axes
@@ -144,5 +145,6 @@ def _put_new_data(
         )
     for name, new in columns.items():
         variable = records[name].variable
-        variable.set_value(new.take(np.arange(new.rows)).astype(variable.type.dtype))
+        values = new.values.toarray() if issparse(new.values) else new.values
+        variable.set_value(np.asarray(values, dtype=variable.type.dtype))
     return counts.pop()

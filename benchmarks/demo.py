@@ -42,9 +42,9 @@ def show_one(model: pm.Model, held_out: Survey) -> None:
     start = time.perf_counter()
     private = fit_privately(model)
     took = time.perf_counter() - start
-    public = fit_without_noise(model)
-    console.print(coefficient_table(private, public))
-    console.print(score_table(private, public, held_out))
+    unprotected = fit_without_noise(model)
+    console.print(coefficient_table(private, unprotected))
+    console.print(score_table(private, unprotected, held_out))
     spent = private["privacy"].attrs
     console.print(
         f"Privacy spent on each woman: epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} "
@@ -53,7 +53,7 @@ def show_one(model: pm.Model, held_out: Survey) -> None:
     console.print("The private ± describes what the data tell; the noise for privacy is not in it.")
     OUTPUT.mkdir(exist_ok=True)
     pymc_dp.save(private, str(OUTPUT / "result.nc"))
-    draw(private, public, OUTPUT / "demo.png")
+    draw(private, unprotected, OUTPUT / "demo.png")
     console.print(f"Wrote {OUTPUT}/result.nc (the private fit alone) and {OUTPUT}/demo.png.")
 
 
@@ -69,31 +69,31 @@ def coefficients(idata: xr.DataTree) -> dict[str, tuple[float, float]]:
     return summary
 
 
-def coefficient_table(private: xr.DataTree, public: xr.DataTree) -> Table:
+def coefficient_table(private: xr.DataTree, unprotected: xr.DataTree) -> Table:
     """Lay the two posteriors side by side."""
     table = Table(title="Log odds of an affair: posterior mean ± standard deviation")
     table.add_column("coefficient")
     table.add_column("private", justify="right")
     table.add_column(f"without privacy;\n{NOT_PRIVATE}", justify="right")
-    ours, theirs = coefficients(private), coefficients(public)
+    ours, theirs = coefficients(private), coefficients(unprotected)
     for name in ours:
         table.add_row(name, *[f"{mean:+.2f} ± {sd:.2f}" for mean, sd in (ours[name], theirs[name])])
     return table
 
 
-def score_table(private: xr.DataTree, public: xr.DataTree, held_out: Survey) -> Table:
+def score_table(private: xr.DataTree, unprotected: xr.DataTree, held_out: Survey) -> Table:
     """Compare predictions for rows that neither fit has seen."""
     table = Table(title=f"Held-out women: {len(held_out.affair)} ({NOT_PRIVATE})")
     table.add_column("score of the predictions")
     table.add_column("private fit", justify="right")
     table.add_column("without privacy", justify="right")
-    ours, theirs = score(private, held_out), score(public, held_out)
+    ours, theirs = score(private, held_out), score(unprotected, held_out)
     for name in ours:
         table.add_row(name, f"{ours[name]:.4f}", f"{theirs[name]:.4f}")
     return table
 
 
-def draw(private: xr.DataTree, public: xr.DataTree, path: Path) -> None:
+def draw(private: xr.DataTree, unprotected: xr.DataTree, path: Path) -> None:
     """Draw both posteriors, and epsilon against delta."""
     import matplotlib as mpl
 
@@ -103,18 +103,18 @@ def draw(private: xr.DataTree, public: xr.DataTree, path: Path) -> None:
     fig, (left, right) = plt.subplots(
         1, 2, figsize=(10, 5), width_ratios=(3, 2), layout="constrained"
     )
-    draw_coefficients(left, coefficients(private), coefficients(public))
+    draw_coefficients(left, coefficients(private), coefficients(unprotected))
     draw_profile(right, private["privacy"])
     fig.savefig(path, dpi=120)
     plt.close(fig)
 
 
-def draw_coefficients(ax, private: dict, public: dict) -> None:
+def draw_coefficients(ax, private: dict, unprotected: dict) -> None:
     """Draw 94% intervals, as ArviZ does; the first coefficient stands on top."""
     rows = np.arange(len(private))
     styles = (
         (private, -0.17, "C0", f"private: epsilon {EPSILON:g}, delta {DELTA:g}"),
-        (public, +0.17, "0.6", f"without privacy ({NOT_PRIVATE})"),
+        (unprotected, +0.17, "0.6", f"without privacy ({NOT_PRIVATE})"),
     )
     for values, shift, colour, label in styles:
         mean, sd = np.array(list(values.values())).T

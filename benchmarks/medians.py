@@ -27,9 +27,9 @@ LIMITS = {
 def show_medians(model: pm.Model, held_out: Survey, seeds: int) -> None:
     """Fit each method ``seeds`` times and print the medians."""
     mode, sds = laplace(model)
-    public = fit_without_noise(model)
-    reference = score(public, held_out)["mean log likelihood"]
-    off = distance(public["fit"]["mean_vector"].to_numpy(), mode, sds)
+    unprotected = fit_without_noise(model)
+    reference = score(unprotected, held_out)["mean log likelihood"]
+    off = distance(unprotected["fit"]["mean_vector"].to_numpy(), mode, sds)
     console = Console()
     console.print(
         f"Without noise: mean log likelihood {reference:.4f}, means {off:.2f} posterior sds from "
@@ -41,7 +41,7 @@ def show_medians(model: pm.Model, held_out: Survey, seeds: int) -> None:
     medians = {
         method: np.median(
             [
-                compare(fit_privately(model, method), public, held_out, mode, sds)
+                compare(fit_privately(model, method), unprotected, held_out, mode, sds)
                 for _ in track(range(seeds), method)
             ],
             axis=0,
@@ -56,11 +56,15 @@ def show_medians(model: pm.Model, held_out: Survey, seeds: int) -> None:
 
 
 def compare(
-    private: xr.DataTree, public: xr.DataTree, held_out: Survey, mode: np.ndarray, sds: np.ndarray
+    private: xr.DataTree,
+    unprotected: xr.DataTree,
+    held_out: Survey,
+    mode: np.ndarray,
+    sds: np.ndarray,
 ) -> list[float]:
     """Measure one private fit; the order is that of `LIMITS`."""
-    ours, theirs = [score(fit, held_out)["mean log likelihood"] for fit in (private, public)]
-    ratio = private["fit"]["standard_deviation"] / public["fit"]["standard_deviation"]
+    ours, theirs = [score(fit, held_out)["mean log likelihood"] for fit in (private, unprotected)]
+    ratio = private["fit"]["standard_deviation"] / unprotected["fit"]["standard_deviation"]
     means = private["fit"]["mean_vector"].to_numpy()
     return [theirs - ours, distance(means, mode, sds), float(ratio.min()), float(ratio.max())]
 

@@ -60,7 +60,7 @@ def sampled(
         return gaussian
     if sampling == "poisson":
         return dp.PoissonSampledDpEvent(sample_rate, gaussian)
-    size = batch_size(num_records or 0, sample_rate)
+    size = batch_size(num_records, sample_rate)
     return dp.SampledWithoutReplacementDpEvent(num_records, size, gaussian)
 
 

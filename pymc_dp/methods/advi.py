@@ -98,6 +98,25 @@ def dp_advi(
     adaptive_clip : float in (0, 1), optional
         Move the clip norm, from ``clip_norm`` on, towards this quantile of the records' norms;
         .8 is a good one, while the median clips enough to bias the posterior.
+
+    Returns
+    -------
+    Method
+
+    Raises
+    ------
+    NotSeparableError
+        A latent belongs to single records.
+    ValueError, TypeError
+        A setting is out of its range.
+
+    Notes
+    -----
+    **Privacy.** ``n`` releases of the sum of the records' gradients, each clipped to ``clip_norm``
+    in L2 norm, which is the sensitivity (twice that under replace-one neighbours). Prior, entropy,
+    steps, averages and draws are post-processing.
+
+    Source: equations 1 and 2 of Jälkö et al. (2017); aligned gradients: Jälkö et al. (2022).
     """
     _refuse_local_latents(records)
     if not aligned and family is FULL_RANK:

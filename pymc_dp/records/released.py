@@ -42,11 +42,11 @@ def releasable(
 
     They come in the ``order`` of the author's model, which its hardened copy does not keep.
 
-    Privacy
-    -------
-    A deterministic is withheld if its graph reaches data that are not declared public, or a
-    number that is not part of a formula (``b * y_sd`` beside ``b`` would return ``y_sd``), unless
-    its own name is declared public. A declaration covers numbers, never arrays of data. Coords
+    Notes
+    -----
+    **Privacy.** A deterministic is withheld if its graph reaches data that are not declared
+    public, or a number that is not part of a formula (``b * y_sd`` beside ``b`` would return
+    ``y_sd``), unless its own name is declared public. A declaration covers numbers, never arrays of data. Coords
     leave only for dimensions of what is released.
 
     Raises

@@ -3,18 +3,19 @@
 Importing it teaches ``pm.fit`` the private methods.
 """
 
+from importlib.metadata import version
+
 from pymc_dp.accounting import calibrate, epsilon
 from pymc_dp.allow_list import save
 from pymc_dp.dry_run import plan
-from pymc_dp.errors import NotSeparableError, PrivacyWarning
+from pymc_dp.errors import NotSeparableError, PrivacyWarning, ReleaseError
 from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
 from pymc_dp.plots import plot_privacy
 from pymc_dp.predict import predict
 from pymc_dp.report import privacy_report
-from pymc_dp.wall import ReleaseError
 
-__version__ = "0.1.0"
+__version__ = version("pymc-dp")
 
 __all__ = [
     "NotSeparableError",

@@ -11,3 +11,7 @@ class NotSeparableError(ValueError):
 
 class PrivacyWarning(UserWarning):
     """A guarantee holds, but it is weaker or looser than the caller may expect."""
+
+
+class ReleaseError(RuntimeError):
+    """A release could not be computed; its budget is spent and nothing of it is handed out."""

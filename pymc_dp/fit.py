@@ -132,7 +132,9 @@ def fit(
     ask = partial(prepared.method.query, rng=rng)
     steps = track(range(prepared.plan.total), "Private releases", disable=not progressbar)
     states = run(wall, prepared.method.init(), ask, compiled.update, steps, callbacks or ())
-    outcome = Outcome(prepared.name, prepared.plan, wall.made, wall.random, public)
+    outcome = Outcome(
+        prepared.name, prepared.plan, wall.made, wall.random.label, wall.random.valid, public
+    )
     return build_result(prepared.records, prepared.method, states, outcome, draws, rng)
 
 

@@ -15,7 +15,6 @@ from pymc_dp.methods.method import Method
 from pymc_dp.plans import SMALLEST_PLD_DELTA, Plan
 from pymc_dp.records import Records
 from pymc_dp.release import Release
-from pymc_dp.rng import SecretRandom
 
 # how many points of a fit's path, and of its spend, a result keeps
 PATH_POINTS = 50
@@ -28,13 +27,14 @@ class Outcome(NamedTuple):
     method: str
     plan: Plan
     made: tuple[Release, ...]
-    random: SecretRandom
+    rng: str
+    secret: bool
     public: tuple[str, ...]
 
     @property
     def epsilon(self) -> float:
         """The plan's, whatever was made of it; nan if the noise was not secret."""
-        return self.plan.epsilon() if self.random.valid else math.nan
+        return self.plan.epsilon() if self.secret else math.nan
 
 
 def build_result(
@@ -114,7 +114,7 @@ def _fit_stats(method: Method, states: list[Any]) -> xr.Dataset:
 
 def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:
     plan = outcome.plan
-    valid = outcome.random.valid
+    valid = outcome.secret
     deltas = delta_grid(plan)
     profile = plan.epsilon_profile(deltas) if valid else np.full(len(deltas), math.nan)
     points = np.unique(np.linspace(0, plan.total, SPEND_POINTS + 1).astype(int)[1:])
@@ -152,7 +152,7 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
         "accountant": plan.accountant,
         "accountant_version": _accountant_version(plan.accountant),
         "dp_event": plan.to_json(),
-        "rng": outcome.random.label,
+        "rng": outcome.rng,
         "pymc_dp_version": version("pymc-dp"),
         "declared_public": json.dumps(sorted(outcome.public)),
         "trusted_constants": json.dumps(records.trusted),
@@ -165,7 +165,7 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
 
 
 def _guarantee(outcome: Outcome) -> str:
-    if not outcome.random.valid:
+    if not outcome.secret:
         return "none: test mode"
     return "none: no noise was added" if math.isinf(outcome.epsilon) else "(epsilon, delta)"
 

@@ -60,6 +60,8 @@ def sampled(
         return gaussian
     if sampling == "poisson":
         return dp.PoissonSampledDpEvent(sample_rate, gaussian)
+    if num_records is None:
+        raise ValueError("Batches of fixed size are amplified only over a known num_records.")
     size = batch_size(num_records, sample_rate)
     return dp.SampledWithoutReplacementDpEvent(num_records, size, gaussian)
 

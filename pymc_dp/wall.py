@@ -12,6 +12,7 @@ import numpy as np
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch
+from pymc_dp.errors import ReleaseError
 from pymc_dp.plans import Plan
 from pymc_dp.records import Column
 from pymc_dp.release import Release
@@ -24,10 +25,6 @@ CLIP_MARGIN = 1e-6
 PART_SIZE = 2**23
 # share of the clip norm that the private count of clipped records takes beside the sum
 COUNT_SHARE = 0.2
-
-
-class ReleaseError(RuntimeError):
-    """A release could not be computed; its budget is spent and nothing of it is handed out."""
 
 
 class Noisy(NamedTuple):

@@ -210,8 +210,3 @@ def test_models_without_latents_or_observations_are_refused():
         pm.Normal("y", pm.Bernoulli("k", 0.5), observed=zoo.REAL)
     with pytest.raises(NotSeparableError, match="`k` is a discrete latent"):
         separate(discrete)
-
-
-def test_the_zoo_has_a_model_of_every_kind_that_the_design_lists():
-    assert len(zoo.ACCEPTED) == 31
-    assert len(zoo.REFUSED) + len(zoo.LOCAL) == 13

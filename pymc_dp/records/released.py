@@ -46,8 +46,8 @@ def releasable(
     -----
     **Privacy.** A deterministic is withheld if its graph reaches data that are not declared
     public, or a number that is not part of a formula (``b * y_sd`` beside ``b`` would return
-    ``y_sd``), unless its own name is declared public. A declaration covers numbers, never arrays of data. Coords
-    leave only for dimensions of what is released.
+    ``y_sd``), unless its own name is declared public. A declaration covers numbers, never
+    arrays of data. Coords leave only for dimensions of what is released.
 
     Raises
     ------

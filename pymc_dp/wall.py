@@ -190,6 +190,8 @@ class PrivacyWall:
                 batch = {name: column.take(rows) for name, column in self._columns.items()}
                 prepared = contribution.prepare(batch, query.context)
                 norms = contribution.norms(prepared, query.context)
+                if norms.shape != rows.shape:
+                    raise ValueError("there is not one norm for each record")
                 good = np.isfinite(norms)
                 if not good.any():
                     return np.zeros(contribution.size + 1)

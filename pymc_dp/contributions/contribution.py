@@ -47,7 +47,8 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     >>> row_norms(np.array([[3.0, 4.0], [3e-200, 4e-200]]))
     array([5.e+000, 5.e-200])
     """
-    rows = rows.reshape(len(rows), -1)
+    # whole numbers overflow, and a sum of squared booleans is one of them
+    rows = np.asarray(rows, "float64").reshape(len(rows), -1)
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.vecdot(rows, rows))
     if not (norms.min(initial=1.0) > 1e-140 and norms.max(initial=1.0) < 1e140):
@@ -61,6 +62,7 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
 
 def graph_norms(rows: Variable) -> Variable:
     """`row_norms` as a graph: L2 norm over all axes but the first, by scaling with the maximum."""
+    rows = rows.astype("float64")
     if rows.ndim == 1:
         return pt.abs(rows)
     axes = tuple(range(1, rows.ndim))

@@ -72,7 +72,7 @@ def refuse_hidden(
 ) -> None:
     """Refuse arrays that no leaf stands for: shared variables, and what a function closed over."""
     for name, graph in graphs.items():
-        for variable in (*ancestors(graph), *_inner_reals(graph)):
+        for variable in (*ancestors(graph), *inner_constants(graph)):
             if variable in leaves or not isinstance(variable.type, TensorType):
                 continue
             if isinstance(variable, SharedVariable):
@@ -88,12 +88,16 @@ def refuse_hidden(
                 )
 
 
-def _inner_reals(graph: Iterable[Variable]) -> list[Variable]:
-    """Return the real constants inside distributions that are graphs themselves."""
-    ops = [v.owner.op for v in ancestors(graph) if v.owner is not None]
-    inner = ancestors([v for op in ops if isinstance(op, HasInnerGraph) for v in op.inner_outputs])
-    constants = [v for v in inner if isinstance(v, Constant) and isinstance(v.type, TensorType)]
-    return [v for v in constants if v.dtype.startswith("float")]
+def inner_constants(graph: Iterable[Variable]) -> list[Variable]:
+    """Return the constants inside operations that are graphs themselves, however deep."""
+    found: list[Variable] = []
+    for variable in ancestors(graph):
+        op = variable.owner and getattr(variable.owner.op, "core_op", variable.owner.op)
+        if isinstance(op, HasInnerGraph):
+            inner = op.inner_outputs
+            found += [v for v in ancestors(inner) if isinstance(v, Constant)]
+            found += inner_constants(inner)
+    return [v for v in found if isinstance(v.type, TensorType)]
 
 
 def refuse_undeclared(

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import toposort
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
@@ -100,6 +101,8 @@ def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
         )
     if not isinstance(values, np.ndarray) and not issparse(values):  # pandas gathers by label
         values = np.asarray(values)
+    if issparse(values) and axes.axis[leaf.variable] != 0:
+        raise ValueError(f"data=`{leaf.name}` is sparse, which needs the records along axis 0.")
     dtype = batch_dtype(leaf.variable.type.dtype)
     template = leaf.variable.type
     if len(values.shape) != template.ndim:
@@ -148,6 +151,44 @@ def check_groups(
         ]
         if indices:
             _check_sizes(node.inputs[0].name, _values(indices, names, columns))
+
+
+def refuse_centres(model: pm.Model, columns: Mapping[str, Column]) -> None:
+    """Refuse numbers that a library took from the records before they were a graph.
+
+    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number.
+
+    Raises
+    ------
+    NotSeparableError
+        An array of one number is the mean or the middle of a column.
+    """
+    for rv in (*model.observed_RVs, *model.potentials):
+        single = [
+            float(variable.data.item())
+            for variable in ancestors([rv])
+            if isinstance(variable, Constant)
+            and getattr(variable, "ndim", 0) > 0
+            and np.size(variable.data) == 1
+            and variable.dtype.startswith("float")
+        ]
+        for name, column in columns.items():
+            if any(_is_centre(number, column) for number in single if number):
+                raise NotSeparableError(
+                    f"The likelihood of `{rv.name}` holds the centre of the records of `{name}` as "
+                    "a number: every record moves it. For pm.gp.HSGP, call gp.prior_linearized "
+                    "with a public grid first, which fixes the centre, and give L= as a public "
+                    "number."
+                )
+
+
+def _is_centre(number: float, column: Column) -> bool:
+    if issparse(column.values) or column.dtype != "float64":
+        return False
+    values = np.asarray(column.values, "float64")
+    low, high = values.min(axis=column.axis), values.max(axis=column.axis)
+    centres = np.append((low + high) / 2, values.mean(axis=column.axis))
+    return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any())
 
 
 def _values(

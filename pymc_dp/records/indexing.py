@@ -53,6 +53,8 @@ def gather_layout(node: Apply) -> GatherLayout:
 def counted_rows(index: Variable) -> SameLength | None:
     """Recognise ``arange(x.shape[axis])``: the row numbers of ``x``."""
     while index.owner is not None and isinstance(index.owner.op, DimShuffle | Reshape):
+        if index.type.broadcastable.count(False) != 1:
+            return None  # folded into several axes, they would pair records
         index = index.owner.inputs[0]
     if index.owner is None or not isinstance(index.owner.op, ARange):
         return None

@@ -35,6 +35,7 @@ class Outputs(NamedTuple):
 def releasable(
     model: pm.Model,
     leaves: Mapping[Variable, DataLeaf],
+    records: set[Variable],
     public: frozenset[str],
     order: Sequence[str],
 ) -> Outputs:
@@ -64,7 +65,9 @@ def releasable(
     withheld = tuple(
         name
         for name, graph in graphs.items()
-        if name not in latents and name not in public and not _is_clean(graph, leaves, public)
+        if name not in latents
+        and name not in public
+        and not _is_clean(graph, leaves, records, public)
     )
     kept = {name: graphs[name] for name in order if name not in withheld}
     dims = {name: tuple(d for d in model.named_vars_to_dims.get(name, ())) for name in kept}
@@ -89,12 +92,18 @@ def _refuse_data(
             )
 
 
-def _is_clean(graph: Variable, leaves: Mapping[Variable, DataLeaf], public: frozenset[str]) -> bool:
+def _is_clean(
+    graph: Variable,
+    leaves: Mapping[Variable, DataLeaf],
+    records: set[Variable],
+    public: frozenset[str],
+) -> bool:
     [graph] = without_lengths([graph])
     values = _values(graph)
     for variable in ancestors([graph]):
         if variable in leaves:
-            position = variable not in values and _is_index(leaves[variable])
+            library = variable not in records and variable not in values
+            position = library and _is_index(leaves[variable])
             if leaves[variable].name not in public and not position:
                 return False
         elif isinstance(variable, SharedVariable):
@@ -106,6 +115,7 @@ def _is_clean(graph: Variable, leaves: Mapping[Variable, DataLeaf], public: froz
             op = variable.owner.op
             if isinstance(op, RandomVariable):
                 return False
+            op = getattr(op, "core_op", op)
             if isinstance(op, HasInnerGraph) and not isinstance(op, KEPT_WHOLE):
                 return False  # numbers may hide inside
     return True

@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.initial_point import make_initial_point_fn
+from pymc.initial_point import make_initial_point_expression, make_initial_point_fn
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.compile import without_c
 from pymc_dp.records.axis import find_record_axes
@@ -21,7 +24,7 @@ from pymc_dp.records.checks import (
     refuse_unsupported,
     trusted_constants,
 )
-from pymc_dp.records.columns import Column, check_groups, make_columns
+from pymc_dp.records.columns import Column, check_groups, make_columns, refuse_centres
 from pymc_dp.records.harden import harden
 from pymc_dp.records.released import Outputs, releasable
 from pymc_dp.records.terms import likelihood_terms, simplify
@@ -122,10 +125,12 @@ def separate(
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
     arrays = {v for v, leaf in leaves.items() if v.ndim > 0 and leaf.name not in public}
     terms, potentials = likelihood_terms(hardened.model, arrays)
-    prior = _prior_graphs(hardened.model)
+    prior = _prior_graphs(hardened.model, hardened.initvals)
     densities = {name: [graph] for name, graph in {**terms, **potentials}.items()}
+    for rv in hardened.model.observed_RVs:
+        densities[rv.name].append(rv)
+    refuse_hidden({**prior, **densities}, leaves)
     axes = find_record_axes(terms)
-    refuse_hidden({**densities, **prior}, leaves)
     carriers = axes.inputs()
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     record_leaves = {leaf.name: leaf for v, leaf in leaves.items() if v in carriers}
@@ -145,6 +150,7 @@ def separate(
     )
     columns = make_columns(record_leaves, axes, data)
     check_groups(terms, axes, columns, record_leaves)
+    refuse_centres(hardened.model, columns)
     inputs = {v.name: v for v in carriers}
     records = Records(
         prior=_log_prior(prior, potentials),
@@ -153,16 +159,39 @@ def separate(
         latents=latents,
         point={name: point[name] for name in latents},
         local_latents={name: axes.axis[v] for name, v in latents.items() if v in carriers},
-        outputs=releasable(hardened.model, leaves, public, order),
+        outputs=releasable(hardened.model, leaves, set(carriers), public, order),
         trusted=trusted_constants(hardened),
     )
     return records, columns
 
 
-def _prior_graphs(model: pm.Model) -> dict[str, list[Variable]]:
-    """Map each latent to its log prior density and the graph of its initial value."""
-    terms = simplify(model.logp(vars=model.free_RVs, sum=False))
-    return {rv.name: [term, rv] for rv, term in zip(model.free_RVs, terms, strict=True)}
+def _prior_graphs(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, list[Variable]]:
+    """Map each latent to its log prior density, its own graph and that of its initial value."""
+    latents = model.free_RVs
+    terms = simplify(model.logp(vars=latents, sum=False))
+    starts = make_initial_point_expression(
+        free_rvs=latents,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={rv: initvals.get(rv.name) for rv in latents},
+        return_transformed=True,
+    )
+    graphs = zip(latents, terms, _on_leaves(starts, model), strict=True)
+    return {rv.name: [term, rv, start] for rv, term, start in graphs}
+
+
+def _on_leaves(graphs: list[Variable], model: pm.Model) -> list[Variable]:
+    """Put the model's own arrays back where PyMC has copied their variables."""
+    own = {
+        id(v.container): v
+        for v in ancestors([*model.basic_RVs, *model.data_vars])
+        if isinstance(v, SharedVariable)
+    }
+    copies = {
+        v: own[id(v.container)]
+        for v in ancestors(graphs)
+        if isinstance(v, SharedVariable) and id(v.container) in own
+    }
+    return clone_replace(graphs, copies, rebuild_strict=False)
 
 
 def _log_prior(prior: Mapping[str, list[Variable]], potentials: Mapping[str, Variable]) -> Variable:

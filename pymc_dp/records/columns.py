@@ -183,12 +183,14 @@ def refuse_centres(model: pm.Model, columns: Mapping[str, Column]) -> None:
 
 
 def _is_centre(number: float, column: Column) -> bool:
+    """Whether the number is the column's centre, or the reach of a column that was centred."""
     if issparse(column.values) or column.dtype != "float64":
         return False
     values = np.asarray(column.values, "float64")
     low, high = values.min(axis=column.axis), values.max(axis=column.axis)
     centres = np.append((low + high) / 2, values.mean(axis=column.axis))
-    return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any())
+    centred = np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high) & (high < number)
+    return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any() or centred.any())
 
 
 def _values(

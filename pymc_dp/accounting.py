@@ -25,9 +25,6 @@ from pymc_dp.accountants import MANY_KINDS, epsilons, merged
 from pymc_dp.plans import Plan
 from pymc_dp.release import NOISE_FLOOR, Release, scale, unit_noise
 
-Releases = tuple[Release, ...]
-Deltas = tuple[float, ...]
-
 # Calibration asks quick accountants first; each shows the next one where to look, as shares
 # of the factor it found. Only the last one's word counts.
 _SEARCH = {

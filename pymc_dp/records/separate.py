@@ -200,7 +200,7 @@ def _log_prior(prior: Mapping[str, list[Variable]], potentials: Mapping[str, Var
 
 
 def _initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Evaluate the initial point, which `refuse_data_in_prior` has found to read no data."""
+    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
     with without_c():
         fn = make_initial_point_fn(model=model, overrides=dict(initvals))
         point = fn(0)

@@ -131,7 +131,7 @@ def fit(
     wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
     ask = partial(prepared.method.query, rng=rng)
     steps = track(range(prepared.plan.total), "Private releases", disable=not progressbar)
-    states = run(wall, prepared.method.init(), ask, compiled.update, steps, callbacks or ())
+    states = run(wall, prepared.method.init(rng), ask, compiled.update, steps, callbacks or ())
     outcome = Outcome(
         prepared.name, prepared.plan, wall.made, wall.random.label, wall.random.valid, public
     )

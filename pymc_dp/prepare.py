@@ -11,14 +11,16 @@ import pymc as pm
 from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions.padding import padded
-from pymc_dp.methods import advi
+from pymc_dp.methods import advi, vips
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.plans import Plan
-from pymc_dp.records import Column, Records, separate
+from pymc_dp.records import Column, Records, constrained, separate
 from pymc_dp.release import check_count
 from pymc_dp.wall import Noisy
 
-METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS}
+METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS, **vips.METHODS}
+# methods that take every latent on its own scale instead of the whole real line
+ON_OWN_SCALE = {*vips.METHODS}
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -69,7 +71,8 @@ def prepare(
     _refuse_options(name, options)
     if n is not None:
         check_count("n", n)
-    records, columns = separate(model, data=data, public=public, start=public_start)
+    seen = constrained(model) if name in ON_OWN_SCALE else model
+    records, columns = separate(seen, data=data, public=public, start=public_start)
     built = METHODS[name](
         records,
         sampling=budget.sampling,
@@ -113,7 +116,9 @@ def compile_prepared(prepared: Prepared, backend: str | None) -> Compiled:
 
 def _rehearse(prepared: Prepared, compiled: Compiled, backend: str) -> None:
     """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
-    query = prepared.method.query(prepared.method.init(), rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    start = prepared.method.init(rng)
+    query = prepared.method.query(start, rng=rng)
     contribution = compiled.contributions[query.name]
     batch = {name: column.dummy(2) for name, column in prepared.columns.items()}
     try:
@@ -121,7 +126,7 @@ def _rehearse(prepared: Prepared, compiled: Compiled, backend: str) -> None:
             at = contribution.prepare(batch, query.context)
             contribution.norms(at, query.context)
             value = contribution.weighted_sum(at, query.context, np.zeros(2))
-            compiled.update(prepared.method.init(), query, Noisy(value, 0.0, 1.0))
+            compiled.update(start, query, Noisy(value, 0.0, 1.0))
     except Exception as error:
         raise NotImplementedError(
             f"The model's graph does not run on backend={backend!r} ({type(error).__name__}: "

@@ -57,7 +57,7 @@ def build_result(
     groups = {
         "posterior": _posterior(records, latents),
         "fit": fit,
-        "fit_stats": _fit_stats(method, states).assign_coords(rows=fit["rows"]),
+        "fit_stats": _fit_stats(method, states, fit),
         "privacy": _privacy(records, method, outcome),
     }
     epsilon, delta = outcome.epsilon, outcome.plan.delta
@@ -99,17 +99,18 @@ def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[st
     }
 
 
-def _fit_stats(method: Method, states: list[Any]) -> xr.Dataset:
+def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset:
     """Keep traces of released quantities, thinned to at most `PATH_POINTS` releases."""
-    chosen = np.unique(np.linspace(0, len(states) - 1, PATH_POINTS).astype(int)[1:])
+    chosen = np.unique(np.linspace(0, len(states) - 1, PATH_POINTS).astype(int))
     chosen = chosen[chosen > 0]
     traces = [method.trace(states[i]) for i in chosen]
-    names = list(method.trace(states[0]))
     variables = {}
-    for name in names:
-        values = np.array([trace[name] for trace in traces])
-        variables[name] = (("release", "rows")[: values.ndim], values)
-    return xr.Dataset(variables, {"release": chosen})
+    for name, (dims, value) in method.trace(states[0]).items():
+        values = [trace[name][1] for trace in traces]
+        variables[name] = (("release", *dims), np.reshape(values, (len(values), *np.shape(value))))
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    shared = {dim: fit[dim] for dim in used if dim in fit.coords}
+    return xr.Dataset(variables, {"release": chosen, **shared})
 
 
 def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:

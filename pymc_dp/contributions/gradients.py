@@ -1,6 +1,6 @@
 """The gradient of a record's log likelihood with respect to all latents: ADVI's contribution."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,26 +63,35 @@ def gradient_rows(records: Records) -> Variable:
 
     The graph of one record is differentiated and then vectorized over the rows.
     """
-    latents = list(records.latents.values())
     one = records.single.log_likelihood().sum()
-    batched = {}
+    latents = list(records.latents.values())
+    gradients = grad(one, latents, disconnected_inputs="ignore")
+    rows = by_record(records, gradients)
+    return pt.concatenate([by_row(row, records.batch.rows) for row in rows], axis=1)
+
+
+def by_record(
+    records: Records, graphs: Sequence[Variable], given: Mapping[Variable, Variable] | None = None
+) -> list[Variable]:
+    """Vectorize graphs of one record over a batch; each gets the rows as its first axis.
+
+    ``given`` maps further inputs of the graphs of one record to their values for a batch.
+    """
+    batched = dict(given or {})
     for name, single in records.single.inputs.items():
         axis = records.single.axis[single]
         batch = records.batch.inputs[name]
         batched[single] = pt.expand_dims(pt.moveaxis(batch, axis, 0), axis + 1)
-    gradients = grad(one, latents, disconnected_inputs="ignore")
-    rows = vectorize_graph(gradients, batched)
+    rows = vectorize_graph(list(graphs), batched)
     count = records.batch.rows
-    return pt.concatenate(
-        [_spread(row, g, count) for row, g in zip(rows, gradients, strict=True)], axis=1
-    )
+    return [_spread(row, graph, count) for row, graph in zip(rows, graphs, strict=True)]
 
 
 def _spread(rows: Variable, core: Variable, count: Variable) -> Variable:
-    """A gradient that no leaf reaches is the same for every record and has no rows yet."""
+    """A graph that no leaf reaches is the same for every record and has no rows yet."""
     if rows.ndim == core.ndim:
         rows = pt.broadcast_to(rows, [count, *[rows.shape[k] for k in range(rows.ndim)]])
-    return by_row(rows, count)
+    return rows
 
 
 def _sums_of_rows(records: Records) -> RecordSums:

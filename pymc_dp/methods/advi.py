@@ -143,7 +143,7 @@ def dp_advi(
         size=records.size * obj_n_mc * (1 if aligned else 2),
         releases=releases,
         compile=compile_parts,
-        init=lambda: _init(records, family, optimizer),
+        init=lambda rng: _init(records, family, optimizer),
         query=partial(_query, ask),
         posterior=partial(_posterior, records, family),
         describe=lambda state: family.describe(state.average, records.labels),
@@ -262,9 +262,9 @@ def _posterior(
     return dict(zip(records.point, values, strict=True))
 
 
-def _trace(state: State) -> dict[str, np.ndarray]:
+def _trace(state: State) -> dict[str, tuple[tuple[str, ...], Any]]:
     return {
-        "mean_path": state.params["mu"],
-        "noise_to_signal": np.asarray(state.noise_to_signal),
-        "clip_factor": np.asarray(state.clip_factor),
+        "mean_path": (("rows",), state.params["mu"]),
+        "noise_to_signal": ((), state.noise_to_signal),
+        "clip_factor": ((), state.clip_factor),
     }

@@ -34,12 +34,12 @@ class Method(NamedTuple):
     releases : tuple of Release
         What the method will ask for, with noise multipliers relative to each other.
     compile : backend -> Compiled
-    init : () -> state
+    init : rng -> state
     query : (state, rng) -> Query
     posterior : (state, draws, rng) -> {latent's value variable: (draws, ...) array}
     describe : state -> Dataset
         The ``fit`` group: the released parameters.
-    trace : state -> {name: array}
+    trace : state -> {name: (dims, array)}
         What of a state goes to ``fit_stats`` after a release.
     settings : dict
         The method's own settings, for the result.
@@ -48,11 +48,11 @@ class Method(NamedTuple):
     size: int
     releases: tuple[Release, ...]
     compile: Callable[[str], Compiled]
-    init: Callable[[], Any]
+    init: Callable[[np.random.Generator], Any]
     query: Callable[..., Query]
     posterior: Callable[[Any, int, np.random.Generator], dict[str, np.ndarray]]
     describe: Callable[[Any], xr.Dataset]
-    trace: Callable[[Any], dict[str, np.ndarray]]
+    trace: Callable[[Any], dict[str, tuple[tuple[str, ...], Any]]]
     settings: dict[str, Any]
 
 

@@ -32,12 +32,16 @@ def refuse_unsupported(model: pm.Model) -> None:
         raise ValueError("The model is nested inside another one: fit the outermost model.")
     if not model.free_RVs:
         raise ValueError("The model has no latent variables: there is nothing to infer.")
-    discrete = [rv.name for rv in model.discrete_value_vars]
-    if discrete:
-        raise NotSeparableError(
-            f"`{discrete[0]}` is a discrete latent, which has no gradient. Marginalise it: "
-            "pm.Mixture, pm.ZeroInflatedPoisson and their kin do so."
-        )
+
+
+def refuse_discrete(latents: Iterable[Variable]) -> None:
+    """Refuse discrete latents that records share; those of single records are a method's affair."""
+    for rv in latents:
+        if not rv.dtype.startswith("float"):
+            raise NotSeparableError(
+                f"`{rv.name}` is a discrete latent, which has no gradient. Marginalise it: "
+                "pm.Mixture, pm.ZeroInflatedPoisson and their kin do so."
+            )
 
 
 def refuse_unknown_names(model: pm.Model, public: Iterable[str]) -> None:

@@ -5,6 +5,8 @@ harmless-looking array, and a model that couples its records would pass for one 
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
+from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -74,7 +77,8 @@ def harden(model: pm.Model) -> HardenedModel:
     The author's model is left as it was.
     """
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    fgraph = _copy_without_initvals(model)
+    with _no_initvals(model):
+        fgraph, _ = fgraph_from_model(model)
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
     lifted = [_lift(fgraph, constant, next(names)) for constant in _array_constants(fgraph)]
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
@@ -87,7 +91,17 @@ def harden(model: pm.Model) -> HardenedModel:
     return HardenedModel(hardened, (*data, *lifted), initvals)
 
 
-def _copy_without_initvals(model: pm.Model) -> FunctionGraph:
+def constrained(model: pm.Model) -> pm.Model:
+    """Copy ``model`` with every latent on its own scale, not on the whole real line."""
+    with _no_initvals(model):
+        copy = remove_value_transforms(model)
+    given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
+    copy.rvs_to_initial_values.update({rv: given[rv.name] for rv in copy.free_RVs})
+    return copy
+
+
+@contextmanager
+def _no_initvals(model: pm.Model) -> Iterator[None]:
     """PyMC copies a model to a graph only where no initial values are set: lift them for the time.
 
     Its warning about variables of Gaussian processes is for people who keep using the old objects.
@@ -97,7 +111,7 @@ def _copy_without_initvals(model: pm.Model) -> FunctionGraph:
         model.rvs_to_initial_values.update(dict.fromkeys(kept))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
-            return fgraph_from_model(model)[0]
+            yield
     finally:
         model.rvs_to_initial_values.update(kept)
 

@@ -55,11 +55,12 @@ def releasable(
     ValueError
         A deterministic that is declared public reads data that are not.
     """
-    variables = [*model.free_RVs, *model.deterministics]
+    of_latent = dict(zip(model.free_RVs, model.value_vars, strict=True))
+    variables = [rv for rv, v in of_latent.items() if v not in records] + model.deterministics
     graphs = dict(
         zip([v.name for v in variables], model.replace_rvs_by_values(variables), strict=True)
     )
-    latents = {rv.name for rv in model.free_RVs}
+    latents = {rv.name for rv in of_latent}
     for name in public.intersection(graphs):
         _refuse_data(name, graphs[name], leaves, public)
     withheld = tuple(
@@ -69,7 +70,7 @@ def releasable(
         and name not in public
         and not _is_clean(graph, leaves, records, public)
     )
-    kept = {name: graphs[name] for name in order if name not in withheld}
+    kept = {name: graphs[name] for name in order if name in graphs and name not in withheld}
     dims = {name: tuple(d for d in model.named_vars_to_dims.get(name, ())) for name in kept}
     used = {d for names in dims.values() for d in names}
     coords = {
@@ -106,7 +107,7 @@ def _is_clean(
             position = library and _is_index(leaves[variable])
             if leaves[variable].name not in public and not position:
                 return False
-        elif isinstance(variable, SharedVariable):
+        elif isinstance(variable, SharedVariable) or variable in records:
             return False
         elif isinstance(variable, Constant) and isinstance(variable.type, TensorType):
             if not np.isin(variable.data, FORMULA_NUMBERS).all():

@@ -9,15 +9,17 @@ import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_expression, make_initial_point_fn
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.compile import without_c
-from pymc_dp.records.axis import find_record_axes
+from pymc_dp.records.axis import RecordAxes, find_record_axes
 from pymc_dp.records.batch import RecordGraph, build_graph
 from pymc_dp.records.checks import (
     refuse_bad_start,
     refuse_data_in_prior,
+    refuse_discrete,
     refuse_hidden,
     refuse_undeclared,
     refuse_unknown_names,
@@ -40,11 +42,16 @@ class Records(NamedTuple):
     batch, single : RecordGraph
         The log likelihood of a batch of records, and of one record.
     latents : dict
-        Name of every latent's value variable to the variable, in the model's order.
+        Name of every shared latent's value variable to the variable, in the model's order.
     point : dict
         Their initial values, from the prior alone.
     local_latents : dict
-        Name of the latents that belong to single records, to the axis of the records.
+        Name of the latents that belong to single records, to the axis of the records. Their
+        priors are among the terms, and they among the inputs, of ``batch`` and ``single``.
+    distributions : dict
+        The same names, and those of local latents, to the random variable's Op.
+    shapes : dict
+        The shape of every input of ``batch``, with None along the records' axis.
     outputs : Outputs
         What of the posterior may be released, as graphs of the latents.
     trusted : tuple of str
@@ -57,6 +64,8 @@ class Records(NamedTuple):
     latents: dict[str, Variable]
     point: dict[str, np.ndarray]
     local_latents: dict[str, int]
+    distributions: dict[str, Op]
+    shapes: dict[str, tuple[int | None, ...]]
     outputs: Outputs
     trusted: tuple[str, ...]
 
@@ -130,15 +139,17 @@ def separate(
     for rv in hardened.model.observed_RVs:
         densities[rv.name].append(rv)
     refuse_hidden({**prior, **densities}, leaves)
-    axes = find_record_axes(terms)
+    of_latent = dict(zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True))
+    axes, local = _with_local_priors(terms, prior, of_latent)
     carriers = axes.inputs()
+    refuse_discrete([rv for rv, value in of_latent.items() if value not in local])
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     record_leaves = {leaf.name: leaf for v, leaf in leaves.items() if v in carriers}
-    values = {v.name: v for v in hardened.model.value_vars}
-    latents = {v.name: values[v.name] for v in model.value_vars}  # the copy reorders them
+    values = {v.name: v for v in of_latent.values() if v not in local}
+    # the copy reorders them
+    latents = {v.name: values[v.name] for v in model.value_vars if v.name in values}
     point = _initial_point(hardened.model, hardened.initvals)
-    model_latents = zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True)
-    shapes = {rv.name: point[value.name].shape for rv, value in model_latents}
+    shapes = {rv.name: point[value.name].shape for rv, value in of_latent.items()}
     refuse_undeclared(terms, set(carriers), leaves, public)
     refuse_data_in_prior(
         hardened,
@@ -152,17 +163,38 @@ def separate(
     check_groups(terms, axes, columns, record_leaves)
     refuse_centres(hardened.model, columns)
     inputs = {v.name: v for v in carriers}
+    lengths = {name: np.shape(column.values) for name, column in columns.items()}
+    lengths |= {value.name: point[value.name].shape for value in local}
     records = Records(
         prior=_log_prior(prior, potentials),
         batch=build_graph(terms, axes, inputs, rows=None),
         single=build_graph(terms, axes, inputs, rows=1),
         latents=latents,
         point={name: point[name] for name in latents},
-        local_latents={name: axes.axis[v] for name, v in latents.items() if v in carriers},
+        local_latents={v.name: axes.axis[v] for v in local},
+        distributions={value.name: rv.owner.op for rv, value in of_latent.items()},
+        shapes={name: _by_row(lengths[name], axes.axis[v]) for name, v in inputs.items()},
         outputs=releasable(hardened.model, leaves, set(carriers), public, order),
         trusted=trusted_constants(hardened),
     )
     return records, columns
+
+
+def _with_local_priors(
+    terms: dict[str, Variable],
+    prior: dict[str, list[Variable]],
+    of_latent: Mapping[Variable, Variable],
+) -> tuple[RecordAxes, list[Variable]]:
+    """Find the record axes, and move the priors of latents that go by records to the terms."""
+    local: list[Variable] = []
+    while True:
+        axes = find_record_axes(terms)
+        found = [rv for rv, v in of_latent.items() if v in axes.axis and v not in local]
+        if not found:
+            return axes, local
+        for rv in found:
+            local.append(of_latent[rv])
+            terms[rv.name] = prior.pop(rv.name)[0]
 
 
 def _prior_graphs(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, list[Variable]]:
@@ -194,9 +226,14 @@ def _on_leaves(graphs: list[Variable], model: pm.Model) -> list[Variable]:
     return clone_replace(graphs, copies, rebuild_strict=False)
 
 
+def _by_row(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
+    return (*shape[:axis], None, *shape[axis + 1 :])
+
+
 def _log_prior(prior: Mapping[str, list[Variable]], potentials: Mapping[str, Variable]) -> Variable:
     terms = [graphs[0] for graphs in prior.values()] + list(potentials.values())
-    return pt.add(*[term.sum() for term in terms])
+    nothing = pt.constant(0.0)  # where all latents belong to single records
+    return pt.add(nothing, *[term.sum() for term in terms])
 
 
 def _initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:

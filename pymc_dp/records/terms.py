@@ -11,6 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.rewriting.ofg import inline_ofg_node
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
@@ -36,6 +37,7 @@ def likelihood_terms(model: pm.Model, data: set[Variable]) -> tuple[Terms, Terms
     _refuse_missing(model)
     factors = model.logp(vars=observed + potentials, sum=False, jacobian=False)
     factors = [_unscaled(rv, term) for rv, term in zip(observed + potentials, factors, strict=True)]
+    factors = [_counted(model, rv, t) for rv, t in zip(observed + potentials, factors, strict=True)]
     factors = simplify(factors)
     named = dict(zip([rv.name for rv in observed + potentials], factors, strict=True))
     public = {rv.name for rv in potentials if not data.intersection(ancestors([named[rv.name]]))}
@@ -46,6 +48,15 @@ def likelihood_terms(model: pm.Model, data: set[Variable]) -> tuple[Terms, Terms
             "The model has no observed data: give at least one variable `observed=`."
         )
     return likelihood, prior
+
+
+def _counted(model: pm.Model, rv: Variable, term: Variable) -> Variable:
+    """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
+    if rv.owner is None or not isinstance(rv.owner.op, MultinomialRV):
+        return term
+    [p] = model.replace_rvs_by_values([rv.owner.inputs[-1]])
+    value = model.rvs_to_values[rv]
+    return pm.logp(pm.Multinomial.dist(n=value.sum(axis=-1), p=p), value)
 
 
 def _refuse_missing(model: pm.Model) -> None:

@@ -1,0 +1,108 @@
+"""How long a record's vector is: a public guess, then what the first release says.
+
+The clip norm matters most for features that are sparse or of odd scale. Below it a fit is biased,
+above it only noisier.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.vips.predictor import Predictor, features
+from pymc_dp.methods.vips.quadratic import Scales, Sums
+from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.methods.vips.trial import made_up_rows
+from pymc_dp.records import Records
+
+# the first clip norm, in typical lengths of a score, and its range
+FIRST = 1.2
+FIRST_RANGE = (1.0, 10.0)
+# later clip norms stay between these multiples: clipping bias below, needless noise above
+LATER_RANGE = (1.5, 10.0)
+# as wide as keeps the noise of the mean near this share of a posterior standard deviation
+NOISE_SHARE = 0.2
+# how far the first release may move the public guess, and how sure it must be to do so
+FACTOR = 10.0
+SURE = 2.0
+# shares of the noise statistics and of the count in a record's vector
+NOISE_STATISTICS = 0.5
+COUNT = 0.1
+PAPERS_RATIO = 4.0
+
+
+class Scale(NamedTuple):
+    """The clip norm and what it was made for.
+
+    Attributes
+    ----------
+    clip_norm : float
+    radius : float
+        Typical length of a record's design.
+    residual : float
+        Typical residual: the square root of the largest curvature of the likelihood.
+    fixed : bool
+        Whether it stays as it is: the caller chose it.
+    """
+
+    clip_norm: float
+    radius: float
+    residual: float
+    fixed: bool
+
+    @property
+    def length(self) -> float:
+        """Typical length of a score."""
+        return self.residual * self.radius
+
+
+def first_scale(
+    records: Records, predictors: tuple[Predictor, ...], d: int, settings: Settings
+) -> Scale:
+    """Guess for features of unit scale, from d and from the likelihood at made-up rows."""
+    made_up = features(records, predictors, "python")(
+        made_up_rows(records, np.random.default_rng(0), [1])
+    )
+    largest = max(float(np.nanmax(part.curvature)) for part in made_up)
+    radius = min(max(d, 1) ** 0.5, settings.feature_bound)
+    guess = Scale(1.0, radius, max(largest, 1e-12) ** 0.5, settings.clip_norm is not None)
+    if not guess.fixed:
+        return guess._replace(clip_norm=float(np.clip(FIRST * guess.length, *FIRST_RANGE)))
+    clip_norm = float(settings.clip_norm or 0.0)
+    if np.isfinite(clip_norm):
+        guess = guess._replace(radius=clip_norm / (FIRST * guess.residual))
+    return guess._replace(clip_norm=clip_norm)
+
+
+def papers_scales(scale: Scale) -> Scales:
+    """The paper's ratio of sensitivities, 2 and 1/2: noise on the curvature is a quarter."""
+    return scales(scale)._replace(curvature=PAPERS_RATIO)
+
+
+def scales(scale: Scale) -> Scales:
+    """Bring curvature, noise statistics and count to shares of a score's length."""
+    return Scales(1 / scale.length, NOISE_STATISTICS * scale.length, COUNT * FIRST * scale.length)
+
+
+def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int) -> Scale:
+    """Take the typical length from the first release, as far as its noise allows.
+
+    ``noise`` holds the variances of the entries of ``first``. The length moves to the nearest end
+    of an interval for the root mean square of the records' lengths, so a release that is mostly
+    noise leaves the guess alone.
+    """
+    if scale.fixed:
+        return scale
+    d = first.score.shape[1]
+    omega = scale.residual**2
+    trace = np.trace(first.curvature, axis1=1, axis2=2).sum()
+    doubt = SURE * (noise.curvature * d * len(first.score)) ** 0.5
+    doubt_of_count = SURE * noise.number**0.5
+    fewest = max(first.number - doubt_of_count, 1.0)
+    upper = (max(trace + doubt, 0.0) / omega / fewest) ** 0.5
+    lower = (max(trace - doubt, 0.0) / omega / max(first.number + doubt_of_count, 1.0)) ** 0.5
+    radius = min(max(scale.radius, lower), upper)
+    radius = float(np.clip(radius, scale.radius / FACTOR, scale.radius * FACTOR))
+    one_release = noise.score**0.5 / scale.clip_norm / releases**0.5
+    wide = NOISE_SHARE * (fewest / d) ** 0.5 / max(one_release, 1e-12)
+    clip_norm = scale.residual * radius * float(np.clip(wide, *LATER_RANGE))
+    return scale._replace(clip_norm=clip_norm, radius=radius)

@@ -1,0 +1,171 @@
+"""Conjugate models and finite mixtures of them, recognised from the graph of one record.
+
+A record's expected sufficient statistics are derivatives of its log likelihood (Fisher's
+identity), with a mixture's components weighted by their responsibilities.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.special import LogSumExp
+from scipy.special import softmax
+
+from pymc_dp.compile import function
+from pymc_dp.contributions.contribution import Batch
+from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.methods.vips.expectation import Point, Rule, average, prior_messages
+from pymc_dp.methods.vips.exponential import FAMILY_OF, ExponentialFamily
+from pymc_dp.methods.vips.refusal import NotConjugateError
+from pymc_dp.methods.vips.trial import agree, made_up_point, made_up_rows
+from pymc_dp.records import Records
+
+
+class Mixture(NamedTuple):
+    """A term that is a log sum over components, in the graph of one record.
+
+    ``joint`` holds the components' log joint densities, along ``axis``; ``weights`` stands for
+    their responsibilities.
+    """
+
+    joint: Variable
+    axis: tuple[int, ...]
+    weights: Variable
+
+
+class Structure(NamedTuple):
+    """A model whose blocks are all conjugate.
+
+    Attributes
+    ----------
+    families : {latent: ExponentialFamily}
+    mixtures : tuple of Mixture
+    completed : scalar
+        The log likelihood of one record, its mixtures' components weighted.
+    """
+
+    families: dict[str, ExponentialFamily]
+    mixtures: tuple[Mixture, ...]
+    completed: Variable
+
+
+def recognise(records: Records) -> Structure:
+    """Prove, at made-up points, that every block is conjugate.
+
+    Raises
+    ------
+    NotConjugateError
+        With the block that is not.
+    """
+    if records.local_latents:
+        name = next(iter(records.local_latents))
+        raise NotConjugateError(f"`{name}` belongs to single records")
+    structure = Structure(families_of(records), *_complete(records))
+    rng = np.random.default_rng(0)
+    likelihood = Statistics(records, structure, "python")
+    prior = prior_messages(records, structure.families)
+    batch, first = (
+        made_up_rows(records, rng, (0, 1, 1)),
+        made_up_point(records, structure.families, rng),
+    )
+    weights = likelihood.responsibilities(batch, [[first]])
+    for name in structure.families:
+        second = first | {name: made_up_point(records, structure.families, rng)[name]}
+        if not all(map(agree, prior[name](first), prior[name](second))):
+            raise NotConjugateError(f"the prior of `{name}` is not conjugate")
+        rows = [likelihood.rows(name, batch, weights, point) for point in (first, second)]
+        if not all(map(agree, *rows)):
+            raise NotConjugateError(f"the likelihood is not conjugate to `{name}`")
+    return structure
+
+
+def families_of(records: Records) -> dict[str, ExponentialFamily]:
+    """Find the family of every shared latent.
+
+    Raises
+    ------
+    NotConjugateError
+        With the latent whose prior has none.
+    """
+    families = {}
+    for name in records.latents:
+        op = type(records.distributions[name])
+        if op not in FAMILY_OF:
+            raise NotConjugateError(
+                f"`{name}` has a prior ({op.__name__.removesuffix('RV')}) of no conjugate family"
+            )
+        families[name] = FAMILY_OF[op]
+    return families
+
+
+def _complete(records: Records) -> tuple[tuple[Mixture, ...], Variable]:
+    """Weight the components of every mixture; the other terms stay as they are."""
+    mixtures, parts = [], []
+    for term in records.single.terms:
+        found = _mixture(term)
+        if found:
+            mixtures.append(found)
+        parts.append((found.weights * found.joint).sum() if found else term.sum())
+    return tuple(mixtures), pt.add(pt.constant(0.0), *parts)
+
+
+def _mixture(term: Variable) -> Mixture | None:
+    while term.owner is not None and isinstance(
+        term.owner.op, Alloc | DimShuffle | Reshape | SpecifyShape
+    ):
+        term = term.owner.inputs[0]
+    if term.owner is None or not isinstance(term.owner.op, LogSumExp):
+        return None
+    joint, axis = term.owner.inputs[0], term.owner.op.axis
+    axes = range(joint.ndim) if axis is None else np.atleast_1d(axis) % joint.ndim
+    weights = joint.type.clone(dtype="float64")("responsibilities")
+    return Mixture(joint, tuple(int(a) for a in axes), weights)
+
+
+class Statistics:
+    """The statistics of a batch, one row a record; functions are compiled on first use."""
+
+    def __init__(self, records: Records, structure: Structure, backend: str) -> None:
+        self._records, self._structure = records, structure
+        self._compile = partial(function, backend=backend)
+        self._inputs = [*records.batch.inputs.values(), *records.latents.values()]
+        self._given = {
+            mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
+            for mixture in structure.mixtures
+        }
+        self._of_block = cache(self._compile_block)
+        self._joint = cache(self._compile_joint)
+
+    def responsibilities(self, batch: Batch, rules: list[Rule]) -> list[np.ndarray]:
+        """E-step: softmax of the expected log joint densities; one array a mixture."""
+        if not self._structure.mixtures:
+            return []
+        expected = average(lambda point: self._call(self._joint(), batch, point, []), rules)
+        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self._structure.mixtures]
+        return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
+
+    def rows(
+        self, name: str, batch: Batch, weights: list[np.ndarray], point: Point
+    ) -> tuple[np.ndarray, ...]:
+        """Statistics of one block at a point of all latents, each (rows, size of the block)."""
+        return self._call(self._of_block(name), batch, point, weights)
+
+    def _call(self, fn: Callable, batch: Batch, point: Point, weights: list[np.ndarray]) -> Any:
+        leaves = [batch[name] for name in self._records.batch.inputs]
+        return tuple(fn(*weights, *leaves, *[point[name] for name in self._records.latents]))
+
+    def _compile_block(self, name: str) -> Callable:
+        family, x = self._structure.families[name], self._records.latents[name]
+        one = family.statistics(self._structure.completed, x)
+        rows = [checked(self._records, row) for row in by_record(self._records, one, self._given)]
+        return self._compile([*self._given.values(), *self._inputs], rows)
+
+    def _compile_joint(self) -> Callable:
+        joint = [mixture.joint for mixture in self._structure.mixtures]
+        return self._compile(self._inputs, by_record(self._records, joint))

@@ -1,0 +1,134 @@
+"""What a prior says about its Gaussian latents jointly, and about the precisions behind them."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from pytensor.gradient import grad
+from pytensor.tensor import concatenate
+
+from pymc_dp.compile import function
+from pymc_dp.methods.vips.conjugate import families_of
+from pymc_dp.methods.vips.expectation import (
+    Message,
+    Point,
+    Rule,
+    average,
+    prior_messages,
+    rule_of,
+    rule_of_normal,
+)
+from pymc_dp.methods.vips.exponential import GAMMA, Natural
+from pymc_dp.methods.vips.predictor import gaussian_latents
+from pymc_dp.methods.vips.refusal import NotConjugateError
+from pymc_dp.methods.vips.trial import agree
+from pymc_dp.records import Records
+
+Gammas = dict[str, Natural]
+
+
+class GaussianPrior(NamedTuple):
+    """The prior of Gaussian latents v, shape (d,) in all, and of Gamma blocks.
+
+    Attributes
+    ----------
+    shapes : {Gaussian latent: shape}
+    slope : (point, v) -> (d,)
+        The gradient of the log prior in v; affine in v.
+    gammas : {Gamma latent: Message}
+    gamma_shapes : {Gamma latent: shape}
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    slope: Callable[[Point, np.ndarray], np.ndarray]
+    gammas: dict[str, Message]
+    gamma_shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def d(self) -> int:
+        """The number of coordinates of v."""
+        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+
+    def point(self, v: np.ndarray) -> Point:
+        """Cut v, shape (..., d), into latents."""
+        point, start = {}, 0
+        for name, shape in self.shapes.items():
+            size = int(np.prod(shape))
+            point[name] = v[..., start : start + size].reshape((*v.shape[:-1], *shape))
+            start += size
+        return point
+
+    def start(self) -> Gammas:
+        """Gammas at their priors' own parameters, with those they depend on near 1."""
+        points = {name: np.ones(shape) for name, shape in self.gamma_shapes.items()}
+        at_zero = points | self.point(np.zeros(self.d))
+        found = {name: message(at_zero) for name, message in self.gammas.items()}
+        return {name: (np.maximum(a, 0.0), np.maximum(b, 1e-3)) for name, (a, b) in found.items()}
+
+    def natural(self, gammas: Gammas) -> tuple[np.ndarray, np.ndarray]:
+        """Return precision times mean, (d,), and precision, (d, d), at the Gammas' expectations."""
+        rules = _gamma_rules(gammas)
+        nothing = np.zeros(self.d)
+
+        def slopes(point: Point) -> tuple[np.ndarray, np.ndarray]:
+            start = self.slope(point, nothing)
+            return start, np.stack([start - self.slope(point, unit) for unit in np.eye(self.d)])
+
+        start, precision = average(slopes, list(rules.values()))
+        return start, (precision + precision.T) / 2
+
+    def message(self, name: str, gammas: Gammas, mean: np.ndarray, cov: np.ndarray) -> Natural:
+        """Return what the prior says about one Gamma block."""
+        rules = _gamma_rules(gammas) | {name: [{name: GAMMA.reference(gammas[name])}]}
+        normal: Rule = [self.point(point["v"]) for point in rule_of_normal("v", mean, cov)]
+        return tuple(average(self.gammas[name], [*rules.values(), normal]))
+
+
+def _gamma_rules(gammas: Mapping[str, Natural]) -> dict[str, Rule]:
+    return {name: rule_of(name, GAMMA, eta) for name, eta in gammas.items()}
+
+
+def gaussian_prior(records: Records) -> GaussianPrior:
+    """Compile the prior's messages, and prove at made-up points that it is conjugate.
+
+    Raises
+    ------
+    NotConjugateError
+        With the block that is not.
+    """
+    names = gaussian_latents(records)
+    latents = list(records.latents.values())
+    families = {name: f for name, f in families_of(records).items() if name not in names}
+    for name, family in families.items():
+        if family is not GAMMA:
+            raise NotConjugateError(f"`{name}` is no precision of the Gaussian latents")
+    flat = [g.ravel() for g in grad(records.prior, [records.latents[name] for name in names])]
+    fn = function(latents, concatenate(flat), "python")
+    shapes = {name: records.point[name].shape for name in names}
+    gamma_shapes = {name: records.point[name].shape for name in families}
+    messages = prior_messages(records, families)
+    prior = GaussianPrior(shapes, lambda point, v: v, messages, gamma_shapes)
+
+    def slope(point: Point, v: np.ndarray) -> np.ndarray:
+        at = point | prior.point(v)
+        return fn(*[at[name] for name in records.latents])
+
+    prior = prior._replace(slope=slope)
+    _check_conjugate(records, prior)
+    return prior
+
+
+def _check_conjugate(records: Records, prior: GaussianPrior) -> None:
+    rng = np.random.default_rng(0)
+    first, second = (
+        {name: rng.uniform(0.5, 2.0, records.point[name].shape) for name in prior.gammas}
+        for _ in range(2)
+    )
+    u, v, nothing = rng.normal(size=prior.d), rng.normal(size=prior.d), np.zeros(prior.d)
+    at = [prior.slope(first, x) - prior.slope(first, nothing) for x in (u, v, u + v)]
+    if not agree(at[2], at[0] + at[1]):
+        raise NotConjugateError(f"the prior of `{next(iter(prior.shapes))}` is not Gaussian")
+    for name, message in prior.gammas.items():
+        points = [first | prior.point(u), first | prior.point(u) | {name: second[name]}]
+        if not all(map(agree, message(points[0]), message(points[1]))):
+            raise NotConjugateError(f"the prior is not conjugate to `{name}`")

@@ -1,0 +1,207 @@
+"""What a record says about the Gaussian latents of linear predictors: score and curvature.
+
+Both have factors, a row of the design and one number, so the norm of a record's vector needs
+neither of them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions import Contribution
+from pymc_dp.contributions.contribution import Batch, row_norms
+from pymc_dp.methods.vips.predictor import Features, Predictor, features, pg_weight
+from pymc_dp.records import Records
+
+Centre = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Scales(NamedTuple):
+    """Public factors that bring the parts of a record's vector to comparable norms."""
+
+    curvature: float
+    noise: float
+    number: float
+
+
+class Asked(NamedTuple):
+    """The Gaussian posterior at which a batch is asked: public values.
+
+    Attributes
+    ----------
+    mean : (d,)
+    covariance : (d, d)
+        Zero for the first release: Pólya-Gamma variables start at their largest mean.
+    scales : Scales
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    scales: Scales
+
+
+class Sums(NamedTuple):
+    """Sums over records for each of P predictors, at a noise precision of 1.
+
+    Attributes
+    ----------
+    score : (P, d)
+        sum A' (kappa - omega psi); in the absolute form without psi's part from the latents.
+    curvature : (P, d, d)
+        sum A' omega A.
+    shape, energy : (P,)
+        Statistics of the noise precisions.
+    number : ()
+        The number of records.
+    """
+
+    score: np.ndarray
+    curvature: np.ndarray
+    shape: np.ndarray
+    energy: np.ndarray
+    number: np.ndarray
+
+
+def size_of(d: int, predictors: Sequence[Predictor]) -> int:
+    """Return the length of a record's vector: P scores, P curvatures, P noise statistics, 1."""
+    return len(predictors) * (d + d * (d + 1) // 2 + 2) + 1
+
+
+def split(value: np.ndarray, d: int, count: int, scales: Scales) -> Sums:
+    """Cut a released vector into sums for ``count`` predictors, scales undone."""
+    triangle = d * (d + 1) // 2
+    ends = np.cumsum([count * d, count * triangle, count, count])
+    score, curvature, shape, energy, number = np.split(value, ends)
+    return Sums(
+        score.reshape(count, d),
+        np.stack([smat(part) for part in curvature.reshape(count, -1)]) / scales.curvature,
+        shape / scales.noise,
+        energy / scales.noise,
+        number[0] / scales.number,
+    )
+
+
+def noise_of(sd: float, scales: Scales) -> Sums:
+    """Variance of the noise on an entry of each sum."""
+    of_noise = scales.noise
+    by_part = np.array([1.0, scales.curvature, of_noise, of_noise, scales.number])
+    return Sums(*(sd / by_part) ** 2)
+
+
+def blend(old: Sums, new: Sums, of_old: float, of_new: float) -> Sums:
+    """Combine two values of the sums entry by entry."""
+    return Sums(*[np.asarray(of_old * a + of_new * b) for a, b in zip(old, new, strict=True)])
+
+
+def svec(matrices: np.ndarray) -> np.ndarray:
+    """Upper triangle with off-diagonals times sqrt 2: its norm is the Frobenius norm.
+
+    >>> import numpy as np
+    >>> svec(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3)
+    array([1.   , 2.828, 3.   ])
+    """
+    rows, columns = np.triu_indices(matrices.shape[-1])
+    return matrices[..., rows, columns] * np.where(rows == columns, 1.0, 2**0.5)
+
+
+def smat(vector: np.ndarray) -> np.ndarray:
+    """Undo `svec`."""
+    d = int((2 * vector.shape[-1]) ** 0.5)
+    rows, columns = np.triu_indices(d)
+    matrix = np.zeros((d, d))
+    matrix[rows, columns] = vector / np.where(rows == columns, 1.0, 2**0.5)
+    return matrix + np.triu(matrix, 1).T
+
+
+class Moments(NamedTuple):
+    """A record's part at the believed posterior: residual and weight for each entry of psi."""
+
+    features: Features
+    residual: np.ndarray
+    weight: np.ndarray
+    energy: np.ndarray
+
+
+def contribution(
+    records: Records,
+    predictors: tuple[Predictor, ...],
+    d: int,
+    centre: Centre,
+    feature_bound: float,
+    backend: str,
+) -> Contribution:
+    """Contribute scores, curvatures, noise statistics and a one; the context is an `Asked`.
+
+    ``centre`` picks, from psi without the latents and psi at their mean, where scores are taken.
+    Designs longer than ``feature_bound`` are shortened to it.
+    """
+    compute = features(records, predictors, backend)
+
+    def prepare(batch: Batch, asked: Asked) -> list[Moments]:
+        parts = zip(predictors, compute(batch), strict=True)
+        return [
+            moments(predictor, shortened(part, feature_bound), asked, centre)
+            for predictor, part in parts
+        ]
+
+    def norms(parts: list[Moments], asked: Asked) -> np.ndarray:
+        every = [norm for part in parts for norm in part_norms(part, asked.scales)]
+        return row_norms(np.stack([*every, np.full(len(every[0]), asked.scales.number)], axis=1))
+
+    def weighted_sum(parts: list[Moments], asked: Asked, weights: np.ndarray) -> np.ndarray:
+        sums = zip(*[part_sums(part, asked.scales, weights) for part in parts], strict=True)
+        count = asked.scales.number * weights.sum()
+        return np.concatenate([*map(np.concatenate, sums), [count]])
+
+    return Contribution(size_of(d, predictors), 4 * d, norms, weighted_sum, prepare)
+
+
+def shortened(part: Features, bound: float) -> Features:
+    """Bring the norm of every record's design to at most ``bound``, the declared public bound."""
+    if np.isinf(bound):
+        return part
+    return part._replace(
+        design=part.design * np.fmin(1.0, bound / row_norms(part.design))[:, None, None]
+    )
+
+
+def moments(predictor: Predictor, part: Features, asked: Asked, centre: Centre) -> Moments:
+    """E-step: Pólya-Gamma means omega at c^2 = E psi^2, and the residual kappa - omega E psi."""
+    psi = part.offset + part.design @ asked.mean
+    spread = np.einsum("njd,njd->nj", part.design @ asked.covariance, part.design)
+    second = psi**2 + np.maximum(spread, 0.0)
+    weight = part.curvature
+    if predictor.augmented:
+        weight = weight * pg_weight(np.sqrt(second))
+    # b - kappa psi + omega psi^2 / 2, in expectation
+    energy = part.energy + (weight * second / 2 - part.slope * psi).sum(axis=1)
+    energy = energy if predictor.precision else 0 * part.shape  # nan outside the support
+    residual = part.slope - weight * centre(part.offset, psi)
+    return Moments(part, residual, weight, energy)
+
+
+def part_norms(part: Moments, scales: Scales) -> list[np.ndarray]:
+    """Norms of a record's score, curvature and noise statistics."""
+    design, root = part.features.design, np.sqrt(np.abs(part.weight))
+    if design.shape[1] == 1:
+        lengths = row_norms(design)
+        score, curvature = lengths * np.abs(part.residual[:, 0]), (lengths * root[:, 0]) ** 2
+    else:
+        rows = design * root[:, :, None]
+        score = row_norms(np.einsum("njd,nj->nd", design, part.residual))
+        curvature = row_norms(rows @ rows.transpose(0, 2, 1))
+    noise = np.hypot(part.features.shape, part.energy)
+    return [score, scales.curvature * curvature, scales.noise * noise]
+
+
+def part_sums(part: Moments, scales: Scales, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Weighted sums of scores, curvatures and noise statistics over records."""
+    rows = part.features.design.reshape(-1, part.features.design.shape[2])
+    weighted = (weights[:, None] * part.weight).ravel()
+    return (
+        (weights[:, None] * part.residual).ravel() @ rows,
+        scales.curvature * svec((rows * weighted[:, None]).T @ rows),
+        scales.noise * np.atleast_1d(weights @ part.features.shape),
+        scales.noise * np.atleast_1d(weights @ part.energy),
+    )

@@ -1,0 +1,57 @@
+"""What a caller may choose about a VIPS fit, and the release that follows from it."""
+
+from typing import NamedTuple
+
+from pymc_dp.release import Release, check_count
+
+
+class Settings(NamedTuple):
+    """The options of `vips`; None stands for the default of the model's kind.
+
+    Attributes
+    ----------
+    sampling, num_records, noise, n, clip_norm, sample_rate, form, iterations, feature_bound,
+    tau0, kappa
+        As in `pymc_dp.methods.vips.vips`.
+    """
+
+    sampling: str
+    num_records: int | None
+    noise: float
+    n: int | None
+    clip_norm: float | None
+    sample_rate: float | None
+    form: str | None
+    iterations: int | None
+    feature_bound: float
+    tau0: float
+    kappa: float
+
+    def rate(self, t: int) -> float:
+        """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
+        return min(1.0, (self.tau0 + t) ** -self.kappa)
+
+    def release(self, count: int, clip_norm: float) -> Release:
+        """Describe the releases of one fit, given what its kind of model takes by default."""
+        rate = 1.0 if self.sample_rate is None else float(self.sample_rate)
+        clip = clip_norm if self.clip_norm is None else float(self.clip_norm)
+        count = count if self.n is None else self.n
+        return Release("statistics", self.sampling, rate, clip, self.noise, count)
+
+
+def check(settings: Settings) -> None:
+    """Refuse options outside their range.
+
+    Raises
+    ------
+    ValueError
+        With the option's name.
+    """
+    if settings.iterations is not None:
+        check_count("iterations", settings.iterations)
+    if not settings.feature_bound > 0:
+        raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
+    if not settings.tau0 >= 1:
+        raise ValueError(f"tau0={settings.tau0!r} must be at least 1.")
+    if not 0 <= settings.kappa <= 1:
+        raise ValueError(f"kappa={settings.kappa!r} must lie between 0 and 1.")

@@ -1,0 +1,111 @@
+"""From averaged sums to a Gaussian posterior; all of it post-processing."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.vips.expectation import agree_closely
+from pymc_dp.methods.vips.exponential import GAMMA
+from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.vips.predictor import Predictor
+from pymc_dp.methods.vips.quadratic import Sums
+
+# rounds of updates over precisions and what they scale; they cost nothing
+ROUNDS = 30
+# the share of the noise's spectral edge below which eigenvalues of a curvature are noise
+FLOOR = 0.5
+# a step moves the Gaussian latents by at most this many prior standard deviations, on average
+TRUST = 1.0
+
+
+class Solved(NamedTuple):
+    """The posterior that averaged sums imply.
+
+    Attributes
+    ----------
+    linear, precision : (d,), (d, d)
+        Natural parameters of the Gaussian prior at the precisions' expectations.
+    weights : (P,)
+        Expected noise precision of each predictor.
+    covariance : (d, d)
+        Posterior covariance: eigenvalues of the curvature that noise made negative count as 0.
+    step_covariance : (d, d)
+        For steps: eigenvalues below the noise's edge are raised to it.
+    gammas : {latent: natural parameters}
+    """
+
+    linear: np.ndarray
+    precision: np.ndarray
+    weights: np.ndarray
+    covariance: np.ndarray
+    step_covariance: np.ndarray
+    gammas: Gammas
+
+    def residual(self, latest: Sums, mean: np.ndarray, step: float) -> np.ndarray:
+        """Newton step m + h V (g - (P0 m - h0)), inside the trust region."""
+        slope = self.weights @ latest.score + self.linear - self.precision @ mean
+        move = step * self.step_covariance @ slope
+        size = np.sqrt(np.mean(np.diag(self.precision) * move**2))
+        return mean + move * min(1.0, TRUST / max(size, 1e-300))
+
+    def absolute(self, averages: Sums) -> np.ndarray:
+        """The paper's solution m = V (h0 + n1)."""
+        return self.step_covariance @ (self.weights @ averages.score + self.linear)
+
+
+def solve(
+    predictors: tuple[Predictor, ...],
+    prior: GaussianPrior,
+    averages: Sums,
+    variances: Sums,
+    mean: np.ndarray,
+    gammas: Gammas,
+) -> Solved:
+    """Update precisions and Gaussian covariance in turn until they agree."""
+    for _ in range(ROUNDS if gammas else 1):
+        linear, precision = prior.natural(gammas)
+        weights = np.array([_expected_precision(p, gammas) for p in predictors])
+        curvature = np.tensordot(weights, averages.curvature, axes=1)
+        edge = np.linalg.norm(weights) * np.sqrt(variances.curvature * 2 * len(mean))
+        covariance = _inverse(curvature, 0.0, precision)
+        step_covariance = _inverse(curvature, FLOOR * edge, precision)
+        before, gammas = (
+            gammas,
+            _updated(predictors, prior, averages, variances, mean, covariance, gammas),
+        )
+        if agree_closely(before, gammas):
+            break
+    return Solved(linear, precision, weights, covariance, step_covariance, gammas)
+
+
+def _expected_precision(predictor: Predictor, gammas: Gammas) -> float:
+    if predictor.precision is None:
+        return 1.0
+    return float(GAMMA.reference(gammas[predictor.precision]).item())
+
+
+def _inverse(curvature: np.ndarray, floor: float, precision: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(curvature)
+    return np.linalg.inv((vectors * np.maximum(values, floor)) @ vectors.T + precision)
+
+
+def _updated(
+    predictors: tuple[Predictor, ...],
+    prior: GaussianPrior,
+    averages: Sums,
+    variances: Sums,
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    gammas: Gammas,
+) -> Gammas:
+    """Set every Gamma to what its prior and the released sums say."""
+    gammas = dict(gammas)
+    for name in gammas:
+        shape, rate = prior.message(name, gammas, mean, covariance)
+        for i, predictor in enumerate(predictors):
+            if predictor.precision == name:
+                # a rate that noise has swallowed stays at the noise's own scale
+                shape = shape + max(averages.shape[i], 0.0)
+                rate = rate + max(averages.energy[i], variances.energy**0.5)
+        gammas[name] = (shape, rate)
+    return gammas

@@ -1,0 +1,284 @@
+"""VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.contributions import Contribution
+from pymc_dp.contributions.contribution import Batch, row_norms
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.vips.conjugate import Statistics, Structure
+from pymc_dp.methods.vips.expectation import (
+    Message,
+    Rule,
+    agree_closely,
+    average,
+    prior_messages,
+    rule_of,
+)
+from pymc_dp.methods.vips.exponential import BETA, DIRICHLET, NORMAL, ExponentialFamily, Natural
+from pymc_dp.methods.vips.result import describe, mean_path
+from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.methods.vips.trial import made_up_rows
+from pymc_dp.records import Records
+from pymc_dp.wall import Noisy, Query
+
+RELEASES = 20
+# without noise, more steps cost nothing
+NOISELESS_RELEASES = 100
+# a success or a category: the statistics of one record where blocks are probabilities
+CLIP_NORM_OF_PROBABILITIES = 1.0
+# a few statistics near 1 each
+CLIP_NORM = 3.0
+SMALLEST_UNIT = 1e-12
+# rounds of updates over blocks whose priors depend on each other; they cost nothing
+ROUNDS = 50
+# how much surer than the prior the means of a mixture's components start, to be told apart
+START_PRECISION = 10.0
+
+Posterior = dict[str, Natural]
+
+
+class Asked(NamedTuple):
+    """The posterior at which a batch is asked, with the public coordinates of the answer.
+
+    Attributes
+    ----------
+    posterior : {latent: natural parameters}
+    units : {latent: array}
+        Curvature of one made-up record, for blocks whose statistics are taken in units of it.
+    """
+
+    posterior: Posterior
+    units: dict[str, np.ndarray]
+
+
+class State(NamedTuple):
+    """Where a fit stands: released values and what follows from them.
+
+    ``says`` holds the likelihood's natural parameters, averaged over releases, and ``variances``
+    those of the noise on each of them.
+    """
+
+    t: int
+    says: Posterior
+    variances: Posterior
+    asked: Asked
+
+
+class _Fit(NamedTuple):
+    """What the updates of one fit share; public values and compiled graphs."""
+
+    records: Records
+    families: dict[str, ExponentialFamily]
+    prior: dict[str, Message]
+    trial: Statistics
+    settings: Settings
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.records.point[name].shape
+
+
+def build(records: Records, structure: Structure, settings: Settings) -> Method:
+    """Build VIPS for a conjugate model.
+
+    Notes
+    -----
+    **Privacy.** Each release is one vector: the statistics of all blocks, clipped jointly. If
+    nothing but the record enters them they are released once.
+    """
+    if settings.form == "residual":
+        raise ValueError("form='residual' is for models with a linear predictor; leave it out.")
+    families = structure.families
+    once = _depend_on_records_alone(records, structure)
+    trial = Statistics(records, structure, "python")
+    fit = _Fit(records, families, prior_messages(records, families), trial, settings)
+    bounded = once and all(family in (BETA, DIRICHLET) for family in families.values())
+    clip_norm = CLIP_NORM_OF_PROBABILITIES if bounded else CLIP_NORM
+    count = RELEASES if settings.noise else NOISELESS_RELEASES
+    return Method(
+        size=_size(records, families),
+        releases=(settings.release(1 if once else count, clip_norm),),
+        compile=lambda backend: Compiled(
+            {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
+        ),
+        init=partial(_init, fit, structure),
+        query=lambda state, rng: Query("statistics", state.asked),
+        posterior=lambda state, draws, rng: {
+            name: family.sample(state.asked.posterior[name], draws, rng)
+            for name, family in families.items()
+        },
+        describe=lambda state: describe(records, families, state.asked.posterior, state.variances),
+        trace=lambda state: mean_path(families, state.asked.posterior),
+        settings={"form": "absolute"},
+    )
+
+
+def _size(records: Records, families: Mapping[str, ExponentialFamily]) -> int:
+    return sum(len(f.parameters) * records.point[name].size for name, f in families.items())
+
+
+def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
+    """Whether every block's statistics are functions of the record alone."""
+    if structure.mixtures:
+        return False
+    for name, family in structure.families.items():
+        x = records.latents[name]
+        others = set(records.latents.values()) - {x}
+        if others.intersection(ancestors(family.statistics(structure.completed, x))):
+            return False
+    return True
+
+
+def contribution(records: Records, structure: Structure, backend: str) -> Contribution:
+    """Contribute the expected sufficient statistics of all blocks; the context is an `Asked`."""
+    statistics = Statistics(records, structure, backend)
+    families = structure.families
+
+    def prepare(batch: Batch, asked: Asked) -> np.ndarray:
+        weights = statistics.responsibilities(batch, [*_rules(families, asked.posterior).values()])
+        rows = []
+        for name, family in families.items():
+            at = family.reference(asked.posterior[name])
+            parts = statistics_at(statistics, families, name, batch, weights, asked.posterior)
+            rows += [p.reshape(len(p), -1) for p in family.whiten(parts, at, asked.units[name])]
+        return np.concatenate(rows, axis=1)
+
+    size = _size(records, families)
+    return Contribution(
+        size,
+        2 * size,
+        norms=lambda rows, asked: row_norms(rows),
+        weighted_sum=lambda rows, asked, weights: weights @ rows,
+        prepare=prepare,
+    )
+
+
+def statistics_at(
+    statistics: Statistics,
+    families: Mapping[str, ExponentialFamily],
+    name: str,
+    batch: Batch,
+    weights: list[np.ndarray],
+    posterior: Posterior,
+) -> Natural:
+    """Expected statistics of one block: its own reference point, the other blocks averaged."""
+    rules = _rules(families, posterior)
+    rules[name] = [{name: families[name].reference(posterior[name])}]
+    return tuple(average(partial(statistics.rows, name, batch, weights), list(rules.values())))
+
+
+def _rules(families: Mapping[str, ExponentialFamily], posterior: Posterior) -> dict[str, Rule]:
+    return {name: rule_of(name, family, posterior[name]) for name, family in families.items()}
+
+
+def _asked(fit: _Fit, posterior: Posterior) -> Asked:
+    """Take the units of the next answer from a made-up record that belongs to all components."""
+    batch = made_up_rows(fit.records, np.random.default_rng(0), [1])
+    joint = fit.trial.responsibilities(batch, [*_rules(fit.families, posterior).values()])
+    weights = [np.ones_like(x) for x in joint]
+    units = {name: np.ones(fit.shape(name)) for name in fit.families}
+    for name, family in fit.families.items():
+        if family is NORMAL:
+            parts = statistics_at(fit.trial, fit.families, name, batch, weights, posterior)
+            units[name] = np.maximum(np.abs(parts[1][0]), SMALLEST_UNIT)
+    return Asked(posterior, units)
+
+
+def _init(fit: _Fit, structure: Structure, rng: np.random.Generator) -> State:
+    """Start at the prior; components of a mixture start apart, at public points."""
+    families = fit.families
+    posterior = {name: family.spread(fit.shape(name), rng) for name, family in families.items()}
+    zero = {name: (np.zeros(fit.shape(name)),) * len(f.parameters) for name, f in families.items()}
+    posterior = _updated(fit, zero, posterior)
+    if structure.mixtures:
+        for name, family in families.items():
+            if family is NORMAL:
+                posterior[name] = _apart(fit.records.point[name], posterior[name], rng)
+    return State(0, zero, zero, _asked(fit, posterior))
+
+
+def _apart(point: np.ndarray, eta: Natural, rng: np.random.Generator) -> Natural:
+    """The author's initial values where they differ, else draws from the prior."""
+    mean, sd = NORMAL.moments(eta)
+    start = point if np.unique(point).size > 1 else rng.normal(mean, sd)
+    precision = START_PRECISION * eta[1]
+    return start * precision, precision
+
+
+def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Average the statistics with step rho_t, then update every block in closed form."""
+    rho = fit.settings.rate(state.t)
+    latest, noise = _restored(fit, state.asked, noisy)
+    says = {name: _blend(state.says[name], latest[name], 1 - rho, rho) for name in latest}
+    variances = {
+        name: _blend(state.variances[name], noise[name], (1 - rho) ** 2, rho**2) for name in noise
+    }
+    posterior = _updated(fit, _floored(fit, says, variances), state.asked.posterior)
+    return State(state.t + 1, says, variances, _asked(fit, posterior))
+
+
+def _blend(old: Natural, new: Natural, of_old: float, of_new: float) -> Natural:
+    return tuple(of_old * a + of_new * b for a, b in zip(old, new, strict=True))
+
+
+def _restored(fit: _Fit, asked: Asked, noisy: Noisy) -> tuple[Posterior, Posterior]:
+    """Cut a released vector into natural parameters, and the noise's variance likewise."""
+    value, sd = noisy.value / noisy.sample_rate, noisy.sd / noisy.sample_rate
+    latest: Posterior = {}
+    noise: Posterior = {}
+    start = 0
+    for name, family in fit.families.items():
+        count, shape = len(family.parameters), fit.shape(name)
+        size = fit.records.point[name].size
+        parts = value[start : start + count * size].reshape(count, *shape)
+        start += count * size
+        at, unit = family.reference(asked.posterior[name]), asked.units[name]
+        latest[name] = family.restore(tuple(parts), at, unit)
+        # restoring is linear, and the noise of each coordinate is its own
+        alone = [family.restore(tuple(sd * one), at, unit) for one in _units(count, shape)]
+        noise[name] = tuple(sum(part**2 for part in of_one) for of_one in zip(*alone, strict=True))
+    return latest, noise
+
+
+def _units(count: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Each of ``count`` parameters set to 1 alone; shape (count, count, *shape)."""
+    return np.multiply.outer(np.eye(count), np.ones(shape))
+
+
+def _floored(fit: _Fit, says: Posterior, variances: Posterior) -> Posterior:
+    """Keep what cannot be below a limit above it.
+
+    A precision or a rate that the noise has swallowed is put at the noise's own scale: at 0 its
+    block would explode.
+    """
+    return {
+        name: tuple(
+            np.maximum(part, limit + floored * variance**0.5)
+            for part, variance, limit, floored in zip(
+                says[name], variances[name], family.limits, family.floored, strict=True
+            )
+        )
+        for name, family in fit.families.items()
+    }
+
+
+def _updated(fit: _Fit, says: Posterior, posterior: Posterior) -> Posterior:
+    """Set every block to its prior's natural parameters plus those of the likelihood.
+
+    Priors that depend on other blocks are taken in turn until they agree.
+    """
+    posterior = dict(posterior)
+    for _ in range(ROUNDS):
+        before = dict(posterior)
+        for name, family in fit.families.items():
+            rules = _rules(fit.families, posterior)
+            rules[name] = [{name: family.reference(posterior[name])}]
+            own = average(fit.prior[name], list(rules.values()))
+            posterior[name] = tuple(a + b for a, b in zip(own, says[name], strict=True))
+        if agree_closely(before, posterior):
+            break
+    return posterior

@@ -1,0 +1,133 @@
+"""VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.method import Method
+from pymc_dp.methods.vips import conjugate, regression, sufficient
+from pymc_dp.methods.vips.refusal import NotConjugateError
+from pymc_dp.methods.vips.settings import Settings, check
+from pymc_dp.records import Records
+
+
+class Kind(NamedTuple):
+    """A kind of model with closed-form updates.
+
+    Attributes
+    ----------
+    title : str
+    recognise : records -> structure
+        Raises NotConjugateError where the model is of another kind.
+    build : (records, structure, settings) -> Method
+    """
+
+    title: str
+    recognise: Callable[[Records], Any]
+    build: Callable[[Records, Any, Settings], Method]
+
+
+# in the order in which they are tried
+KINDS = (
+    Kind("linear predictors", regression.recognise, regression.build),
+    Kind("conjugate blocks and mixtures", conjugate.recognise, sufficient.build),
+)
+
+
+def fitting_kind(records: Records) -> tuple[Kind, Any]:
+    """Find the first kind that a model is of, with the structure found.
+
+    Raises
+    ------
+    NotSeparableError
+        With the reason of every kind.
+    """
+    reasons = []
+    for kind in KINDS:
+        try:
+            return kind, kind.recognise(records)
+        except NotConjugateError as reason:
+            reasons.append(f"{kind.title}: {reason}")
+    raise NotSeparableError(
+        f"vips has no closed-form update for this model ({'; '.join(reasons)}). Use "
+        "method='dp_advi', which takes any model without latents of single records, or see "
+        "pymc_dp.explain(model)."
+    )
+
+
+def vips(
+    records: Records,
+    *,
+    sampling: str,
+    num_records: int | None,
+    noise: float,
+    n: int | None = None,
+    clip_norm: float | None = None,
+    sample_rate: float | None = None,
+    form: str | None = None,
+    iterations: int | None = None,
+    feature_bound: float = math.inf,
+    tau0: float = 1.0,
+    kappa: float = 0.7,
+) -> Method:
+    """Build VIPS for one model.
+
+    Parameters
+    ----------
+    records : Records
+    sampling, num_records
+        As in `pymc_dp.fit`.
+    noise : float
+        Relative noise multiplier: 1, or 0 for a fit without noise.
+    n : int, optional
+        Releases; 1 where the statistics depend on nothing but the record.
+    clip_norm : float, optional
+        Bound on the norm of a record's statistics.
+    sample_rate : float, default 1
+    form : {"residual", "absolute", "paper"}, optional
+        For linear predictors: scores at the current mean (the default), the paper's statistics,
+        or these with the paper's ratio of noise, for reproduction.
+    iterations : int, optional
+        Rounds of updates of latents of single records, behind the wall.
+    feature_bound : float
+        For linear predictors: a public bound on the norm of a record's features, all Gaussian
+        latents and the intercept together. Longer ones are shortened to it.
+    tau0, kappa : float
+        Released sums are averaged with steps (tau0 + t)^-kappa.
+
+    Returns
+    -------
+    Method
+
+    Raises
+    ------
+    NotSeparableError
+        The model is not conjugate, not even after augmentation.
+    ValueError
+        An option is out of its range.
+
+    Notes
+    -----
+    **Privacy.** Every release is one clipped sum of the records' vectors. Latents of single
+    records are optimised behind the wall and never released.
+    """
+    settings = Settings(
+        sampling,
+        num_records,
+        noise,
+        n,
+        clip_norm,
+        sample_rate,
+        form,
+        iterations,
+        feature_bound,
+        tau0,
+        kappa,
+    )
+    check(settings)
+    kind, structure = fitting_kind(records)
+    return kind.build(records, structure, settings)
+
+
+METHODS = {"vips": vips}

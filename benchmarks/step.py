@@ -31,7 +31,7 @@ def private_step(prepared, backend):
     """A step of dp_advi: sampling, gather, norms, clipped sum, noise, update."""
     compiled = compile_prepared(prepared, backend)
     wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
-    rng, states = np.random.default_rng(0), [prepared.method.init()]
+    rng, states = np.random.default_rng(0), [prepared.method.init(np.random.default_rng(0))]
 
     def step():
         query = prepared.method.query(states[0], rng=rng)
@@ -49,7 +49,7 @@ def plain_step(prepared, backend):
     parts = grad(records.batch.log_likelihood().sum(), latents)
     total = pt.concatenate([part.ravel() for part in parts])
     whole = on_batch(records, [], total, backend)
-    rng, states = np.random.default_rng(0), [method.init()]
+    rng, states = np.random.default_rng(0), [method.init(np.random.default_rng(0))]
     rows, rate = next(iter(columns.values())).rows, plan.releases[0].sample_rate
 
     def step():

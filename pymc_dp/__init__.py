@@ -9,6 +9,7 @@ from pymc_dp.accounting import calibrate, epsilon
 from pymc_dp.allow_list import save
 from pymc_dp.dry_run import plan
 from pymc_dp.errors import NotSeparableError, PrivacyWarning, ReleaseError
+from pymc_dp.explain import explain
 from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
 from pymc_dp.plots import plot_privacy
@@ -23,6 +24,7 @@ __all__ = [
     "ReleaseError",
     "calibrate",
     "epsilon",
+    "explain",
     "fit",
     "plan",
     "plot_privacy",

@@ -43,7 +43,8 @@ def fit(
     ----------
     n : int, optional
         Releases; a good public default.
-    method : {"dp_advi", "dp_fullrank_advi"}
+    method : {"dp_advi", "dp_fullrank_advi", "vips"}
+        `pymc_dp.explain` says which fits a model.
     model : pymc.Model, optional
         Inside ``with model:`` it may be left out.
     random_seed : int, optional
@@ -75,8 +76,9 @@ def fit(
     backend : {"numba", "c", "jax", "python"}, optional
         Chosen by the expected work if left out.
     **options
-        Of the method: ``clip_norm``, ``sample_rate`` (both also as functions of the step),
-        ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``.
+        Of the method. All: ``clip_norm``, ``sample_rate`` (of dp_advi also functions of the
+        step). dp_advi: ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``. vips:
+        ``form``, ``iterations``, ``feature_bound``, ``tau0``, ``kappa``.
 
     Returns
     -------
@@ -86,7 +88,8 @@ def fit(
     Raises
     ------
     NotSeparableError
-        The likelihood is not proved to be one term per record.
+        The likelihood is not proved to be one term per record, or the method does not fit the
+        model.
     ValueError, TypeError
         Any other bad input. All of it is refused before any budget is spent.
 

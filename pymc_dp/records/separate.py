@@ -41,6 +41,8 @@ class Records(NamedTuple):
         Log prior density of the latents in their unconstrained space.
     batch, single : RecordGraph
         The log likelihood of a batch of records, and of one record.
+    term_names : tuple of str
+        The variables whose log densities are the terms of ``batch`` and ``single``.
     latents : dict
         Name of every shared latent's value variable to the variable, in the model's order.
     point : dict
@@ -61,6 +63,7 @@ class Records(NamedTuple):
     prior: Variable
     batch: RecordGraph
     single: RecordGraph
+    term_names: tuple[str, ...]
     latents: dict[str, Variable]
     point: dict[str, np.ndarray]
     local_latents: dict[str, int]
@@ -169,6 +172,7 @@ def separate(
         prior=_log_prior(prior, potentials),
         batch=build_graph(terms, axes, inputs, rows=None),
         single=build_graph(terms, axes, inputs, rows=1),
+        term_names=tuple(terms),
         latents=latents,
         point={name: point[name] for name in latents},
         local_latents={v.name: axes.axis[v] for v in local},

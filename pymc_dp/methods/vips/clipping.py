@@ -39,7 +39,11 @@ class Scale(NamedTuple):
     radius : float
         Typical length of a record's design.
     residual : float
-        Typical residual: the square root of the largest curvature of the likelihood.
+        Typical residual kappa - omega psi, at a noise precision of 1.
+    curvature : float
+        The largest omega of a made-up record.
+    multiple : float
+        The clip norm in typical lengths of a score.
     fixed : bool
         Whether it stays as it is: the caller chose it.
     """
@@ -47,6 +51,8 @@ class Scale(NamedTuple):
     clip_norm: float
     radius: float
     residual: float
+    curvature: float
+    multiple: float
     fixed: bool
 
     @property
@@ -59,18 +65,24 @@ def first_scale(
     records: Records, predictors: tuple[Predictor, ...], d: int, settings: Settings
 ) -> Scale:
     """Guess for features of unit scale, from d and from the likelihood at made-up rows."""
-    made_up = features(records, predictors, "python")(
-        made_up_rows(records, np.random.default_rng(0), [1])
-    )
-    largest = max(float(np.nanmax(part.curvature)) for part in made_up)
+    rows = made_up_rows(records, np.random.default_rng(0), [1])
+    made_up = features(records, predictors, "python")(rows)
+    omega = max(*(float(np.nanmax(part.curvature)) for part in made_up), 1e-12)
     radius = min(max(d, 1) ** 0.5, settings.feature_bound)
-    guess = Scale(1.0, radius, max(largest, 1e-12) ** 0.5, settings.clip_norm is not None)
+    guess = Scale(1.0, radius, omega**0.5, omega, FIRST, settings.clip_norm is not None)
     if not guess.fixed:
-        return guess._replace(clip_norm=float(np.clip(FIRST * guess.length, *FIRST_RANGE)))
+        clip_norm = float(np.clip(FIRST * guess.length, *FIRST_RANGE))
+        return guess._replace(clip_norm=clip_norm, multiple=clip_norm / guess.length)
     clip_norm = float(settings.clip_norm or 0.0)
     if np.isfinite(clip_norm):
         guess = guess._replace(radius=clip_norm / (FIRST * guess.residual))
     return guess._replace(clip_norm=clip_norm)
+
+
+def with_residual(scale: Scale, residual: float) -> Scale:
+    """Follow the typical residual, where the noise precision tells it."""
+    scale = scale._replace(residual=residual)
+    return scale if scale.fixed else scale._replace(clip_norm=scale.multiple * scale.length)
 
 
 def papers_scales(scale: Scale) -> Scales:
@@ -80,7 +92,13 @@ def papers_scales(scale: Scale) -> Scales:
 
 def scales(scale: Scale) -> Scales:
     """Bring curvature, noise statistics and count to shares of a score's length."""
-    return Scales(1 / scale.length, NOISE_STATISTICS * scale.length, COUNT * FIRST * scale.length)
+    length = scale.length
+    return Scales(
+        curvature=length / (scale.curvature * scale.radius**2),
+        shape=NOISE_STATISTICS * length,
+        energy=NOISE_STATISTICS * length / scale.residual**2,
+        number=COUNT * FIRST * length,
+    )
 
 
 def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int) -> Scale:
@@ -93,16 +111,18 @@ def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int) -> Scale:
     if scale.fixed:
         return scale
     d = first.score.shape[1]
-    omega = scale.residual**2
     trace = np.trace(first.curvature, axis1=1, axis2=2).sum()
     doubt = SURE * (noise.curvature * d * len(first.score)) ** 0.5
     doubt_of_count = SURE * noise.number**0.5
     fewest = max(first.number - doubt_of_count, 1.0)
-    upper = (max(trace + doubt, 0.0) / omega / fewest) ** 0.5
-    lower = (max(trace - doubt, 0.0) / omega / max(first.number + doubt_of_count, 1.0)) ** 0.5
+    upper = (max(trace + doubt, 0.0) / scale.curvature / fewest) ** 0.5
+    lower = (
+        max(trace - doubt, 0.0) / scale.curvature / max(first.number + doubt_of_count, 1.0)
+    ) ** 0.5
     radius = min(max(scale.radius, lower), upper)
     radius = float(np.clip(radius, scale.radius / FACTOR, scale.radius * FACTOR))
     one_release = noise.score**0.5 / scale.clip_norm / releases**0.5
     wide = NOISE_SHARE * (fewest / d) ** 0.5 / max(one_release, 1e-12)
-    clip_norm = scale.residual * radius * float(np.clip(wide, *LATER_RANGE))
-    return scale._replace(clip_norm=clip_norm, radius=radius)
+    multiple = float(np.clip(wide, *LATER_RANGE))
+    clip_norm = multiple * scale.residual * radius
+    return scale._replace(clip_norm=clip_norm, radius=radius, multiple=multiple)

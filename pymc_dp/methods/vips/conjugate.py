@@ -81,8 +81,17 @@ def recognise(records: Records) -> Structure:
             raise NotConjugateError(f"the prior of `{name}` is not conjugate")
         rows = [likelihood.rows(name, batch, weights, point) for point in (first, second)]
         if not all(map(agree, *rows)):
-            raise NotConjugateError(f"the likelihood is not conjugate to `{name}`")
+            of = ", ".join(f"`{term}`" for term in records.term_names)
+            raise NotConjugateError(f"the likelihood of {of} is not conjugate to `{name}`")
     return structure
+
+
+def roles(records: Records, structure: Structure) -> dict[str, str]:
+    """Say what each latent and each term is to the updates."""
+    told = {name: f"{family.name} block" for name, family in structure.families.items()}
+    for name, term in zip(records.term_names, records.single.terms, strict=True):
+        told[name] = "finite mixture" if _mixture(term) else "conjugate likelihood"
+    return told
 
 
 def families_of(records: Records) -> dict[str, ExponentialFamily]:

@@ -7,7 +7,7 @@ block, so its average over the product of their rules is its expectation.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,29 @@ from pymc_dp.records import Records
 
 Point = dict[str, np.ndarray]
 Rule = list[Point]
-Message = Callable[[Point], Natural]
+# rounds of updates over blocks whose priors depend on each other; they cost nothing
+ROUNDS = 50
+
+
+class Message(NamedTuple):
+    """What the prior says about one block, as a function of a point.
+
+    Attributes
+    ----------
+    evaluate : (values of all latents, in their order) -> natural parameters
+    anywhere : {latent: array}
+        Any values of all latents, for those on which nothing depends.
+    needs : tuple of str
+        The latents that it depends on; the block itself may be among them.
+    """
+
+    evaluate: Callable[..., Natural]
+    anywhere: Point
+    needs: tuple[str, ...]
+
+    def __call__(self, point: Point) -> Natural:
+        """Evaluate at a point of at least the latents that are needed."""
+        return tuple(self.evaluate(*(self.anywhere | point).values()))
 
 
 def rule_of(name: str, family: ExponentialFamily, eta: Natural) -> Rule:
@@ -53,15 +75,56 @@ def average(fn: Callable[[Point], Any], rules: Iterable[Rule]) -> list[np.ndarra
 def prior_messages(
     records: Records, families: Mapping[str, ExponentialFamily]
 ) -> dict[str, Message]:
-    """Compile what the prior says about each block, as functions of a point of all latents."""
-    latents = list(records.latents.values())
+    """Compile what the prior says about each block."""
+    latents = records.latents
 
     def message(name: str) -> Message:
-        graphs = families[name].statistics(records.prior, records.latents[name])
-        fn = function(latents, list(graphs), "python")
-        return lambda point: tuple(fn(*[point[latent] for latent in records.latents]))
+        graphs = families[name].statistics(records.prior, latents[name])
+        fn = function(list(latents.values()), list(graphs), "python")
+        compiled = fn.maker.fgraph
+        # behind the latents come the shared variables of the prior: dims, public arrays
+        pairs = zip(latents, compiled.inputs[: len(latents)], strict=True)
+        return Message(fn, records.point, tuple(x for x, of in pairs if compiled.clients[of]))
 
     return {name: message(name) for name in families}
+
+
+def prior_says(
+    name: str,
+    messages: Mapping[str, Message],
+    families: Mapping[str, ExponentialFamily],
+    posterior: Mapping[str, Natural],
+) -> Natural:
+    """Expectation of a block's message: its own reference point, the other blocks averaged."""
+    rules = [
+        [{name: families[name].reference(posterior[name])}]
+        if other == name
+        else rule_of(other, families[other], posterior[other])
+        for other in messages[name].needs
+    ]
+    return tuple(average(messages[name], rules))
+
+
+def in_turn(
+    names: Iterable[str],
+    messages: Mapping[str, Message],
+    families: Mapping[str, ExponentialFamily],
+    says: Mapping[str, Natural],
+    posterior: Mapping[str, Natural],
+) -> dict[str, Natural]:
+    """Set each block to its prior's natural parameters plus what the likelihood ``says``.
+
+    Blocks whose priors depend on each other are taken in turn until they agree.
+    """
+    names, posterior = tuple(names), dict(posterior)
+    for _ in range(ROUNDS):
+        before = dict(posterior)
+        for name in names:
+            own = prior_says(name, messages, families, posterior)
+            posterior[name] = tuple(a + b for a, b in zip(own, says[name], strict=True))
+        if agree_closely(before, posterior):
+            break
+    return posterior
 
 
 def agree_closely(first: Mapping[str, Natural], second: Mapping[str, Natural]) -> bool:

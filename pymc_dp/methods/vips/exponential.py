@@ -11,7 +11,7 @@ import numpy as np
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import BetaRV, DirichletRV, ExponentialRV, GammaRV, NormalRV
-from scipy.special import digamma
+from scipy.special import digamma, softmax
 
 Natural = tuple[np.ndarray, ...]
 
@@ -21,6 +21,7 @@ class ExponentialFamily(NamedTuple):
 
     Attributes
     ----------
+    name : str
     statistics : (log density, x) -> eta
         Read eta off the derivatives of a graph.
     rule : eta -> tuple of points x
@@ -42,6 +43,7 @@ class ExponentialFamily(NamedTuple):
         A random proper eta, to try a graph on.
     """
 
+    name: str
     statistics: Callable[[Variable, Variable], tuple[Variable, ...]]
     rule: Callable[[Natural], tuple[np.ndarray, ...]]
     reference: Callable[[Natural], np.ndarray]
@@ -78,6 +80,7 @@ def _normal_statistics(log_density, x):
 
 
 NORMAL = ExponentialFamily(
+    name="Gaussian",
     statistics=_normal_statistics,
     rule=lambda eta: (eta[0] / eta[1] + eta[1] ** -0.5, eta[0] / eta[1] - eta[1] ** -0.5),
     reference=lambda eta: eta[0] / eta[1],
@@ -109,6 +112,7 @@ def _gamma_rule(eta):
 
 
 GAMMA = ExponentialFamily(
+    name="Gamma",
     statistics=_gamma_statistics,
     rule=_gamma_rule,
     reference=lambda eta: (eta[0] + 1) / eta[1],
@@ -147,6 +151,7 @@ def _beta_moments(eta):
 
 
 BETA = ExponentialFamily(
+    name="Beta",
     statistics=_beta_statistics,
     rule=_beta_rule,
     reference=lambda eta: _beta_moments(eta)[0],
@@ -180,11 +185,18 @@ def _dirichlet_moments(eta):
 
 
 def _dirichlet_sample(eta, draws, rng):
-    parts = rng.standard_gamma(eta[0] + 1, (draws, *eta[0].shape))
-    return parts / parts.sum(axis=-1, keepdims=True)
+    """Draw by the logarithms of gamma variables, which do not underflow; one draw at a time."""
+    concentration = eta[0] + 1
+    values = np.empty((draws, *concentration.shape))
+    for value in values:
+        log = np.log(rng.standard_gamma(concentration + 1))
+        log -= rng.standard_exponential(concentration.shape) / concentration
+        value[...] = softmax(log, axis=-1)
+    return values
 
 
 DIRICHLET = ExponentialFamily(
+    name="Dirichlet",
     statistics=_dirichlet_statistics,
     rule=lambda eta: (geometric_mean(eta[0] + 1),),
     reference=lambda eta: _dirichlet_moments(eta)[0],

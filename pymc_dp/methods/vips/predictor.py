@@ -5,12 +5,12 @@ psi = psi_0 + A v is affine in the Gaussian latents v, and the log likelihood is
 binomial outcomes with a logistic link). Both are decided at made-up points.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import jacobian
+from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
@@ -106,21 +106,34 @@ def recognise(records: Records) -> tuple[Predictor, ...]:
         raise NotConjugateError(f"`{name}` belongs to single records")
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior, so there is no linear predictor")
-    return tuple(_predictor(records, term) for term in records.single.terms)
+    found = []
+    for name, term in zip(records.term_names, records.single.terms, strict=True):
+        try:
+            found.append(predictor_of(records, term))
+        except NotConjugateError as reason:
+            raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
+    return tuple(found)
 
 
-def _predictor(records: Records, term: Variable) -> Predictor:
+def predictor_of(
+    records: Records, term: Variable, apart: Iterable[Variable] = ()
+) -> Predictor:
+    """Find the linear predictor of one term, of which no variable in ``apart`` is a part.
+
+    Raises
+    ------
+    NotConjugateError
+        With what does not fit.
+    """
     gaussian = gaussian_latents(records)
     others = {name: v for name, v in records.latents.items() if name not in gaussian}
-    psi = _affine_cut(records, term, set(others.values()))
+    psi = _affine_cut(records, term, {*others.values(), *apart})
     cut = psi.type.clone(dtype="float64")("psi")
     [log_likelihood] = clone_replace([term.sum()], {psi: cut}, rebuild_strict=False)
     reached = set(ancestors([log_likelihood]))
     precisions = [name for name, v in others.items() if v in reached]
     if len(precisions) > 1 or any(records.point[name].size > 1 for name in precisions):
-        raise NotConjugateError(
-            f"the noise of the likelihood is not one number (`{precisions[0]}`)"
-        )
+        raise NotConjugateError(f"has a noise precision that is not one number (`{precisions[0]}`)")
     precision = precisions[0] if precisions else None
     found = Predictor(psi, cut, log_likelihood, precision, augmented=False)
     return found._replace(augmented=_is_augmented(records, found))
@@ -130,7 +143,7 @@ def _affine_cut(records: Records, term: Variable, others: set[Variable]) -> Vari
     """Find the last variable that all Gaussian latents pass through and that is affine in them."""
     gaussian = [records.latents[name] for name in gaussian_latents(records)]
     if not set(gaussian).intersection(ancestors([term])):
-        raise NotConjugateError("a term of the likelihood has no Gaussian latent")
+        raise NotConjugateError("has no latent with a Gaussian prior")
     candidates = [
         variable
         for variable in records.single.axis
@@ -145,7 +158,7 @@ def _affine_cut(records: Records, term: Variable, others: set[Variable]) -> Vari
     straight = _affine(records, candidates)
     affine = [c for c, yes in zip(candidates, straight, strict=True) if yes]
     if not affine:
-        raise NotConjugateError("the likelihood has no predictor that is linear in them")
+        raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
     return affine[0]
 
 
@@ -181,16 +194,14 @@ def _is_augmented(records: Records, predictor: Predictor) -> bool:
         return False
     if all(logistic for _, logistic in forms) and not tau:
         return True
-    raise NotConjugateError(
-        "the likelihood is neither Gaussian nor of the logistic kind in its linear predictor"
-    )
+    raise NotConjugateError("is neither Gaussian nor logistic in its linear predictor")
 
 
 def _forms(records: Records, predictor: Predictor, fn: Callable, whole: int) -> tuple[bool, bool]:
     """Compare the slope in psi with that of the quadratic and of the logistic form."""
     rng = np.random.default_rng(whole)
     rows = list(made_up_rows(records, rng, [whole]).values())
-    shape = _psi_shape(records, predictor, rows)
+    shape = psi_shape(records, predictor, rows)
     of_precision = records.point[predictor.precision].shape if predictor.precision else None
 
     def at(psi: np.ndarray, precision: float) -> list[np.ndarray]:
@@ -210,7 +221,8 @@ def _forms(records: Records, predictor: Predictor, fn: Callable, whole: int) -> 
     return quadratic, logistic
 
 
-def _psi_shape(records: Records, predictor: Predictor, rows: list[np.ndarray]) -> tuple[int, ...]:
+def psi_shape(records: Records, predictor: Predictor, rows: list[np.ndarray]) -> tuple[int, ...]:
+    """Evaluate the shape of one record's linear predictor."""
     inputs = [*records.latents.values(), *records.single.inputs.values()]
     fn = function(inputs, predictor.psi, "python")
     return fn(*records.point.values(), *rows).shape
@@ -222,6 +234,8 @@ def features(
     """Compile the features of a batch, one value for each predictor."""
     graphs = [graph for predictor in predictors for graph in _feature_graphs(records, predictor)]
     rows = [checked(records, row) for row in by_record(records, graphs)]
+    # also the check of indices asks for the latents' shapes
+    rows = clone_replace(rows, _at_rest(records), rebuild_strict=False)
     fn = function(list(records.batch.inputs.values()), rows, backend)
     names, width = list(records.batch.inputs), len(Features._fields)
 
@@ -232,29 +246,37 @@ def features(
     return compute
 
 
+def _at_rest(records: Records) -> dict[Variable, Variable]:
+    """Where features are taken: Gaussian latents at 0, precisions at 1."""
+    gaussian = gaussian_latents(records)
+    return {
+        v: pt.constant(np.full(records.point[name].shape, float(name not in gaussian)))
+        for name, v in records.latents.items()
+    }
+
+
 def _feature_graphs(records: Records, predictor: Predictor) -> list[Variable]:
-    """The graphs of `Features` for one record, all latents gone from them."""
+    """The graphs of `Features` for one record; nothing of them depends on the latents."""
     psi, cut, log_likelihood, precision, _ = predictor
-    gaussian = [records.latents[name] for name in gaussian_latents(records)]
-    blocks = jacobian(psi.ravel(), gaussian, vectorize=True, disconnected_inputs="ignore")
-    design = pt.concatenate([b.reshape((psi.size, -1)) for b in blocks], axis=1)
     slope, minus_curvature = slopes(log_likelihood, cut)
     energy = (pt.constant(0.0), pt.constant(0.0))
     if precision:
         energy = GAMMA.statistics(log_likelihood, records.latents[precision])
     # a record outside the likelihood's support must not contribute
     shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, e.sum()) for e in energy)
-    graphs = [design, psi, slope, -minus_curvature, shape, rate]
-    at_rest = {
-        v: pt.zeros(records.point[name].shape)
-        for name, v in records.latents.items()
-        if v in gaussian
-    }
-    if precision:
-        one = pt.ones(records.point[precision].shape)
-        at_rest[records.latents[precision]] = one
-    graphs = clone_replace(graphs, {cut: pt.zeros_like(psi)}, rebuild_strict=False)
-    return clone_replace(graphs, at_rest, rebuild_strict=False)
+    graphs = [_design(records, predictor), psi, slope, -minus_curvature, shape, rate]
+    return clone_replace(graphs, {cut: pt.zeros_like(psi)}, rebuild_strict=False)
+
+
+def _design(records: Records, predictor: Predictor) -> Variable:
+    """Derivatives of psi, shape (J, d); one entry of psi at a time, which keeps shapes static."""
+    gaussian = [records.latents[name] for name in gaussian_latents(records)]
+    rows = list(made_up_rows(records, np.random.default_rng(0), [1]).values())
+    entries = [
+        grad(predictor.psi[i], gaussian, disconnected_inputs="ignore", return_disconnected="zero")
+        for i in np.ndindex(psi_shape(records, predictor, rows))
+    ]
+    return pt.stack([pt.concatenate([g.ravel() for g in blocks]) for blocks in entries])
 
 
 def _arranged(values: list[np.ndarray]) -> Features:

@@ -21,7 +21,8 @@ class Scales(NamedTuple):
     """Public factors that bring the parts of a record's vector to comparable norms."""
 
     curvature: float
-    noise: float
+    shape: float
+    energy: float
     number: float
 
 
@@ -76,17 +77,15 @@ def split(value: np.ndarray, d: int, count: int, scales: Scales) -> Sums:
     return Sums(
         score.reshape(count, d),
         np.stack([smat(part) for part in curvature.reshape(count, -1)]) / scales.curvature,
-        shape / scales.noise,
-        energy / scales.noise,
+        shape / scales.shape,
+        energy / scales.energy,
         number[0] / scales.number,
     )
 
 
 def noise_of(sd: float, scales: Scales) -> Sums:
     """Variance of the noise on an entry of each sum."""
-    of_noise = scales.noise
-    by_part = np.array([1.0, scales.curvature, of_noise, of_noise, scales.number])
-    return Sums(*(sd / by_part) ** 2)
+    return Sums(*(sd / np.array([1.0, *scales])) ** 2)
 
 
 def blend(old: Sums, new: Sums, of_old: float, of_new: float) -> Sums:
@@ -191,8 +190,8 @@ def part_norms(part: Moments, scales: Scales) -> list[np.ndarray]:
         rows = design * root[:, :, None]
         score = row_norms(np.einsum("njd,nj->nd", design, part.residual))
         curvature = row_norms(rows @ rows.transpose(0, 2, 1))
-    noise = np.hypot(part.features.shape, part.energy)
-    return [score, scales.curvature * curvature, scales.noise * noise]
+    noise = np.hypot(scales.shape * part.features.shape, scales.energy * part.energy)
+    return [score, scales.curvature * curvature, noise]
 
 
 def part_sums(part: Moments, scales: Scales, weights: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -202,6 +201,6 @@ def part_sums(part: Moments, scales: Scales, weights: np.ndarray) -> tuple[np.nd
     return (
         (weights[:, None] * part.residual).ravel() @ rows,
         scales.curvature * svec((rows * weighted[:, None]).T @ rows),
-        scales.noise * np.atleast_1d(weights @ part.features.shape),
-        scales.noise * np.atleast_1d(weights @ part.energy),
+        scales.shape * np.atleast_1d(weights @ part.features.shape),
+        scales.energy * np.atleast_1d(weights @ part.energy),
     )

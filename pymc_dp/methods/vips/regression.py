@@ -13,7 +13,14 @@ import xarray as xr
 
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips import predictor
-from pymc_dp.methods.vips.clipping import Scale, first_scale, papers_scales, rescaled, scales
+from pymc_dp.methods.vips.clipping import (
+    Scale,
+    first_scale,
+    papers_scales,
+    rescaled,
+    scales,
+    with_residual,
+)
 from pymc_dp.methods.vips.exponential import GAMMA
 from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior, gaussian_prior
 from pymc_dp.methods.vips.predictor import Predictor
@@ -118,6 +125,21 @@ def recognise(records: Records) -> Structure:
     return Structure(predictor.recognise(records), gaussian_prior(records))
 
 
+def roles(records: Records, structure: Structure) -> dict[str, str]:
+    """Say what each latent and each term is to the updates."""
+    told = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
+    told |= dict.fromkeys(structure.prior.gammas, "Gamma block: precision of Gaussian latents")
+    for name, found in zip(records.term_names, structure.predictors, strict=True):
+        if found.precision:
+            told[found.precision] = "Gamma block: noise precision"
+        told[name] = (
+            "linear predictor, logistic: Pólya-Gamma variables make it quadratic"
+            if found.augmented
+            else "linear predictor, Gaussian"
+        )
+    return told
+
+
 def build(records: Records, structure: Structure, settings: Settings) -> Method:
     """Build VIPS for linear predictors.
 
@@ -150,7 +172,10 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         query=lambda state, rng: Query("statistics", state.asked, state.scale.clip_norm),
         posterior=partial(_posterior, prior),
         describe=partial(_describe, records, prior),
-        trace=lambda state: {"mean_path": (("gaussian",), state.asked.mean)},
+        trace=lambda state: {
+            "mean_path": (("gaussian",), state.asked.mean),
+            "clip_norm": ((), state.scale.clip_norm),
+        },
         settings={"form": "the paper's, for reproduction" if name == "paper" else name},
     )
 
@@ -173,10 +198,9 @@ def _init(fit: _Fit) -> State:
     quiet = Sums(*np.zeros(5))
     solved = solve(predictors, prior, nothing, quiet, np.zeros(d), prior.start())
     mean, covariance = solved.covariance @ solved.linear, solved.covariance
-    asked = Asked(mean, 0 * covariance, fit.form.scales(fit.start))
-    return State(
-        0, nothing, quiet, asked, fit.start, mean, covariance, 0 * covariance, solved.gammas
-    )
+    scale = _following(fit, fit.start, solved)
+    asked = Asked(mean, 0 * covariance, fit.form.scales(scale))
+    return State(0, nothing, quiet, asked, scale, mean, covariance, 0 * covariance, solved.gammas)
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
@@ -194,6 +218,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     step = FIRST_STEP if t < 2 else STEP
     mean = fit.form.advance(solved, averages, latest, asked.mean, step)
     scale = rescaled(state.scale, latest, noise, fit.releases) if t == 0 else state.scale
+    scale = _following(fit, scale, solved)
     # weights of the average of the means grow like t
     weight = 2 / (t + 1) if t else 1.0
     spread = sd * np.linalg.norm(solved.weights) * solved.step_covariance
@@ -208,6 +233,16 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         (1 - weight) ** 2 * state.noise + weight**2 * spread @ spread,
         solved.gammas,
     )
+
+
+def _following(fit: _Fit, scale: Scale, solved: Solved) -> Scale:
+    """Let the clip norm follow the noise precisions, where the model has any."""
+    told = [
+        weight
+        for found, weight in zip(fit.structure.predictors, solved.weights, strict=True)
+        if found.precision
+    ]
+    return with_residual(scale, float(min(told) ** -0.5)) if told else scale
 
 
 def _posterior(

@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 from pymc_dp.release import Release, check_count
 
+# how fast released sums are averaged, where a kind of model has no default of its own
+KAPPA = 0.7
+
 
 class Settings(NamedTuple):
     """The options of `vips`; None stands for the default of the model's kind.
@@ -25,15 +28,16 @@ class Settings(NamedTuple):
     iterations: int | None
     feature_bound: float
     tau0: float
-    kappa: float
+    kappa: float | None
 
     def rate(self, t: int) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
-        return min(1.0, (self.tau0 + t) ** -self.kappa)
+        kappa = KAPPA if self.kappa is None else self.kappa
+        return min(1.0, (self.tau0 + t) ** -kappa)
 
-    def release(self, count: int, clip_norm: float) -> Release:
+    def release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> Release:
         """Describe the releases of one fit, given what its kind of model takes by default."""
-        rate = 1.0 if self.sample_rate is None else float(self.sample_rate)
+        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
         clip = clip_norm if self.clip_norm is None else float(self.clip_norm)
         count = count if self.n is None else self.n
         return Release("statistics", self.sampling, rate, clip, self.noise, count)
@@ -53,5 +57,5 @@ def check(settings: Settings) -> None:
         raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
     if not settings.tau0 >= 1:
         raise ValueError(f"tau0={settings.tau0!r} must be at least 1.")
-    if not 0 <= settings.kappa <= 1:
+    if settings.kappa is not None and not 0 <= settings.kappa <= 1:
         raise ValueError(f"kappa={settings.kappa!r} must lie between 0 and 1.")

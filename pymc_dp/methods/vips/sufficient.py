@@ -14,8 +14,8 @@ from pymc_dp.methods.vips.conjugate import Statistics, Structure
 from pymc_dp.methods.vips.expectation import (
     Message,
     Rule,
-    agree_closely,
     average,
+    in_turn,
     prior_messages,
     rule_of,
 )
@@ -34,8 +34,6 @@ CLIP_NORM_OF_PROBABILITIES = 1.0
 # a few statistics near 1 each
 CLIP_NORM = 3.0
 SMALLEST_UNIT = 1e-12
-# rounds of updates over blocks whose priors depend on each other; they cost nothing
-ROUNDS = 50
 # how much surer than the prior the means of a mixture's components start, to be told apart
 START_PRECISION = 10.0
 
@@ -193,7 +191,7 @@ def _init(fit: _Fit, structure: Structure, rng: np.random.Generator) -> State:
     families = fit.families
     posterior = {name: family.spread(fit.shape(name), rng) for name, family in families.items()}
     zero = {name: (np.zeros(fit.shape(name)),) * len(f.parameters) for name, f in families.items()}
-    posterior = _updated(fit, zero, posterior)
+    posterior = in_turn(families, fit.prior, families, zero, posterior)
     if structure.mixtures:
         for name, family in families.items():
             if family is NORMAL:
@@ -217,7 +215,8 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     variances = {
         name: _blend(state.variances[name], noise[name], (1 - rho) ** 2, rho**2) for name in noise
     }
-    posterior = _updated(fit, _floored(fit, says, variances), state.asked.posterior)
+    floored = _floored(fit, says, variances)
+    posterior = in_turn(fit.families, fit.prior, fit.families, floored, state.asked.posterior)
     return State(state.t + 1, says, variances, _asked(fit, posterior))
 
 
@@ -264,21 +263,3 @@ def _floored(fit: _Fit, says: Posterior, variances: Posterior) -> Posterior:
         )
         for name, family in fit.families.items()
     }
-
-
-def _updated(fit: _Fit, says: Posterior, posterior: Posterior) -> Posterior:
-    """Set every block to its prior's natural parameters plus those of the likelihood.
-
-    Priors that depend on other blocks are taken in turn until they agree.
-    """
-    posterior = dict(posterior)
-    for _ in range(ROUNDS):
-        before = dict(posterior)
-        for name, family in fit.families.items():
-            rules = _rules(fit.families, posterior)
-            rules[name] = [{name: family.reference(posterior[name])}]
-            own = average(fit.prior[name], list(rules.values()))
-            posterior[name] = tuple(a + b for a, b in zip(own, says[name], strict=True))
-        if agree_closely(before, posterior):
-            break
-    return posterior

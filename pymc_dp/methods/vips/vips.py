@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Method
-from pymc_dp.methods.vips import conjugate, regression, sufficient
+from pymc_dp.methods.vips import conjugate, factor_model, factors, regression, sufficient
 from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.settings import Settings, check
 from pymc_dp.records import Records
@@ -21,17 +21,22 @@ class Kind(NamedTuple):
     recognise : records -> structure
         Raises NotConjugateError where the model is of another kind.
     build : (records, structure, settings) -> Method
+    roles : (records, structure) -> {variable: str}
+        What each latent and each term of the likelihood is to the updates.
     """
 
     title: str
     recognise: Callable[[Records], Any]
     build: Callable[[Records, Any, Settings], Method]
+    roles: Callable[[Records, Any], dict[str, str]]
 
 
 # in the order in which they are tried
 KINDS = (
-    Kind("linear predictors", regression.recognise, regression.build),
-    Kind("conjugate blocks and mixtures", conjugate.recognise, sufficient.build),
+    Kind("linear predictors", regression.recognise, regression.build, regression.roles),
+    Kind("conjugate blocks and mixtures", conjugate.recognise, sufficient.build, conjugate.roles),
+    Kind("topic models", topic_model.recognise, topics.build, topic_model.roles),
+    Kind("factor models", factor_model.recognise, factors.build, factor_model.roles),
 )
 
 
@@ -69,7 +74,7 @@ def vips(
     iterations: int | None = None,
     feature_bound: float = math.inf,
     tau0: float = 1.0,
-    kappa: float = 0.7,
+    kappa: float | None = None,
 ) -> Method:
     """Build VIPS for one model.
 
@@ -83,18 +88,22 @@ def vips(
     n : int, optional
         Releases; 1 where the statistics depend on nothing but the record.
     clip_norm : float, optional
-        Bound on the norm of a record's statistics.
-    sample_rate : float, default 1
-    form : {"residual", "absolute", "paper"}, optional
+        Bound on the norm of a record's statistics. For topic models 7: take half the typical norm
+        of a document's counts, public knowledge; a smaller one costs little.
+    sample_rate : float, optional
+        1; 0.1 for topic models of at least 20000 records by ``num_records``.
+    form : {"residual", "absolute", "paper", "shrunk"}, optional
         For linear predictors: scores at the current mean (the default), the paper's statistics,
-        or these with the paper's ratio of noise, for reproduction.
+        or these with the paper's ratio of noise, for reproduction. For topic models: topics that
+        shrink towards words' overall frequencies (``"shrunk"``, the default), or the paper's.
     iterations : int, optional
         Rounds of updates of latents of single records, behind the wall.
     feature_bound : float
         For linear predictors: a public bound on the norm of a record's features, all Gaussian
         latents and the intercept together. Longer ones are shortened to it.
     tau0, kappa : float
-        Released sums are averaged with steps (tau0 + t)^-kappa.
+        Released sums are averaged with steps (tau0 + t)^-kappa; kappa is 0.7, and 0.85 for topic
+        models whose releases take all records.
 
     Returns
     -------

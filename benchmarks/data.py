@@ -1,0 +1,36 @@
+"""Public data files that are no part of the repository, and where to find them."""
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+
+VARIABLE = "PYMC_DP_DATA"
+SOURCES = {
+    "uci_abalone.npz": "https://archive.ics.uci.edu/dataset/1/abalone",
+}
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the folder of the files."""
+    default = os.environ.get(VARIABLE, "data")
+    parser.add_argument("--data-dir", type=Path, default=Path(default))
+
+
+def load(folder: Path, name: str) -> dict[str, np.ndarray]:
+    """Read all arrays of one file.
+
+    Raises
+    ------
+    SystemExit
+        The file is missing; the text says where to get its content.
+    """
+    path = folder / name
+    if not path.exists():
+        raise SystemExit(
+            f"{path} is missing. Its content is at {SOURCES[name]}; save it under this name, and "
+            f"name its folder by --data-dir or by the environment variable {VARIABLE}."
+        )
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)

@@ -1,0 +1,278 @@
+"""Factor models, recognised from the graph of one record.
+
+psi = W z + c is linear in the loadings W, the intercept c and the latents z of one record. Either
+z is Gaussian and the likelihood quadratic in psi (factor analysis), or z is binary and the
+likelihood of the logistic kind (sigmoid belief networks).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import grad
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.compile import function
+from pymc_dp.contributions.contribution import Batch
+from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.methods.vips.conjugate import families_of
+from pymc_dp.methods.vips.expectation import Message, prior_messages
+from pymc_dp.methods.vips.exponential import GAMMA, ExponentialFamily, slopes
+from pymc_dp.methods.vips.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
+from pymc_dp.methods.vips.local_latents import LatentPrior, latent_prior
+from pymc_dp.methods.vips.predictor import Predictor, gaussian_latents, predictor_of, psi_shape
+from pymc_dp.methods.vips.refusal import NotConjugateError
+from pymc_dp.methods.vips.trial import agree, made_up_point, made_up_rows
+from pymc_dp.records import Records
+
+# made-up points at which the bilinear form is tried
+TRIALS = 3
+
+
+class FactorModel(NamedTuple):
+    """A model psi = W z + c with latents z of single records.
+
+    Attributes
+    ----------
+    predictor : Predictor
+    latent : LatentPrior
+        The latents of single records.
+    loadings : str
+        Name of W.
+    across : bool
+        Whether W has a row for each latent, shape (K, J), and not one for each entry of psi.
+    intercept : str or None
+        Name of c.
+    intercept_shape : tuple of int
+        Its shape, with J entries.
+    curvature : (J,)
+        Largest curvature of a record's log likelihood in psi, at a noise precision of 1.
+    families : {latent: ExponentialFamily}
+    messages : {latent: Message}
+    """
+
+    predictor: Predictor
+    latent: LatentPrior
+    loadings: str
+    across: bool
+    intercept: str | None
+    intercept_shape: tuple[int, ...]
+    curvature: np.ndarray
+    families: dict[str, ExponentialFamily]
+    messages: dict[str, Message]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The lengths J of psi and K of z."""
+        return len(self.curvature), self.latent.length
+
+    @property
+    def gain(self) -> np.ndarray:
+        """Units in which outcomes are taken: known precisions of Gaussian ones, else 1."""
+        return np.ones(len(self.curvature)) if self.latent.binary else np.sqrt(self.curvature)
+
+    def matrix(self, loadings: np.ndarray) -> np.ndarray:
+        """Bring values of the loadings to shape (J, K)."""
+        return loadings.T if self.across else loadings
+
+
+def recognise(records: Records) -> FactorModel:
+    """Prove, at made-up points, that the model is a factor model with conjugate priors.
+
+    Raises
+    ------
+    NotConjugateError
+        With what does not fit.
+    """
+    latent = latent_prior(records)
+    observed = [x for name, x in records.single.inputs.items() if name != latent.name]
+    predictor = predictor_of(records, _outcome(records, latent.name), observed)
+    if records.single.inputs[latent.name] in set(ancestors([predictor.log_likelihood])):
+        raise NotConjugateError(f"`{latent.name}` enters the likelihood beside its predictor")
+    if predictor.augmented != latent.binary:
+        raise NotConjugateError(
+            f"`{latent.name}` must be Gaussian where outcomes are, and binary where they are"
+        )
+    loadings, across, intercept = _roles(records, predictor, latent)
+    curvature = _curvature(records, predictor)
+    _check_noise(records, predictor, curvature)
+    families, messages = _conjugate_priors(records)
+    shape = records.point[intercept].shape if intercept else curvature.shape
+    return FactorModel(
+        predictor, latent, loadings, across, intercept, shape, curvature, families, messages
+    )
+
+
+def _outcome(records: Records, latent: str) -> Variable:
+    """Return the one term that is not the prior of the records' latents."""
+    terms = [
+        term
+        for name, term in zip(records.term_names, records.single.terms, strict=True)
+        if name != latent
+    ]
+    if len(terms) != 1:
+        raise NotConjugateError("there is more than one observed variable")
+    return terms[0]
+
+
+def _roles(
+    records: Records, predictor: Predictor, latent: LatentPrior
+) -> tuple[str, bool, str | None]:
+    """Tell loadings and intercept by the derivatives of u'psi for random u."""
+    reached = set(ancestors([predictor.psi]))
+    names = [name for name in gaussian_latents(records) if records.latents[name] in reached]
+    trials = [_derivatives(records, predictor, latent, names, seed) for seed in range(TRIALS)]
+    along, across, once = (
+        [name for name in names if all(test(trial, name) for trial in trials)]
+        for test in (
+            lambda trial, name: _same(trial.slopes[name], np.outer(trial.u, trial.z)),
+            lambda trial, name: _same(trial.slopes[name], np.outer(trial.z, trial.u)),
+            lambda trial, name: _same(trial.slopes[name].ravel(), trial.u),
+        )
+    )
+    loadings, intercepts = along + across, [name for name in once if name not in along + across]
+    for name in names:
+        if name not in loadings + intercepts:
+            raise NotConjugateError(
+                f"`{name}` is neither the loadings of `{latent.name}` nor an intercept"
+            )
+    if len(loadings) != 1 or len(intercepts) > 1:
+        raise NotConjugateError(f"`{latent.name}` has not one matrix of loadings")
+    if any(trial.psi_at_rest.any() for trial in trials):
+        raise NotConjugateError("the predictor has an offset")
+    return loadings[0], bool(across), intercepts[0] if intercepts else None
+
+
+class _Trial(NamedTuple):
+    u: np.ndarray
+    z: np.ndarray
+    slopes: dict[str, np.ndarray]
+    psi_at_rest: np.ndarray
+
+
+def _same(first: np.ndarray, second: np.ndarray) -> bool:
+    return first.shape == second.shape and agree(first, second)
+
+
+def _derivatives(
+    records: Records, predictor: Predictor, latent: LatentPrior, names: list[str], seed: int
+) -> _Trial:
+    rng = np.random.default_rng(seed)
+    rows = made_up_rows(records, rng, [1])
+    z = latent.made_up(rng).reshape(rows[latent.name].shape)
+    rows[latent.name] = z
+    u = rng.normal(size=psi_shape(records, predictor, list(rows.values())))
+    values = [records.latents[name] for name in names]
+    slopes_at = grad((pt.constant(u) * predictor.psi).sum(), values)
+    inputs = [*values, *records.single.inputs.values()]
+    fn = function(inputs, [predictor.psi, *slopes_at], "python")
+    shapes = [records.point[name].shape for name in names]
+    at_rest = fn(*map(np.zeros, shapes), *rows.values())[0]
+    _, *found = fn(*[rng.normal(size=shape) for shape in shapes], *rows.values())
+    return _Trial(u.ravel(), z.ravel(), dict(zip(names, found, strict=True)), at_rest)
+
+
+def _curvature(records: Records, predictor: Predictor) -> np.ndarray:
+    """Find the curvature at psi = 0, and prove that it is the same for every record."""
+    graphs = _at_rest(records, predictor, [-slopes(predictor.log_likelihood, predictor.cut)[1]])
+    inputs = list(records.single.inputs.values())
+    fn = function(inputs, graphs, "python")
+    rng = np.random.default_rng(0)
+    seen = [fn(*made_up_rows(records, rng, [whole]).values())[0].ravel() for whole in (0, 1, 1)]
+    if not all(agree(seen[0], other) for other in seen) or not (seen[0] > 0).all():
+        raise NotConjugateError("the curvature of the likelihood differs from record to record")
+    return seen[0]
+
+
+def _check_noise(records: Records, predictor: Predictor, curvature: np.ndarray) -> None:
+    """Prove that the noise's precision sees J / 2 and half of the squared residuals."""
+    if predictor.precision is None:
+        return
+    statistics = GAMMA.statistics(predictor.log_likelihood, records.latents[predictor.precision])
+    slope, _ = slopes(predictor.log_likelihood, predictor.cut)
+    fn = function(
+        list(records.single.inputs.values()),
+        _at_rest(records, predictor, [slope, *statistics]),
+        "python",
+    )
+    slope, shape, rate = fn(*made_up_rows(records, np.random.default_rng(0), [1]).values())
+    energy = np.sum(slope.ravel() ** 2 / curvature)
+    if not agree(shape.sum(), len(curvature) / 2) or not agree(rate.sum(), energy / 2):
+        raise NotConjugateError(f"`{predictor.precision}` is not the precision of the outcomes")
+
+
+def _at_rest(records: Records, predictor: Predictor, graphs: list[Variable]) -> list[Variable]:
+    """Put zeros for psi and ones for a noise precision."""
+    given = {predictor.cut: pt.zeros_like(predictor.psi)}
+    graphs = clone_replace(graphs, given, rebuild_strict=False)
+    constants = {x: pt.ones(records.point[name].shape) for name, x in records.latents.items()}
+    return clone_replace(graphs, constants, rebuild_strict=False)
+
+
+def _conjugate_priors(
+    records: Records,
+) -> tuple[dict[str, ExponentialFamily], dict[str, Message]]:
+    """Prove the prior conjugate to every block, of its own family or of one that contains it."""
+    families = families_of(records)
+    messages = prior_messages(records, families)
+    for name, family in families.items():
+        wider = [family, GENERALISED_INVERSE_GAUSSIAN] if family is GAMMA else [family]
+        found = [f for f in wider if _is_conjugate(records, families, name, f)]
+        if not found:
+            raise NotConjugateError(f"the prior of `{name}` is not conjugate")
+        if found[0] is not family:
+            families[name] = found[0]
+            messages |= prior_messages(records, {name: found[0]})
+    return families, messages
+
+
+def _is_conjugate(
+    records: Records,
+    families: dict[str, ExponentialFamily],
+    name: str,
+    family: ExponentialFamily,
+) -> bool:
+    message = prior_messages(records, {name: family})[name]
+    rng = np.random.default_rng(0)
+    first, second = (made_up_point(records, families, rng) for _ in range(2))
+    return all(map(agree, message(first), message(first | {name: second[name]})))
+
+
+def slopes_of(
+    records: Records, structure: FactorModel, backend: str
+) -> Callable[[Batch], np.ndarray]:
+    """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J).
+
+    A record outside the likelihood's support has nan.
+    """
+    predictor, latent = structure.predictor, structure.latent
+    slope, _ = slopes(predictor.log_likelihood, predictor.cut)
+    outside = pt.isinf(predictor.log_likelihood)
+    one = _at_rest(records, predictor, [pt.switch(outside, np.nan, slope.ravel())])
+    [rows] = [checked(records, row) for row in by_record(records, one)]
+    inputs = records.batch.inputs
+    fn = function(list(inputs.values()), rows, backend)
+
+    def compute(batch: Batch) -> np.ndarray:
+        count = next(value.shape[records.batch.axis[inputs[name]]] for name, value in batch.items())
+        nothing = latent.at_zero(count, inputs[latent.name].dtype)
+        leaves = {**batch, latent.name: nothing}
+        return fn(*[leaves[name] for name in inputs])
+
+    return compute
+
+
+def roles(records: Records, structure: FactorModel) -> dict[str, str]:
+    """Say what each latent and each term is to the updates."""
+    told = {name: f"{family.name} block" for name, family in structure.families.items()}
+    told[structure.loadings] = "loadings of a factor model"
+    if structure.intercept:
+        told[structure.intercept] = "intercept of a factor model"
+    kind = "binary" if structure.latent.binary else "Gaussian"
+    for name in records.term_names:
+        told[name] = f"{kind} outcome of a factor model"
+    told[structure.latent.name] = f"{kind} latents of single records"
+    return told

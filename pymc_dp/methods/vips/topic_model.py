@@ -1,0 +1,139 @@
+"""Topic models (Blei, Ng and Jordan 2003; the VIPS paper's section 4), recognised from the graph.
+
+Fisher's identity makes a document's expected statistics derivatives of its log likelihood. If
+those are, at made-up points, the derivatives of a multinomial whose probabilities are a mixture
+of topics, then the counts are the document itself, and no dense graph need run in a fit.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import grad
+from pytensor.tensor.random.basic import DirichletRV
+
+from pymc_dp.compile import function
+from pymc_dp.methods.vips.expectation import prior_messages
+from pymc_dp.methods.vips.exponential import DIRICHLET
+from pymc_dp.methods.vips.refusal import NotConjugateError
+from pymc_dp.methods.vips.trial import agree, made_up_point
+from pymc_dp.records import Records
+
+# documents made up to try a graph on: the mean count of a word in each; one has no words
+TRIALS = (0.0, 0.3, 1.5, 40.0)
+
+Slopes = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class TopicModel(NamedTuple):
+    """A model of documents as mixtures of topics.
+
+    Attributes
+    ----------
+    topics : str
+        The shared latent: words' probabilities of every topic, (topics, words).
+    weights : str
+        The local latent: topics' shares of every document, (documents, topics).
+    counts : str
+        The data: how often every document has every word, (documents, words).
+    eta : ndarray, shape (topics, words)
+        Prior concentration of the topics.
+    alpha : ndarray, shape (topics,)
+        Prior concentration of a document's shares.
+    """
+
+    topics: str
+    weights: str
+    counts: str
+    eta: np.ndarray
+    alpha: np.ndarray
+
+
+def recognise(records: Records) -> TopicModel:
+    """Prove, at made-up points, that a document is a multinomial draw from a mixture of topics.
+
+    Raises
+    ------
+    NotConjugateError
+        With what is different.
+    """
+    topics, weights, counts = _names(records)
+    rng = np.random.default_rng(0)
+    eta = _prior_of_topics(records, topics, rng)
+    alpha = _prior_of_weights(_slopes(records, topics, weights, counts), eta.shape, rng)
+    if not ((eta > 0).all() and (alpha > 0).all()):
+        raise NotConjugateError("a Dirichlet prior has a concentration that is not above 0")
+    return TopicModel(topics, weights, counts, eta, alpha)
+
+
+def roles(records: Records, model: TopicModel) -> dict[str, str]:
+    """Say what each latent and each term is to the updates."""
+    told = dict.fromkeys(records.term_names, "multinomial over a mixture of topics")
+    return {
+        model.topics: "topics, a Dirichlet block",
+        **told,
+        model.weights: "shares of a document's topics, fitted behind the wall",
+    }
+
+
+def _names(records: Records) -> tuple[str, str, str]:
+    """Find topics, shares and counts by their priors and shapes alone."""
+    local, shared = list(records.local_latents), list(records.latents)
+    if len(local) != 1 or len(shared) != 1:
+        raise NotConjugateError(
+            "it needs one latent of single records, the shares of a document's topics, and one "
+            f"shared latent, the topics; there are {len(local)} and {len(shared)}"
+        )
+    [weights], [topics] = local, shared
+    for name in (topics, weights):
+        if not isinstance(records.distributions[name], DirichletRV):
+            raise NotConjugateError(f"`{name}` has a prior that is not Dirichlet")
+    data = [name for name in records.batch.inputs if name not in local]
+    shape = records.point[topics].shape
+    by_document = len(data) == 1 and len(shape) == 2 and records.shapes[data[0]] == (None, shape[1])
+    if not by_document or records.shapes[weights] != (None, shape[0]):
+        raise NotConjugateError(
+            f"`{topics}` (topics, words), `{weights}` (documents, topics) and one array of counts "
+            "(documents, words) do not match"
+        )
+    return topics, weights, data[0]
+
+
+def _prior_of_topics(records: Records, topics: str, rng: np.random.Generator) -> np.ndarray:
+    families = {topics: DIRICHLET}
+    message = prior_messages(records, families)[topics]
+    first, second = (message(made_up_point(records, families, rng)) for _ in range(2))
+    if not agree(*first, *second):
+        raise NotConjugateError(f"the prior of `{topics}` is not conjugate")
+    return first[0] + 1
+
+
+def _slopes(records: Records, topics: str, weights: str, counts: str) -> Slopes:
+    """Compile the derivatives of a log joint density, in the shares and in the topics."""
+    graph = records.batch
+    inputs = [graph.inputs[counts], graph.inputs[weights], records.latents[topics]]
+    joint = graph.log_likelihood().sum()
+    slopes = grad(joint, inputs[1:], disconnected_inputs="ignore", return_disconnected="zero")
+    call = function(inputs, [pt.as_tensor(slope) for slope in slopes], "python")
+    dtype = graph.inputs[counts].dtype
+    return lambda w, theta, beta: call(w.astype(dtype), theta, beta)
+
+
+def _prior_of_weights(
+    slopes: Slopes, shape: tuple[int, int], rng: np.random.Generator
+) -> np.ndarray:
+    """Take a mixture's expected counts off the derivatives; what is left must be constant."""
+    left = []
+    for mean in TRIALS:
+        # neither sums to 1: the expected counts must hold as functions, not only on a simplex
+        theta, beta = rng.uniform(0.1, 0.9, (1, shape[0])) / shape[0], rng.uniform(0.1, 0.9, shape)
+        w = rng.poisson(mean, (1, shape[1]))
+        of_theta, of_beta = slopes(w, theta, beta)
+        ratio = w / (theta @ beta)
+        if not agree(beta * (theta.T * ratio), beta * of_beta):
+            raise NotConjugateError("the likelihood is not a multinomial over a mixture of topics")
+        left.append((theta * (of_theta - ratio @ beta.T))[0])
+    if not all(agree(left[0], other) for other in left):
+        raise NotConjugateError("the shares of a document's topics are not conjugate")
+    return left[0] + 1

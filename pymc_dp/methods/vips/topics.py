@@ -1,0 +1,67 @@
+"""VIPS for topic models: private latent Dirichlet allocation."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.vips.exponential import DIRICHLET
+from pymc_dp.methods.vips.result import dims_of
+from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.methods.vips.topic_documents import topic_counts, word_counts
+from pymc_dp.methods.vips.topic_forms import Form, plain_form, shrunk_form
+from pymc_dp.methods.vips.topic_model import TopicModel
+from pymc_dp.records import Records
+
+# steps that fit the shares of a document's topics; a public number
+ITERATIONS = 20
+FORMS = {"shrunk": shrunk_form, "absolute": plain_form}
+
+
+def build(records: Records, model: TopicModel, settings: Settings) -> Method:
+    """Build VIPS for a topic model.
+
+    Notes
+    -----
+    **Privacy.** A release is a sum over documents of matrices (topics, words), each clipped in
+    its Frobenius norm, or of their vectors of counts. The shares of a document's topics are
+    fitted behind the wall by a fixed number of steps, and never released.
+    """
+    name = settings.form or "shrunk"
+    if name not in FORMS:
+        raise ValueError(f"form={name!r} is not for topic models: use one of {sorted(FORMS)}.")
+    form = FORMS[name](model.eta, settings)
+    counts = topic_counts(model, settings.iterations or ITERATIONS)
+    # documents are sparse, and no backend of PyTensor's is: NumPy and SciPy do the work
+    contributions = {"totals": word_counts(model), "topics": counts, "statistics": counts}
+    used = {release.name: contributions[release.name] for release in form.releases}
+    return Method(
+        size=model.eta.size,
+        releases=form.releases,
+        compile=lambda backend: Compiled(used, form.update),
+        init=form.init,
+        query=lambda state, rng: form.query(state),
+        posterior=lambda state, draws, rng: {
+            model.topics: DIRICHLET.sample((form.concentration(state) - 1,), draws, rng)
+        },
+        describe=partial(_describe, records, model, form),
+        trace=partial(_trace, dims_of(records, model.topics)[0], form),
+        settings={"form": name},
+    )
+
+
+def _describe(records: Records, model: TopicModel, form: Form, state: Any) -> xr.Dataset:
+    dims = dims_of(records, model.topics)
+    variables = {"concentration": (dims, form.concentration(state))}
+    for name, (axes, value) in form.shown(state).items():
+        variables[name] = (tuple(dims[axis] for axis in axes), value)
+    coords = {dim: values for dim, values in records.outputs.coords.items() if dim in dims}
+    return xr.Dataset(variables, coords)
+
+
+def _trace(dim: str, form: Form, state: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Trace how the released words are spread over topics."""
+    mass = form.mass(state)
+    return {"topic_share": ((dim,), mass / max(mass.sum(), 1e-300))}

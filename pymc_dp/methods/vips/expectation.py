@@ -6,8 +6,9 @@ block, so its average over the product of their rules is its expectation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,8 @@ Rule = list[Point]
 ROUNDS = 50
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True)
+class Message:
     """What the prior says about one block, as a function of a point.
 
     Attributes

@@ -13,8 +13,10 @@ LEAST = 1e-3
 # the count of records is at least this many standard deviations of its noise,
 # and at least this share of a declared number
 SURE, LEAST_SHARE = 2.0, 0.05
-# steps fall like 1 / (1 + DECAY t) to LEAST_STEP; noise may move a predictor by TOLERANCE
-DECAY, LEAST_STEP, TOLERANCE = 0.2, 0.15, 1.2
+# steps fall like 1 / (1 + DECAY t) to LEAST_STEP
+DECAY, LEAST_STEP = 0.2, 0.15
+# how far noise may move a predictor: steps stay whole below the first, and shrink above the second
+NEGLIGIBLE, TOLERANCE = 0.02, 1.2
 # numbers in one stack of matrices that are solved together: 64 MB
 STACK = 2**23
 
@@ -79,15 +81,20 @@ def averaged_energy(
 
 
 def length(t: int, noise_of_psi: float) -> float:
-    """Length of step t: whole without noise, else such that noise moves psi by little.
+    """Length of step t: whole where noise moves psi by little, else falling, and ever shorter.
 
-    >>> length(0, 0.0), length(0, 0.1), round(length(100, 12.0), 4)
-    (1.0, 1.0, 0.0198)
+    >>> length(0, 0.0), length(5, 0.1), round(length(100, 12.0), 4)
+    (1.0, 0.5, 0.0198)
     """
-    if noise_of_psi == 0:
-        return 1.0
-    allowed = 2 * TOLERANCE**2 / (noise_of_psi**2 + TOLERANCE**2)
-    return min(max(LEAST_STEP, 1 / (1 + DECAY * t)), allowed)
+    return max(
+        min(1.0, _at_rest(noise_of_psi, NEGLIGIBLE)),
+        min(max(LEAST_STEP, 1 / (1 + DECAY * t)), _at_rest(noise_of_psi, TOLERANCE)),
+    )
+
+
+def _at_rest(noise: float, allowed: float) -> float:
+    """Step at which the noise of many steps together has standard deviation ``allowed``."""
+    return 2 * allowed**2 / (noise**2 + allowed**2)
 
 
 def solve_rows(

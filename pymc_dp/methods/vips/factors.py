@@ -160,11 +160,11 @@ def _release(structure: FactorModel, settings: Settings) -> Release:
     root = structure.shape[0] ** 0.5
     if not structure.latent.binary:
         count = RELEASES if settings.noise else NOISELESS_RELEASES
-        return settings.release(count, CLIP_NORM * root)
+        return settings.as_release(count, CLIP_NORM * root)
     rate = 1.0
     if settings.sampling != "full":
         rate = min(1.0, max(BINARY_SAMPLE_RATE, BINARY_BATCH / (settings.num_records or np.inf)))
-    return settings.release(BINARY_RELEASES, BINARY_CLIP_NORM * root, rate)
+    return settings.as_release(BINARY_RELEASES, BINARY_CLIP_NORM * root, rate)
 
 
 def _init(fit: _Fit, rng: np.random.Generator) -> State:
@@ -194,7 +194,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     curvature = averaged(state.t, state.curvature, sums, sd, fit.settings.num_records)
     rows = _rows(structure, asked)
     noise_of_psi = sd * rows.psi * float(np.sqrt(curvature.inverse_trace))
-    rho = length(state.t, noise_of_psi)
+    rho = length(state.t, float(np.hypot(noise_of_psi, _of_batch(noisy, rows, curvature))))
     moved, spread = _moved(fit, state.posterior, sums, curvature, rows, rho)
     moved |= _moved_log_odds(fit, state.posterior, curvature, sd, rho)
     energy, says = _noise_says(fit, state, asked, sums, curvature, sd)
@@ -204,17 +204,31 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
 
 
 class _Rows(NamedTuple):
-    """What scores and curvatures are multiplied by, row by row, and the scale of a step in psi."""
+    """What scores and curvatures are multiplied by, row by row.
+
+    ``psi`` and ``psi_of_batch`` turn noise, and the error of a batch, into steps of psi relative to
+    the scale of the outcomes' own noise.
+    """
 
     gain: np.ndarray
     weight: np.ndarray
     psi: float
+    psi_of_batch: float
+
+
+def _of_batch(noisy: Noisy, rows: _Rows, curvature: Curvature) -> float:
+    """Predicted standard deviation of a step in psi that comes from drawing a batch."""
+    n, rate = len(curvature.average), noisy.sample_rate
+    return float(rows.psi_of_batch * np.sqrt(n * (1 - rate) / (rate * curvature.count)))
 
 
 def _rows(structure: FactorModel, asked: Asked) -> _Rows:
     weight = asked.precision * structure.curvature
-    of_psi = np.mean(1 / weight) if structure.latent.binary else asked.precision**0.5
-    return _Rows(asked.precision * structure.gain, weight, float(of_psi))
+    gain = asked.precision * structure.gain
+    if structure.latent.binary:
+        of_psi = float(np.mean(1 / weight))
+        return _Rows(gain, weight, of_psi, of_psi**0.5)
+    return _Rows(gain, weight, asked.precision**0.5, 1.0)
 
 
 def _moved(

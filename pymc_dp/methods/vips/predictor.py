@@ -115,9 +115,7 @@ def recognise(records: Records) -> tuple[Predictor, ...]:
     return tuple(found)
 
 
-def predictor_of(
-    records: Records, term: Variable, apart: Iterable[Variable] = ()
-) -> Predictor:
+def predictor_of(records: Records, term: Variable, apart: Iterable[Variable] = ()) -> Predictor:
     """Find the linear predictor of one term, of which no variable in ``apart`` is a part.
 
     Raises

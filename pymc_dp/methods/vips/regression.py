@@ -155,7 +155,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         raise ValueError(f"form={name!r} is unknown for linear predictors: use {sorted(FORMS)}.")
     start = first_scale(records, predictors, prior.d, settings)
     count = RELEASES if settings.noise else NOISELESS_RELEASES
-    release = settings.release(count, start.clip_norm)
+    release = settings.as_release(count, start.clip_norm)
     fit = _Fit(structure, FORMS[name], settings, start, release.count)
 
     def compile_parts(backend: str) -> Compiled:

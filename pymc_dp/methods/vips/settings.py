@@ -35,7 +35,7 @@ class Settings(NamedTuple):
         kappa = KAPPA if self.kappa is None else self.kappa
         return min(1.0, (self.tau0 + t) ** -kappa)
 
-    def release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> Release:
+    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> Release:
         """Describe the releases of one fit, given what its kind of model takes by default."""
         rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
         clip = clip_norm if self.clip_norm is None else float(self.clip_norm)

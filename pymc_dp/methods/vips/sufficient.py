@@ -99,7 +99,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     count = RELEASES if settings.noise else NOISELESS_RELEASES
     return Method(
         size=_size(records, families),
-        releases=(settings.release(1 if once else count, clip_norm),),
+        releases=(settings.as_release(1 if once else count, clip_norm),),
         compile=lambda backend: Compiled(
             {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
         ),

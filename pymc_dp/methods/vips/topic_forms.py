@@ -105,7 +105,8 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
 
     def init(rng: np.random.Generator) -> ShrunkState:
         start = rng.gamma(APART, 1 / APART, eta.shape)
-        return ShrunkState(0, Released(np.zeros(eta.shape[1]), 0.0, np.zeros(eta.shape), 0.0), start)
+        nothing = Released(np.zeros(eta.shape[1]), 0.0, np.zeros(eta.shape), 0.0)
+        return ShrunkState(0, nothing, start)
 
     def query(state: ShrunkState) -> Query:
         return Query("topics", _means(state)[0]) if state.t else Query("totals", None)
@@ -194,7 +195,7 @@ def _pace(settings: Settings) -> Pace:
 
 def _release(settings: Settings, pace: Pace) -> Release:
     rate = _first(settings.sample_rate, pace.sample_rate)
-    return settings._replace(sample_rate=rate).release(pace.count, CLIP_NORM)
+    return settings._replace(sample_rate=rate).as_release(pace.count, CLIP_NORM)
 
 
 def _releases(settings: Settings, pace: Pace) -> tuple[Release, ...]:

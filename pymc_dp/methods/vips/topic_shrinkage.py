@@ -66,8 +66,8 @@ def denoised(noisy: np.ndarray, sd: float) -> np.ndarray:
 
     Examples
     --------
-    >>> denoised(np.array([100.0, 0.4, -0.3, 0.2]), sd=1.0).round(1)
-    array([100. ,   0.2,   0. ,   0.1])
+    >>> denoised(np.array([100.0, 40.0, 0.4, -0.3, 0.2]), sd=1.0).round(1)
+    array([100. ,  40. ,   0.1,   0.1,   0.1])
     """
     if sd == 0:
         return np.maximum(noisy, 0.0)

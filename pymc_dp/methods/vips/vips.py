@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Method
-from pymc_dp.methods.vips import conjugate, factor_model, factors, regression, sufficient
+from pymc_dp.methods.vips import (
+    conjugate,
+    factor_model,
+    factors,
+    regression,
+    sufficient,
+    topic_model,
+    topics,
+)
 from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.settings import Settings, check
 from pymc_dp.records import Records

@@ -9,6 +9,9 @@ import numpy as np
 VARIABLE = "PYMC_DP_DATA"
 SOURCES = {
     "uci_abalone.npz": "https://archive.ics.uci.edu/dataset/1/abalone",
+    "bow_ap.npz": "https://github.com/blei-lab/lda-c (example/ap.tgz)",
+    "bow_kos.npz": "https://doi.org/10.24432/C5ZG6P (docword.kos.txt, vocab.kos.txt)",
+    "mnist_nonzero_packed.npz": "https://github.com/fgnt/mnist (pixels above 0, by np.packbits)",
 }
 
 

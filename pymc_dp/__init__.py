@@ -14,7 +14,9 @@ from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
 from pymc_dp.plots import plot_privacy
 from pymc_dp.predict import predict
+from pymc_dp.reconstruct import reconstruct
 from pymc_dp.report import privacy_report
+from pymc_dp.topics import perplexity, plot_topics
 
 __version__ = version("pymc-dp")
 
@@ -26,10 +28,13 @@ __all__ = [
     "epsilon",
     "explain",
     "fit",
+    "perplexity",
     "plan",
     "plot_privacy",
+    "plot_topics",
     "predict",
     "privacy_report",
+    "reconstruct",
     "save",
 ]
 

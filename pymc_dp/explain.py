@@ -1,14 +1,33 @@
 """Which method fits which part of a model, and why."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pymc as pm
 
-from pymc_dp.methods.vips.refusal import NotConjugateError
-from pymc_dp.methods.vips.vips import KINDS
+from pymc_dp.methods.kinds import Kind, find
+from pymc_dp.methods.sep.sep import KINDS as SEP_KINDS
+from pymc_dp.methods.vips.vips import KINDS as VIPS_KINDS
 from pymc_dp.records import Records, constrained, separate
+
+
+class Fits(NamedTuple):
+    """Whether a method has updates for a model.
+
+    Attributes
+    ----------
+    why : str
+    roles : {variable: role}
+        What each latent and each term of the likelihood is to these updates; empty where there
+        are none.
+    """
+
+    why: str
+    roles: dict[str, str]
+
+    def __str__(self) -> str:
+        return "\n".join([self.why, *(f"    {name}: {role}" for name, role in self.roles.items())])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -21,24 +40,21 @@ class Explanation:
         The data that go by records.
     dp_advi : str
         Why the gradient methods fit or do not fit.
-    vips : str
-        The kind of model that has closed-form updates, or why there is none.
-    roles : {variable: role}
-        What each latent and each term of the likelihood is to these updates; empty where there
-        are none.
+    vips, dp_sep : Fits
+        The kind of model that has updates of its own, or why there is none.
     """
 
     records: tuple[str, ...]
     dp_advi: str
-    vips: str
-    roles: dict[str, str]
+    vips: Fits
+    dp_sep: Fits
 
     def __str__(self) -> str:
         lines = [
             f"Records: one row of {', '.join(f'`{name}`' for name in self.records)}.",
             f"dp_advi, dp_fullrank_advi: {self.dp_advi}",
             f"vips: {self.vips}",
-            *(f"    {name}: {role}" for name, role in self.roles.items()),
+            f"dp_sep: {self.dp_sep}",
         ]
         return "\n".join(lines)
 
@@ -89,8 +105,8 @@ def explain(
         y: conjugate likelihood
     """
     records, columns = separate(constrained(pm.modelcontext(model)), public=public, data=data)
-    vips, roles = _vips(records)
-    return Explanation(tuple(columns), _advi(records), vips, roles)
+    found = (_fits(kinds, records) for kinds in (VIPS_KINDS, SEP_KINDS))
+    return Explanation(tuple(columns), _advi(records), *found)
 
 
 def _advi(records: Records) -> str:
@@ -100,13 +116,9 @@ def _advi(records: Records) -> str:
     return f"do not fit: `{name}` has an entry for every record. Marginalise it."
 
 
-def _vips(records: Records) -> tuple[str, dict[str, str]]:
-    reasons = []
-    for kind in KINDS:
-        try:
-            structure = kind.recognise(records)
-        except NotConjugateError as reason:
-            reasons.append(f"\n    not of {kind.title}: {reason};")
-        else:
-            return f"fits, as a model of {kind.title}.", kind.roles(records, structure)
-    return f"does not fit:{''.join(reasons)}".rstrip(";") + ".", {}
+def _fits(kinds: Sequence[Kind], records: Records) -> Fits:
+    kind, structure, reasons = find(kinds, records)
+    if kind is not None:
+        return Fits(f"fits, as a model of {kind.title}.", kind.roles(records, structure))
+    told = ";".join(f"\n    not of {title}: {reason}" for title, reason in reasons.items())
+    return Fits(f"does not fit:{told}.", {})

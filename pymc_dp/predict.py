@@ -16,14 +16,16 @@ from pymc.pytensorf import compile as compile_random
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import SpecifyShape
 from scipy.sparse import issparse
 
 from pymc_dp.compile import PYTHON, without_c
-from pymc_dp.records.axis import find_record_axes
+from pymc_dp.records.axis import RecordAxes
 from pymc_dp.records.batch import remake
 from pymc_dp.records.columns import column
 from pymc_dp.records.harden import HardenedModel, harden
+from pymc_dp.records.priors import prior_graphs, with_local_priors
 from pymc_dp.records.terms import likelihood_terms, without_lengths
 
 
@@ -53,7 +55,8 @@ def predict(
     Returns
     -------
     DataTree
-        One group, ``predictions``: (chain, draw, ...) for every observed variable.
+        One group, ``predictions``: (chain, draw, ...) for every observed variable. Latents of
+        single records are drawn from their priors, anew for every draw.
 
     Raises
     ------
@@ -71,11 +74,15 @@ def predict(
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
     hardened = harden(model)
-    latents, observed = hardened.model.free_RVs, hardened.model.observed_RVs
-    count = pt.lscalar("count")
-    sources = without_lengths([_behind_minibatch(rv) for rv in observed])
-    predicted = [_resized(rv, count) for rv in _remade(sources, latents)]
-    number = _put_new_data(hardened, predicted, dict(data or {}), rows)
+    observed, count = hardened.model.observed_RVs, pt.lscalar("count")
+    axes, own = _record_axes(hardened)
+    shared = [rv for rv in hardened.model.free_RVs if rv not in own]
+    by_record = dict.fromkeys(map(_behind_minibatch, observed), 0) | own
+    cloned = without_lengths([*by_record, *shared])  # all at once: a clone of one clones its kin
+    along = dict(zip(cloned, by_record.values(), strict=False))
+    latents = cloned[len(along) :]
+    predicted = _resized(cloned[: len(observed)], latents, along, count)
+    number = _put_new_data(hardened, axes, predicted, dict(data or {}), rows)
     with without_c():
         draw = compile_random(
             [count, *latents],
@@ -87,7 +94,7 @@ def predict(
     posterior = idata["posterior"].to_dataset()
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     stacked = [
-        posterior[rv.name].values.reshape(-1, *posterior[rv.name].shape[2:]) for rv in latents
+        posterior[rv.name].values.reshape(-1, *posterior[rv.name].shape[2:]) for rv in shared
     ]
     draws = [draw(number, *values) for values in zip(*stacked, strict=True)]
     predictions = {}
@@ -103,8 +110,37 @@ def _behind_minibatch(rv: Variable) -> Variable:
     return rv.owner.inputs[0] if isinstance(rv.owner.op, MinibatchRandomVariable) else rv
 
 
-def _remade(variables: list[Variable], latents: list[Variable]) -> list[Variable]:
-    """Make every node anew, so that no static length of the fitted data remains."""
+def _record_axes(hardened: HardenedModel) -> tuple[RecordAxes, dict[Variable, int]]:
+    """Find the axes of the records, also those of latents that belong to single records."""
+    model, leaves = hardened.model, {leaf.variable for leaf in hardened.leaves}
+    terms = likelihood_terms(model, leaves)[0]
+    for rv in model.observed_RVs:  # a multinomial draws as many trials as it is told
+        trials = _trials(rv)
+        if trials is not None:
+            terms[f"trials of {rv.name}"] = trials
+    of_latent = dict(zip(model.free_RVs, model.value_vars, strict=True))
+    axes, local = with_local_priors(terms, prior_graphs(model, {}), of_latent)
+    return axes, {rv: axes.axis[value] for rv, value in local.items()}
+
+
+def _trials(rv: Variable) -> Variable | None:
+    """Return a multinomial's numbers of trials, where every record has its own."""
+    if not isinstance(rv.owner.op, MultinomialRV):
+        return None
+    trials = rv.owner.inputs[-2]
+    return trials if trials.ndim and not trials.type.broadcastable[0] else None
+
+
+def _resized(
+    variables: list[Variable],
+    latents: list[Variable],
+    along: Mapping[Variable, int],
+    count: Variable,
+) -> list[Variable]:
+    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths.
+
+    ``along`` maps the random variables that go by records to the axis along which they do.
+    """
     renewed: dict[Variable, Variable] = {}
     for node in toposort(variables, blockers=latents):
         operands = [renewed.get(x, x) for x in node.inputs]
@@ -112,22 +148,27 @@ def _remade(variables: list[Variable], latents: list[Variable]) -> list[Variable
             renewed[node.outputs[0]] = operands[0]
         else:
             renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+        for rv in along.keys() & set(node.outputs):
+            renewed[rv] = _with_rows(renewed[rv], along[rv], count)
     return [renewed.get(variable, variable) for variable in variables]
 
 
-def _resized(rv: Variable, count: Variable) -> Variable:
+def _with_rows(rv: Variable, axis: int, count: Variable) -> Variable:
     """Return the variable for ``count`` records, whatever size it was built with."""
-    batch = [rv.shape[k] for k in range(1, rv.ndim - rv.owner.op.ndim_supp)]
-    return change_dist_size(rv, (count, *batch))
+    size = [rv.shape[k] for k in range(rv.ndim - rv.owner.op.ndim_supp)]
+    size[axis] = count
+    return change_dist_size(rv, size)
 
 
 def _put_new_data(
-    hardened: HardenedModel, predicted: list[Variable], data: dict[str, Any], rows: int | None
+    hardened: HardenedModel,
+    axes: RecordAxes,
+    predicted: list[Variable],
+    data: dict[str, Any],
+    rows: int | None,
 ) -> int:
     """Put new rows in place of the model's records; return their number."""
-    leaves = {leaf.variable: leaf for leaf in hardened.leaves}
-    axes = find_record_axes(likelihood_terms(hardened.model, set(leaves))[0])
-    records = {leaf.name: leaf for v, leaf in leaves.items() if v in axes.axis}
+    records = {leaf.name: leaf for leaf in hardened.leaves if leaf.variable in axes.axis}
     read = set(ancestors(predicted))
     for name in data.keys() - records.keys():
         raise ValueError(f"data= names `{name}`, but the model's records are {sorted(records)}.")

@@ -11,16 +11,16 @@ import pymc as pm
 from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions.padding import padded
-from pymc_dp.methods import advi, vips
+from pymc_dp.methods import advi, sep, vips
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.plans import Plan
 from pymc_dp.records import Column, Records, constrained, separate
 from pymc_dp.release import check_count
 from pymc_dp.wall import Noisy
 
-METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS, **vips.METHODS}
+METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS, **vips.METHODS, **sep.METHODS}
 # methods that take every latent on its own scale instead of the whole real line
-ON_OWN_SCALE = {*vips.METHODS}
+ON_OWN_SCALE = {*vips.METHODS, *sep.METHODS}
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {

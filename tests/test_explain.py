@@ -29,8 +29,7 @@ def probit():
 
 def local():
     z = pm.Normal("z", shape=40)
-    pm.StudentT("y", nu=4, mu=z, sigma=1.0, observed=REAL)
-    pm.Normal("other")
+    pm.StudentT("y", nu=4, mu=z + pm.Normal("shared"), sigma=1.0, observed=REAL)
 
 
 def explained(describe):

@@ -47,12 +47,19 @@ def find_record_axes(terms: dict[str, Variable]) -> RecordAxes:
             _demand(term, axes)
         except NotSeparableError as error:
             raise NotSeparableError(_sentence(name, str(error))) from None
+    refuse_mixing(terms, axes)
+    return axes
+
+
+def refuse_mixing(
+    terms: dict[str, Variable], axes: RecordAxes, lengths: frozenset[Variable] = frozenset()
+) -> None:
+    """Check that no operation mixes records, or computes with their number or with ``lengths``."""
     for name, term in terms.items():
         try:
-            _check_taint(term, axes)
+            _check_taint(term, axes, set(lengths))
         except NotSeparableError as error:
             raise NotSeparableError(_sentence(name, str(error))) from None
-    return axes
 
 
 def _sentence(name: str, reason: str) -> str:
@@ -97,9 +104,8 @@ def _require(axes: RecordAxes, variable: Variable, axis: int) -> None:
         raise NotSeparableError(f"{_describe(variable)} is a constant where records are expected")
 
 
-def _check_taint(term: Variable, axes: RecordAxes) -> None:
+def _check_taint(term: Variable, axes: RecordAxes, lengths: set[Variable]) -> None:
     tainted = set(axes.inputs())
-    lengths: set[Variable] = set()
     for node in toposort([term]):
         carries = any(output in axes.axis for output in node.outputs)
         reads = {i for i, x in enumerate(node.inputs) if x in tainted}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import HasInnerGraph
@@ -44,6 +45,31 @@ def refuse_discrete(latents: Iterable[Variable]) -> None:
             )
 
 
+def refuse_unread(
+    shared: Mapping[str, Variable],
+    likelihood: Iterable[Variable],
+    prior: Mapping[str, list[Variable]],
+    potentials: Mapping[str, Variable],
+) -> None:
+    """Refuse latents of which the data say nothing, but whose shape may say something of the data.
+
+    ``shared`` maps the latents to their value variables. Latents are read by the likelihood, by
+    the prior of a latent that is read, or by a potential that reads such a latent too.
+    """
+    read, before = set(ancestors(likelihood)), -1
+    while len(read) != before:
+        before = len(read)
+        priors = [prior[name][0] for name, value in shared.items() if value in read]
+        tied = [p for p in potentials.values() if {*shared.values()} & read & {*ancestors([p])}]
+        read |= set(ancestors([*priors, *tied]))
+    for name, value in shared.items():
+        if value not in read:
+            raise NotSeparableError(
+                f"No term of the likelihood reads `{name}`, so it learns nothing from the data: "
+                "remove it. To predict new records, use pymc_dp.predict after the fit."
+            )
+
+
 def refuse_unknown_names(model: pm.Model, public: Iterable[str]) -> None:
     """Refuse names in ``public=`` that are no data and no deterministic of the model."""
     known = {v.name for v in (*model.data_vars, *model.deterministics)}
@@ -72,23 +98,30 @@ def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
 
 
 def refuse_hidden(
-    graphs: Mapping[str, Iterable[Variable]], leaves: Mapping[Variable, DataLeaf]
+    graphs: Mapping[str, Iterable[Variable]],
+    leaves: Mapping[Variable, DataLeaf],
+    lengths: Iterable[Variable],
 ) -> None:
-    """Refuse arrays that no leaf stands for: shared variables, and what a function closed over."""
+    """Refuse numbers that no leaf stands for: shared variables, and what a function closed over.
+
+    The ``lengths`` of named dimensions are shared variables too; they have checks of their own.
+    """
+    known = {*leaves, *lengths}
     for name, graph in graphs.items():
         for variable in (*ancestors(graph), *inner_constants(graph)):
-            if variable in leaves or not isinstance(variable.type, TensorType):
+            if variable in known or not isinstance(variable.type, TensorType):
                 continue
             if isinstance(variable, SharedVariable):
-                hidden = variable.ndim > 0
+                hidden = True
             else:
                 hidden = isinstance(variable, Constant) and not is_structural(variable.data)
             if hidden:
-                what = f"`{variable.name}`" if variable.name else "an unnamed array"
+                kind = "array" if variable.ndim else "number"
+                what = f"`{variable.name}`" if variable.name else f"an unnamed {kind}"
                 raise NotSeparableError(
                     f"`{name}` reads {what}, which is no pm.Data of the model or is used inside "
-                    "a function without being its argument. Make it a pm.Data, and hand it to "
-                    "the distribution as a parameter."
+                    "a function without being its argument. Make it a pm.Data, declare it in "
+                    "public=[...] if it is public, and hand it to the distribution as a parameter."
                 )
 
 
@@ -97,7 +130,8 @@ def inner_constants(graph: Iterable[Variable]) -> list[Variable]:
     found: list[Variable] = []
     for variable in ancestors(graph):
         op = variable.owner and getattr(variable.owner.op, "core_op", variable.owner.op)
-        if isinstance(op, HasInnerGraph):
+        # what PyMC puts into a mixture of its own accord are shapes
+        if isinstance(op, HasInnerGraph) and not isinstance(op, MixtureRV):
             inner = op.inner_outputs
             found += [v for v in ancestors(inner) if isinstance(v, Constant)]
             found += inner_constants(inner)
@@ -140,10 +174,17 @@ def refuse_data_in_prior(
     describes, and refused where it has an axis that the latent does not have.
     """
     _refuse_computed_initvals(hardened.initvals)
+    names = {value: rv.name for rv, value in hardened.model.rvs_to_values.items()}
     lengths = {rv.name: set(rv.type.shape) | set(shapes[rv.name]) for rv in hardened.model.free_RVs}
     for name, graphs in prior.items():
         for variable in ancestors(graphs):
             leaf = leaves.get(variable)
+            if leaf is None and variable in records:
+                raise NotSeparableError(
+                    f"`{name}` reads `{names[variable]}`, a latent of single records. Only the "
+                    "likelihood and the priors of other such latents may: change its own prior "
+                    "instead."
+                )
             if leaf is None or (leaf.name in public and variable not in records):
                 continue
             foreign = not is_structural(leaf.value) and not (
@@ -174,8 +215,11 @@ def describe(leaf: DataLeaf) -> str:
     return f"an unnamed array of shape {np.shape(leaf.value)}"
 
 
-def trusted_constants(hardened: HardenedModel) -> tuple[str, ...]:
-    """List, by the variable that reads them, the numbers in a model that no check can see into."""
+def trusted_constants(hardened: HardenedModel, records: set[Variable]) -> tuple[str, ...]:
+    """List, by the variable that reads them, the numbers in a model that no check can see into.
+
+    Arrays that go by ``records`` do not count: how many numbers they hold is private.
+    """
     rows = []
     for rv in (*hardened.model.free_RVs, *hardened.model.observed_RVs):
         others = [v for v in hardened.model.basic_RVs if v is not rv]
@@ -188,7 +232,8 @@ def trusted_constants(hardened: HardenedModel) -> tuple[str, ...]:
         )
         part = "prior" if rv in hardened.model.free_RVs else "likelihood"
         for leaf in hardened.leaves:  # a likelihood's arrays are records or declared
-            if leaf.variable in read and (part == "prior" or leaf.variable.ndim == 0):
+            trusted = part == "prior" or leaf.variable.ndim == 0
+            if trusted and leaf.variable in read and leaf.variable not in records:
                 count += np.size(leaf.value)
         if count:
             rows.append(f"{part} of {rv.name}: {count} number{'s' * (count > 1)}")

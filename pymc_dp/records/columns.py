@@ -1,26 +1,19 @@
 """The private columns: the values behind the record leaves, for the wall alone."""
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
 from scipy.sparse import issparse
 
-from pymc_dp.compile import PYTHON
-from pymc_dp.errors import NotSeparableError, PrivacyWarning
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.records.axis import RecordAxes
 from pymc_dp.records.batch import batch_dtype
 from pymc_dp.records.harden import DataLeaf
-from pymc_dp.records.indexing import counted_rows, gather_layout
-
-SMALL_GROUP = 5
 
 
 class Column(NamedTuple):
@@ -82,6 +75,12 @@ def make_columns(
             f"data= replaces the model's records but leaves `{name}` as it was: "
             f"give it as well.{hint}"
         )
+    for name, leaf in leaves.items():
+        if data is not None and leaf.value.shape[axes.axis[leaf.variable]] == 1:
+            raise ValueError(
+                f"The model is built on one record of `{name}`, where nothing tells an array of "
+                "one record from one that all records share: build it on two or more."
+            )
     columns = {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
     counts = {name: column.rows for name, column in columns.items()}
     if len(set(counts.values())) > 1:
@@ -125,34 +124,6 @@ def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     return Column(values, axis, dtype)
 
 
-def check_groups(
-    terms: Mapping[str, Variable],
-    axes: RecordAxes,
-    columns: Mapping[str, Column],
-    leaves: Mapping[str, DataLeaf],
-) -> None:
-    """Refuse latents that are indexed by the record itself; warn where groups are small.
-
-    Raises
-    ------
-    NotSeparableError
-        Every record has a group of its own, so the latent belongs to single records.
-    """
-    names = {leaf.variable: name for name, leaf in leaves.items()}
-    for node in toposort(list(terms.values())):
-        if not isinstance(node.op, AdvancedSubtensor) or node.inputs[0] in axes.axis:
-            continue
-        indices = [
-            index
-            for index in gather_layout(node).arrays.values()
-            if index in axes.axis
-            and counted_rows(index) is None
-            and index.type.broadcastable.count(False) == 1
-        ]
-        if indices:
-            _check_sizes(node.inputs[0].name, _values(indices, names, columns))
-
-
 def refuse_centres(model: pm.Model, columns: Mapping[str, Column]) -> None:
     """Refuse numbers that a library took from the records before they were a graph.
 
@@ -191,33 +162,3 @@ def _is_centre(number: float, column: Column) -> bool:
     centres = np.append((low + high) / 2, values.mean(axis=column.axis))
     centred = np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high) & (high < number)
     return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any() or centred.any())
-
-
-def _values(
-    indices: list[Variable], names: Mapping[Variable, str], columns: Mapping[str, Column]
-) -> list[np.ndarray]:
-    if all(index in names for index in indices):
-        return [np.asarray(columns[names[index]].values) for index in indices]
-    inputs = {leaf: leaf.type() for leaf in names}
-    fn = pytensor.function(
-        list(inputs.values()), indices, givens=inputs, mode=PYTHON, on_unused_input="ignore"
-    )
-    return fn(*[np.asarray(columns[name].values, leaf.type.dtype) for leaf, name in names.items()])
-
-
-def _check_sizes(name: str | None, indices: list[np.ndarray]) -> None:
-    sizes = np.unique(np.stack([i.ravel() for i in indices]), axis=1, return_counts=True)[1]
-    what = f"`{name}`" if name else "a latent"
-    if sizes.size > 1 and sizes.max() == 1:
-        raise NotSeparableError(
-            f"{what} has an entry for every single record, so it is a local latent: no fit can "
-            "release it. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, pm.Mixture), or "
-            "use coarser groups."
-        )
-    if sizes.min() < SMALL_GROUP:
-        warnings.warn(
-            f"{what} is indexed by groups of fewer than {SMALL_GROUP} records; private noise will "
-            "drown them, and their names must be public.",
-            PrivacyWarning,
-            stacklevel=2,
-        )

@@ -5,16 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from pymc.initial_point import make_initial_point_expression, make_initial_point_fn
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
 
-from pymc_dp.compile import without_c
-from pymc_dp.records.axis import RecordAxes, find_record_axes
+from pymc_dp.records.axis import refuse_mixing
 from pymc_dp.records.batch import RecordGraph, build_graph
 from pymc_dp.records.checks import (
     refuse_bad_start,
@@ -23,13 +17,23 @@ from pymc_dp.records.checks import (
     refuse_hidden,
     refuse_undeclared,
     refuse_unknown_names,
+    refuse_unread,
     refuse_unsupported,
     trusted_constants,
 )
-from pymc_dp.records.columns import Column, check_groups, make_columns, refuse_centres
-from pymc_dp.records.harden import harden
+from pymc_dp.records.columns import Column, make_columns, refuse_centres
+from pymc_dp.records.dims import find_dims, refuse_private_lengths, refuse_record_dims
+from pymc_dp.records.groups import check_groups
+from pymc_dp.records.harden import DataLeaf, HardenedModel, harden
+from pymc_dp.records.priors import (
+    Prior,
+    initial_point,
+    log_prior,
+    prior_graphs,
+    with_local_priors,
+)
 from pymc_dp.records.released import Outputs, releasable
-from pymc_dp.records.terms import likelihood_terms, simplify
+from pymc_dp.records.terms import likelihood_terms
 
 
 class Records(NamedTuple):
@@ -137,112 +141,63 @@ def separate(
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
     arrays = {v for v, leaf in leaves.items() if v.ndim > 0 and leaf.name not in public}
     terms, potentials = likelihood_terms(hardened.model, arrays)
-    prior = _prior_graphs(hardened.model, hardened.initvals)
-    densities = {name: [graph] for name, graph in {**terms, **potentials}.items()}
-    for rv in hardened.model.observed_RVs:
-        densities[rv.name].append(rv)
-    refuse_hidden({**prior, **densities}, leaves)
+    prior = prior_graphs(hardened.model, hardened.initvals)
+    _refuse_hidden(hardened, terms | potentials, prior, leaves)
     of_latent = dict(zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True))
-    axes, local = _with_local_priors(terms, prior, of_latent)
+    axes, local = with_local_priors(terms, prior, of_latent)
     carriers = axes.inputs()
-    refuse_discrete([rv for rv, value in of_latent.items() if value not in local])
-    order = [v.name for v in (*model.free_RVs, *model.deterministics)]
+    shared = {rv.name: value for rv, value in of_latent.items() if rv not in local}
+    refuse_unread(shared, terms.values(), prior, potentials)
+    refuse_discrete([rv for rv in of_latent if rv not in local])
     record_leaves = {leaf.name: leaf for v, leaf in leaves.items() if v in carriers}
-    values = {v.name: v for v in of_latent.values() if v not in local}
-    # the copy reorders them
-    latents = {v.name: values[v.name] for v in model.value_vars if v.name in values}
-    point = _initial_point(hardened.model, hardened.initvals)
+    along = {name: axes.axis[leaf.variable] for name, leaf in record_leaves.items()}
+    along |= dict.fromkeys(terms, 0) | {rv.name: axes.axis[value] for rv, value in local.items()}
+    dims = find_dims(hardened.model, along, shared, public)
+    refuse_record_dims(hardened.model, shared, dims)
+    refuse_mixing(terms, axes, dims.lengths)
+    point = initial_point(hardened.model, hardened.initvals)
     shapes = {rv.name: point[value.name].shape for rv, value in of_latent.items()}
     refuse_undeclared(terms, set(carriers), leaves, public)
-    refuse_data_in_prior(
-        hardened,
-        {**{name: [g] for name, g in potentials.items()}, **prior},
-        shapes,
-        set(carriers),
-        leaves,
-        public,
-    )
+    before_data = {**{name: [g] for name, g in potentials.items()}, **prior}
+    refuse_data_in_prior(hardened, before_data, shapes, set(carriers), leaves, public)
+    refuse_private_lengths(before_data, dims)
     columns = make_columns(record_leaves, axes, data)
     check_groups(terms, axes, columns, record_leaves)
     refuse_centres(hardened.model, columns)
     inputs = {v.name: v for v in carriers}
     lengths = {name: np.shape(column.values) for name, column in columns.items()}
-    lengths |= {value.name: point[value.name].shape for value in local}
+    lengths |= {value.name: point[value.name].shape for value in local.values()}
+    own = {value.name: value for value in shared.values()}
+    # the copy reorders them
+    latents = {v.name: own[v.name] for v in model.value_vars if v.name in own}
+    order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     records = Records(
-        prior=_log_prior(prior, potentials),
+        prior=log_prior(prior, potentials),
         batch=build_graph(terms, axes, inputs, rows=None),
         single=build_graph(terms, axes, inputs, rows=1),
         term_names=tuple(terms),
         latents=latents,
         point={name: point[name] for name in latents},
-        local_latents={v.name: axes.axis[v] for v in local},
+        local_latents={value.name: axes.axis[value] for value in local.values()},
         distributions={value.name: rv.owner.op for rv, value in of_latent.items()},
         shapes={name: _by_row(lengths[name], axes.axis[v]) for name, v in inputs.items()},
-        outputs=releasable(hardened.model, leaves, set(carriers), public, order),
-        trusted=trusted_constants(hardened),
+        outputs=releasable(hardened.model, leaves, set(carriers), public, order, dims),
+        trusted=trusted_constants(hardened, set(carriers)),
     )
     return records, columns
 
 
-def _with_local_priors(
-    terms: dict[str, Variable],
-    prior: dict[str, list[Variable]],
-    of_latent: Mapping[Variable, Variable],
-) -> tuple[RecordAxes, list[Variable]]:
-    """Find the record axes, and move the priors of latents that go by records to the terms."""
-    local: list[Variable] = []
-    while True:
-        axes = find_record_axes(terms)
-        found = [rv for rv, v in of_latent.items() if v in axes.axis and v not in local]
-        if not found:
-            return axes, local
-        for rv in found:
-            local.append(of_latent[rv])
-            terms[rv.name] = prior.pop(rv.name)[0]
-
-
-def _prior_graphs(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, list[Variable]]:
-    """Map each latent to its log prior density, its own graph and that of its initial value."""
-    latents = model.free_RVs
-    terms = simplify(model.logp(vars=latents, sum=False))
-    starts = make_initial_point_expression(
-        free_rvs=latents,
-        rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies={rv: initvals.get(rv.name) for rv in latents},
-        return_transformed=True,
-    )
-    graphs = zip(latents, terms, _on_leaves(starts, model), strict=True)
-    return {rv.name: [term, rv, start] for rv, term, start in graphs}
-
-
-def _on_leaves(graphs: list[Variable], model: pm.Model) -> list[Variable]:
-    """Put the model's own arrays back where PyMC has copied their variables."""
-    own = {
-        id(v.container): v
-        for v in ancestors([*model.basic_RVs, *model.data_vars])
-        if isinstance(v, SharedVariable)
-    }
-    copies = {
-        v: own[id(v.container)]
-        for v in ancestors(graphs)
-        if isinstance(v, SharedVariable) and id(v.container) in own
-    }
-    return clone_replace(graphs, copies, rebuild_strict=False)
+def _refuse_hidden(
+    hardened: HardenedModel,
+    factors: Mapping[str, Variable],
+    prior: Prior,
+    leaves: Mapping[Variable, DataLeaf],
+) -> None:
+    densities = {name: [graph] for name, graph in factors.items()}
+    for rv in hardened.model.observed_RVs:
+        densities[rv.name].append(rv)
+    refuse_hidden({**prior, **densities}, leaves, hardened.model.dim_lengths.values())
 
 
 def _by_row(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
     return (*shape[:axis], None, *shape[axis + 1 :])
-
-
-def _log_prior(prior: Mapping[str, list[Variable]], potentials: Mapping[str, Variable]) -> Variable:
-    terms = [graphs[0] for graphs in prior.values()] + list(potentials.values())
-    nothing = pt.constant(0.0)  # where all latents belong to single records
-    return pt.add(nothing, *[term.sum() for term in terms])
-
-
-def _initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
-    with without_c():
-        fn = make_initial_point_fn(model=model, overrides=dict(initvals))
-        point = fn(0)
-    return {name: np.asarray(value, "float64") for name, value in point.items()}

@@ -74,8 +74,10 @@ def compiled():
 def covered_by_model(compiled, name, at=0.3, **release):
     """Map records to the vector that a full-batch release of them adds noise to, over C."""
     contribution, columns, size = compiled[name]
-    points = np.full((1, size), at)
+    return covered_by(contribution, columns, np.full((1, size), at), **release)
 
+
+def covered_by(contribution, columns, context, **release):
     def covered(rows):
         values = {
             leaf: np.array([row[leaf] for row in rows], column.values.dtype).reshape(
@@ -85,7 +87,7 @@ def covered_by_model(compiled, name, at=0.3, **release):
         }
         held = {leaf: column._replace(values=values[leaf]) for leaf, column in columns.items()}
         wall = wall_of(held, contribution, clip_norm=C, noise_multiplier=NOISE)
-        total, sd = before_noise(wall, points, **release)
+        total, sd = before_noise(wall, context, **release)
         return total / (sd / NOISE)
 
     return covered

@@ -8,19 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.vips.predictor import Predictor, features
+from pymc_dp.methods.vips.features import features
+from pymc_dp.methods.vips.predictor import Predictor
 from pymc_dp.methods.vips.quadratic import Scales, Sums
-from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.trial import made_up_rows
 from pymc_dp.records import Records
 
 # the first clip norm, in typical lengths of a score, and its range
 FIRST = 1.2
 FIRST_RANGE = (1.0, 10.0)
-# later clip norms stay between these multiples: clipping bias below, needless noise above
-LATER_RANGE = (1.5, 10.0)
-# as wide as keeps the noise of the mean near this share of a posterior standard deviation
-NOISE_SHARE = 0.2
+# later clip norms are multiples of the typical length between the first and the last of these;
+# from the second on even a record that was thought impossible is hardly clipped
+TIGHT, LOOSE, WIDEST = 1.5, 2.2, 10.0
+# the noise of the mean, in posterior standard deviations, that being loose, and wider, may cost
+NOISE_IF_LOOSE, NOISE_IF_WIDER = 0.55, 0.2
+# the least share of the curvature in a record's vector, where clip norms are loose
+CURVATURE = 0.5
 # how far the first release may move the public guess, and how sure it must be to do so
 FACTOR = 10.0
 SURE = 2.0
@@ -62,21 +65,24 @@ class Scale(NamedTuple):
 
 
 def first_scale(
-    records: Records, predictors: tuple[Predictor, ...], d: int, settings: Settings
+    records: Records,
+    predictors: tuple[Predictor, ...],
+    d: int,
+    clip_norm: float | None,
+    feature_bound: float,
 ) -> Scale:
     """Guess for features of unit scale, from d and from the likelihood at made-up rows."""
     rows = made_up_rows(records, np.random.default_rng(0), [1])
     made_up = features(records, predictors, "python")(rows)
     omega = max(*(float(np.nanmax(part.curvature)) for part in made_up), 1e-12)
-    radius = min(max(d, 1) ** 0.5, settings.feature_bound)
-    guess = Scale(1.0, radius, omega**0.5, omega, FIRST, settings.clip_norm is not None)
-    if not guess.fixed:
+    radius = min(max(d, 1) ** 0.5, feature_bound)
+    guess = Scale(1.0, radius, omega**0.5, omega, FIRST, clip_norm is not None)
+    if clip_norm is None:
         clip_norm = float(np.clip(FIRST * guess.length, *FIRST_RANGE))
         return guess._replace(clip_norm=clip_norm, multiple=clip_norm / guess.length)
-    clip_norm = float(settings.clip_norm or 0.0)
     if np.isfinite(clip_norm):
         guess = guess._replace(radius=clip_norm / (FIRST * guess.residual))
-    return guess._replace(clip_norm=clip_norm)
+    return guess._replace(clip_norm=float(clip_norm))
 
 
 def with_residual(scale: Scale, residual: float) -> Scale:
@@ -93,8 +99,9 @@ def papers_scales(scale: Scale) -> Scales:
 def scales(scale: Scale) -> Scales:
     """Bring curvature, noise statistics and count to shares of a score's length."""
     length = scale.length
+    share = max(min(1.0, TIGHT / scale.multiple) ** 2, CURVATURE)
     return Scales(
-        curvature=length / (scale.curvature * scale.radius**2),
+        curvature=share * length / (scale.curvature * scale.radius**2),
         shape=NOISE_STATISTICS * length,
         energy=NOISE_STATISTICS * length / scale.residual**2,
         number=COUNT * FIRST * length,
@@ -122,7 +129,8 @@ def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int) -> Scale:
     radius = min(max(scale.radius, lower), upper)
     radius = float(np.clip(radius, scale.radius / FACTOR, scale.radius * FACTOR))
     one_release = noise.score**0.5 / scale.clip_norm / releases**0.5
-    wide = NOISE_SHARE * (fewest / d) ** 0.5 / max(one_release, 1e-12)
-    multiple = float(np.clip(wide, *LATER_RANGE))
+    affordable = (fewest / d) ** 0.5 / max(one_release, 1e-12)
+    least = np.clip(NOISE_IF_LOOSE * affordable, TIGHT, LOOSE)
+    multiple = float(np.clip(NOISE_IF_WIDER * affordable, least, WIDEST))
     clip_norm = multiple * scale.residual * radius
     return scale._replace(clip_norm=clip_norm, radius=radius, multiple=multiple)

@@ -4,13 +4,14 @@ A record's expected sufficient statistics are derivatives of its log likelihood 
 identity), with a mixture's components weighted by their responsibilities.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -20,9 +21,9 @@ from scipy.special import softmax
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.expectation import Point, Rule, average, prior_messages
 from pymc_dp.methods.vips.exponential import FAMILY_OF, ExponentialFamily
-from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.trial import agree, made_up_point, made_up_rows
 from pymc_dp.records import Records
 
@@ -90,12 +91,12 @@ def roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
     told = {name: f"{family.name} block" for name, family in structure.families.items()}
     for name, term in zip(records.term_names, records.single.terms, strict=True):
-        told[name] = "finite mixture" if _mixture(term) else "conjugate likelihood"
+        told[name] = "finite mixture" if mixture_of(term) else "conjugate likelihood"
     return told
 
 
-def families_of(records: Records) -> dict[str, ExponentialFamily]:
-    """Find the family of every shared latent.
+def families_of(records: Records, apart: Collection[str] = ()) -> dict[str, ExponentialFamily]:
+    """Find the family of every shared latent that is not in ``apart``.
 
     Raises
     ------
@@ -104,6 +105,8 @@ def families_of(records: Records) -> dict[str, ExponentialFamily]:
     """
     families = {}
     for name in records.latents:
+        if name in apart:
+            continue
         op = type(records.distributions[name])
         if op not in FAMILY_OF:
             raise NotConjugateError(
@@ -113,18 +116,28 @@ def families_of(records: Records) -> dict[str, ExponentialFamily]:
     return families
 
 
+def told_by_records(records: Records, structure: Structure) -> dict[str, ExponentialFamily]:
+    """Return the families of blocks in the likelihood: of the others there is nothing to release.
+
+    What a hyper-parameter learns, it learns from the released blocks.
+    """
+    reached = set(ancestors([structure.completed]))
+    return {name: f for name, f in structure.families.items() if records.latents[name] in reached}
+
+
 def _complete(records: Records) -> tuple[tuple[Mixture, ...], Variable]:
     """Weight the components of every mixture; the other terms stay as they are."""
     mixtures, parts = [], []
     for term in records.single.terms:
-        found = _mixture(term)
+        found = mixture_of(term)
         if found:
             mixtures.append(found)
         parts.append((found.weights * found.joint).sum() if found else term.sum())
     return tuple(mixtures), pt.add(pt.constant(0.0), *parts)
 
 
-def _mixture(term: Variable) -> Mixture | None:
+def mixture_of(term: Variable) -> Mixture | None:
+    """Find the log sum over components that a term is, if it is one."""
     while term.owner is not None and isinstance(
         term.owner.op, Alloc | DimShuffle | Reshape | SpecifyShape
     ):
@@ -150,6 +163,7 @@ class Statistics:
         }
         self._of_block = cache(self._compile_block)
         self._joint = cache(self._compile_joint)
+        self._possible = cache(self._compile_possible)
 
     def responsibilities(self, batch: Batch, rules: list[Rule]) -> list[np.ndarray]:
         """E-step: softmax of the expected log joint densities; one array a mixture."""
@@ -165,6 +179,10 @@ class Statistics:
         """Statistics of one block at a point of all latents, each (rows, size of the block)."""
         return self._call(self._of_block(name), batch, point, weights)
 
+    def possible(self, batch: Batch, point: Point) -> np.ndarray:
+        """Whether each record is in the likelihood's support, (rows,)."""
+        return self._call(self._possible(), batch, point, [])[0]
+
     def _call(self, fn: Callable, batch: Batch, point: Point, weights: list[np.ndarray]) -> Any:
         leaves = [batch[name] for name in self._records.batch.inputs]
         return tuple(fn(*weights, *leaves, *[point[name] for name in self._records.latents]))
@@ -178,3 +196,7 @@ class Statistics:
     def _compile_joint(self) -> Callable:
         joint = [mixture.joint for mixture in self._structure.mixtures]
         return self._compile(self._inputs, by_record(self._records, joint))
+
+    def _compile_possible(self) -> Callable:
+        inside = pt.isfinite(self._records.single.log_likelihood().sum())
+        return self._compile(self._inputs, by_record(self._records, [inside]))

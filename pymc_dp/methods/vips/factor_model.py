@@ -5,26 +5,23 @@ z is Gaussian and the likelihood quadratic in psi (factor analysis), or z is bin
 likelihood of the logistic kind (sigmoid belief networks).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.compile import function
-from pymc_dp.contributions.contribution import Batch
-from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.conjugate import families_of
 from pymc_dp.methods.vips.expectation import Message, prior_messages
-from pymc_dp.methods.vips.exponential import GAMMA, ExponentialFamily, slopes
+from pymc_dp.methods.vips.exponential import GAMMA, ExponentialFamily
+from pymc_dp.methods.vips.factor_likelihood import check_noise, curvature_at_rest
 from pymc_dp.methods.vips.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
 from pymc_dp.methods.vips.local_latents import LatentPrior, latent_prior
 from pymc_dp.methods.vips.predictor import Predictor, gaussian_latents, predictor_of, psi_shape
-from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.trial import agree, made_up_point, made_up_rows
 from pymc_dp.records import Records
 
@@ -97,8 +94,8 @@ def recognise(records: Records) -> FactorModel:
             f"`{latent.name}` must be Gaussian where outcomes are, and binary where they are"
         )
     loadings, across, intercept = _roles(records, predictor, latent)
-    curvature = _curvature(records, predictor)
-    _check_noise(records, predictor, curvature)
+    curvature = curvature_at_rest(records, predictor)
+    check_noise(records, predictor, curvature)
     families, messages = _conjugate_priors(records)
     shape = records.point[intercept].shape if intercept else curvature.shape
     return FactorModel(
@@ -175,43 +172,6 @@ def _derivatives(
     return _Trial(u.ravel(), z.ravel(), dict(zip(names, found, strict=True)), at_rest)
 
 
-def _curvature(records: Records, predictor: Predictor) -> np.ndarray:
-    """Find the curvature at psi = 0, and prove that it is the same for every record."""
-    graphs = _at_rest(records, predictor, [-slopes(predictor.log_likelihood, predictor.cut)[1]])
-    inputs = list(records.single.inputs.values())
-    fn = function(inputs, graphs, "python")
-    rng = np.random.default_rng(0)
-    seen = [fn(*made_up_rows(records, rng, [whole]).values())[0].ravel() for whole in (0, 1, 1)]
-    if not all(agree(seen[0], other) for other in seen) or not (seen[0] > 0).all():
-        raise NotConjugateError("the curvature of the likelihood differs from record to record")
-    return seen[0]
-
-
-def _check_noise(records: Records, predictor: Predictor, curvature: np.ndarray) -> None:
-    """Prove that the noise's precision sees J / 2 and half of the squared residuals."""
-    if predictor.precision is None:
-        return
-    statistics = GAMMA.statistics(predictor.log_likelihood, records.latents[predictor.precision])
-    slope, _ = slopes(predictor.log_likelihood, predictor.cut)
-    fn = function(
-        list(records.single.inputs.values()),
-        _at_rest(records, predictor, [slope, *statistics]),
-        "python",
-    )
-    slope, shape, rate = fn(*made_up_rows(records, np.random.default_rng(0), [1]).values())
-    energy = np.sum(slope.ravel() ** 2 / curvature)
-    if not agree(shape.sum(), len(curvature) / 2) or not agree(rate.sum(), energy / 2):
-        raise NotConjugateError(f"`{predictor.precision}` is not the precision of the outcomes")
-
-
-def _at_rest(records: Records, predictor: Predictor, graphs: list[Variable]) -> list[Variable]:
-    """Put zeros for psi and ones for a noise precision."""
-    given = {predictor.cut: pt.zeros_like(predictor.psi)}
-    graphs = clone_replace(graphs, given, rebuild_strict=False)
-    constants = {x: pt.ones(records.point[name].shape) for name, x in records.latents.items()}
-    return clone_replace(graphs, constants, rebuild_strict=False)
-
-
 def _conjugate_priors(
     records: Records,
 ) -> tuple[dict[str, ExponentialFamily], dict[str, Message]]:
@@ -239,30 +199,6 @@ def _is_conjugate(
     rng = np.random.default_rng(0)
     first, second = (made_up_point(records, families, rng) for _ in range(2))
     return all(map(agree, message(first), message(first | {name: second[name]})))
-
-
-def slopes_of(
-    records: Records, structure: FactorModel, backend: str
-) -> Callable[[Batch], np.ndarray]:
-    """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J).
-
-    A record outside the likelihood's support has nan.
-    """
-    predictor, latent = structure.predictor, structure.latent
-    slope, _ = slopes(predictor.log_likelihood, predictor.cut)
-    outside = pt.isinf(predictor.log_likelihood)
-    one = _at_rest(records, predictor, [pt.switch(outside, np.nan, slope.ravel())])
-    [rows] = [checked(records, row) for row in by_record(records, one)]
-    inputs = records.batch.inputs
-    fn = function(list(inputs.values()), rows, backend)
-
-    def compute(batch: Batch) -> np.ndarray:
-        count = next(value.shape[records.batch.axis[inputs[name]]] for name, value in batch.items())
-        nothing = latent.at_zero(count, inputs[latent.name].dtype)
-        leaves = {**batch, latent.name: nothing}
-        return fn(*[leaves[name] for name in inputs])
-
-    return compute
 
 
 def roles(records: Records, structure: FactorModel) -> dict[str, str]:

@@ -30,7 +30,7 @@ class Curvature(NamedTuple):
         As released, clipping and all.
     floored : (K + 1, K + 1)
         Eigenvalues raised to the noise's edge, and clipping undone as far as it is known.
-    count : float
+    number : float
         The number of records, likewise.
     share : float
         What clipping leaves of a record, on average, if the number of records is declared.
@@ -40,9 +40,14 @@ class Curvature(NamedTuple):
 
     average: np.ndarray
     floored: np.ndarray
-    count: float
+    number: float
     share: float
     inverse_trace: float
+
+    def seen_by(self, latents: np.ndarray) -> "Curvature":
+        """Return the curvature of other latents (z, 1), ``latents`` times those of this one."""
+        average, floored = (latents @ x @ latents.T for x in (self.average, self.floored))
+        return self._replace(average=average, floored=floored)
 
 
 def averaged(

@@ -1,13 +1,15 @@
 """What a prior says about its Gaussian latents jointly, and about the precisions behind them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from pytensor.gradient import grad
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor import concatenate
 
 from pymc_dp.compile import function
+from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.conjugate import families_of
 from pymc_dp.methods.vips.expectation import (
     Message,
@@ -20,7 +22,6 @@ from pymc_dp.methods.vips.expectation import (
 )
 from pymc_dp.methods.vips.exponential import GAMMA, Natural
 from pymc_dp.methods.vips.predictor import gaussian_latents
-from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.trial import agree
 from pymc_dp.records import Records
 
@@ -88,8 +89,10 @@ def _gamma_rules(gammas: Mapping[str, Natural]) -> dict[str, Rule]:
     return {name: rule_of(name, GAMMA, eta) for name, eta in gammas.items()}
 
 
-def gaussian_prior(records: Records) -> GaussianPrior:
+def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior:
     """Compile the prior's messages, and prove at made-up points that it is conjugate.
+
+    Latents in ``apart`` are left out; nothing else in the prior may depend on them.
 
     Raises
     ------
@@ -98,11 +101,14 @@ def gaussian_prior(records: Records) -> GaussianPrior:
     """
     names = gaussian_latents(records)
     latents = list(records.latents.values())
-    families = {name: f for name, f in families_of(records).items() if name not in names}
+    families = families_of(records, apart=[*names, *apart])
     for name, family in families.items():
         if family is not GAMMA:
             raise NotConjugateError(f"`{name}` is no precision of the Gaussian latents")
     flat = [g.ravel() for g in grad(records.prior, [records.latents[name] for name in names])]
+    for name in apart:
+        if records.latents[name] in set(ancestors(flat)):
+            raise NotConjugateError(f"the prior of the Gaussian latents depends on `{name}`")
     fn = function(latents, concatenate(flat), "python")
     shapes = {name: records.point[name].shape for name in names}
     gamma_shapes = {name: records.point[name].shape for name in families}
@@ -110,7 +116,7 @@ def gaussian_prior(records: Records) -> GaussianPrior:
     prior = GaussianPrior(shapes, lambda point, v: v, messages, gamma_shapes)
 
     def slope(point: Point, v: np.ndarray) -> np.ndarray:
-        at = point | prior.point(v)
+        at = records.point | point | prior.point(v)
         return fn(*[at[name] for name in records.latents])
 
     prior = prior._replace(slope=slope)
@@ -127,7 +133,8 @@ def _check_conjugate(records: Records, prior: GaussianPrior) -> None:
     u, v, nothing = rng.normal(size=prior.d), rng.normal(size=prior.d), np.zeros(prior.d)
     at = [prior.slope(first, x) - prior.slope(first, nothing) for x in (u, v, u + v)]
     if not agree(at[2], at[0] + at[1]):
-        raise NotConjugateError(f"the prior of `{next(iter(prior.shapes))}` is not Gaussian")
+        names = ", ".join(f"`{name}`" for name in prior.shapes)
+        raise NotConjugateError(f"the joint prior of {names} is not Gaussian")
     for name, message in prior.gammas.items():
         points = [first | prior.point(u), first | prior.point(u) | {name: second[name]}]
         if not all(map(agree, message(points[0]), message(points[1]))):

@@ -9,8 +9,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 
 from pymc_dp.compile import function
+from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.predictor import gaussian_latents
-from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.trial import agree
 from pymc_dp.records import Records
 
@@ -75,8 +75,20 @@ def latent_prior(records: Records) -> LatentPrior:
             f"`{name}`, which belongs to single records, is neither Gaussian nor Bernoulli"
         )
     term = records.single.terms[records.term_names.index(name)]
+    _refuse_others(records, term, name)
     empty = LatentPrior(name, shape, axis, op is BernoulliRV, np.ones(int(np.prod(shape))), None)
     return _with_log_odds(records, term, empty) if empty.binary else _gaussian(records, term, empty)
+
+
+def _refuse_others(records: Records, term: Variable, name: str) -> None:
+    """Every record must have the same prior: it is read at one made-up record."""
+    reached = set(ancestors([term]))
+    for other, x in records.single.inputs.items():
+        if other != name and x in reached:
+            raise NotConjugateError(
+                f"the prior of `{name}` reads `{other}`, which differs between records: give it "
+                "constants without an axis of the records, of shape (K,) or none"
+            )
 
 
 def _gaussian(records: Records, term: Variable, prior: LatentPrior) -> LatentPrior:

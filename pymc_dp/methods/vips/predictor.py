@@ -1,31 +1,29 @@
 """Linear predictors, recognised from the graph of one record.
 
-psi = psi_0 + A v is affine in the Gaussian latents v, and the log likelihood is quadratic in psi
-(Gaussian noise) or becomes so by Pólya-Gamma augmentation (Bernoulli, binomial and negative
-binomial outcomes with a logistic link). Both are decided at made-up points.
+psi = psi_0 + A v is affine in the Gaussian latents v, which is decided at made-up points, and the
+likelihood depends on v through psi alone.
 """
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_dp.compile import function
-from pymc_dp.contributions.contribution import Batch
-from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.vips.exponential import GAMMA, slopes
-from pymc_dp.methods.vips.refusal import NotConjugateError
+from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.vips.likelihood_form import (
+    GAUSSIAN,
+    LOGISTIC,
+    Likelihood,
+    form_of,
+)
 from pymc_dp.methods.vips.trial import agree, made_up_rows
 from pymc_dp.records import Records
 
-# made-up points at which a likelihood is compared with its quadratic or Pólya-Gamma form
-TRIALS = 4
 # below it tanh(c/2) / c is its limit
 SMALL = 1e-6
 
@@ -41,39 +39,20 @@ class Predictor(NamedTuple):
         What stands for psi in ``log_likelihood``, a scalar.
     precision : str or None
         Name of the Gamma block that multiplies the whole likelihood.
-    augmented : bool
-        Whether the likelihood needs Pólya-Gamma variables.
+    form : str
+        How the likelihood depends on psi: `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`.
     """
 
     psi: Variable
     cut: Variable
     log_likelihood: Variable
     precision: str | None
-    augmented: bool
+    form: str
 
-
-class Features(NamedTuple):
-    """What records contribute to one predictor; nothing here depends on the latents.
-
-    Attributes
-    ----------
-    design : (rows, J, d)
-        Derivatives of psi with respect to the Gaussian latents.
-    offset : (rows, J)
-        psi where all Gaussian latents are 0.
-    slope, curvature : (rows, J)
-        kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const, at a noise
-        precision of 1; the curvature of an augmented likelihood is the one at psi = 0.
-    shape, energy : (rows,)
-        The statistics (a, b) of the noise precision where psi = 0; zero where it has none.
-    """
-
-    design: np.ndarray
-    offset: np.ndarray
-    slope: np.ndarray
-    curvature: np.ndarray
-    shape: np.ndarray
-    energy: np.ndarray
+    @property
+    def augmented(self) -> bool:
+        """Whether Pólya-Gamma variables make the likelihood quadratic."""
+        return self.form == LOGISTIC
 
 
 def gaussian_latents(records: Records) -> list[str]:
@@ -93,7 +72,10 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     return 2 * np.tanh(c / 2) / c
 
 
-def recognise(records: Records) -> tuple[Predictor, ...]:
+Find = Callable[[Records, Variable], Predictor]
+
+
+def recognise(records: Records, find: Find) -> tuple[Predictor, ...]:
     """Find the linear predictor of every term of the likelihood.
 
     Raises
@@ -109,13 +91,29 @@ def recognise(records: Records) -> tuple[Predictor, ...]:
     found = []
     for name, term in zip(records.term_names, records.single.terms, strict=True):
         try:
-            found.append(predictor_of(records, term))
+            found.append(find(records, term))
         except NotConjugateError as reason:
             raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
     return tuple(found)
 
 
 def predictor_of(records: Records, term: Variable, apart: Iterable[Variable] = ()) -> Predictor:
+    """Find the linear predictor of a term that is quadratic in it, if need be by augmentation.
+
+    No variable in ``apart`` is a part of it.
+
+    Raises
+    ------
+    NotConjugateError
+        With what does not fit.
+    """
+    found = linear_predictor(records, term, apart)
+    if found.form not in (GAUSSIAN, LOGISTIC):
+        raise NotConjugateError("is neither Gaussian nor logistic in its linear predictor")
+    return found
+
+
+def linear_predictor(records: Records, term: Variable, apart: Iterable[Variable] = ()) -> Predictor:
     """Find the linear predictor of one term, of which no variable in ``apart`` is a part.
 
     Raises
@@ -133,8 +131,12 @@ def predictor_of(records: Records, term: Variable, apart: Iterable[Variable] = (
     if len(precisions) > 1 or any(records.point[name].size > 1 for name in precisions):
         raise NotConjugateError(f"has a noise precision that is not one number (`{precisions[0]}`)")
     precision = precisions[0] if precisions else None
-    found = Predictor(psi, cut, log_likelihood, precision, augmented=False)
-    return found._replace(augmented=_is_augmented(records, found))
+    rows = made_up_rows(records, np.random.default_rng(0), [1])
+    shape = shape_of(records, psi, list(rows.values()))
+    form = form_of(records, Likelihood(log_likelihood, cut, precision, shape))
+    if precision and form != GAUSSIAN:
+        raise NotConjugateError(f"is not Gaussian, and depends on `{precision}`")
+    return Predictor(psi, cut, log_likelihood, precision, form)
 
 
 def _affine_cut(records: Records, term: Variable, others: set[Variable]) -> Variable:
@@ -142,17 +144,16 @@ def _affine_cut(records: Records, term: Variable, others: set[Variable]) -> Vari
     gaussian = [records.latents[name] for name in gaussian_latents(records)]
     if not set(gaussian).intersection(ancestors([term])):
         raise NotConjugateError("has no latent with a Gaussian prior")
+    # nearest to the likelihood first; a bare intercept is a predictor too
     candidates = [
         variable
-        for variable in records.single.axis
-        if variable.owner is not None
+        for variable in ancestors([term])
+        if (variable.owner is not None or variable in gaussian)
         and variable.dtype.startswith("float")
         and not others.intersection(ancestors([variable]))
         and not set(gaussian).intersection(ancestors([term], blockers=[variable]))
         and set(gaussian).intersection(ancestors([variable]))
     ]
-    order = {variable: i for i, variable in enumerate(ancestors([term]))}
-    candidates = sorted((c for c in candidates if c in order), key=order.__getitem__)
     straight = _affine(records, candidates)
     affine = [c for c, yes in zip(candidates, straight, strict=True) if yes]
     if not affine:
@@ -180,104 +181,12 @@ def _affine(records: Records, candidates: list[Variable]) -> list[bool]:
     ]
 
 
-def _is_augmented(records: Records, predictor: Predictor) -> bool:
-    """Tell a quadratic likelihood from one with the Pólya-Gamma form, or refuse it."""
-    first, second = slopes(predictor.log_likelihood, predictor.cut)
-    tau = [records.latents[predictor.precision]] if predictor.precision else []
-    energy = GAMMA.statistics(predictor.log_likelihood, tau[0]) if tau else ()
-    leaves = list(records.single.inputs.values())
-    fn = function([predictor.cut, *tau, *leaves], [first, second, *energy], "python")
-    forms = [_forms(records, predictor, fn, whole) for whole in (0, 1)]
-    if all(quadratic for quadratic, _ in forms):
-        return False
-    if all(logistic for _, logistic in forms) and not tau:
-        return True
-    raise NotConjugateError("is neither Gaussian nor logistic in its linear predictor")
-
-
-def _forms(records: Records, predictor: Predictor, fn: Callable, whole: int) -> tuple[bool, bool]:
-    """Compare the slope in psi with that of the quadratic and of the logistic form."""
-    rng = np.random.default_rng(whole)
-    rows = list(made_up_rows(records, rng, [whole]).values())
-    shape = psi_shape(records, predictor, rows)
-    of_precision = records.point[predictor.precision].shape if predictor.precision else None
-
-    def at(psi: np.ndarray, precision: float) -> list[np.ndarray]:
-        tau = [] if of_precision is None else [np.full(of_precision, precision)]
-        return fn(psi, *tau, *rows)
-
-    slope, minus_curvature, *_ = at(np.zeros(shape), 1.0)
-    quadratic = logistic = True
-    for _ in range(TRIALS):
-        psi, precision = 3 * rng.normal(size=shape), rng.uniform(0.5, 2.0)
-        got, _, *statistics = at(psi, precision)
-        straight = precision * (slope + minus_curvature * psi)
-        constant = all(map(agree, statistics, at(psi, 1.0)[2:]))
-        quadratic &= agree(got, straight if predictor.precision else straight / precision)
-        quadratic &= constant
-        logistic &= agree(got, slope + 2 * minus_curvature * np.tanh(psi / 2))
-    return quadratic, logistic
-
-
 def psi_shape(records: Records, predictor: Predictor, rows: list[np.ndarray]) -> tuple[int, ...]:
     """Evaluate the shape of one record's linear predictor."""
+    return shape_of(records, predictor.psi, rows)
+
+
+def shape_of(records: Records, graph: Variable, rows: list[np.ndarray]) -> tuple[int, ...]:
+    """Evaluate the shape of a graph of one record."""
     inputs = [*records.latents.values(), *records.single.inputs.values()]
-    fn = function(inputs, predictor.psi, "python")
-    return fn(*records.point.values(), *rows).shape
-
-
-def features(
-    records: Records, predictors: tuple[Predictor, ...], backend: str
-) -> Callable[[Batch], list[Features]]:
-    """Compile the features of a batch, one value for each predictor."""
-    graphs = [graph for predictor in predictors for graph in _feature_graphs(records, predictor)]
-    rows = [checked(records, row) for row in by_record(records, graphs)]
-    # also the check of indices asks for the latents' shapes
-    rows = clone_replace(rows, _at_rest(records), rebuild_strict=False)
-    fn = function(list(records.batch.inputs.values()), rows, backend)
-    names, width = list(records.batch.inputs), len(Features._fields)
-
-    def compute(batch: Batch) -> list[Features]:
-        values = fn(*[batch[name] for name in names])
-        return [_arranged(values[start : start + width]) for start in range(0, len(values), width)]
-
-    return compute
-
-
-def _at_rest(records: Records) -> dict[Variable, Variable]:
-    """Where features are taken: Gaussian latents at 0, precisions at 1."""
-    gaussian = gaussian_latents(records)
-    return {
-        v: pt.constant(np.full(records.point[name].shape, float(name not in gaussian)))
-        for name, v in records.latents.items()
-    }
-
-
-def _feature_graphs(records: Records, predictor: Predictor) -> list[Variable]:
-    """The graphs of `Features` for one record; nothing of them depends on the latents."""
-    psi, cut, log_likelihood, precision, _ = predictor
-    slope, minus_curvature = slopes(log_likelihood, cut)
-    energy = (pt.constant(0.0), pt.constant(0.0))
-    if precision:
-        energy = GAMMA.statistics(log_likelihood, records.latents[precision])
-    # a record outside the likelihood's support must not contribute
-    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, e.sum()) for e in energy)
-    graphs = [_design(records, predictor), psi, slope, -minus_curvature, shape, rate]
-    return clone_replace(graphs, {cut: pt.zeros_like(psi)}, rebuild_strict=False)
-
-
-def _design(records: Records, predictor: Predictor) -> Variable:
-    """Derivatives of psi, shape (J, d); one entry of psi at a time, which keeps shapes static."""
-    gaussian = [records.latents[name] for name in gaussian_latents(records)]
-    rows = list(made_up_rows(records, np.random.default_rng(0), [1]).values())
-    entries = [
-        grad(predictor.psi[i], gaussian, disconnected_inputs="ignore", return_disconnected="zero")
-        for i in np.ndindex(psi_shape(records, predictor, rows))
-    ]
-    return pt.stack([pt.concatenate([g.ravel() for g in blocks]) for blocks in entries])
-
-
-def _arranged(values: list[np.ndarray]) -> Features:
-    design, *by_entry, shape, energy = values
-    offset, slope, curvature = (x.reshape(len(design), -1) for x in by_entry)
-    return Features(design, offset, slope, curvature, shape, energy)
+    return function(inputs, graph, "python")(*records.point.values(), *rows).shape

@@ -11,10 +11,13 @@ import numpy as np
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.methods.vips.predictor import Features, Predictor, features, pg_weight
+from pymc_dp.methods.vips.features import Features, features
+from pymc_dp.methods.vips.predictor import Predictor, pg_weight
 from pymc_dp.records import Records
 
 Centre = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# (batch, features, mean of psi, its variance) -> residual around that mean, and weight
+Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Scales(NamedTuple):
@@ -126,22 +129,24 @@ def contribution(
     records: Records,
     predictors: tuple[Predictor, ...],
     d: int,
+    expects: Sequence[Expect],
     centre: Centre,
     feature_bound: float,
     backend: str,
 ) -> Contribution:
     """Contribute scores, curvatures, noise statistics and a one; the context is an `Asked`.
 
-    ``centre`` picks, from psi without the latents and psi at their mean, where scores are taken.
-    Designs longer than ``feature_bound`` are shortened to it.
+    ``expects`` makes each likelihood quadratic. ``centre`` picks, from psi without the latents and
+    psi at their mean, where scores are taken. Designs longer than ``feature_bound`` are shortened
+    to it.
     """
     compute = features(records, predictors, backend)
 
     def prepare(batch: Batch, asked: Asked) -> list[Moments]:
-        parts = zip(predictors, compute(batch), strict=True)
+        parts = zip(predictors, expects, compute(batch), strict=True)
         return [
-            moments(predictor, shortened(part, feature_bound), asked, centre)
-            for predictor, part in parts
+            moments(batch, predictor, expect, shortened(part, feature_bound), asked, centre)
+            for predictor, expect, part in parts
         ]
 
     def norms(parts: list[Moments], asked: Asked) -> np.ndarray:
@@ -165,19 +170,37 @@ def shortened(part: Features, bound: float) -> Features:
     )
 
 
-def moments(predictor: Predictor, part: Features, asked: Asked, centre: Centre) -> Moments:
-    """E-step: Pólya-Gamma means omega at c^2 = E psi^2, and the residual kappa - omega E psi."""
+def variational(predictor: Predictor) -> Expect:
+    """Make a likelihood quadratic by Pólya-Gamma means omega at c^2 = E psi^2, if need be."""
+
+    def expect(
+        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        weight = part.curvature
+        if predictor.augmented:
+            weight = weight * pg_weight(np.sqrt(mean**2 + variance))
+        return part.slope - weight * mean, weight
+
+    return expect
+
+
+def moments(
+    batch: Batch,
+    predictor: Predictor,
+    expect: Expect,
+    part: Features,
+    asked: Asked,
+    centre: Centre,
+) -> Moments:
+    """E-step: what each record says around the believed psi."""
     psi = part.offset + part.design @ asked.mean
     spread = np.einsum("njd,njd->nj", part.design @ asked.covariance, part.design)
-    second = psi**2 + np.maximum(spread, 0.0)
-    weight = part.curvature
-    if predictor.augmented:
-        weight = weight * pg_weight(np.sqrt(second))
+    spread = np.maximum(spread, 0.0)
+    residual, weight = expect(batch, part, psi, spread)
     # b - kappa psi + omega psi^2 / 2, in expectation
-    energy = part.energy + (weight * second / 2 - part.slope * psi).sum(axis=1)
+    energy = part.energy + (weight * (psi**2 + spread) / 2 - part.slope * psi).sum(axis=1)
     energy = energy if predictor.precision else 0 * part.shape  # nan outside the support
-    residual = part.slope - weight * centre(part.offset, psi)
-    return Moments(part, residual, weight, energy)
+    return Moments(part, residual + weight * (psi - centre(part.offset, psi)), weight, energy)
 
 
 def part_norms(part: Moments, scales: Scales) -> list[np.ndarray]:

@@ -1,31 +1,29 @@
-"""VIPS for linear predictors: Gaussian, logistic, binomial and negative binomial regression.
+"""Gaussian posteriors of linear predictors from noisy scores and curvatures.
 
-The residual form releases the score at the current mean, so that the noise of the curvature only
-preconditions; the absolute form (the paper's) solves with both noisy statistics.
+Methods differ in how they make a likelihood quadratic, and in where they ask the next batch.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import xarray as xr
 
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.vips import predictor
+from pymc_dp.methods.vips.averaging import Average
 from pymc_dp.methods.vips.clipping import (
     Scale,
     first_scale,
-    papers_scales,
     rescaled,
-    scales,
     with_residual,
 )
-from pymc_dp.methods.vips.exponential import GAMMA
-from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior, gaussian_prior
+from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.vips.gaussian_result import GaussianPosterior
+from pymc_dp.methods.vips.likelihood_form import GAUSSIAN
 from pymc_dp.methods.vips.predictor import Predictor
 from pymc_dp.methods.vips.quadratic import (
     Asked,
+    Expect,
     Scales,
     Sums,
     blend,
@@ -34,13 +32,12 @@ from pymc_dp.methods.vips.quadratic import (
     size_of,
     split,
 )
-from pymc_dp.methods.vips.result import natural_parameters
-from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.solve import Solved, solve
 from pymc_dp.records import Records
+from pymc_dp.release import Release
 from pymc_dp.wall import Noisy, Query
 
-FIRST_STEP, STEP = 1.0, 0.7
+FIRST_STEP = 1.0
 RELEASES = 10
 # without noise, more steps cost nothing
 NOISELESS_RELEASES = 100
@@ -58,10 +55,11 @@ class State(NamedTuple):
         Where the next batch is asked, and with which scales.
     scale : Scale
         Its clip norm, and the length of a record that this was made for.
-    mean, covariance : (d,), (d, d)
-        Weighted average of the means along the fit, and the posterior covariance.
-    noise : (d, d)
-        Covariance of the privacy noise on ``mean``.
+    mean : (d,)
+    average : Average
+        Of the means along the fit.
+    covariance : (d, d)
+        The posterior's.
     gammas : {latent: natural parameters}
     """
 
@@ -71,40 +69,60 @@ class State(NamedTuple):
     asked: Asked
     scale: Scale
     mean: np.ndarray
+    average: Average
     covariance: np.ndarray
-    noise: np.ndarray
     gammas: Gammas
 
 
 class Form(NamedTuple):
-    """How the mean follows from the sums.
+    """How likelihoods are made quadratic, and how the mean follows from the sums.
 
     Attributes
     ----------
+    title : str
+    expect : (records, predictor, backend) -> Expect
     centre : (psi without the latents, psi at their mean) -> psi
         Where a record's score is taken.
     advance : (solved, averages, latest, mean, step) -> mean
+    believe : (solved, mean, number of records) -> (mean, covariance)
+        Where the next batch is asked.
     scales : Scale -> Scales
+    step : float
     """
 
+    title: str
+    expect: Callable[[Records, Predictor, str], Expect]
     centre: Callable[[np.ndarray, np.ndarray], np.ndarray]
     advance: Callable[[Solved, Sums, Sums, np.ndarray, float], np.ndarray]
+    believe: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
     scales: Callable[[Scale], Scales]
+    step: float
 
 
-FORMS = {
-    "residual": Form(
-        lambda rest, psi: psi,
-        lambda solved, averages, latest, mean, step: solved.residual(latest, mean, step),
-        scales,
-    ),
-    "absolute": Form(
-        lambda rest, psi: rest,
-        lambda solved, averages, latest, mean, step: solved.absolute(averages),
-        scales,
-    ),
-}
-FORMS["paper"] = FORMS["absolute"]._replace(scales=papers_scales)
+class Settings(Protocol):
+    """What a method's settings must say."""
+
+    @property
+    def num_records(self) -> int | None:
+        """Declared number of records."""
+
+    @property
+    def noise(self) -> float:
+        """Relative noise multiplier: 1 or 0."""
+
+    @property
+    def clip_norm(self) -> float | None:
+        """None: it follows the first release."""
+
+    @property
+    def feature_bound(self) -> float:
+        """Public bound on the norm of a record's features."""
+
+    def rate(self, t: int) -> float:
+        """Weight of release t in the averages of sums."""
+
+    def as_release(self, count: int, clip_norm: float) -> Release:
+        """Describe the releases of one fit, given the defaults."""
 
 
 class Structure(NamedTuple):
@@ -114,34 +132,8 @@ class Structure(NamedTuple):
     prior: GaussianPrior
 
 
-def recognise(records: Records) -> Structure:
-    """Prove, at made-up points, that the model is a regression with conjugate priors.
-
-    Raises
-    ------
-    NotConjugateError
-        With what does not fit.
-    """
-    return Structure(predictor.recognise(records), gaussian_prior(records))
-
-
-def roles(records: Records, structure: Structure) -> dict[str, str]:
-    """Say what each latent and each term is to the updates."""
-    told = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
-    told |= dict.fromkeys(structure.prior.gammas, "Gamma block: precision of Gaussian latents")
-    for name, found in zip(records.term_names, structure.predictors, strict=True):
-        if found.precision:
-            told[found.precision] = "Gamma block: noise precision"
-        told[name] = (
-            "linear predictor, logistic: Pólya-Gamma variables make it quadratic"
-            if found.augmented
-            else "linear predictor, Gaussian"
-        )
-    return told
-
-
-def build(records: Records, structure: Structure, settings: Settings) -> Method:
-    """Build VIPS for linear predictors.
+def build(records: Records, structure: Structure, settings: Settings, form: Form) -> Method:
+    """Build a method for linear predictors.
 
     Notes
     -----
@@ -150,33 +142,31 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     the first is a function of the first. All else is post-processing.
     """
     predictors, prior = structure
-    name = "residual" if settings.form is None else settings.form
-    if name not in FORMS:
-        raise ValueError(f"form={name!r} is unknown for linear predictors: use {sorted(FORMS)}.")
-    start = first_scale(records, predictors, prior.d, settings)
+    start = first_scale(records, predictors, prior.d, settings.clip_norm, settings.feature_bound)
     count = RELEASES if settings.noise else NOISELESS_RELEASES
     release = settings.as_release(count, start.clip_norm)
-    fit = _Fit(structure, FORMS[name], settings, start, release.count)
+    fit = _Fit(structure, form, settings, start, release.count)
 
     def compile_parts(backend: str) -> Compiled:
-        statistics = contribution(
-            records, predictors, prior.d, fit.form.centre, settings.feature_bound, backend
+        expects = [form.expect(records, predictor, backend) for predictor in predictors]
+        sums = contribution(
+            records, predictors, prior.d, expects, form.centre, settings.feature_bound, backend
         )
-        return Compiled({"statistics": statistics}, partial(_update, fit))
+        return Compiled({release.name: sums}, partial(_update, fit))
 
     return Method(
         size=size_of(prior.d, predictors),
         releases=(release,),
         compile=compile_parts,
         init=lambda rng: _init(fit),
-        query=lambda state, rng: Query("statistics", state.asked, state.scale.clip_norm),
-        posterior=partial(_posterior, prior),
-        describe=partial(_describe, records, prior),
+        query=lambda state, rng: Query(release.name, state.asked, state.scale.clip_norm),
+        posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
+        describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {
-            "mean_path": (("gaussian",), state.asked.mean),
+            "mean_path": (("gaussian",), state.mean),
             "clip_norm": ((), state.scale.clip_norm),
         },
-        settings={"form": "the paper's, for reproduction" if name == "paper" else name},
+        settings={"form": form.title},
     )
 
 
@@ -189,34 +179,54 @@ class _Fit(NamedTuple):
     start: Scale
     releases: int
 
+    @property
+    def precisions(self) -> tuple[str | None, ...]:
+        """The noise precision of each predictor that has one."""
+        return tuple(predictor.precision for predictor in self.structure.predictors)
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether one step ends at the optimum, whatever the mean."""
+        return all(predictor.form == GAUSSIAN for predictor in self.structure.predictors)
+
+    def number(self, averages: Sums, variances: Sums) -> float:
+        """Take the declared number of records, else the released one, as far as it is known."""
+        released = max(float(averages.number), float(variances.number) ** 0.5, 1.0)
+        return float(self.settings.num_records or released)
+
 
 def _init(fit: _Fit) -> State:
-    predictors, prior = fit.structure
-    d, count = prior.d, len(predictors)
+    names, prior = fit.precisions, fit.structure.prior
+    d, count = prior.d, len(names)
     of_noise = np.zeros(count)
     nothing = Sums(np.zeros((count, d)), np.zeros((count, d, d)), of_noise, of_noise, np.zeros(()))
     quiet = Sums(*np.zeros(5))
-    solved = solve(predictors, prior, nothing, quiet, np.zeros(d), prior.start())
+    solved = solve(names, prior, nothing, quiet, np.zeros(d), prior.start())
     mean, covariance = solved.covariance @ solved.linear, solved.covariance
     scale = _following(fit, fit.start, solved)
     asked = Asked(mean, 0 * covariance, fit.form.scales(scale))
-    return State(0, nothing, quiet, asked, scale, mean, covariance, 0 * covariance, solved.gammas)
+    average = Average.start(mean)
+    return State(0, nothing, quiet, asked, scale, mean, average, covariance, solved.gammas)
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Average the sums, update precisions, then move the mean."""
-    predictors, prior = fit.structure
+    names, prior = fit.precisions, fit.structure.prior
     t, asked = state.t, state.asked
     sd = noisy.sd / noisy.sample_rate
-    latest = split(noisy.value / noisy.sample_rate, prior.d, len(predictors), asked.scales)
+    latest = split(noisy.value / noisy.sample_rate, prior.d, len(names), asked.scales)
     noise = noise_of(sd, asked.scales)
     # the first release is a pilot: it enters no average
     rho = fit.settings.rate(max(t - 1, 0))
     averages = blend(state.averages, latest, 1 - rho, rho)
     variances = blend(state.variances, noise, (1 - rho) ** 2, rho**2)
-    solved = solve(predictors, prior, averages, variances, asked.mean, state.gammas)
-    step = FIRST_STEP if t < 2 else STEP
+    solved = solve(names, prior, averages, variances, asked.mean, state.gammas)
+    step = FIRST_STEP if t < 2 else fit.form.step
     mean = fit.form.advance(solved, averages, latest, asked.mean, step)
+    mean = mean + (1 - step) * (state.mean - asked.mean)
+    if not fit.quadratic:
+        mean = solved.within_reach(state.mean, mean)
+    believed = fit.form.believe(solved, mean, fit.number(averages, variances))
     scale = rescaled(state.scale, latest, noise, fit.releases) if t == 0 else state.scale
     scale = _following(fit, scale, solved)
     # weights of the average of the means grow like t
@@ -226,46 +236,22 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         t + 1,
         averages,
         variances,
-        Asked(mean, solved.step_covariance, fit.form.scales(scale)),
+        Asked(*believed, fit.form.scales(scale)),
         scale,
-        state.mean + weight * (mean - state.mean),
+        mean,
+        state.average.add(mean, spread @ spread, step, weight),
         solved.covariance,
-        (1 - weight) ** 2 * state.noise + weight**2 * spread @ spread,
         solved.gammas,
     )
 
 
 def _following(fit: _Fit, scale: Scale, solved: Solved) -> Scale:
     """Let the clip norm follow the noise precisions, where the model has any."""
-    told = [
-        weight
-        for found, weight in zip(fit.structure.predictors, solved.weights, strict=True)
-        if found.precision
-    ]
+    told = [w for name, w in zip(fit.precisions, solved.weights, strict=True) if name]
     return with_residual(scale, float(min(told) ** -0.5)) if told else scale
 
 
-def _posterior(
-    prior: GaussianPrior, state: State, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    gaussian = rng.multivariate_normal(state.mean, state.covariance, draws, method="cholesky")
-    gammas = {name: GAMMA.sample(eta, draws, rng) for name, eta in state.gammas.items()}
-    return prior.point(gaussian) | gammas
-
-
-def _describe(records: Records, prior: GaussianPrior, state: State) -> xr.Dataset:
-    """Show the Gaussian posterior, its natural parameters, and the noise on its mean."""
-    labels = [label for label in records.labels if label.split("[")[0] in prior.shapes]
-    precision = np.linalg.inv(state.covariance)
-    square = ("gaussian", "gaussian_")
-    variables = {
-        "mean_vector": ("gaussian", state.mean),
-        "standard_deviation": ("gaussian", np.sqrt(np.diag(state.covariance))),
-        "covariance_matrix": (square, state.covariance),
-        "noise_covariance": (square, state.noise),
-        "precision_mean": ("gaussian", precision @ state.mean),
-        "precision_matrix": (square, precision),
-    }
-    families = dict.fromkeys(state.gammas, GAMMA)
-    variables |= natural_parameters(records, families, state.gammas)
-    return xr.Dataset(variables, {"gaussian": labels, "gaussian_": labels})
+def _posterior(state: State) -> GaussianPosterior:
+    return GaussianPosterior(
+        state.average.mean, state.covariance, state.average.noise, state.gammas
+    )

@@ -1,11 +1,15 @@
 """What a caller may choose about a VIPS fit, and the release that follows from it."""
 
+import math
+from numbers import Real
 from typing import NamedTuple
 
 from pymc_dp.release import Release, check_count
 
 # how fast released sums are averaged, where a kind of model has no default of its own
 KAPPA = 0.7
+# numbers that may be None
+OPTIONAL = ("clip_norm", "sample_rate", "kappa")
 
 
 class Settings(NamedTuple):
@@ -53,9 +57,13 @@ def check(settings: Settings) -> None:
     """
     if settings.iterations is not None:
         check_count("iterations", settings.iterations)
+    for name in ("feature_bound", "tau0", *OPTIONAL):
+        value = getattr(settings, name)
+        if not isinstance(value, Real) and not (name in OPTIONAL and value is None):
+            raise ValueError(f"{name}={value!r} must be a number.")
     if not settings.feature_bound > 0:
         raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
-    if not settings.tau0 >= 1:
-        raise ValueError(f"tau0={settings.tau0!r} must be at least 1.")
+    if not 1 <= settings.tau0 < math.inf:
+        raise ValueError(f"tau0={settings.tau0!r} must be finite and at least 1.")
     if settings.kappa is not None and not 0 <= settings.kappa <= 1:
         raise ValueError(f"kappa={settings.kappa!r} must lie between 0 and 1.")

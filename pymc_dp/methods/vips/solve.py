@@ -7,14 +7,14 @@ import numpy as np
 from pymc_dp.methods.vips.expectation import agree_closely
 from pymc_dp.methods.vips.exponential import GAMMA
 from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
-from pymc_dp.methods.vips.predictor import Predictor
 from pymc_dp.methods.vips.quadratic import Sums
 
 # rounds of updates over precisions and what they scale; they cost nothing
 ROUNDS = 30
 # the share of the noise's spectral edge below which eigenvalues of a curvature are noise
 FLOOR = 0.5
-# a step moves the Gaussian latents by at most this many prior standard deviations, on average
+# where a likelihood is no parabola, a step moves the Gaussian latents by at most this many prior
+# standard deviations, on average
 TRUST = 1.0
 
 
@@ -42,9 +42,13 @@ class Solved(NamedTuple):
     gammas: Gammas
 
     def residual(self, latest: Sums, mean: np.ndarray, step: float) -> np.ndarray:
-        """Newton step m + h V (g - (P0 m - h0)), inside the trust region."""
+        """Newton step m + h V (g - (P0 m - h0))."""
         slope = self.weights @ latest.score + self.linear - self.precision @ mean
-        move = step * self.step_covariance @ slope
+        return mean + step * self.step_covariance @ slope
+
+    def within_reach(self, mean: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Go from ``mean`` towards ``wanted``, inside the trust region."""
+        move = wanted - mean
         size = np.sqrt(np.mean(np.diag(self.precision) * move**2))
         return mean + move * min(1.0, TRUST / max(size, 1e-300))
 
@@ -54,34 +58,35 @@ class Solved(NamedTuple):
 
 
 def solve(
-    predictors: tuple[Predictor, ...],
+    precisions: tuple[str | None, ...],
     prior: GaussianPrior,
     averages: Sums,
     variances: Sums,
     mean: np.ndarray,
     gammas: Gammas,
 ) -> Solved:
-    """Update precisions and Gaussian covariance in turn until they agree."""
+    """Update precisions and Gaussian covariance in turn until they agree.
+
+    ``precisions`` names the noise precision of each predictor that has one.
+    """
     for _ in range(ROUNDS if gammas else 1):
         linear, precision = prior.natural(gammas)
-        weights = np.array([_expected_precision(p, gammas) for p in predictors])
+        weights = np.array([_expected_precision(name, gammas) for name in precisions])
         curvature = np.tensordot(weights, averages.curvature, axes=1)
         edge = np.linalg.norm(weights) * np.sqrt(variances.curvature * 2 * len(mean))
         covariance = _inverse(curvature, 0.0, precision)
         step_covariance = _inverse(curvature, FLOOR * edge, precision)
         before, gammas = (
             gammas,
-            _updated(predictors, prior, averages, variances, mean, covariance, gammas),
+            _updated(precisions, prior, averages, variances, mean, covariance, gammas),
         )
         if agree_closely(before, gammas):
             break
     return Solved(linear, precision, weights, covariance, step_covariance, gammas)
 
 
-def _expected_precision(predictor: Predictor, gammas: Gammas) -> float:
-    if predictor.precision is None:
-        return 1.0
-    return float(GAMMA.reference(gammas[predictor.precision]).item())
+def _expected_precision(name: str | None, gammas: Gammas) -> float:
+    return 1.0 if name is None else float(GAMMA.reference(gammas[name]).item())
 
 
 def _inverse(curvature: np.ndarray, floor: float, precision: np.ndarray) -> np.ndarray:
@@ -90,7 +95,7 @@ def _inverse(curvature: np.ndarray, floor: float, precision: np.ndarray) -> np.n
 
 
 def _updated(
-    predictors: tuple[Predictor, ...],
+    precisions: tuple[str | None, ...],
     prior: GaussianPrior,
     averages: Sums,
     variances: Sums,
@@ -102,8 +107,8 @@ def _updated(
     gammas = dict(gammas)
     for name in gammas:
         shape, rate = prior.message(name, gammas, mean, covariance)
-        for i, predictor in enumerate(predictors):
-            if predictor.precision == name:
+        for i, precision in enumerate(precisions):
+            if precision == name:
                 # a rate that noise has swallowed stays at the noise's own scale
                 shape = shape + max(averages.shape[i], 0.0)
                 rate = rate + max(averages.energy[i], variances.energy**0.5)

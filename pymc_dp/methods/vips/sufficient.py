@@ -1,23 +1,21 @@
 """VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.contributions import Contribution
-from pymc_dp.contributions.contribution import Batch, row_norms
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.vips.conjugate import Statistics, Structure
-from pymc_dp.methods.vips.expectation import (
-    Message,
-    Rule,
-    average,
-    in_turn,
-    prior_messages,
-    rule_of,
+from pymc_dp.methods.vips.conjugate import Statistics, Structure, told_by_records
+from pymc_dp.methods.vips.expectation import Message, in_turn, prior_messages
+from pymc_dp.methods.vips.expected_sums import (
+    Asked,
+    Posterior,
+    contribution,
+    rules_of,
+    size_of,
+    statistics_at,
 )
 from pymc_dp.methods.vips.exponential import BETA, DIRICHLET, NORMAL, ExponentialFamily, Natural
 from pymc_dp.methods.vips.result import describe, mean_path
@@ -37,22 +35,6 @@ SMALLEST_UNIT = 1e-12
 # how much surer than the prior the means of a mixture's components start, to be told apart
 START_PRECISION = 10.0
 
-Posterior = dict[str, Natural]
-
-
-class Asked(NamedTuple):
-    """The posterior at which a batch is asked, with the public coordinates of the answer.
-
-    Attributes
-    ----------
-    posterior : {latent: natural parameters}
-    units : {latent: array}
-        Curvature of one made-up record, for blocks whose statistics are taken in units of it.
-    """
-
-    posterior: Posterior
-    units: dict[str, np.ndarray]
-
 
 class State(NamedTuple):
     """Where a fit stands: released values and what follows from them.
@@ -68,10 +50,14 @@ class State(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """What the updates of one fit share; public values and compiled graphs."""
+    """What the updates of one fit share; public values and compiled graphs.
+
+    ``told`` are the families of the blocks that releases are about.
+    """
 
     records: Records
     families: dict[str, ExponentialFamily]
+    told: dict[str, ExponentialFamily]
     prior: dict[str, Message]
     trial: Statistics
     settings: Settings
@@ -85,20 +71,22 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
 
     Notes
     -----
-    **Privacy.** Each release is one vector: the statistics of all blocks, clipped jointly. If
-    nothing but the record enters them they are released once.
+    **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
+    clipped jointly. If nothing but the record enters them they are released once.
     """
-    if settings.form == "residual":
-        raise ValueError("form='residual' is for models with a linear predictor; leave it out.")
-    families = structure.families
+    if settings.form not in (None, "absolute"):
+        raise ValueError(
+            f"form={settings.form!r} is not for conjugate blocks and mixtures; leave it out."
+        )
+    families, told = structure.families, told_by_records(records, structure)
     once = _depend_on_records_alone(records, structure)
     trial = Statistics(records, structure, "python")
-    fit = _Fit(records, families, prior_messages(records, families), trial, settings)
-    bounded = once and all(family in (BETA, DIRICHLET) for family in families.values())
+    fit = _Fit(records, families, told, prior_messages(records, families), trial, settings)
+    bounded = once and all(family in (BETA, DIRICHLET) for family in told.values())
     clip_norm = CLIP_NORM_OF_PROBABILITIES if bounded else CLIP_NORM
     count = RELEASES if settings.noise else NOISELESS_RELEASES
     return Method(
-        size=_size(records, families),
+        size=size_of(records, told),
         releases=(settings.as_release(1 if once else count, clip_norm),),
         compile=lambda backend: Compiled(
             {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
@@ -115,10 +103,6 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     )
 
 
-def _size(records: Records, families: Mapping[str, ExponentialFamily]) -> int:
-    return sum(len(f.parameters) * records.point[name].size for name, f in families.items())
-
-
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
     """Whether every block's statistics are functions of the record alone."""
     if structure.mixtures:
@@ -131,52 +115,10 @@ def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
     return True
 
 
-def contribution(records: Records, structure: Structure, backend: str) -> Contribution:
-    """Contribute the expected sufficient statistics of all blocks; the context is an `Asked`."""
-    statistics = Statistics(records, structure, backend)
-    families = structure.families
-
-    def prepare(batch: Batch, asked: Asked) -> np.ndarray:
-        weights = statistics.responsibilities(batch, [*_rules(families, asked.posterior).values()])
-        rows = []
-        for name, family in families.items():
-            at = family.reference(asked.posterior[name])
-            parts = statistics_at(statistics, families, name, batch, weights, asked.posterior)
-            rows += [p.reshape(len(p), -1) for p in family.whiten(parts, at, asked.units[name])]
-        return np.concatenate(rows, axis=1)
-
-    size = _size(records, families)
-    return Contribution(
-        size,
-        2 * size,
-        norms=lambda rows, asked: row_norms(rows),
-        weighted_sum=lambda rows, asked, weights: weights @ rows,
-        prepare=prepare,
-    )
-
-
-def statistics_at(
-    statistics: Statistics,
-    families: Mapping[str, ExponentialFamily],
-    name: str,
-    batch: Batch,
-    weights: list[np.ndarray],
-    posterior: Posterior,
-) -> Natural:
-    """Expected statistics of one block: its own reference point, the other blocks averaged."""
-    rules = _rules(families, posterior)
-    rules[name] = [{name: families[name].reference(posterior[name])}]
-    return tuple(average(partial(statistics.rows, name, batch, weights), list(rules.values())))
-
-
-def _rules(families: Mapping[str, ExponentialFamily], posterior: Posterior) -> dict[str, Rule]:
-    return {name: rule_of(name, family, posterior[name]) for name, family in families.items()}
-
-
 def _asked(fit: _Fit, posterior: Posterior) -> Asked:
     """Take the units of the next answer from a made-up record that belongs to all components."""
     batch = made_up_rows(fit.records, np.random.default_rng(0), [1])
-    joint = fit.trial.responsibilities(batch, [*_rules(fit.families, posterior).values()])
+    joint = fit.trial.responsibilities(batch, [*rules_of(fit.families, posterior).values()])
     weights = [np.ones_like(x) for x in joint]
     units = {name: np.ones(fit.shape(name)) for name in fit.families}
     for name, family in fit.families.items():
@@ -211,10 +153,10 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Average the statistics with step rho_t, then update every block in closed form."""
     rho = fit.settings.rate(state.t)
     latest, noise = _restored(fit, state.asked, noisy)
-    says = {name: _blend(state.says[name], latest[name], 1 - rho, rho) for name in latest}
-    variances = {
-        name: _blend(state.variances[name], noise[name], (1 - rho) ** 2, rho**2) for name in noise
-    }
+    says, variances = dict(state.says), dict(state.variances)
+    for name in fit.told:
+        says[name] = _blend(says[name], latest[name], 1 - rho, rho)
+        variances[name] = _blend(variances[name], noise[name], (1 - rho) ** 2, rho**2)
     floored = _floored(fit, says, variances)
     posterior = in_turn(fit.families, fit.prior, fit.families, floored, state.asked.posterior)
     return State(state.t + 1, says, variances, _asked(fit, posterior))
@@ -230,7 +172,7 @@ def _restored(fit: _Fit, asked: Asked, noisy: Noisy) -> tuple[Posterior, Posteri
     latest: Posterior = {}
     noise: Posterior = {}
     start = 0
-    for name, family in fit.families.items():
+    for name, family in fit.told.items():
         count, shape = len(family.parameters), fit.shape(name)
         size = fit.records.point[name].size
         parts = value[start : start + count * size].reshape(count, *shape)

@@ -10,12 +10,12 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from pymc_dp.contributions import Contribution
-from pymc_dp.contributions.contribution import Batch, row_norms
+from pymc_dp.contributions.contribution import Batch
 from pymc_dp.methods.vips.exponential import geometric_mean
 from pymc_dp.methods.vips.topic_model import TopicModel
 
-# probabilities below are zero: no word is explained by them
-TINY = 1e-300
+# probabilities below count as zero: they explain no word, and counts over them stay finite
+TINY = 1e-200
 
 
 class Documents(NamedTuple):
@@ -121,7 +121,7 @@ def topic_counts(model: TopicModel, iterations: int) -> Contribution:
         return explain(read_documents(batch[model.counts]), beta, model.alpha, iterations)
 
     def norms(at: Explained, beta: np.ndarray) -> np.ndarray:
-        return _norms(at.documents, at.documents.counts * row_norms(at.shares))
+        return _norms(at.documents, at.documents.counts**2 * np.vecdot(at.shares, at.shares))
 
     def weighted_sum(at: Explained, beta: np.ndarray, weights: np.ndarray) -> np.ndarray:
         documents, entries = at.documents, len(at.shares)
@@ -142,7 +142,7 @@ def word_counts(model: TopicModel) -> Contribution:
     return Contribution(
         words,
         width(0, words),
-        norms=lambda at, context: _norms(at, at.counts),
+        norms=lambda at, context: _norms(at, at.counts**2),
         weighted_sum=weighted_sum,
         prepare=lambda batch, context: read_documents(batch[model.counts]),
     )
@@ -153,5 +153,6 @@ def width(topics: int, words: int) -> int:
     return words * (2 + topics // 4)
 
 
-def _norms(documents: Documents, values: np.ndarray) -> np.ndarray:
-    return np.where(documents.good, np.sqrt(documents.by_document(values**2)), np.nan)
+def _norms(documents: Documents, squares: np.ndarray) -> np.ndarray:
+    """Norms of documents from the squared norms of their entries, which are far from underflow."""
+    return np.where(documents.good, np.sqrt(documents.by_document(squares)), np.nan)

@@ -29,8 +29,8 @@ class Pace(NamedTuple):
     Attributes
     ----------
     sample_rate : float
-    count : int
-        Releases of counts by topic.
+    times : int
+        How often counts by topic are released.
     share : float
         Of the budget, for the words' totals.
     kappa : float
@@ -38,7 +38,7 @@ class Pace(NamedTuple):
     """
 
     sample_rate: float
-    count: int
+    times: int
     share: float
     kappa: float
 
@@ -101,7 +101,8 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
     **Privacy.** The totals take a fixed public share of the budget, as an unamplified release.
     """
     pace = _pace(settings)
-    settings = settings._replace(kappa=_first(settings.kappa, pace.kappa))
+    if settings.kappa is None:
+        settings = settings._replace(kappa=pace.kappa)
 
     def init(rng: np.random.Generator) -> ShrunkState:
         start = rng.gamma(APART, 1 / APART, eta.shape)
@@ -173,9 +174,8 @@ def plain_form(eta: np.ndarray, settings: Settings) -> Form:
             (1 - rho) ** 2 * state.variance + sd**2,
         )
 
-    release = _release(settings, pace)
     return Form(
-        releases=(dataclasses.replace(release, name="statistics"),),
+        releases=(settings.as_release(pace.times, CLIP_NORM, pace.sample_rate),),
         init=init,
         query=lambda state: Query("statistics", geometric_mean(state.concentration)),
         update=update,
@@ -193,14 +193,10 @@ def _pace(settings: Settings) -> Pace:
     return BATCHES if many and settings.sampling != "full" else ALL_RECORDS
 
 
-def _release(settings: Settings, pace: Pace) -> Release:
-    rate = _first(settings.sample_rate, pace.sample_rate)
-    return settings._replace(sample_rate=rate).as_release(pace.count, CLIP_NORM)
-
-
 def _releases(settings: Settings, pace: Pace) -> tuple[Release, ...]:
     """Split the budget; relative noise multipliers are at least 1."""
-    topics = dataclasses.replace(_release(settings, pace), name="topics")
+    topics = settings.as_release(pace.times, CLIP_NORM, pace.sample_rate)
+    topics = dataclasses.replace(topics, name="topics")
     totals = dataclasses.replace(topics, name="totals", sample_rate=1.0, count=1)
     # equal shares of what Gaussian releases of all records would spend; batches of a share q of
     # them spend about q times as much
@@ -209,7 +205,3 @@ def _releases(settings: Settings, pace: Pace) -> tuple[Release, ...]:
         dataclasses.replace(totals, noise_multiplier=settings.noise * max(ratio, 1.0)),
         dataclasses.replace(topics, noise_multiplier=settings.noise * max(1 / ratio, 1.0)),
     )
-
-
-def _first(value: float | None, default: float) -> float:
-    return default if value is None else float(value)

@@ -14,9 +14,9 @@ from pytensor.gradient import grad
 from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.compile import function
+from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.expectation import prior_messages
 from pymc_dp.methods.vips.exponential import DIRICHLET
-from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.trial import agree, made_up_point
 from pymc_dp.records import Records
 
@@ -83,21 +83,32 @@ def _names(records: Records) -> tuple[str, str, str]:
     if len(local) != 1 or len(shared) != 1:
         raise NotConjugateError(
             "it needs one latent of single records, the shares of a document's topics, and one "
-            f"shared latent, the topics; there are {len(local)} and {len(shared)}"
+            f"shared latent, the topics (there are {len(local)} and {len(shared)})"
         )
     [weights], [topics] = local, shared
     for name in (topics, weights):
         if not isinstance(records.distributions[name], DirichletRV):
             raise NotConjugateError(f"`{name}` has a prior that is not Dirichlet")
-    data = [name for name in records.batch.inputs if name not in local]
-    shape = records.point[topics].shape
-    by_document = len(data) == 1 and len(shape) == 2 and records.shapes[data[0]] == (None, shape[1])
-    if not by_document or records.shapes[weights] != (None, shape[0]):
+    return topics, weights, _counts(records, topics, weights)
+
+
+def _counts(records: Records, topics: str, weights: str) -> str:
+    """Find the one array of counts, of the shape that the two latents ask for."""
+    data = [name for name in records.batch.inputs if name != weights]
+    if len(data) != 1:
+        listed = ", ".join(f"`{name}`" for name in data)
         raise NotConjugateError(
-            f"`{topics}` (topics, words), `{weights}` (documents, topics) and one array of counts "
-            "(documents, words) do not match"
+            f"it reads {listed} of every document, and must read counts of words alone: give "
+            f"the concentration of `{weights}` by topic, and the documents by shape="
         )
-    return topics, weights, data[0]
+    shape = records.point[topics].shape
+    expected = {weights: (None, shape[0]), data[0]: (None, shape[-1])}
+    if len(shape) != 2 or any(records.shapes[name] != asked for name, asked in expected.items()):
+        raise NotConjugateError(
+            f"`{topics}` (topics, words), `{weights}` (documents, topics) and the counts "
+            f"`{data[0]}` (documents, words) do not match"
+        )
+    return data[0]
 
 
 def _prior_of_topics(records: Records, topics: str, rng: np.random.Generator) -> np.ndarray:

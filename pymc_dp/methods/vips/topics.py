@@ -13,11 +13,14 @@ from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.topic_documents import topic_counts, word_counts
 from pymc_dp.methods.vips.topic_forms import Form, plain_form, shrunk_form
 from pymc_dp.methods.vips.topic_model import TopicModel
+from pymc_dp.methods.vips.topic_shrinkage import normalised
 from pymc_dp.records import Records
 
 # steps that fit the shares of a document's topics; a public number
 ITERATIONS = 20
 FORMS = {"shrunk": shrunk_form, "absolute": plain_form}
+# numbers in all posterior draws together: half a gigabyte
+MOST_DRAWN = 2**26
 
 
 def build(records: Records, model: TopicModel, settings: Settings) -> Method:
@@ -43,18 +46,27 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
         compile=lambda backend: Compiled(used, form.update),
         init=form.init,
         query=lambda state, rng: form.query(state),
-        posterior=lambda state, draws, rng: {
-            model.topics: DIRICHLET.sample((form.concentration(state) - 1,), draws, rng)
-        },
+        posterior=partial(_posterior, model, form),
         describe=partial(_describe, records, model, form),
         trace=partial(_trace, dims_of(records, model.topics)[0], form),
         settings={"form": name},
     )
 
 
+def _posterior(
+    model: TopicModel, form: Form, state: Any, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draw topics, fewer where memory asks for it: a spent budget must not end in an error."""
+    fitting = max(1, min(draws, MOST_DRAWN // model.eta.size))
+    return {model.topics: DIRICHLET.sample((form.concentration(state) - 1,), fitting, rng)}
+
+
 def _describe(records: Records, model: TopicModel, form: Form, state: Any) -> xr.Dataset:
     dims = dims_of(records, model.topics)
-    variables = {"concentration": (dims, form.concentration(state))}
+    variables = {
+        "concentration": (dims, form.concentration(state)),
+        "document_concentration": (dims[:1], model.alpha),
+    }
     for name, (axes, value) in form.shown(state).items():
         variables[name] = (tuple(dims[axis] for axis in axes), value)
     coords = {dim: values for dim, values in records.outputs.coords.items() if dim in dims}
@@ -63,5 +75,4 @@ def _describe(records: Records, model: TopicModel, form: Form, state: Any) -> xr
 
 def _trace(dim: str, form: Form, state: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
     """Trace how the released words are spread over topics."""
-    mass = form.mass(state)
-    return {"topic_share": ((dim,), mass / max(mass.sum(), 1e-300))}
+    return {"topic_share": ((dim,), normalised(form.mass(state)[None])[0])}

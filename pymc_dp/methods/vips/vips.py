@@ -1,72 +1,33 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
-from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.kinds import Kind, build_first
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.vips import (
     conjugate,
     factor_model,
     factors,
-    regression,
+    linear_predictors,
     sufficient,
     topic_model,
     topics,
 )
-from pymc_dp.methods.vips.refusal import NotConjugateError
 from pymc_dp.methods.vips.settings import Settings, check
 from pymc_dp.records import Records
 
-
-class Kind(NamedTuple):
-    """A kind of model with closed-form updates.
-
-    Attributes
-    ----------
-    title : str
-    recognise : records -> structure
-        Raises NotConjugateError where the model is of another kind.
-    build : (records, structure, settings) -> Method
-    roles : (records, structure) -> {variable: str}
-        What each latent and each term of the likelihood is to the updates.
-    """
-
-    title: str
-    recognise: Callable[[Records], Any]
-    build: Callable[[Records, Any, Settings], Method]
-    roles: Callable[[Records, Any], dict[str, str]]
-
-
 # in the order in which they are tried
 KINDS = (
-    Kind("linear predictors", regression.recognise, regression.build, regression.roles),
+    Kind(
+        "linear predictors",
+        linear_predictors.recognise,
+        linear_predictors.build,
+        linear_predictors.roles,
+    ),
     Kind("conjugate blocks and mixtures", conjugate.recognise, sufficient.build, conjugate.roles),
     Kind("topic models", topic_model.recognise, topics.build, topic_model.roles),
     Kind("factor models", factor_model.recognise, factors.build, factor_model.roles),
 )
-
-
-def fitting_kind(records: Records) -> tuple[Kind, Any]:
-    """Find the first kind that a model is of, with the structure found.
-
-    Raises
-    ------
-    NotSeparableError
-        With the reason of every kind.
-    """
-    reasons = []
-    for kind in KINDS:
-        try:
-            return kind, kind.recognise(records)
-        except NotConjugateError as reason:
-            reasons.append(f"{kind.title}: {reason}")
-    raise NotSeparableError(
-        f"vips has no closed-form update for this model ({'; '.join(reasons)}). Use "
-        "method='dp_advi', which takes any model without latents of single records, or see "
-        "pymc_dp.explain(model)."
-    )
 
 
 def vips(
@@ -143,8 +104,7 @@ def vips(
         kappa,
     )
     check(settings)
-    kind, structure = fitting_kind(records)
-    return kind.build(records, structure, settings)
+    return build_first("vips", KINDS, records, settings)
 
 
 METHODS = {"vips": vips}

@@ -1,0 +1,74 @@
+"""The kinds of model that a method has updates for, and which of them a model is."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.method import Method
+from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.records import Records
+
+
+class Kind(NamedTuple):
+    """A kind of model with updates of its own.
+
+    Attributes
+    ----------
+    title : str
+    recognise : records -> structure
+        Raises NotConjugateError where the model is of another kind.
+    build : (records, structure, settings) -> Method
+    roles : (records, structure) -> {variable: str}
+        What each latent and each term of the likelihood is to the updates.
+    """
+
+    title: str
+    recognise: Callable[[Records], Any]
+    build: Callable[[Records, Any, Any], Method]
+    roles: Callable[[Records, Any], dict[str, str]]
+
+
+class Found(NamedTuple):
+    """The first kind that a model is of, or why it is of none.
+
+    Attributes
+    ----------
+    kind : Kind or None
+    structure
+        What `Kind.recognise` found.
+    reasons : {title: str}
+        Why the model is not of the kinds that were tried before.
+    """
+
+    kind: Kind | None
+    structure: Any
+    reasons: dict[str, str]
+
+
+def find(kinds: Sequence[Kind], records: Records) -> Found:
+    """Try kinds in their order."""
+    reasons: dict[str, str] = {}
+    for kind in kinds:
+        try:
+            return Found(kind, kind.recognise(records), reasons)
+        except NotConjugateError as reason:
+            reasons[kind.title] = str(reason)
+    return Found(None, None, reasons)
+
+
+def build_first(method: str, kinds: Sequence[Kind], records: Records, settings: Any) -> Method:
+    """Build a method for the first kind that fits.
+
+    Raises
+    ------
+    NotSeparableError
+        With the reason of every kind.
+    """
+    kind, structure, reasons = find(kinds, records)
+    if kind is not None:
+        return kind.build(records, structure, settings)
+    told = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
+    raise NotSeparableError(
+        f"{method} has no closed-form update for this model ({told}). Use method='dp_advi', which "
+        "takes any model without latents of single records, or see pymc_dp.explain(model)."
+    )

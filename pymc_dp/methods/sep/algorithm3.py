@@ -1,0 +1,114 @@
+"""The DP-SEP paper's Algorithm 3 to the letter, for reproduction.
+
+Its step gamma / N is N times shorter than that of stochastic expectation propagation: after T
+passes a share exp(-gamma T / N) of the way is still left.
+"""
+
+import math
+import warnings
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.methods.vips.gaussian_result import GaussianPosterior
+from pymc_dp.methods.vips.quadratic import (
+    Asked,
+    Expect,
+    Scales,
+    Sums,
+    contribution,
+    size_of,
+    split,
+)
+from pymc_dp.methods.vips.regression import Structure
+from pymc_dp.methods.vips.solve import Solved, solve
+from pymc_dp.records import Records
+from pymc_dp.wall import Noisy, Query
+
+# the paper's experiments: passes over the data, damping gamma, and clip norm
+PASSES, GAMMA, CLIP_NORM = 100, 1.0, 1.0
+# natural parameters are clipped as they are; the count is not used
+AS_THEY_ARE = Scales(1.0, 1.0, 1.0, 1e-6)
+
+
+class State(NamedTuple):
+    """The product of all sites, lambda = N theta_f, and the posterior that it implies."""
+
+    sites: np.ndarray
+    solved: Solved
+    mean: np.ndarray
+
+
+class _Fit(NamedTuple):
+    structure: Structure
+    num_records: int
+    gamma: float
+    clip_norm: float
+
+    def state(self, sites: np.ndarray, gammas: dict, mean: np.ndarray) -> State:
+        """Multiply sites and prior; eigenvalues that noise made negative count as 0."""
+        predictors, prior = self.structure
+        sums = split(sites, prior.d, len(predictors), AS_THEY_ARE)
+        names = tuple(found.precision for found in predictors)
+        solved = solve(names, prior, sums, Sums(*np.zeros(5)), mean, gammas)
+        return State(sites, solved, solved.absolute(sums))
+
+
+def build(records: Records, structure: Structure, settings: Settings, expects: list[Expect]) -> Method:
+    """Build Algorithm 3 for linear predictors.
+
+    Notes
+    -----
+    **Privacy.** Each release is the sum of the clipped sites of a batch of one record on average.
+    Retention does not depend on the batch, so the sensitivity is the clip norm, and twice that
+    under replace-one neighbours; the paper's 2 gamma C / N is this, seen from the posterior.
+
+    Raises
+    ------
+    ValueError
+        ``num_records`` is missing: N is part of the update.
+    """
+    number = settings.num_records
+    if number is None:
+        raise ValueError(
+            "form='algorithm3' has the number of records in its update: give num_records=, a "
+            "public number."
+        )
+    gamma = GAMMA if settings.step is None else settings.step
+    release = settings.as_release(PASSES * number, CLIP_NORM, 1 / number)
+    left = math.exp(-gamma * release.count * release.sample_rate / number)
+    warnings.warn(
+        f"form='algorithm3' is for reproduction: with these settings {left:.1%} of the way from "
+        "the prior to the posterior will be left. Leave form= out to fit a model.",
+        stacklevel=2,
+    )
+    predictors, prior = structure
+    fit = _Fit(structure, number, gamma, release.clip_norm)
+    size = size_of(prior.d, predictors)
+
+    def compile_parts(backend: str) -> Compiled:
+        sites = contribution(
+            records,
+            predictors,
+            prior.d,
+            expects,
+            lambda rest, psi: rest,
+            settings.feature_bound,
+            backend,
+        )
+        return Compiled({release.name: sites}, partial(_update, fit))
+
+    return Method(
+        size=size,
+        releases=(release,),
+        compile=compile_parts,
+        init=lambda rng: fit.state(np.zeros(size), prior.start(), np.zeros(prior.d)),
+        query=lambda state, rng: Query(release.name, _cavity(fit, state)),
+        posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
+        describe=lambda state: _posterior(state).describe(records, prior),
+        trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
+        settings={"form": "algorithm3, for reproduction"},
+    )

@@ -1,0 +1,290 @@
+"""Means and variances of independent Gaussian latents, pushed through a graph: one rule an Op.
+
+The entries of every variable are taken as independent Gaussians with the right moments, as in
+probabilistic backpropagation (Hernandez-Lobato and Adams 2015, section 3). Linear graphs lose
+nothing by it. Operands that share a latent, and entries that repeat one, are not independent: they
+are refused where the graph shows them. Hidden units that share the layers below them are taken as
+independent, as in the paper.
+"""
+
+from collections.abc import Mapping
+from functools import reduce, singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.graph.traversal import toposort
+from pytensor.scalar.math import Erf, Erfc, Sigmoid
+from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.sep.activations import phi, relu, sigmoid, step, tanh
+from pymc_dp.records.batch import remake
+
+Pair = tuple[Variable, Variable]
+
+
+class Moments(NamedTuple):
+    """Mean and variance of every entry of a variable.
+
+    Attributes
+    ----------
+    mean : Variable
+    variance : Variable or None
+        None where no latent reaches the variable.
+    sources : frozenset of str
+        The latents that do.
+    """
+
+    mean: Variable
+    variance: Variable | None = None
+    sources: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> bool:
+        """Whether no latent reaches the variable."""
+        return self.variance is None
+
+    @property
+    def pair(self) -> Pair:
+        """Mean and variance; the variance of a known variable is 0."""
+        return self.mean, pt.zeros_like(self.mean) if self.variance is None else self.variance
+
+
+def propagate(output: Variable, latents: Mapping[Variable, Moments]) -> Moments:
+    """Push the moments of latents through the graph that leads to ``output``.
+
+    Parameters
+    ----------
+    output : Variable
+    latents : {latent in the graph: Moments}
+        The mean may be the latent itself.
+
+    Raises
+    ------
+    NotConjugateError
+        With the Op that has no rule, or the latent that enters twice.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> w, variance = pt.vector("w", shape=(2,)), pt.constant([0.5, 1.0])
+    >>> y = pt.dot(pt.constant([2.0, 3.0]), w)
+    >>> float(propagate(y, {w: Moments(w, variance, frozenset("w"))}).variance.eval())
+    11.0
+    """
+    found = dict(latents)
+    for node in toposort([output], blockers=list(latents)):
+        operands = [found.get(x, Moments(x)) for x in node.inputs]
+        # a shape tells nothing of the entries
+        if not isinstance(node.op, Shape | Shape_i) and not all(x.known for x in operands):
+            sources = frozenset[str]().union(*[operand.sources for operand in operands])
+            found[node.outputs[0]] = Moments(*rule(inner(node.op), node, operands), sources)
+    return found.get(output, Moments(output))
+
+
+def inner(op: Op) -> Any:
+    """Return what an Op does to one entry, or to one array of many."""
+    if isinstance(op, Elemwise):
+        return op.scalar_op
+    return op.core_op if isinstance(op, Blockwise) else op
+
+
+@singledispatch
+def rule(op: Any, node: Apply, operands: list[Moments]) -> Pair:
+    """Return mean and variance of a node's output; at least one operand is not known."""
+    raise NotConjugateError(
+        f"the network passes through {_name(node)}, which has no rule for means and variances"
+    )
+
+
+def _name(node: Apply) -> str:
+    return type(inner(node.op)).__name__
+
+
+def _refuse_shared(node: Apply, operands: list[Moments]) -> None:
+    """Refuse operands that share a latent."""
+    seen: set[str] = set()
+    for operand in operands:
+        for name in sorted(operand.sources & seen):
+            raise NotConjugateError(f"`{name}` enters {_name(node)} by two ways")
+        seen |= operand.sources
+
+
+def _refuse_dependent(node: Apply, operands: list[Moments]) -> None:
+    """Refuse operands that share a latent, and operands whose entries are repeated."""
+    _refuse_shared(node, operands)
+    out = node.outputs[0].type.shape
+    for x, operand in zip(node.inputs, operands, strict=False):
+        within = [1] * (len(out) - x.type.ndim) + list(x.type.shape)
+        if not operand.known and any(a == 1 != b for a, b in zip(within, out, strict=True)):
+            names = ", ".join(f"`{name}`" for name in sorted(operand.sources))
+            raise NotConjugateError(f"{_name(node)} repeats entries of {names}")
+
+
+# --- entries that move or are added ----------------------------------------------------------
+
+
+@rule.register(DimShuffle)
+@rule.register(Reshape)
+@rule.register(JoinDims)
+@rule.register(SplitDims)
+@rule.register(SpecifyShape)
+@rule.register(Subtensor)
+@rule.register(AdvancedSubtensor)
+@rule.register(Sum)
+def _linear(op: Any, node: Apply, operands: list[Moments]) -> Pair:
+    first, *others = operands
+    if not all(x.known for x in others):
+        raise NotConjugateError(f"a latent is an index or a length in {_name(node)}")
+    mean, variance = (remake(node, [x, *node.inputs[1:]])[0] for x in first.pair)
+    return mean, variance
+
+
+@rule.register
+def _alloc(op: Alloc, node: Apply, operands: list[Moments]) -> Pair:
+    _refuse_dependent(node, operands[:1])
+    return _linear(op, node, operands)
+
+
+@rule.register(Join)
+@rule.register(MakeVector)
+def _join(op: Any, node: Apply, operands: list[Moments]) -> Pair:
+    mean, variance = (remake(node, list(parts))[0] for parts in zip(*[x.pair for x in operands]))
+    return mean, variance
+
+
+@rule.register
+def _cast(op: ps.Cast, node: Apply, operands: list[Moments]) -> Pair:
+    return operands[0].pair
+
+
+@rule.register
+def _neg(op: ps.Neg, node: Apply, operands: list[Moments]) -> Pair:
+    mean, variance = operands[0].pair
+    return -mean, variance
+
+
+@rule.register
+def _add(op: ps.Add, node: Apply, operands: list[Moments]) -> Pair:
+    _refuse_dependent(node, operands)
+    return reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), [x.pair for x in operands])
+
+
+@rule.register
+def _sub(op: ps.Sub, node: Apply, operands: list[Moments]) -> Pair:
+    _refuse_dependent(node, operands)
+    (mean, variance), (other_mean, other_variance) = (x.pair for x in operands)
+    return mean - other_mean, variance + other_variance
+
+
+# --- products --------------------------------------------------------------------------------
+
+
+def _product(a: Pair, b: Pair) -> Pair:
+    """Multiply independent factors."""
+    return a[0] * b[0], a[1] * b[0] ** 2 + a[0] ** 2 * b[1] + a[1] * b[1]
+
+
+@rule.register
+def _mul(op: ps.Mul, node: Apply, operands: list[Moments]) -> Pair:
+    _refuse_dependent(node, operands)
+    return reduce(_product, [x.pair for x in operands])
+
+
+@rule.register
+def _true_div(op: ps.TrueDiv, node: Apply, operands: list[Moments]) -> Pair:
+    (mean, variance), below = operands[0].pair, operands[1]
+    if not below.known:
+        raise NotConjugateError("the network divides by a latent")
+    _refuse_dependent(node, operands)
+    return mean / below.mean, variance / below.mean**2
+
+
+@rule.register
+def _dot(op: Dot, node: Apply, operands: list[Moments]) -> Pair:
+    """Sum products of independent factors; factors that are known have no variance."""
+    _refuse_shared(node, operands)
+    (a, da), (b, db) = ((x.mean, x.variance) for x in operands)
+    pairs = [(a, b), (da, b**2), (a**2, db), (da, db)]
+    mean, *spread = (remake(node, [x, y])[0] for x, y in pairs if x is not None and y is not None)
+    return mean, pt.add(*spread) if len(spread) > 1 else spread[0]
+
+
+# --- activations -----------------------------------------------------------------------------
+
+
+@rule.register
+def _sigmoid(op: Sigmoid, node: Apply, operands: list[Moments]) -> Pair:
+    return sigmoid(*operands[0].pair)
+
+
+@rule.register
+def _tanh(op: ps.Tanh, node: Apply, operands: list[Moments]) -> Pair:
+    return tanh(*operands[0].pair)
+
+
+@rule.register
+def _erf(op: Erf, node: Apply, operands: list[Moments]) -> Pair:
+    """Erf x = 2 Phi(sqrt 2 x) - 1."""
+    mean, variance = phi(2**0.5, *operands[0].pair)
+    return 2 * mean - 1, 4 * variance
+
+
+@rule.register
+def _erfc(op: Erfc, node: Apply, operands: list[Moments]) -> Pair:
+    """Erfc x = 2 Phi(-sqrt 2 x)."""
+    mean, variance = phi(-(2**0.5), *operands[0].pair)
+    return 2 * mean, 4 * variance
+
+
+@rule.register
+def _maximum(op: ps.Maximum, node: Apply, operands: list[Moments]) -> Pair:
+    """max(c, x) = c + max(0, x - c)."""
+    _refuse_dependent(node, operands)
+    floor, x = sorted(operands, key=lambda operand: not operand.known)
+    if not floor.known:
+        raise NotConjugateError("the network takes the larger of two variables that it learns")
+    mean, variance = relu(x.mean - floor.mean, x.pair[1])
+    return floor.mean + mean, variance
+
+
+@rule.register(ps.GT)
+@rule.register(ps.GE)
+def _above(op: Any, node: Apply, operands: list[Moments]) -> Pair:
+    _refuse_dependent(node, operands)
+    return step(*_sub(op, node, operands))
+
+
+@rule.register
+def _switch(op: ps.Switch, node: Apply, operands: list[Moments]) -> Pair:
+    condition, then, otherwise = operands
+    if condition.known:
+        means, variances = zip(then.pair, otherwise.pair, strict=True)
+        return pt.switch(condition.mean, *means), pt.switch(condition.mean, *variances)
+    if _is_relu(*node.inputs):
+        return relu(*then.pair)
+    raise NotConjugateError("the network switches by a latent and is no max(0, x)")
+
+
+def _is_relu(condition: Variable, then: Variable, otherwise: Variable) -> bool:
+    """Tell switch(x > 0, x, 0)."""
+    if condition.owner is None or not isinstance(inner(condition.owner.op), ps.GT | ps.GE):
+        return False
+    x, bound = condition.owner.inputs
+    return x is then and _is_zero(bound) and _is_zero(otherwise)
+
+
+def _is_zero(x: Variable) -> bool:
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        x = x.owner.inputs[0]
+    return not np.any(getattr(x, "data", 1))

@@ -1,0 +1,56 @@
+"""What a caller may choose about a DP-SEP fit, and the releases that follow from it."""
+
+import math
+from typing import NamedTuple
+
+from pymc_dp.release import Release
+
+# lambda <- (1 - h) lambda + h (sum of sites)
+STEP = 0.7
+
+
+class Settings(NamedTuple):
+    """The options of `dp_sep`; None stands for the default of the model's kind.
+
+    Attributes
+    ----------
+    sampling, num_records, noise, n, clip_norm, sample_rate, form, step, feature_bound
+        As in `pymc_dp.methods.sep.sep.dp_sep`.
+    """
+
+    sampling: str
+    num_records: int | None
+    noise: float
+    n: int | None
+    clip_norm: float | None
+    sample_rate: float | None
+    form: str | None
+    step: float | None
+    feature_bound: float
+
+    def rate(self, t: int) -> float:
+        """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""
+        return 1.0 if t == 0 else (STEP if self.step is None else self.step)
+
+    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> Release:
+        """Describe the releases of one fit, given what its kind of model takes by default."""
+        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
+        clip = clip_norm if self.clip_norm is None else float(self.clip_norm)
+        count = count if self.n is None else self.n
+        return Release("sites", self.sampling, rate, clip, self.noise, count)
+
+
+def check(settings: Settings) -> None:
+    """Refuse options outside their range.
+
+    Raises
+    ------
+    ValueError
+        With the option's name.
+    """
+    if not settings.feature_bound > 0:
+        raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
+    if settings.step is not None and not 0 < settings.step <= 1:
+        raise ValueError(f"step={settings.step!r} must lie above 0, and be at most 1.")
+    if settings.clip_norm is not None and math.isnan(settings.clip_norm):
+        raise ValueError("clip_norm=nan is no bound.")

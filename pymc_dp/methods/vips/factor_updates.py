@@ -1,0 +1,143 @@
+"""From released sums to the next posterior of a factor model; all of it post-processing."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.vips.exponential import NORMAL
+from pymc_dp.methods.vips.factor_blocks import Posterior, blocks_of, natural, side_by_side
+from pymc_dp.methods.vips.factor_expansion import EXPANSIONS, expansion
+from pymc_dp.methods.vips.factor_fit import Fit, State
+from pymc_dp.methods.vips.factor_model import FactorModel
+from pymc_dp.methods.vips.factor_steps import (
+    Curvature,
+    averaged,
+    averaged_energy,
+    length,
+    noise_spread,
+    solve_rows,
+)
+from pymc_dp.methods.vips.factor_sums import Asked, Sums, split
+from pymc_dp.methods.vips.predictor import pg_weight
+from pymc_dp.wall import Noisy, Query
+
+# log odds of latents stay where at least this share of the records has each value
+LEAST_SHARE = 1e-4
+
+
+class _Rows(NamedTuple):
+    """What scores and curvatures are multiplied by, row by row.
+
+    ``psi`` and ``psi_of_batch`` turn noise, and the error of a batch, into steps of psi relative to
+    the scale of the outcomes' own noise.
+    """
+
+    gain: np.ndarray
+    weight: np.ndarray
+    psi: float
+    psi_of_batch: float
+
+
+def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Average the curvature, move the means, then update everything behind them."""
+    structure, asked = fit.structure, query.context
+    sd = noisy.sd / noisy.sample_rate
+    sums = split(noisy.value / noisy.sample_rate, structure.shape)
+    curvature = averaged(state.t, state.curvature, sums, sd, fit.settings.num_records)
+    rows = _rows(structure, asked)
+    noise_of_psi = sd * rows.psi * float(np.sqrt(curvature.inverse_trace))
+    rho = length(state.t, float(np.hypot(noise_of_psi, _of_batch(noisy, rows, curvature))))
+    step = _step(fit, state.posterior, sums, curvature, rows, rho)
+    stretch = _stretch(structure, state.t, curvature)
+    after = curvature.seen_by(np.linalg.inv(stretch))
+    precision = rows.weight[:, None] * np.diag(after.floored) + step.alpha
+    moved = natural(structure, step.mean @ stretch, 1 / precision)
+    moved |= _moved_log_odds(fit, state.posterior, curvature, rho)
+    energy, says = _noise_says(fit, state, asked, sums, curvature, sd)
+    posterior = fit.in_turn(state.posterior | moved, says)
+    noise = (1 - rho) ** 2 * state.noise + (rho * sd / curvature.share) ** 2 * step.spread
+    return State(state.t + 1, after.average, energy, posterior, noise @ stretch**2, noise_of_psi)
+
+
+def _stretch(structure: FactorModel, t: int, curvature: Curvature) -> np.ndarray:
+    """Find what loadings and intercept take over from the latents' moments."""
+    if structure.latent.binary or t >= EXPANSIONS:
+        return np.eye(len(curvature.average))
+    moments = curvature.floored / curvature.number
+    return expansion(moments, structure.latent.parameter, bool(structure.intercept))
+
+
+def _rows(structure: FactorModel, asked: Asked) -> _Rows:
+    weight = asked.precision * structure.curvature
+    gain = asked.precision * structure.gain
+    if structure.latent.binary:
+        of_psi = float(np.mean(1 / weight))
+        return _Rows(gain, weight, of_psi, of_psi**0.5)
+    return _Rows(gain, weight, asked.precision**0.5, 1.0)
+
+
+def _of_batch(noisy: Noisy, rows: _Rows, curvature: Curvature) -> float:
+    """Predicted standard deviation of a step in psi that comes from drawing a batch."""
+    n, rate = len(curvature.average), noisy.sample_rate
+    return float(rows.psi_of_batch * np.sqrt(n * (1 - rate) / (rate * curvature.number)))
+
+
+class _Step(NamedTuple):
+    """New means of loadings and intercept, their prior precisions, and noise from noise of 1."""
+
+    mean: np.ndarray
+    alpha: np.ndarray
+    spread: np.ndarray
+
+
+def _step(
+    fit: Fit,
+    posterior: Posterior,
+    sums: Sums,
+    curvature: Curvature,
+    rows: _Rows,
+    rho: float,
+) -> _Step:
+    """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m)."""
+    structure = fit.structure
+    blocks = blocks_of(structure)
+    linear, alpha = side_by_side(structure, {x: fit.prior_says(x, posterior) for x in blocks})
+    mean, _ = side_by_side(structure, {x: NORMAL.moments(posterior[x]) for x in blocks})
+    slope = rows.gain[:, None] * sums.score / curvature.share + linear - alpha * mean
+    n = mean.shape[1] if structure.intercept else mean.shape[1] - 1
+    shared = curvature.floored[:n, :n]
+    mean[:, :n] += rho * solve_rows(shared, rows.weight, alpha[:, :n], slope[:, :n])
+    spread = np.zeros(mean.shape[1])
+    spread[:n] = np.mean(rows.gain**2) * noise_spread(shared, rows.weight, alpha[:, :n])
+    return _Step(mean, alpha, spread)
+
+
+def _moved_log_odds(fit: Fit, posterior: Posterior, curvature: Curvature, rho: float) -> Posterior:
+    """Move the latents' prior log odds, by Pólya-Gamma variables; the curvature holds the sums."""
+    name = fit.structure.latent.log_odds
+    if name is None:
+        return {}
+    number, least = curvature.number, curvature.number * LEAST_SHARE
+    mean, sd = NORMAL.moments(posterior[name])
+    ones = np.clip(curvature.average[:-1, -1] / curvature.share, least, number - least)
+    omega = number / 4 * pg_weight(np.hypot(mean, sd))
+    linear, alpha = fit.prior_says(name, posterior)
+    precision = omega + alpha
+    slope = ones.reshape(mean.shape) - number / 2 - omega * mean + linear - alpha * mean
+    return {name: (precision * mean + rho * slope, precision)}
+
+
+def _noise_says(
+    fit: Fit, state: State, asked: Asked, sums: Sums, curvature: Curvature, sd: float
+) -> tuple[float, Posterior]:
+    """Average the energy, and what it says about the noise's precision."""
+    structure = fit.structure
+    name = structure.predictor.precision
+    if name is None:
+        return 0.0, {}
+    entries = structure.shape[0] * curvature.number
+    energy, floored = averaged_energy(state.t, state.energy, sums, sd, entries * curvature.share)
+    of_loadings = asked.variance.sum(axis=0) @ np.diag(curvature.floored)
+    shape = fit.records.point[name].shape
+    rate = (floored / curvature.share + of_loadings) / 2
+    return energy, {name: (np.full(shape, entries / 2), np.full(shape, rate))}

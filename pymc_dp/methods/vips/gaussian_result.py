@@ -1,0 +1,53 @@
+"""How a Gaussian posterior with full covariance is drawn from and shown."""
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.methods.vips.exponential import GAMMA
+from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.vips.result import natural_parameters
+from pymc_dp.records import Records
+
+
+class GaussianPosterior(NamedTuple):
+    """Gaussian latents v jointly, and the precisions behind them.
+
+    Attributes
+    ----------
+    mean, covariance : (d,), (d, d)
+    noise : (d, d)
+        Covariance of the privacy noise on ``mean``.
+    gammas : {latent: natural parameters}
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    noise: np.ndarray
+    gammas: Gammas
+
+    def draw(
+        self, prior: GaussianPrior, draws: int, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Draw all latents by name."""
+        v = rng.multivariate_normal(self.mean, self.covariance, draws, method="cholesky")
+        gammas = {name: GAMMA.sample(eta, draws, rng) for name, eta in self.gammas.items()}
+        return prior.point(v) | gammas
+
+    def describe(self, records: Records, prior: GaussianPrior) -> xr.Dataset:
+        """Show moments, natural parameters, and the noise on the mean."""
+        labels = [label for label in records.labels if label.split("[")[0] in prior.shapes]
+        precision = np.linalg.inv(self.covariance)
+        square = ("gaussian", "gaussian_")
+        variables = {
+            "mean_vector": ("gaussian", self.mean),
+            "standard_deviation": ("gaussian", np.sqrt(np.diag(self.covariance))),
+            "covariance_matrix": (square, self.covariance),
+            "noise_covariance": (square, self.noise),
+            "precision_mean": ("gaussian", precision @ self.mean),
+            "precision_matrix": (square, precision),
+        }
+        families = dict.fromkeys(self.gammas, GAMMA)
+        variables |= natural_parameters(records, families, self.gammas)
+        return xr.Dataset(variables, {"gaussian": labels, "gaussian_": labels})

@@ -1,0 +1,69 @@
+"""VIPS for linear predictors: Gaussian, logistic, binomial and negative binomial regression.
+
+The residual form releases the score at the current mean, so that the noise of the curvature only
+preconditions; the absolute form (the paper's) solves with both noisy statistics.
+"""
+
+from pymc_dp.methods.method import Method
+from pymc_dp.methods.vips import predictor
+from pymc_dp.methods.vips.clipping import papers_scales, scales
+from pymc_dp.methods.vips.gaussian_prior import gaussian_prior
+from pymc_dp.methods.vips.quadratic import variational
+from pymc_dp.methods.vips.regression import Form, Structure
+from pymc_dp.methods.vips.regression import build as build_regression
+from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.records import Records
+
+RESIDUAL = Form(
+    title="residual",
+    expect=lambda records, predictor, backend: variational(predictor),
+    centre=lambda rest, psi: psi,
+    advance=lambda solved, averages, latest, mean, step: solved.residual(latest, mean, step),
+    believe=lambda solved, mean, number: (mean, solved.step_covariance),
+    scales=scales,
+    step=0.7,
+)
+ABSOLUTE = RESIDUAL._replace(
+    title="absolute",
+    centre=lambda rest, psi: rest,
+    advance=lambda solved, averages, latest, mean, step: solved.absolute(averages),
+)
+FORMS = {
+    "residual": RESIDUAL,
+    "absolute": ABSOLUTE,
+    "paper": ABSOLUTE._replace(title="the paper's, for reproduction", scales=papers_scales),
+}
+
+
+def recognise(records: Records) -> Structure:
+    """Prove, at made-up points, that the model is a regression with conjugate priors.
+
+    Raises
+    ------
+    NotConjugateError
+        With what does not fit.
+    """
+    return Structure(predictor.recognise(records, predictor.predictor_of), gaussian_prior(records))
+
+
+def roles(records: Records, structure: Structure) -> dict[str, str]:
+    """Say what each latent and each term is to the updates."""
+    told = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
+    told |= dict.fromkeys(structure.prior.gammas, "Gamma block: precision of Gaussian latents")
+    for name, found in zip(records.term_names, structure.predictors, strict=True):
+        if found.precision:
+            told[found.precision] = "Gamma block: noise precision"
+        told[name] = (
+            "linear predictor, logistic: Pólya-Gamma variables make it quadratic"
+            if found.augmented
+            else "linear predictor, Gaussian"
+        )
+    return told
+
+
+def build(records: Records, structure: Structure, settings: Settings) -> Method:
+    """Build VIPS for linear predictors, in one of its forms."""
+    name = "residual" if settings.form is None else settings.form
+    if name not in list(FORMS):
+        raise ValueError(f"form={name!r} is unknown for linear predictors: use {sorted(FORMS)}.")
+    return build_regression(records, structure, settings, FORMS[name])

@@ -1,0 +1,81 @@
+"""The priors of a model's latents: their densities, and where an inference starts from them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.initial_point import make_initial_point_expression, make_initial_point_fn
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.compile import without_c
+from pymc_dp.records.axis import RecordAxes, find_record_axes
+from pymc_dp.records.terms import simplify
+
+Prior = dict[str, list[Variable]]
+
+
+def prior_graphs(model: pm.Model, initvals: Mapping[str, Any]) -> Prior:
+    """Map each latent to its log prior density, its own graph and that of its initial value."""
+    latents = model.free_RVs
+    terms = simplify(model.logp(vars=latents, sum=False))
+    starts = make_initial_point_expression(
+        free_rvs=latents,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={rv: initvals.get(rv.name) for rv in latents},
+        return_transformed=True,
+    )
+    graphs = zip(latents, terms, _on_leaves(starts, model), strict=True)
+    return {rv.name: [term, rv, start] for rv, term, start in graphs}
+
+
+def _on_leaves(graphs: list[Variable], model: pm.Model) -> list[Variable]:
+    """Put the model's own arrays back where PyMC has copied their variables."""
+    own = {
+        id(v.container): v
+        for v in ancestors([*model.basic_RVs, *model.data_vars])
+        if isinstance(v, SharedVariable)
+    }
+    copies = {
+        v: own[id(v.container)]
+        for v in ancestors(graphs)
+        if isinstance(v, SharedVariable) and id(v.container) in own
+    }
+    return clone_replace(graphs, copies, rebuild_strict=False)
+
+
+def with_local_priors(
+    terms: dict[str, Variable], prior: Prior, of_latent: Mapping[Variable, Variable]
+) -> tuple[RecordAxes, dict[Variable, Variable]]:
+    """Find the record axes, and move the priors of latents that go by records to the terms.
+
+    ``of_latent`` maps every latent to its value variable; the part of it that goes by records is
+    returned beside the axes.
+    """
+    local: dict[Variable, Variable] = {}
+    while True:
+        axes = find_record_axes(terms)
+        found = {rv: v for rv, v in of_latent.items() if v in axes.axis and rv not in local}
+        if not found:
+            return axes, local
+        local |= found
+        terms |= {rv.name: prior.pop(rv.name)[0] for rv in found}
+
+
+def log_prior(prior: Prior, potentials: Mapping[str, Variable]) -> Variable:
+    """Sum the log densities of the shared latents, and the potentials that read no data."""
+    terms = [graphs[0] for graphs in prior.values()] + list(potentials.values())
+    nothing = pt.constant(0.0)  # where all latents belong to single records
+    return pt.add(nothing, *[term.sum() for term in terms])
+
+
+def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
+    with without_c():
+        fn = make_initial_point_fn(model=model, overrides=dict(initvals))
+        point = fn(0)
+    return {name: np.asarray(value, "float64") for name, value in point.items()}

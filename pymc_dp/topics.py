@@ -1,0 +1,210 @@
+"""What a fitted topic model says: its topics' words, and how well they predict new documents."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from scipy.sparse import csr_matrix
+from scipy.special import digamma, gammaln
+
+from pymc_dp.methods.vips.topic_documents import TINY, Documents, explain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# steps that fit the shares of a new document's topics
+ITERATIONS = 100
+# documents that are held at a time
+PART = 1000
+# panels in a row of a picture
+COLUMNS = 5
+
+
+def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
+    """Say how well released topics predict new documents: the lower, the better.
+
+    It is one over the geometric mean of the words' probabilities: topics no better than chance
+    score the size of the vocabulary.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A topic model's result of `pymc_dp.fit` with ``method="vips"``.
+    documents : array_like or sparse matrix, shape (documents, words)
+        How often every word occurs in every new document.
+    given : array_like or sparse matrix, shape (documents, words), optional
+        Other words of the same documents. They tell the shares of a document's topics, and the
+        score is for ``documents`` alone (document completion). Without it the shares are fitted
+        to ``documents``, and the score is an upper bound: the evidence lower bound of Hoffman et
+        al. (2010), at the topics' posterior means.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        The result holds no topics, or an array does not hold counts of its words.
+
+    Notes
+    -----
+    **Privacy.** Post-processing, for documents that were not fitted. The perplexity of fitted
+    documents is computed from these documents again, and the guarantee does not cover it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> rng = np.random.default_rng(0)
+    >>> beta = rng.dirichlet(np.full(30, 0.1), size=2)
+    >>> new, *old = rng.multinomial(40, rng.dirichlet([0.1, 0.1], size=500) @ beta)
+    >>> with pm.Model() as model:
+    ...     topics = pm.Dirichlet("topics", np.full((2, 30), 0.1))
+    ...     shares = pm.Dirichlet("shares", np.full(2, 0.1), shape=(499, 2))
+    ...     w = pm.Multinomial("w", 40, shares @ topics, observed=old)
+    >>> idata = pymc_dp.fit(model=model, method="vips", epsilon=2, delta=1e-4, progressbar=False)
+    >>> pymc_dp.perplexity(idata, new[None]) < 30
+    True
+    """
+    fit = _fit_of_topics(idata)
+    beta = _means(fit["concentration"]).values
+    alpha = fit["document_concentration"].values
+    scored = _counts("documents", documents, beta.shape[1])
+    if scored.sum() == 0:
+        raise ValueError("documents= holds no words.")
+    if given is None:
+        return _perplexity([_bound(part, beta, alpha) for part in _parts(scored)], scored)
+    known = _counts("given", given, beta.shape[1])
+    if known.shape != scored.shape:
+        raise ValueError(f"given= holds {known.shape[0]} documents, documents= {scored.shape[0]}.")
+    pairs = zip(_parts(scored), _parts(known), strict=True)
+    return _perplexity([_completed(part, seen, beta, alpha) for part, seen in pairs], scored)
+
+
+def plot_topics(idata: xr.DataTree, words: int = 10) -> "Figure":
+    """Draw the most probable words of every topic, as posterior means of their probabilities.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A topic model's result of `pymc_dp.fit` with ``method="vips"``. Words and topics are named
+        by the coords of the topics' dims.
+    words : int
+        How many words a topic shows.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        The result holds no topics.
+
+    Notes
+    -----
+    **Privacy.** Reads the ``fit`` group alone, which is released. A word with few occurrences is
+    noise: `pymc_dp.fit` shrinks it towards its overall frequency.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.plot_topics(idata)  # doctest: +SKIP
+    """
+    from matplotlib import pyplot as plt
+
+    topics = _means(_fit_of_topics(idata)["concentration"])
+    columns = min(COLUMNS, len(topics))
+    rows = -(-len(topics) // columns)
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(2.4 * columns, rows * (0.7 + 0.2 * words)),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    dim = topics.dims[0]
+    title = dim if dim in topics.coords else "topic"
+    for axis, topic, name in zip(axes.flat, topics, topics[dim].values, strict=False):
+        _draw_topic(axis, f"{title} {name}", topic, words)
+    for axis in axes.flat[len(topics) - columns : len(topics)]:
+        axis.tick_params(labelbottom=True)  # no panel is below it
+    for axis in axes.flat[len(topics) :]:
+        axis.remove()
+    figure.supxlabel("probability of a word", fontsize="medium")
+    return figure
+
+
+def _fit_of_topics(idata: xr.DataTree) -> xr.Dataset:
+    fit = idata["fit"].to_dataset() if "fit" in idata.children else xr.Dataset()
+    if "document_concentration" not in fit:
+        raise ValueError(
+            "This result holds no topics: fit a topic model by pymc_dp.fit(method='vips')."
+        )
+    return fit
+
+
+def _means(concentration: xr.DataArray) -> xr.DataArray:
+    return concentration / concentration.sum(str(concentration.dims[1]))
+
+
+def _counts(name: str, values: Any, words: int) -> csr_matrix:
+    """Check counts of new documents, and keep the words that occur."""
+    counts = csr_matrix(values)
+    if counts.shape[1] != words:
+        raise ValueError(f"{name}= has {counts.shape[1]} words, the topics have {words}.")
+    if not ((counts.data >= 0) & (counts.data == np.floor(counts.data))).all():
+        raise ValueError(f"{name}= holds values that are not counts: 0, 1, 2 and so on.")
+    counts.sum_duplicates()
+    return counts.astype("float64")
+
+
+def _parts(counts: csr_matrix) -> Iterator[Documents]:
+    """Cut new documents into parts, in the form in which they are explained."""
+    for start in range(0, counts.shape[0], PART):
+        part = counts[start : start + PART]
+        good = np.ones(part.shape[0], bool)
+        yield Documents(part.indptr, part.indices, part.data, good)
+
+
+def _perplexity(log_probabilities: list[float], counts: csr_matrix) -> float:
+    return float(np.exp(-sum(log_probabilities) / counts.sum()))
+
+
+def _bound(documents: Documents, beta: np.ndarray, alpha: np.ndarray) -> float:
+    """Evidence lower bound of documents, as sequences of words, at one point of the topics."""
+    gamma = explain(documents, beta, alpha, ITERATIONS).gamma
+    total = gamma.sum(axis=1, keepdims=True)
+    log_shares = digamma(gamma) - digamma(total)
+    of_words = documents.counts @ _log_probabilities(documents, np.exp(log_shares), beta)
+    prior = gammaln(alpha.sum()) - gammaln(alpha).sum() + log_shares @ (alpha - 1)
+    posterior = gammaln(total[:, 0]) - gammaln(gamma).sum(axis=1)
+    posterior += ((gamma - 1) * log_shares).sum(axis=1)
+    return float(of_words + (prior - posterior).sum())
+
+
+def _completed(
+    documents: Documents, given: Documents, beta: np.ndarray, alpha: np.ndarray
+) -> float:
+    """Log probability of words, at the shares that other words of their documents tell."""
+    gamma = explain(given, beta, alpha, ITERATIONS).gamma
+    shares = gamma / gamma.sum(axis=1, keepdims=True)
+    return float(documents.counts @ _log_probabilities(documents, shares, beta))
+
+
+def _log_probabilities(documents: Documents, shares: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """Log probability of every word that occurs, entry by entry."""
+    p = np.vecdot(shares[documents.rows], beta.T[documents.words])
+    return np.log(np.maximum(p, TINY))
+
+
+def _draw_topic(axis: Any, name: str, topic: xr.DataArray, words: int) -> None:
+    [vocabulary] = topic.dims
+    top = np.argsort(-topic.values, kind="stable")[:words]
+    axis.barh(np.arange(len(top)), topic.values[top])
+    axis.set_yticks(np.arange(len(top)), topic[vocabulary].values[top].astype(str))
+    axis.invert_yaxis()
+    axis.set_title(name, fontsize="medium")
+    axis.spines[["top", "right"]].set_visible(False)

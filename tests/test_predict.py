@@ -1,0 +1,73 @@
+"""Predictions come from the posterior of what records share, and from the priors of their own."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+
+import pymc_dp
+
+N, J, K, V = 23, 4, 2, 7
+rng = np.random.default_rng(0)
+X, TABLE = rng.normal(size=(N, 3)), rng.normal(size=(N, J))
+WORDS = rng.poisson(2.0, (N, V)) + 1
+
+
+def posterior(**values) -> xr.DataTree:
+    """Make a posterior of five equal draws."""
+    variables = {}
+    for name, value in values.items():
+        value = np.broadcast_to(np.asarray(value, float), (1, 5, *np.shape(value)))
+        dims = ("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 2)))
+        variables[name] = (dims, value)
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
+
+
+def test_an_array_in_a_prior_does_not_put_the_prior_in_place_of_the_posterior():
+    with pm.Model() as model:
+        b = pm.Normal("b", np.array([1e6, 2e6, 5e6]), 1.0, shape=3)
+        pm.Normal("y", pm.Data("x", X) @ b, 1e-3, observed=np.zeros(N))
+    seen = pymc_dp.predict(posterior(b=[1.0, 2.0, 3.0]), model, {"x": X[:4]})["predictions"]["y"]
+    np.testing.assert_allclose(seen[0], np.tile(X[:4] @ [1.0, 2.0, 3.0], (5, 1)), atol=0.01)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_factors_of_new_records_are_drawn_from_their_prior(named):
+    with pm.Model(coords={"person": range(N), "factor": range(K)}) as model:
+        size = {"dims": ("person", "factor")} if named else {"shape": (N, K)}
+        z, w = pm.Normal("z", 0, 1, **size), pm.Normal("w", shape=(J, K))
+        pm.Normal("y", pt.dot(z, w.T), 1e-3, observed=TABLE)
+    loadings = np.zeros((J, K))
+    loadings[0] = 3.0, 4.0
+    tree = pymc_dp.predict(posterior(w=loadings), model, rows=4000, random_seed=1)
+    seen = tree["predictions"]["y"].values
+    assert seen.shape == (1, 5, 4000, J)
+    assert abs(seen[..., 0].std() - 5.0) < 0.2
+    assert abs(seen[..., 1:]).max() < 0.02
+    assert abs(np.corrcoef(seen[0, 0, :, 0], seen[0, 1, :, 0])[0, 1]) < 0.1
+
+
+def topics(trials):
+    with pm.Model() as model:
+        theta = pm.Dirichlet("theta", np.full(K, 0.3), shape=(N, K))
+        beta = pm.Dirichlet("beta", np.full(V, 0.5), shape=(K, V))
+        pm.Multinomial("w", n=trials(), p=pt.dot(theta, beta), observed=WORDS)
+    return model, posterior(beta=[[1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1]])
+
+
+def test_documents_are_made_of_the_released_topics():
+    model, tree = topics(lambda: 40)
+    seen = pymc_dp.predict(tree, model, rows=3)["predictions"]["w"].values
+    assert seen.shape == (1, 5, 3, V)
+    assert (seen.sum(axis=-1) == 40).all()
+    assert (seen[..., 1:-1] == 0).all()
+
+
+def test_new_documents_have_lengths_of_their_own():
+    model, tree = topics(lambda: pm.Data("length", WORDS.sum(axis=1)))
+    seen = pymc_dp.predict(tree, model, {"length": np.array([5, 9])})["predictions"]["w"]
+    assert (seen.sum("w_dim_1") == [5, 9]).all()
+    model, tree = topics(lambda: WORDS.sum(axis=1))
+    with pytest.raises(ValueError, match="Make it a pm.Data"):
+        pymc_dp.predict(tree, model, rows=2)

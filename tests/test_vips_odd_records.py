@@ -1,0 +1,145 @@
+"""Records that a likelihood rules out, long features and singular designs do a VIPS fit no harm."""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.testing import deterministic_noise
+
+N = 40
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2))
+POSITIVE = RNG.uniform(0.1, 3.0, N)
+YES = RNG.integers(0, 2, N)
+COUNTS = RNG.integers(0, 5, N)
+
+
+def fitted(build, values, seed=1, **settings):
+    with pm.Model() as model:
+        build(values)
+    settings = {"noise_multiplier": 2.0, "delta": 1e-5, "sampling": "full", **settings}
+    with deterministic_noise(seed):
+        return pymc_dp.fit(
+            model=model,
+            method="vips",
+            draws=3,
+            random_seed=1,
+            progressbar=False,
+            backend="python",
+            **settings,
+        )
+
+
+def same_fit(first, second):
+    for name in ("posterior", "fit", "fit_stats"):
+        for key, values in first[name].to_dataset().items():
+            assert np.isfinite(values).all(), key
+            np.testing.assert_allclose(values, second[name][key], rtol=1e-9, atol=1e-9)
+
+
+def logistic(x):
+    pm.Bernoulli("y", logit_p=pm.Data("X", x) @ pm.Normal("b", 0, 2, shape=2), observed=YES)
+
+
+def one_share(y):
+    pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=y)
+
+
+def binomial(y):
+    pm.Binomial("y", 4, logit_p=slopes_of(len(y)), observed=y)
+
+
+def slopes_of(rows):
+    return pm.Data("X", np.resize(X, (rows, 2))) @ pm.Normal("b", 0, 2, shape=2)
+
+
+def logistic_outcomes(y):
+    pm.Bernoulli("y", logit_p=slopes_of(len(y)), observed=y)
+
+
+def negative_binomial(y):
+    pm.NegativeBinomial("y", n=4, p=pm.math.sigmoid(slopes_of(len(y))), observed=y)
+
+
+def binomial_share(y):
+    pm.Binomial("y", 4, pm.Beta("p", 2, 2), observed=y)
+
+
+def poisson(y):
+    pm.Poisson("y", pm.Gamma("r", 2, 1), observed=y)
+
+
+def exponential(y):
+    pm.Exponential("y", pm.Gamma("r", 2, 1), observed=y)
+
+
+def exposed(exposure):
+    y = np.resize(COUNTS, len(exposure))
+    pm.Poisson("y", pm.Gamma("r", 2, 1) * pm.Data("exposure", exposure), observed=y)
+
+
+def category(y):
+    pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), observed=y)
+
+
+IMPOSSIBLE = [
+    (logistic_outcomes, YES, [2, -1]),
+    (one_share, YES, [2, -1]),
+    (binomial, np.minimum(COUNTS, 4), [5, -1]),
+    (binomial_share, np.minimum(COUNTS, 4), [5, -1]),
+    (negative_binomial, COUNTS, [-1, -(2**30)]),
+    (poisson, COUNTS, [-1, -(2**30)]),
+    (exponential, POSITIVE, [-1.0, math.inf]),
+    (exposed, POSITIVE, [-1.0, math.inf]),
+    (category, np.minimum(COUNTS, 2), [3, -1]),
+]
+
+
+@pytest.mark.parametrize(("build", "values", "impossible"), IMPOSSIBLE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_impossible_record_is_as_one_that_is_not_there(build, values, impossible):
+    # features repeat with the period of the data, so the first rows are the same
+    spoiled = np.append(values, np.array(impossible, values.dtype))
+    same_fit(fitted(build, spoiled), fitted(build, values))
+
+
+@pytest.mark.parametrize("place", [0, N])
+def test_a_missing_value_is_as_a_record_that_is_not_there(place):
+    # PyMC itself refuses missing values in pm.Data; the data of a fit may hold them
+    spoiled = {"exposure": np.insert(POSITIVE, place, math.nan), "y": np.insert(COUNTS, place, 9)}
+    good = {"exposure": POSITIVE, "y": COUNTS}
+    same_fit(*(fitted(exposed, POSITIVE, data=data) for data in (spoiled, good)))
+
+
+def test_features_beyond_the_declared_bound_are_shortened_to_it():
+    long = X * 10.0 ** RNG.uniform(-2, 3, (N, 1))
+    short = long / np.maximum(np.linalg.norm(long, axis=1, keepdims=True), 1)
+    bounded = fitted(logistic, long, feature_bound=1.0)
+    same_fit(bounded, fitted(logistic, short, feature_bound=1.0))
+
+
+def constant_column(rows):
+    return np.column_stack([rows[:, 0], np.zeros(len(rows))])
+
+
+def column_twice(rows):
+    return np.column_stack([rows[:, 0], rows[:, 0]])
+
+
+def nothing_at_all(rows):
+    return np.zeros_like(rows)
+
+
+@pytest.mark.parametrize("form", ["residual", "absolute"])
+@pytest.mark.parametrize("spoil", [constant_column, column_twice, nothing_at_all])
+def test_a_singular_design_gives_a_proper_posterior(spoil, form):
+    for seed in range(2):
+        idata = fitted(logistic, spoil(X), seed, form=form)
+        assert np.isfinite(idata["posterior"]["b"]).all()
+        assert np.isfinite(idata["fit_stats"]["mean_path"]).all()
+        eigenvalues = np.linalg.eigvalsh(idata["fit"]["covariance_matrix"])
+        # the prior's variance is the most that remains
+        assert 0 < eigenvalues.min() <= eigenvalues.max() <= 4 * (1 + 1e-9)

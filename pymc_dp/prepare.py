@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -64,11 +65,12 @@ def prepare(
 
     ``settings`` are those of the budget and of the method, as `pymc_dp.fit` takes them.
     """
-    terms = {field.name for field in dataclasses.fields(Budget)}
-    budget = Budget(**{key: value for key, value in settings.items() if key in terms})
-    options = {key: value for key, value in settings.items() if key not in terms}
+    of_budget = {field.name for field in dataclasses.fields(Budget)}
+    options = {key: value for key, value in settings.items() if key not in of_budget}
     name = _known(method)
     _refuse_options(name, options)
+    terms = {key: value for key, value in settings.items() if key in of_budget}
+    budget = Budget(**(_without_privacy(name, terms) if name in sep.NOT_PRIVATE else terms))
     if n is not None:
         check_count("n", n)
     seen = constrained(model) if name in ON_OWN_SCALE else model
@@ -89,6 +91,17 @@ def _known(method: str) -> str:
     if name not in METHODS:
         raise ValueError(f"method={method!r} is unknown: use one of {sorted(METHODS)}.")
     return name
+
+
+def _without_privacy(name: str, terms: dict[str, Any]) -> dict[str, Any]:
+    """Replace a budget that must not be given by an infinite one."""
+    for term in ("epsilon", "delta", "noise_multiplier"):
+        if terms.get(term) is not None:
+            raise ValueError(
+                f"method={name!r} is not private and takes no {term}=: use method='dp_{name}', or "
+                f"leave {term}= out."
+            )
+    return terms | {"epsilon": math.inf}
 
 
 def _refuse_options(name: str, options: Iterable[str]) -> None:

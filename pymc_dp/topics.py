@@ -74,11 +74,11 @@ def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
     if scored.sum() == 0:
         raise ValueError("documents= holds no words.")
     if given is None:
-        return _perplexity([_bound(part, beta, alpha) for part in _parts(scored)], scored)
+        return _perplexity([_bound(part, beta, alpha) for part in _in_parts(scored)], scored)
     known = _counts("given", given, beta.shape[1])
     if known.shape != scored.shape:
         raise ValueError(f"given= holds {known.shape[0]} documents, documents= {scored.shape[0]}.")
-    pairs = zip(_parts(scored), _parts(known), strict=True)
+    pairs = zip(_in_parts(scored), _in_parts(known), strict=True)
     return _perplexity([_completed(part, seen, beta, alpha) for part, seen in pairs], scored)
 
 
@@ -161,7 +161,7 @@ def _counts(name: str, values: Any, words: int) -> csr_matrix:
     return counts.astype("float64")
 
 
-def _parts(counts: csr_matrix) -> Iterator[Documents]:
+def _in_parts(counts: csr_matrix) -> Iterator[Documents]:
     """Cut new documents into parts, in the form in which they are explained."""
     for start in range(0, counts.shape[0], PART):
         part = counts[start : start + PART]

@@ -47,18 +47,18 @@ def explained(describe):
 )
 def test_every_part_of_a_model_gets_its_role(describe, roles):
     told = explained(describe)
-    assert told.roles.keys() == roles.keys()
+    assert told.vips.roles.keys() == roles.keys()
     for name, words in roles.items():
-        assert words in told.roles[name]
-        assert f"{name}: {told.roles[name]}" in str(told)
+        assert words in told.vips.roles[name]
+        assert f"{name}: {told.vips.roles[name]}" in str(told)
 
 
 @pytest.mark.parametrize(("describe", "block"), [(probit, "`y`"), (local, "`z`")])
 def test_a_model_without_closed_form_updates_gets_the_reasons(describe, block):
     told = explained(describe)
-    assert not told.roles
-    assert "does not fit" in told.vips
-    assert block in told.vips
+    assert not told.vips.roles
+    assert "does not fit" in told.vips.why
+    assert block in told.vips.why
 
 
 def test_gradient_methods_fit_what_has_no_latent_of_single_records():

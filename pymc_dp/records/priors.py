@@ -20,8 +20,12 @@ Prior = dict[str, list[Variable]]
 
 
 def prior_graphs(model: pm.Model, initvals: Mapping[str, Any]) -> Prior:
-    """Map each latent to its log prior density, its own graph and that of its initial value."""
+    """Map each latent to its log prior density, its own graph and that of its initial value.
+
+    Numbers that the author wrote as initial values have no graph: they are trusted, and listed.
+    """
     latents = model.free_RVs
+    initvals = {k: value for k, value in initvals.items() if isinstance(value, str | Variable)}
     terms = simplify(model.logp(vars=latents, sum=False))
     starts = make_initial_point_expression(
         free_rvs=latents,

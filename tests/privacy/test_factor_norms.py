@@ -91,8 +91,8 @@ def test_a_norm_without_its_correction_is_caught():
         assert (faulty < 0.99 * dense).any()
 
 
-def covered(name, scale=1.0, clip=None):
-    """Map records to the vector that a full-batch release of them adds noise to, over C."""
+def covered(name, scale=1.0, clip=None, bound=C):
+    """Map records to the vector that a full-batch release of them adds noise to, over the bound."""
     contribution, columns, parameter = MODELS[name]
     [(leaf, column)] = columns.items()
 
@@ -100,7 +100,7 @@ def covered(name, scale=1.0, clip=None):
         values = np.array([row["y"] for row in rows], column.values.dtype).reshape(-1, J)
         held = {leaf: column._replace(values=values)}
         faulty = contribution._replace(norms=clip) if clip else contribution
-        wall = wall_of(held, faulty, clip_norm=C, noise_multiplier=NOISE)
+        wall = wall_of(held, faulty, clip_norm=bound, noise_multiplier=NOISE)
         total, sd = before_noise(wall, asked_at(scale, parameter))
         return total / (sd / NOISE)
 
@@ -148,4 +148,4 @@ def test_score_and_curvature_clipped_apart_are_caught(name):
         return np.array([max(map(np.linalg.norm, part)) for part in parts])
 
     with pytest.raises(AssertionError):
-        check_neighbours(covered(name, 30.0, of_the_longest_part), RECORDS[name], examples=40)
+        check_neighbours(covered(name, 1.0, of_the_longest_part, 0.3), RECORDS[name], 40)

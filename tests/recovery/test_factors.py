@@ -129,7 +129,7 @@ def test_factor_analysis_is_that_of_variational_bayes():
 
 
 def test_factor_analysis_with_known_noise_is_that_of_variational_bayes():
-    idata = fitted(known_noise, 900)
+    idata = fitted(known_noise, 700)
     found = *moments(idata, "W"), *moments(idata, "c"), 1 / 0.6**2
     close(found, vb_factor_analysis(Y, *found, known=True))
 
@@ -267,14 +267,14 @@ def vb_belief_net(M, V, c, v, b, u, alpha, log_odds=True, intercept=True, shrink
 
 
 def test_a_belief_net_is_that_of_variational_bayes():
-    idata = fitted(belief_net)
+    idata = fitted(belief_net, 300)
     found = *moments(idata, "W"), *moments(idata, "c"), *moments(idata, "b"), KNOWN
     close(found, vb_belief_net(*found))
     assert np.abs(found[0]).max() > 1
 
 
 def test_a_belief_net_with_constant_odds_and_no_intercept_is_that_of_variational_bayes():
-    idata, nothing = fitted(belief_net_with_even_odds), np.zeros(6)
+    idata, nothing = fitted(belief_net_with_even_odds, 300), np.zeros(6)
     W = [values.T for values in moments(idata, "W")]
     found = *W, nothing, nothing, np.zeros(K), np.zeros(K), KNOWN
     close(found, vb_belief_net(*found, log_odds=False, intercept=False))
@@ -294,7 +294,7 @@ def shrinkage(M, V, alpha):
 
 
 def test_shrinkage_of_a_belief_nets_loadings_is_that_of_variational_bayes():
-    idata = fitted(shrunk_belief_net)
+    idata = fitted(shrunk_belief_net, 700)
     a, b = (idata["fit"][f"zeta.{x}"].values for x in ("rate", "inverse_coefficient"))
     alpha = inverse_gaussian(1.0, a, b)
     found = *moments(idata, "W"), *moments(idata, "c"), *moments(idata, "b"), alpha
@@ -387,7 +387,7 @@ def latents_around_one():
     ("build", "reason"),
     [
         (beside_the_predictor, "`z`"),
-        (two_local_latents, "`z`, `e` belong to single records, where there must be one"),
+        (two_local_latents, "belong to single records, where there must be one"),
         (poisson, "the likelihood of `y` is neither Gaussian nor logistic in its linear predictor"),
         (binary_latents_of_real_outcomes, "`z` must be Gaussian where outcomes are"),
         (heavy_tailed_latents, "`z`, which belongs to single records, is neither Gaussian nor"),
@@ -428,7 +428,7 @@ def test_a_reconstruction_of_gaussian_outcomes_is_the_expected_outcome():
 
 def test_a_reconstruction_has_the_models_dims():
     def labelled():
-        pm.modelcontext(None).add_coords({"pixel": list("abcdef")})
+        pm.modelcontext(None).add_coords({"pixel": list("abcdef"), "image": range(2000)})
         W = pm.Normal("W", 0, 2, dims=("pixel", "part"), shape=(6, K))
         z = pm.Bernoulli("z", p=0.5, shape=(2000, K))
         pm.Bernoulli("y", logit_p=z @ W.T, observed=PIXELS, dims=("image", "pixel"))

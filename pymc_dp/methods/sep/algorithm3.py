@@ -6,6 +6,7 @@ passes a share exp(-gamma T / N) of the way is still left.
 
 import math
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.methods.vips.gaussian_result import GaussianPosterior
+from pymc_dp.methods.vips.predictor import Predictor
 from pymc_dp.methods.vips.quadratic import (
     Asked,
     Expect,
@@ -32,6 +34,11 @@ from pymc_dp.wall import Noisy, Query
 PASSES, GAMMA, CLIP_NORM = 100, 1.0, 1.0
 # natural parameters are clipped as they are; the count is not used
 AS_THEY_ARE = Scales(1.0, 1.0, 1.0, 1e-6)
+
+
+def natural(rest: np.ndarray, psi: np.ndarray) -> np.ndarray:
+    """Take sites around the origin of the latents."""
+    return rest
 
 
 class State(NamedTuple):
@@ -57,7 +64,12 @@ class _Fit(NamedTuple):
         return State(sites, solved, solved.absolute(sums))
 
 
-def build(records: Records, structure: Structure, settings: Settings, expects: list[Expect]) -> Method:
+def build(
+    records: Records,
+    structure: Structure,
+    settings: Settings,
+    expect: Callable[[Records, Predictor, str], Expect],
+) -> Method:
     """Build Algorithm 3 for linear predictors.
 
     Notes
@@ -90,15 +102,9 @@ def build(records: Records, structure: Structure, settings: Settings, expects: l
     size = size_of(prior.d, predictors)
 
     def compile_parts(backend: str) -> Compiled:
-        sites = contribution(
-            records,
-            predictors,
-            prior.d,
-            expects,
-            lambda rest, psi: rest,
-            settings.feature_bound,
-            backend,
-        )
+        expects = [expect(records, predictor, backend) for predictor in predictors]
+        bound = settings.feature_bound
+        sites = contribution(records, predictors, prior.d, expects, natural, bound, backend)
         return Compiled({release.name: sites}, partial(_update, fit))
 
     return Method(
@@ -112,3 +118,25 @@ def build(records: Records, structure: Structure, settings: Settings, expects: l
         trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
         settings={"form": "algorithm3, for reproduction"},
     )
+
+
+def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Lines 8-11: lambda += gamma / N (sum of sites - q lambda), then clip theta_f."""
+    number = fit.num_records
+    sites = state.sites + fit.gamma / number * (noisy.value - noisy.sample_rate * state.sites)
+    longest = number * fit.clip_norm
+    length = np.linalg.norm(sites)
+    if length > longest:
+        sites = sites * (longest / length)
+    return fit.state(sites, state.solved.gammas, state.mean)
+
+
+def _cavity(fit: _Fit, state: State) -> Asked:
+    """Line 4: q / f."""
+    left = fit.state((1 - 1 / fit.num_records) * state.sites, state.solved.gammas, state.mean)
+    return Asked(left.mean, left.solved.covariance, AS_THEY_ARE)
+
+
+def _posterior(state: State) -> GaussianPosterior:
+    covariance = state.solved.covariance
+    return GaussianPosterior(state.mean, covariance, 0 * covariance, state.solved.gammas)

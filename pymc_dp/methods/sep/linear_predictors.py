@@ -5,6 +5,7 @@ import numpy as np
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.sep import algorithm3
 from pymc_dp.methods.sep.settings import STEP, Settings
 from pymc_dp.methods.sep.tilted import likelihood_along, probit, quadrature, site
 from pymc_dp.methods.vips import predictor
@@ -102,8 +103,13 @@ DAMPED = Form(
 
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method:
-    """Build stochastic expectation propagation for linear predictors."""
-    if settings.form is not None:
-        raise ValueError(f"form={settings.form!r} is unknown for linear predictors.")
+    """Build stochastic expectation propagation for linear predictors, in one of its forms."""
+    if settings.form == "algorithm3":
+        return algorithm3.build(records, structure, settings, sites)
+    if settings.form not in (None, "damped"):
+        raise ValueError(
+            f"form={settings.form!r} is unknown for linear predictors: use 'damped' or "
+            "'algorithm3'."
+        )
     form = DAMPED if settings.step is None else DAMPED._replace(step=settings.step)
     return build_regression(records, structure, settings, form)

@@ -30,13 +30,13 @@ from pymc_dp.methods.vips.solve import Solved, solve
 from pymc_dp.records import Records
 from pymc_dp.wall import Noisy, Query
 
-RELEASES, NOISELESS_RELEASES = 20, 100
+RELEASES, NOISELESS_RELEASES = 30, 100
 # lambda <- (1 - h) lambda + h (sum of sites)
 STEP = 0.5
 # clip norm over the typical norm of a record that knows its component
 CLIP_NORM = 1.0
 # components that start alike are set this far apart, in standard deviations of one record
-APART = 0.25
+APART = 0.1
 # how sure the components' means are at the start, in records
 START_PRECISION = 2.5
 # the likelihood's first power, and how fast it grows to 1
@@ -103,7 +103,7 @@ class _Fit(NamedTuple):
     def number(self, sites: Sums, variances: Sums) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
         declared = self.settings.num_records
-        return float(declared or max(sites.number, variances.number**0.5, 1.0))
+        return float(declared or max(float(sites.number), float(variances.number) ** 0.5, 1.0))
 
     def expand(self, score: np.ndarray, precision: np.ndarray) -> QuadraticSums:
         """Bring sums from a record's units to all Gaussian latents."""
@@ -161,7 +161,7 @@ def _init(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:
         apart = APART * rng.normal(size=(count, d, 1))
         mean[model.blocks] += np.linalg.solve(fit.root, apart)[..., 0]
     precision = START_PRECISION * np.tile(np.eye(d), (count, 1, 1))
-    sites = Sums(np.zeros((count, d)), precision, np.zeros(count), 0.0)
+    sites = Sums(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
     solved = fit.solve(fit.expand(sites.score, precision), mean, model.prior.start())
     asked = Asked(mean, _within(model, solved.covariance), model.concentration, fit.temperature(0))
     return State(0, sites, Sums(*np.zeros(4)), asked, mean, solved, Average.start(mean))

@@ -11,6 +11,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.compile import function
@@ -75,6 +76,10 @@ def recognise(records: Records) -> MixtureModel:
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior")
     prior = gaussian_prior(records, apart=[weights] if weights else [])
+    reached = set(ancestors([joint]))
+    for name in prior.gammas:
+        if records.latents[name] in reached:
+            raise NotConjugateError(f"the spread of a component is unknown: it depends on `{name}`")
     trial = _trial(records, prior, joint)
     rng = np.random.default_rng(0)
     blocks = _blocks(records, trial, rng)
@@ -212,7 +217,10 @@ def components(records: Records, model: MixtureModel, backend: str) -> Component
     """Compile log joint densities and slopes of a batch, with even weights at 1."""
     values = [records.latents[name] for name in model.prior.shapes]
     # components share no latent, so the slope of their sum holds the slope of each
-    slope = pt.concatenate([x.ravel() for x in grad(model.joint.sum(), values)])
+    slopes = grad(
+        model.joint.sum(), values, disconnected_inputs="ignore", return_disconnected="zero"
+    )
+    slope = pt.concatenate([x.ravel() for x in slopes])
     one = [model.joint, slope[model.blocks]]
     inputs = records.batch.inputs
     rows = [checked(records, row) for row in by_record(records, one)]

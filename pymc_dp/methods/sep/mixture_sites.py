@@ -49,14 +49,14 @@ class Sums(NamedTuple):
         nu - Lambda m, with m the cavity's mean.
     precision : (K, d, d)
     weights : (K,)
-    number : float
+    number : ()
         The number of records.
     """
 
     score: np.ndarray
     precision: np.ndarray
     weights: np.ndarray
-    number: float
+    number: np.ndarray
 
 
 class Sites(NamedTuple):
@@ -83,19 +83,20 @@ def split(value: np.ndarray, shape: tuple[int, int]) -> Sums:
         score.reshape(count, d),
         np.stack([smat(part) for part in precision.reshape(count, -1)]) / PRECISION,
         weights / WEIGHTS,
-        float(number[0]) / NUMBER,
+        number[0] / NUMBER,
     )
 
 
 def noise_of(sd: float) -> Sums:
     """Variance of the noise on an entry of each sum."""
-    score, precision, weights = (np.full((), sd / x) ** 2 for x in (1.0, PRECISION, WEIGHTS))
-    return Sums(score, precision, weights, (sd / NUMBER) ** 2)
+    of_each = (np.asarray(sd / x) ** 2 for x in (1.0, PRECISION, WEIGHTS, NUMBER))
+    return Sums(*of_each)
 
 
 def blend(old: Sums, new: Sums, of_old: float, of_new: float) -> Sums:
     """Combine two values of the sums entry by entry."""
-    return Sums(*[of_old * a + of_new * b for a, b in zip(old, new, strict=True)])
+    mixed = [np.asarray(of_old * a + of_new * b) for a, b in zip(old, new, strict=True)]
+    return Sums(*mixed)
 
 
 def floored(precision: np.ndarray, least: float) -> np.ndarray:

@@ -17,6 +17,7 @@ from scipy.special import log_ndtr
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.sep.independent_prior import check_independent
 from pymc_dp.methods.sep.propagation import Moments, propagate
 from pymc_dp.methods.vips.exponential import GAMMA, slopes
 from pymc_dp.methods.vips.gaussian_prior import GaussianPrior, gaussian_prior
@@ -86,7 +87,7 @@ def recognise(records: Records) -> Network:
         raise NotConjugateError("no latent has a Gaussian prior, so there are no weights")
     output = _output(records)
     prior = gaussian_prior(records)
-    _check_independent(prior)
+    check_independent(prior)
     latents = {name: records.latents[name] for name in prior.shapes}
     variances = {name: x.type.clone()(f"{name}_variance") for name, x in latents.items()}
     given = {x: Moments(x, variances[name], frozenset([name])) for name, x in latents.items()}
@@ -144,13 +145,12 @@ def _candidates(records: Records, term: Variable) -> Iterator[Variable]:
 class _Slopes(NamedTuple):
     """What a likelihood says about its output at the values `TRIALS`, at a noise precision of 1.
 
-    ``shape`` and ``energy`` are the statistics of the noise precision; None without one.
+    ``noise`` holds the statistics (shape, energy) of the noise precision, if it is a latent.
     """
 
     first: np.ndarray
     second: np.ndarray
-    shape: np.ndarray | None = None
-    energy: np.ndarray | None = None
+    noise: list[np.ndarray]
 
 
 def _link(records: Records, output: Output) -> str | None:
@@ -178,7 +178,7 @@ def _evaluator(records: Records, output: Output) -> Callable[[Batch, float], _Sl
         values = [fn(np.full(shape, u), *tau, *batch.values()) for u in TRIALS]
         first, second, *noise = np.array(values, "float64").T
         scale = precision if names else 1.0
-        return _Slopes(first / scale, second / scale, *noise)
+        return _Slopes(first / scale, second / scale, noise)
 
     return evaluate
 
@@ -189,25 +189,12 @@ def _form(at: _Slopes) -> str | None:
         return None
     u, start, b = np.array(TRIALS), at.first[0], -at.second[0]
     if b > 0 and agree(at.first, start - b * u):
-        energy = (start - b * u) ** 2 / (2 * b)
-        known = at.shape is None or at.energy is None
-        return "normal" if known or agree(at.shape, 0.5) and agree(at.energy, energy) else None
-    if at.shape is not None:
+        of_noise = (np.full(len(u), 0.5), (start - b * u) ** 2 / (2 * b))
+        return "normal" if not at.noise or all(map(agree, at.noise, of_noise)) else None
+    if at.noise:
         return None
-    if agree(at.first, start - np.tanh(u / 2) / 2) and agree(np.abs(start), 0.5):
+    if agree(at.first, start - np.tanh(u / 2) / 2) and agree(start**2, np.array(0.25)):
         return "logistic"
     sign = np.sign(start)
     density = np.exp(-(u**2) / 2 - log_ndtr(sign * u)) / np.sqrt(2 * np.pi)
     return "probit" if agree(at.first, sign * density) else None
-
-
-def _check_independent(prior: GaussianPrior) -> None:
-    """Refuse priors under which entries of the Gaussian latents depend on each other."""
-    rng = np.random.default_rng(0)
-    point = {name: rng.uniform(0.5, 2.0, shape) for name, shape in prior.gamma_shapes.items()}
-    nothing, v = np.zeros(prior.d), rng.normal(size=prior.d)
-    start = prior.slope(point, nothing)
-    precision = start - prior.slope(point, nothing + 1)
-    if not agree(prior.slope(point, v), start - precision * v):
-        names = ", ".join(f"`{name}`" for name in prior.shapes)
-        raise NotConjugateError(f"the priors of {names} are not independent")

@@ -159,7 +159,8 @@ def _alloc(op: Alloc, node: Apply, operands: list[Moments]) -> Pair:
 @rule.register(Join)
 @rule.register(MakeVector)
 def _join(op: Any, node: Apply, operands: list[Moments]) -> Pair:
-    mean, variance = (remake(node, list(parts))[0] for parts in zip(*[x.pair for x in operands]))
+    both = zip(*[x.pair for x in operands], strict=True)
+    mean, variance = (remake(node, list(parts))[0] for parts in both)
     return mean, variance
 
 

@@ -50,7 +50,9 @@ def check(settings: Settings) -> None:
     """
     if not settings.feature_bound > 0:
         raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
-    if settings.step is not None and not 0 < settings.step <= 1:
-        raise ValueError(f"step={settings.step!r} must lie above 0, and be at most 1.")
+    # gamma of Algorithm 3 is divided by the number of records
+    longest = settings.num_records if settings.form == "algorithm3" else 1
+    if settings.step is not None and not 0 < settings.step <= (longest or math.inf):
+        raise ValueError(f"step={settings.step!r} must lie above 0, and be at most {longest}.")
     if settings.clip_norm is not None and math.isnan(settings.clip_norm):
         raise ValueError("clip_norm=nan is no bound.")

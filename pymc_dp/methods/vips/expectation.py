@@ -83,12 +83,17 @@ def prior_messages(
     def message(name: str) -> Message:
         graphs = families[name].statistics(records.prior, latents[name])
         fn = function(list(latents.values()), list(graphs), "python")
-        compiled = fn.maker.fgraph
-        # behind the latents come the shared variables of the prior: dims, public arrays
-        pairs = zip(latents, compiled.inputs[: len(latents)], strict=True)
-        return Message(fn, records.point, tuple(x for x, of in pairs if compiled.clients[of]))
+        return Message(fn, records.point, needed(fn, records))
 
     return {name: message(name) for name in families}
+
+
+def needed(fn: Any, records: Records) -> tuple[str, ...]:
+    """Name the latents that a compiled function of all latents depends on."""
+    graph = fn.maker.fgraph
+    # behind the latents come the shared variables of the prior: dims, public arrays
+    pairs = zip(records.latents, graph.inputs[: len(records.latents)], strict=True)
+    return tuple(name for name, of in pairs if graph.clients[of])
 
 
 def prior_says(

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import grad
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.compile import function
@@ -85,8 +84,7 @@ def recognise(records: Records) -> FactorModel:
         With what does not fit.
     """
     latent = latent_prior(records)
-    observed = [x for name, x in records.single.inputs.items() if name != latent.name]
-    predictor = predictor_of(records, _outcome(records, latent.name), observed)
+    predictor = _predictor(records, latent.name)
     if records.single.inputs[latent.name] in set(ancestors([predictor.log_likelihood])):
         raise NotConjugateError(f"`{latent.name}` enters the likelihood beside its predictor")
     if predictor.augmented != latent.binary:
@@ -103,16 +101,18 @@ def recognise(records: Records) -> FactorModel:
     )
 
 
-def _outcome(records: Records, latent: str) -> Variable:
-    """Return the one term that is not the prior of the records' latents."""
-    terms = [
-        term
-        for name, term in zip(records.term_names, records.single.terms, strict=True)
-        if name != latent
-    ]
+def _predictor(records: Records, latent: str) -> Predictor:
+    """Find the predictor of the one term that is not the prior of the records' latents."""
+    terms = dict(zip(records.term_names, records.single.terms, strict=True))
+    del terms[latent]
     if len(terms) != 1:
         raise NotConjugateError("there is more than one observed variable")
-    return terms[0]
+    [(outcome, term)] = terms.items()
+    observed = [x for name, x in records.single.inputs.items() if name != latent]
+    try:
+        return predictor_of(records, term, observed)
+    except NotConjugateError as reason:
+        raise NotConjugateError(f"the likelihood of `{outcome}` {reason}") from None
 
 
 def _roles(
@@ -207,6 +207,8 @@ def roles(records: Records, structure: FactorModel) -> dict[str, str]:
     told[structure.loadings] = "loadings of a factor model"
     if structure.intercept:
         told[structure.intercept] = "intercept of a factor model"
+    if structure.latent.log_odds:
+        told[structure.latent.log_odds] = f"log odds of `{structure.latent.name}`"
     kind = "binary" if structure.latent.binary else "Gaussian"
     for name in records.term_names:
         told[name] = f"{kind} outcome of a factor model"

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 from pytensor.gradient import grad
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor import concatenate
 
 from pymc_dp.compile import function
@@ -16,6 +15,7 @@ from pymc_dp.methods.vips.expectation import (
     Point,
     Rule,
     average,
+    needed,
     prior_messages,
     rule_of,
     rule_of_normal,
@@ -106,10 +106,10 @@ def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior
         if family is not GAMMA:
             raise NotConjugateError(f"`{name}` is no precision of the Gaussian latents")
     flat = [g.ravel() for g in grad(records.prior, [records.latents[name] for name in names])]
-    for name in apart:
-        if records.latents[name] in set(ancestors(flat)):
-            raise NotConjugateError(f"the prior of the Gaussian latents depends on `{name}`")
     fn = function(latents, concatenate(flat), "python")
+    for name in apart:
+        if name in needed(fn, records):
+            raise NotConjugateError(f"the prior of the Gaussian latents depends on `{name}`")
     shapes = {name: records.point[name].shape for name in names}
     gamma_shapes = {name: records.point[name].shape for name in families}
     messages = prior_messages(records, families)

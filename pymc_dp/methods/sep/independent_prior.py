@@ -1,0 +1,54 @@
+"""A prior under which Gaussian latents are independent, given the precisions behind them."""
+
+import numpy as np
+
+from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.vips.expectation import Point, Rule, average, rule_of
+from pymc_dp.methods.vips.exponential import GAMMA, Natural
+from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.vips.trial import agree
+
+
+def check_independent(prior: GaussianPrior) -> None:
+    """Prove independence at made-up points.
+
+    Raises
+    ------
+    NotConjugateError
+        The prior's precision is not a diagonal matrix.
+    """
+    rng = np.random.default_rng(0)
+    point = {name: rng.uniform(0.5, 2.0, shape) for name, shape in prior.gamma_shapes.items()}
+    nothing, v = np.zeros(prior.d), rng.normal(size=prior.d)
+    start = prior.slope(point, nothing)
+    precision = start - prior.slope(point, nothing + 1)
+    if not agree(prior.slope(point, v), start - precision * v):
+        names = ", ".join(f"`{name}`" for name in prior.shapes)
+        raise NotConjugateError(f"the priors of {names} are not independent")
+
+
+def natural(prior: GaussianPrior, gammas: Gammas) -> tuple[np.ndarray, np.ndarray]:
+    """Return precision times mean, and precision, (d,) each, at the Gammas' expectations."""
+    nothing = np.zeros(prior.d)
+
+    def slopes(point: Point) -> tuple[np.ndarray, np.ndarray]:
+        start = prior.slope(point, nothing)
+        return start, start - prior.slope(point, nothing + 1)
+
+    linear, precision = average(slopes, [rule_of(n, GAMMA, eta) for n, eta in gammas.items()])
+    return linear, precision
+
+
+def message(
+    prior: GaussianPrior, name: str, gammas: Gammas, mean: np.ndarray, sd: np.ndarray
+) -> Natural:
+    """Return what the prior says about one Gamma block.
+
+    It is a sum of terms that hold one Gaussian latent each, so two points suffice for them all.
+    """
+    rules: list[Rule] = [
+        [{name: GAMMA.reference(eta)}] if other == name else rule_of(other, GAMMA, eta)
+        for other, eta in gammas.items()
+    ]
+    rules.append([prior.point(mean + sign * sd) for sign in (1, -1)])
+    return tuple(average(prior.gammas[name], rules))

@@ -12,6 +12,7 @@ from pymc_dp.errors import NotSeparableError, PrivacyWarning, ReleaseError
 from pymc_dp.explain import explain
 from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
+from pymc_dp.methods.sep.kl_bound import sep_kl_bound
 from pymc_dp.plots import plot_privacy
 from pymc_dp.predict import predict
 from pymc_dp.reconstruct import reconstruct
@@ -36,6 +37,7 @@ __all__ = [
     "privacy_report",
     "reconstruct",
     "save",
+    "sep_kl_bound",
 ]
 
 _install()

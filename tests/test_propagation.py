@@ -9,7 +9,8 @@ from scipy.stats import norm
 from pymc_dp.compile import function
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.sep import activations
-from pymc_dp.methods.sep.propagation import Moments, propagate
+from pymc_dp.methods.sep.moments import Moments
+from pymc_dp.methods.sep.propagation import propagate
 
 DRAWS = 40_000
 X = np.random.default_rng(3).normal(size=(2, 5))

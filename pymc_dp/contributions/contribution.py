@@ -1,5 +1,6 @@
 """The interface between a method and the wall: compiled functions that hold no data."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -48,7 +49,8 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     array([5.e+000, 5.e-200])
     """
     # whole numbers overflow, and a sum of squared booleans is one of them
-    rows = np.asarray(rows, "float64").reshape(len(rows), -1)
+    rows = np.asarray(rows, "float64")
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.vecdot(rows, rows))
     if not (norms.min(initial=1.0) > 1e-140 and norms.max(initial=1.0) < 1e140):

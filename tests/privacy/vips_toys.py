@@ -80,6 +80,37 @@ def mixture():
     pm.NormalMixture("y", w, mu, tau=pm.Gamma("tau", 3, 2, shape=2), observed=REAL)
 
 
+def probit():
+    pm.Bernoulli("y", p=pm.math.invprobit(weights()), observed=YES)
+
+
+def log_link():
+    pm.Poisson("y", pm.math.exp(weights()), observed=COUNTS)
+
+
+def student():
+    pm.StudentT("y", nu=4, mu=weights(), sigma=0.8, observed=REAL)
+
+
+def centres():
+    return pm.Normal("mu", 0.5, 3.0, shape=2)
+
+
+def known_shares():
+    pm.NormalMixture("y", pm.Data("shares", [0.3, 0.7]), centres(), sigma=0.7, observed=REAL)
+
+
+def unknown_shares():
+    pm.NormalMixture("y", pm.Dirichlet("w", [2.0, 3.0]), centres(), sigma=0.7, observed=REAL)
+
+
+def known_covariance():
+    mu = pm.Normal("mu", 0.5, 3.0, shape=(2, 2))
+    covariance = pm.Data("covariance", [[0.5, 0.2], [0.2, 0.4]])
+    parts = [pm.MvNormal.dist(mu[k], cov=covariance) for k in range(2)]
+    pm.Mixture("y", pm.Data("shares", [0.3, 0.7]), parts, observed=X)
+
+
 REGRESSIONS = [
     gaussian,
     gaussian_with_precision,
@@ -90,6 +121,17 @@ REGRESSIONS = [
     two_outcomes,
 ]
 BLOCKS = [categorical, poisson, mixture]
+PREDICTORS = [
+    gaussian_with_precision,
+    logistic,
+    probit,
+    log_link,
+    negative_binomial,
+    student,
+    two_outcomes,
+]
+MIXTURES = [known_shares, unknown_shares, known_covariance]
+PUBLIC = ("shares", "covariance")
 
 
 class Toy(NamedTuple):
@@ -101,20 +143,26 @@ class Toy(NamedTuple):
     contexts: list[Any]
 
 
-def toy(build, n=2, **settings):
-    """Prepare a model; what its first release says is made up."""
+def prepared(build, n, method="vips", **settings):
+    """Settle the plan of a fit."""
     with pm.Model() as model:
         build()
-    settings = {"epsilon": 1.0, "delta": 1e-5, "sampling": "full", **settings}
-    prepared = prepare(model, "vips", n, **settings)
-    compiled, method = compile_prepared(prepared, "python"), prepared.method
+    public = [name for name in PUBLIC if name in model.named_vars]
+    settings = {"delta": 1e-5, "sampling": "full", "public": public, **settings}
+    return prepare(model, method, n, **settings)
+
+
+def toy(build, n=2, method="vips", **settings):
+    """Prepare a model; what its first release says is made up."""
+    found = prepared(build, n, method, **{"epsilon": 1.0, **settings})
+    compiled, method = compile_prepared(found, "python"), found.method
     rng = np.random.default_rng(5)
     state = method.init(rng)
     query = method.query(state, rng=rng)
     noisy = Noisy(rng.normal(0.5, 1.0, method.size), 0.1, 1.0)
     later = method.query(compiled.update(state, query, noisy), rng=rng)
     contribution = compiled.contributions[query.name]
-    return Toy(contribution, prepared.columns, method, [query.context, later.context])
+    return Toy(contribution, found.columns, method, [query.context, later.context])
 
 
 def dense(found, context, columns=None):

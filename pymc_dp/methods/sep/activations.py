@@ -34,7 +34,7 @@ def step(mean: Variable, variance: Variable) -> tuple[Variable, Variable]:
 
 
 def relu(mean: Variable, variance: Variable) -> tuple[Variable, Variable]:
-    """Moments of max(0, x): Hernandez-Lobato and Adams (2015), section 3.2."""
+    """Moments of max(0, x): Hernandez-Lobato and Adams (2015), section 3."""
     sd = pt.sqrt(variance + TINY)
     alpha = mean / sd
     above, density = cdf(alpha), sd * pt.exp(-(alpha**2) / 2) / (2 * np.pi) ** 0.5
@@ -53,11 +53,9 @@ def phi(scale: float, mean: Variable, variance: Variable) -> tuple[Variable, Var
     a = scale * mean / pt.sqrt(inflated)
     end = pt.arcsin(1 - 1 / inflated)
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    parts = [
-        weight * pt.exp(-(a**2) / (1 + pt.sin(end * (1 + node) / 2)))
-        for node, weight in zip(nodes, weights, strict=True)
-    ]
-    return cdf(a), pt.add(*parts) * end / (4 * np.pi)
+    t = pt.expand_dims(end, -1) * (1 + nodes) / 2
+    values = pt.exp(-pt.expand_dims(a**2, -1) / (1 + pt.sin(t)))
+    return cdf(a), (values * weights).sum(axis=-1) * end / (4 * np.pi)
 
 
 def sigmoid(mean: Variable, variance: Variable) -> tuple[Variable, Variable]:

@@ -18,7 +18,8 @@ from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.sep.independent_prior import check_independent
-from pymc_dp.methods.sep.propagation import Moments, propagate
+from pymc_dp.methods.sep.moments import Moments
+from pymc_dp.methods.sep.propagation import propagate
 from pymc_dp.methods.vips.exponential import GAMMA, slopes
 from pymc_dp.methods.vips.gaussian_prior import GaussianPrior, gaussian_prior
 from pymc_dp.methods.vips.predictor import gaussian_latents

@@ -1,8 +1,8 @@
 """Sites of a network: what one record says about each weight, and about the noise's precision.
 
 With log Z of cavity times likelihood, g and c its derivatives in a weight's mean and variance,
-moments m + v g and v - v^2 (g^2 - 2 c) are matched (Hernandez-Lobato and Adams 2015, equations 4
-and 5), then divided by the cavity's.
+moments m + v g and v - v^2 (g^2 - 2 c) are matched (Hernandez-Lobato and Adams 2015, section 2),
+then divided by the cavity's.
 """
 
 from collections.abc import Callable, Sequence
@@ -156,7 +156,7 @@ def noise_sites(at: Derivatives, asked: Asked) -> np.ndarray:
     """Sites of shape and rate of the noise's precision, (rows, 2).
 
     Z, Z1 and Z2 are those of Gammas of shapes a, a + 1 and a + 2, each by the variance that it
-    expects of the noise (Hernandez-Lobato and Adams 2015, equations 6 and 7).
+    expects of the noise (Hernandez-Lobato and Adams 2015, section 2).
     """
     a, b = asked.shape, asked.rate
     variances = [at.variance + at.noise * (a - 1) / (a - 1 + k) for k in range(3)]

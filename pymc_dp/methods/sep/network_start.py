@@ -13,9 +13,9 @@ from pytensor.tensor.math import Dot
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import row_norms
 from pymc_dp.contributions.gradients import by_record
+from pymc_dp.methods.sep.moments import inner
 from pymc_dp.methods.sep.network_model import Network
 from pymc_dp.methods.sep.network_sites import Scales, Sums, at_zero, flat_slopes
-from pymc_dp.methods.sep.propagation import inner
 from pymc_dp.methods.vips.exponential import slopes
 from pymc_dp.methods.vips.trial import made_up_rows
 from pymc_dp.records import Records
@@ -98,8 +98,8 @@ def typical_of(records: Records, network: Network, mean: np.ndarray, scales: np.
     inputs = [*values, *network.variances.values(), *rest, *records.batch.inputs.values()]
     points = [*prior.point(mean).values(), *prior.point((NARROW * scales) ** 2).values()]
     ones = [np.ones(records.point[v.name].shape) for v in rest]
-    squares, minus_curvature = function(inputs, rows, "python")(*points, *ones, *leaves)
-    curvature = -minus_curvature[:, None] * squares**2
+    design_rows, minus_curvature = function(inputs, rows, "python")(*points, *ones, *leaves)
+    curvature = np.nan_to_num(-minus_curvature[:, None] * design_rows**2, posinf=0.0, neginf=0.0)
     score, tau = (float(np.median(row_norms(x))) for x in (curvature**0.5, curvature))
     return Typical(max(score, 1e-6), max(tau, 1e-6), curvature.mean(axis=0))
 
@@ -111,6 +111,6 @@ def scaled_to(clip_norm: float, typical: Typical, with_noise: bool) -> Scales:
     shares = np.array(SHARES) * [1.0, 1.0, with_noise, 1.0]
     bounds = clip_norm * shares / np.linalg.norm(shares)
     lengths = np.array(LONG) * [1.0, typical.precision, 1.0, 1.0]
-    factors = bounds / lengths
+    factors = np.where(bounds > 0, bounds / lengths, 1.0)
     factors[0] = 1.0
     return Scales(Sums(*factors), Sums(*bounds))

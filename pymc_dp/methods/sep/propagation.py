@@ -9,18 +9,16 @@ independent, as in the paper.
 
 from collections.abc import Mapping
 from functools import reduce, singledispatch
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.math import Erf, Erfc, Sigmoid
 from pytensor.tensor.basic import Alloc, Join, MakeVector
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -28,36 +26,15 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.sep.activations import phi, relu, sigmoid, step, tanh
+from pymc_dp.methods.sep.moments import (
+    Moments,
+    Pair,
+    inner,
+    name_of,
+    refuse_dependent,
+    refuse_shared,
+)
 from pymc_dp.records.batch import remake
-
-Pair = tuple[Variable, Variable]
-
-
-class Moments(NamedTuple):
-    """Mean and variance of every entry of a variable.
-
-    Attributes
-    ----------
-    mean : Variable
-    variance : Variable or None
-        None where no latent reaches the variable.
-    sources : frozenset of str
-        The latents that do.
-    """
-
-    mean: Variable
-    variance: Variable | None = None
-    sources: frozenset[str] = frozenset()
-
-    @property
-    def known(self) -> bool:
-        """Whether no latent reaches the variable."""
-        return self.variance is None
-
-    @property
-    def pair(self) -> Pair:
-        """Mean and variance; the variance of a known variable is 0."""
-        return self.mean, pt.zeros_like(self.mean) if self.variance is None else self.variance
 
 
 def propagate(output: Variable, latents: Mapping[Variable, Moments]) -> Moments:
@@ -92,43 +69,12 @@ def propagate(output: Variable, latents: Mapping[Variable, Moments]) -> Moments:
     return found.get(output, Moments(output))
 
 
-def inner(op: Op) -> Any:
-    """Return what an Op does to one entry, or to one array of many."""
-    if isinstance(op, Elemwise):
-        return op.scalar_op
-    return op.core_op if isinstance(op, Blockwise) else op
-
-
 @singledispatch
 def rule(op: Any, node: Apply, operands: list[Moments]) -> Pair:
     """Return mean and variance of a node's output; at least one operand is not known."""
     raise NotConjugateError(
-        f"the network passes through {_name(node)}, which has no rule for means and variances"
+        f"the network passes through {name_of(node)}, which has no rule for means and variances"
     )
-
-
-def _name(node: Apply) -> str:
-    return type(inner(node.op)).__name__
-
-
-def _refuse_shared(node: Apply, operands: list[Moments]) -> None:
-    """Refuse operands that share a latent."""
-    seen: set[str] = set()
-    for operand in operands:
-        for name in sorted(operand.sources & seen):
-            raise NotConjugateError(f"`{name}` enters {_name(node)} by two ways")
-        seen |= operand.sources
-
-
-def _refuse_dependent(node: Apply, operands: list[Moments]) -> None:
-    """Refuse operands that share a latent, and operands whose entries are repeated."""
-    _refuse_shared(node, operands)
-    out = node.outputs[0].type.shape
-    for x, operand in zip(node.inputs, operands, strict=False):
-        within = [1] * (len(out) - x.type.ndim) + list(x.type.shape)
-        if not operand.known and any(a == 1 != b for a, b in zip(within, out, strict=True)):
-            names = ", ".join(f"`{name}`" for name in sorted(operand.sources))
-            raise NotConjugateError(f"{_name(node)} repeats entries of {names}")
 
 
 # --- entries that move or are added ----------------------------------------------------------
@@ -145,14 +91,14 @@ def _refuse_dependent(node: Apply, operands: list[Moments]) -> None:
 def _linear(op: Any, node: Apply, operands: list[Moments]) -> Pair:
     first, *others = operands
     if not all(x.known for x in others):
-        raise NotConjugateError(f"a latent is an index or a length in {_name(node)}")
+        raise NotConjugateError(f"a latent is an index or a length in {name_of(node)}")
     mean, variance = (remake(node, [x, *node.inputs[1:]])[0] for x in first.pair)
     return mean, variance
 
 
 @rule.register
 def _alloc(op: Alloc, node: Apply, operands: list[Moments]) -> Pair:
-    _refuse_dependent(node, operands[:1])
+    refuse_dependent(node, operands[:1])
     return _linear(op, node, operands)
 
 
@@ -177,13 +123,13 @@ def _neg(op: ps.Neg, node: Apply, operands: list[Moments]) -> Pair:
 
 @rule.register
 def _add(op: ps.Add, node: Apply, operands: list[Moments]) -> Pair:
-    _refuse_dependent(node, operands)
+    refuse_dependent(node, operands)
     return reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), [x.pair for x in operands])
 
 
 @rule.register
 def _sub(op: ps.Sub, node: Apply, operands: list[Moments]) -> Pair:
-    _refuse_dependent(node, operands)
+    refuse_dependent(node, operands)
     (mean, variance), (other_mean, other_variance) = (x.pair for x in operands)
     return mean - other_mean, variance + other_variance
 
@@ -198,7 +144,7 @@ def _product(a: Pair, b: Pair) -> Pair:
 
 @rule.register
 def _mul(op: ps.Mul, node: Apply, operands: list[Moments]) -> Pair:
-    _refuse_dependent(node, operands)
+    refuse_dependent(node, operands)
     return reduce(_product, [x.pair for x in operands])
 
 
@@ -207,14 +153,14 @@ def _true_div(op: ps.TrueDiv, node: Apply, operands: list[Moments]) -> Pair:
     (mean, variance), below = operands[0].pair, operands[1]
     if not below.known:
         raise NotConjugateError("the network divides by a latent")
-    _refuse_dependent(node, operands)
+    refuse_dependent(node, operands)
     return mean / below.mean, variance / below.mean**2
 
 
 @rule.register
 def _dot(op: Dot, node: Apply, operands: list[Moments]) -> Pair:
     """Sum products of independent factors; factors that are known have no variance."""
-    _refuse_shared(node, operands)
+    refuse_shared(node, operands)
     (a, da), (b, db) = ((x.mean, x.variance) for x in operands)
     pairs = [(a, b), (da, b**2), (a**2, db), (da, db)]
     mean, *spread = (remake(node, [x, y])[0] for x, y in pairs if x is not None and y is not None)
@@ -251,7 +197,7 @@ def _erfc(op: Erfc, node: Apply, operands: list[Moments]) -> Pair:
 @rule.register
 def _maximum(op: ps.Maximum, node: Apply, operands: list[Moments]) -> Pair:
     """max(c, x) = c + max(0, x - c)."""
-    _refuse_dependent(node, operands)
+    refuse_dependent(node, operands)
     floor, x = sorted(operands, key=lambda operand: not operand.known)
     if not floor.known:
         raise NotConjugateError("the network takes the larger of two variables that it learns")
@@ -262,7 +208,7 @@ def _maximum(op: ps.Maximum, node: Apply, operands: list[Moments]) -> Pair:
 @rule.register(ps.GT)
 @rule.register(ps.GE)
 def _above(op: Any, node: Apply, operands: list[Moments]) -> Pair:
-    _refuse_dependent(node, operands)
+    refuse_dependent(node, operands)
     return step(*_sub(op, node, operands))
 
 

@@ -1,0 +1,58 @@
+"""Theorem 4.1 of the DP-SEP paper: what it says, and how often it does not apply."""
+
+import numpy as np
+import pytest
+
+from pymc_dp import sep_kl_bound
+
+COVARIANCE = np.array([[1.0, 0.3], [0.3, 0.5]])
+
+
+def test_in_one_dimension_the_bound_is_its_formula():
+    found = sep_kl_bound(np.array([[4.0]]), mean_sd=0.5, covariance_sd=0.1, threshold=2.0)
+    spread = np.sqrt(2 * (0.1 / 4) ** 2 * np.log(2))
+    sides = (found.upper + found.lower + spread - 1) / (found.upper * found.lower)
+    expected = (np.log1p(spread) - 1 + (0.25 / 4 + 1) * sides) / 4
+    assert found.probability == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("covariance_sd", [0.001, 0.01, 0.05])
+@pytest.mark.parametrize("threshold", [0.05, 0.5])
+def test_simulated_divergences_stay_below_the_bound(covariance_sd, threshold):
+    noise = {"mean_sd": 0.1, "covariance_sd": covariance_sd}
+    found = sep_kl_bound(COVARIANCE, threshold=threshold, **noise)
+    assert found.exceeded <= found.probability
+
+
+def test_the_share_of_noises_outside_the_assumption_is_told():
+    found = sep_kl_bound(COVARIANCE, mean_sd=0.1, covariance_sd=0.05, threshold=1.0)
+    assert 0 < found.violated < 0.02
+    assert found.lower < 1 < found.upper
+
+
+def test_noise_that_swallows_an_eigenvalue_leaves_no_bound():
+    found = sep_kl_bound(COVARIANCE, mean_sd=0.1, covariance_sd=0.5, threshold=1.0)
+    assert found.probability == np.inf
+    # some of the simulated covariances are no covariances at all
+    assert found.exceeded > 0.05
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"mean_sd": 0.0}, "above 0"),
+        ({"threshold": np.nan}, "above 0"),
+        ({"covariance": np.diag([1.0, -1.0])}, "positive definite"),
+        ({"covariance": np.ones(3)}, "positive definite"),
+    ],
+)
+def test_bad_input_is_refused(changed, words):
+    given = {
+        "covariance": COVARIANCE,
+        "mean_sd": 1,
+        "covariance_sd": 0.1,
+        "threshold": 1,
+        **changed,
+    }
+    with pytest.raises(ValueError, match=words):
+        sep_kl_bound(given.pop("covariance"), **given)

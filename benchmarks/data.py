@@ -16,6 +16,9 @@ SOURCES = {
     "uci_power_plant.npz": f"https://doi.org/10.24432/C5002N, or {NETWORKS}",
     "uci_protein_tertiary_structure.npz": f"https://doi.org/10.24432/C5QW3H, or {NETWORKS}",
     "uci_wine_quality_red.npz": f"https://doi.org/10.24432/C56S3T, or {NETWORKS}",
+    "dpsep_mog_N1000.npz": (
+        "https://github.com/mvinaroz/stochastic-EP (MoG_code; columns X, y and true_means)"
+    ),
     "bow_ap.npz": "https://github.com/blei-lab/lda-c (example/ap.tgz)",
     "bow_kos.npz": "https://doi.org/10.24432/C5ZG6P (docword.kos.txt, vocab.kos.txt)",
     "mnist_nonzero_packed.npz": "https://github.com/fgnt/mnist (pixels above 0, by np.packbits)",

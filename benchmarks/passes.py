@@ -1,4 +1,4 @@
-"""Time a step of vips beside its non-private pass: ``python -m benchmarks.passes``.
+"""Time a step of vips and dp_sep beside its non-private pass: ``python -m benchmarks.passes``.
 
 The pass gathers the same batch and sums the same expected statistics, with no norms, no clipping,
 no noise and no update. Milliseconds are medians over alternating rounds of one run.
@@ -6,6 +6,7 @@ no noise and no update. Milliseconds are medians over alternating rounds of one 
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -63,13 +64,35 @@ def belief_network(rows: int, outputs: int, units: int) -> pm.Model:
     return model
 
 
-# label, model, rows of a batch, options
-CASES: tuple[tuple[str, Callable[[], pm.Model], int, dict], ...] = (
-    ("logistic, d=10", lambda: logistic(50_000, 10), BATCH, {}),
-    ("logistic, d=100", lambda: logistic(50_000, 100), BATCH, {}),
-    ("mixture, 5 components", lambda: mixture(50_000, 5), BATCH, {}),
-    ("topics, 1000 words, 20 topics", lambda: topics(2000, 1000, 20), 200, {}),
-    ("belief network, 784 outputs, 50 units", lambda: belief_network(1000, 784, 50), 500, {}),
+def gaussians(rows: int, components: int, d: int) -> pm.Model:
+    """Mixture of Gaussians with known weights and covariance."""
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 3, shape=(components, d))
+        parts = [pm.MvNormal.dist(mu[k], cov=np.eye(d)) for k in range(components)]
+        x = rng.normal(size=(rows, d))
+        pm.Mixture("x", np.full(components, 1 / components), parts, observed=x)
+    return model
+
+
+class Case(NamedTuple):
+    """One row of the table; ``batch`` is the number of rows of a batch."""
+
+    label: str
+    method: str
+    build: Callable[[], pm.Model]
+    batch: int
+
+
+CASES = (
+    Case("logistic, d=10", "vips", lambda: logistic(50_000, 10), BATCH),
+    Case("logistic, d=100", "vips", lambda: logistic(50_000, 100), BATCH),
+    Case("mixture, 5 components", "vips", lambda: mixture(50_000, 5), BATCH),
+    Case("topics, 1000 words, 20 topics", "vips", lambda: topics(2000, 1000, 20), 200),
+    Case("belief network, 784 x 50", "vips", lambda: belief_network(1000, 784, 50), 500),
+    Case("logistic, d=10", "dp_sep", lambda: logistic(50_000, 10), BATCH),
+    Case("logistic, d=100", "dp_sep", lambda: logistic(50_000, 100), BATCH),
+    Case("mixture, 4 components, d=4", "dp_sep", lambda: gaussians(20_000, 4, 4), BATCH),
 )
 
 
@@ -80,15 +103,12 @@ def milliseconds(step: Callable[[], object], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats * 1e3
 
 
-def steps(model: pm.Model, batch: int, options: dict) -> tuple[Callable, Callable]:
+def steps(case: Case) -> tuple[Callable, Callable]:
     """Return a private step and the pass behind it."""
-    rows = next(
-        iter(prepare(model, "vips", None, noise_multiplier=2.0, delta=1e-6).columns.values())
-    )
-    rate = batch / rows.rows
-    prepared = prepare(
-        model, "vips", 10**5, noise_multiplier=2.0, delta=1e-6, sample_rate=rate, **options
-    )
+    model, budget = case.build(), {"noise_multiplier": 2.0, "delta": 1e-6}
+    rows = next(iter(prepare(model, case.method, None, **budget).columns.values()))
+    rate = case.batch / rows.rows
+    prepared = prepare(model, case.method, 10**5, sample_rate=rate, **budget)
     compiled = compile_prepared(prepared, None)
     wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
     rng = np.random.default_rng(0)
@@ -113,10 +133,11 @@ def steps(model: pm.Model, batch: int, options: dict) -> tuple[Callable, Callabl
 def main() -> None:
     """Print the table."""
     print(
-        "| case | step, ms | non-private pass, ms | ratio (range) |\n|---|---|---|---|", flush=True
+        "| method | case | step, ms | pass, ms | ratio (range) |\n|---|---|---|---|---|",
+        flush=True,
     )
-    for label, build, batch, options in CASES:
-        both = steps(build(), batch, options)
+    for case in CASES:
+        both = steps(case)
         repeats = []
         for step in both:
             milliseconds(step, 2)
@@ -130,8 +151,8 @@ def main() -> None:
         ratio = times[:, 0] / times[:, 1]
         private, plain = np.median(times, axis=0)
         print(
-            f"| {label}, B={batch} | {private:.2f} | {plain:.2f} | {np.median(ratio):.2f} "
-            f"({ratio.min():.2f}-{ratio.max():.2f}) |",
+            f"| {case.method} | {case.label}, B={case.batch} | {private:.2f} | {plain:.2f} | "
+            f"{np.median(ratio):.2f} ({ratio.min():.2f}-{ratio.max():.2f}) |",
             flush=True,
         )
 

@@ -21,10 +21,10 @@ def fitted(build, values, seed=1, **settings):
     with pm.Model() as model:
         build(values)
     settings = {"noise_multiplier": 2.0, "delta": 1e-5, "sampling": "full", **settings}
+    settings = {"method": "vips", **settings}
     with deterministic_noise(seed):
         return pymc_dp.fit(
             model=model,
-            method="vips",
             draws=3,
             random_seed=1,
             progressbar=False,

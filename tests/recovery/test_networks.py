@@ -201,6 +201,17 @@ def test_a_private_network_beats_a_constant_without_a_declared_number():
     assert (idata["fit"]["noise_sd"] > 0).all()
 
 
+def test_much_noise_leaves_the_noise_precision_near_its_prior(waves):
+    features, y = waves
+
+    def build():
+        pm.Normal("y", hidden(features, 4), tau=pm.Gamma("tau", 2, 1), observed=y)
+
+    with deterministic_noise(4):
+        idata = fit(build, epsilon=0.1, delta=1e-5, clip_norm=None, n=150)
+    assert 0.2 < float(idata["posterior"]["tau"].mean()) < 10
+
+
 def test_private_classes_have_a_posterior_without_noise_precision():
     features, _ = wave(2000, 6)
     classes = (np.prod(features, axis=1) > 0).astype(int)

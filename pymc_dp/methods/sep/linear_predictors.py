@@ -12,7 +12,7 @@ from pymc_dp.methods.vips import predictor
 from pymc_dp.methods.vips.clipping import scales
 from pymc_dp.methods.vips.features import Features
 from pymc_dp.methods.vips.gaussian_prior import gaussian_prior
-from pymc_dp.methods.vips.likelihood_form import GAUSSIAN, PROBIT
+from pymc_dp.methods.vips.likelihood_form import GAUSSIAN, PROBIT, PROBIT_SLOPE
 from pymc_dp.methods.vips.predictor import Predictor, linear_predictor, psi_shape
 from pymc_dp.methods.vips.quadratic import Expect
 from pymc_dp.methods.vips.regression import Form, Structure
@@ -79,15 +79,19 @@ def _exact(
 def _closed(
     batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    residual, precision = site(probit(np.sign(part.slope), mean, variance), variance)
-    return residual, precision
+    # log Phi(c psi), with c from its slope at psi = 0
+    c = part.slope / PROBIT_SLOPE
+    mean, variance = c * mean, c**2 * variance
+    residual, precision = site(probit(mean, variance), variance)
+    return c * residual, c**2 * precision
 
 
 def cavity(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarray, np.ndarray]:
     """Take one of N equal sites out of the posterior."""
-    share = 1 / max(number, 2.0)
-    sites = np.linalg.inv(solved.step_covariance) - solved.precision
-    covariance = np.linalg.inv(solved.precision + (1 - share) * sites)
+    share, covariance = 1 / max(number, 2.0), solved.step_covariance
+    # the inverse of (1 - share) V^-1 + share P0; V may be too narrow to be inverted
+    kept = (1 - share) * np.eye(len(mean)) + share * covariance @ solved.precision
+    covariance = np.linalg.solve(kept, covariance)
     return mean + share * covariance @ (solved.linear - solved.precision @ mean), covariance
 
 

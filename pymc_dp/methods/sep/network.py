@@ -31,7 +31,9 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
     Notes
     -----
     **Privacy.** Each release is one vector: scores and precisions of the weights' sites, the site
-    of the noise's precision and a one, clipped jointly. All else is post-processing.
+    of the noise's precision and a one. Every part is shortened to its share of the clip norm, and
+    the whole is clipped. The clip norm is public: it comes from made-up records. All else is
+    post-processing.
     """
     if settings.form is not None:
         raise ValueError(f"form={settings.form!r} is not for networks; leave it out.")

@@ -25,8 +25,9 @@ WALK = 2.5
 # one step moves them by at most this many
 TRUST = 0.3
 MOMENTUM = 0.9
-# how fast sites are averaged: precisions, and those of the noise's precision
-SLOW = 0.05
+# how fast sites are averaged; those of the noise's precision slower, if the share of noise in their
+# average would be above DOUBT
+SLOW, DOUBT = 0.05, 0.2
 # at least this share of the records tells of every weight: in the cavity, and in steps
 LEAST_SHARE, LEAST_IN_STEPS = 0.1, 0.3
 # records where nobody has counted or declared them
@@ -117,6 +118,11 @@ class Fit(NamedTuple):
         left = 1 - (1 - LAST_STEP) * t / self.releases
         return float(left * min(most, WALK / max(walk, 1e-300)))
 
+    def pace(self, number: float, noise: Sums) -> float:
+        """How fast sites of the noise's precision are averaged."""
+        share = float(noise.noise[0]) ** 0.5 / (number / 2)
+        return min(SLOW, 2 * (DOUBT / max(share, 1e-12)) ** 2)
+
     def weight(self, t: int) -> float:
         """Weight of the mean after release t in the average of the second half."""
         return 1 / max(1, t + 1 - self.releases // 2)
@@ -165,7 +171,8 @@ def _averaged(fit: Fit, state: State, asked: Asked, noisy: Noisy) -> State:
     old = state.sites
     if state.t == 0:
         old = fit.made_up(fit.number(latest, noise), state.gammas)
-    rates = Sums(1 - MOMENTUM, SLOW, SLOW, 1 / (state.t + 1))
+    pace = fit.pace(fit.number(old, state.variances), noise)
+    rates = Sums(1 - MOMENTUM, SLOW, pace, 1 / (state.t + 1))
     sites = [a + rate * (b - a) for a, b, rate in zip(old, latest, rates, strict=True)]
     variances = [
         (1 - rate) ** 2 * a + rate**2 * b

@@ -47,13 +47,14 @@ def dp_sep(
         Releases.
     clip_norm : float, optional
         Bound on the norm of a record's site. For linear predictors it follows the first release,
-        for mixtures it is the typical norm of a record that knows its component.
+        for mixtures it is the typical norm of a record that knows its component, for networks that
+        of made-up records.
     sample_rate : float, optional
     form : {"damped", "algorithm3"}, optional
         The paper's Algorithm 3 is for reproduction, and for linear predictors alone.
     step : float, optional
         The damping h in ``lambda <- (1 - h) lambda + h (sum of sites)``; 0.7 for linear
-        predictors, 0.5 for mixtures. With Algorithm 3 its gamma.
+        predictors, 0.5 for mixtures. With Algorithm 3 its gamma; for networks the longest step.
     feature_bound : float
         For linear predictors: a public bound on the norm of a record's features. Longer ones are
         shortened to it.

@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from pymc_dp.methods.vips.settings import check_numbers
 from pymc_dp.release import Release
 
 # lambda <- (1 - h) lambda + h (sum of sites)
@@ -48,11 +49,11 @@ def check(settings: Settings) -> None:
     ValueError
         With the option's name.
     """
-    if not settings.feature_bound > 0:
-        raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
+    check_numbers(settings, ("feature_bound",), ("clip_norm", "sample_rate", "step"))
     # gamma of Algorithm 3 is divided by the number of records
-    longest = settings.num_records if settings.form == "algorithm3" else 1
-    if settings.step is not None and not 0 < settings.step <= (longest or math.inf):
+    literal = settings.form == "algorithm3"
+    longest = (settings.num_records or math.inf) if literal else 1
+    if settings.step is not None and not 0 < settings.step <= longest:
         raise ValueError(f"step={settings.step!r} must lie above 0, and be at most {longest}.")
     if settings.clip_norm is not None and math.isnan(settings.clip_norm):
         raise ValueError("clip_norm=nan is no bound.")

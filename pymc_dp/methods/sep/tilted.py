@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
-from scipy.special import log_ndtr
+from scipy.special import erfcx
 
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
@@ -25,6 +25,8 @@ NODES = 20
 NEWTON_STEPS, REACH = 10, 3.0
 # standard deviations of a cavity below which derivatives of the likelihood are averaged
 NARROW = 0.1
+# standard normal quantile below which z + phi(z) / Phi(z) is -1/z, to rounding
+UNLIKELY = -1e4
 # a tilted variance is at least this share of the cavity's, and a site not ever more certain
 LEAST_SHARE = 1e-6
 
@@ -59,12 +61,21 @@ def site(log_z: LogZ, variance: np.ndarray) -> Site:
     return Site(log_z.slope / share, -log_z.curvature / share)
 
 
-def probit(sign: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> LogZ:
-    """Closed form for p(y | psi) = Phi(sign psi)."""
+def probit(mean: np.ndarray, variance: np.ndarray) -> LogZ:
+    """Closed form for p(y | psi) = Phi(psi).
+
+    >>> import numpy as np
+    >>> probit(np.array([0.0, -1e9, 1e9]), np.zeros(3))
+    LogZ(slope=array([7.97884561e-01, 1.00000000e+09, 0.00000000e+00]),
+         curvature=array([-0.63661977, -1.        , -0.        ]))
+    """
     scale = np.sqrt(1 + variance)
-    z = sign * mean / scale
-    ratio = np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
-    return LogZ(sign * ratio / scale, -ratio * (z + ratio) / scale**2)
+    z = mean / scale
+    # the density over the distribution function, which both underflow for an unlikely outcome
+    ratio = (2 / np.pi) ** 0.5 / erfcx(-z / 2**0.5)
+    # where z + ratio is lost in rounding, it is 1 / ratio
+    curvature = np.where(z < UNLIKELY, 1.0, ratio * (z + ratio))
+    return LogZ(ratio / scale, -curvature / scale**2)
 
 
 def quadrature(along: Along, batch: Batch, mean: np.ndarray, variance: np.ndarray) -> LogZ:

@@ -13,13 +13,17 @@ from pymc_dp.methods.vips.trial import agree, made_up_rows
 from pymc_dp.records import Records
 
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
+# slope of log Phi(psi) at psi = 0
+PROBIT_SLOPE = (2 / np.pi) ** 0.5
 # made-up points at which a likelihood is compared with a form
 TRIALS = 4
 
 
 def _of_probit(psi: np.ndarray, slope: np.ndarray, second: np.ndarray) -> np.ndarray:
-    sign = np.sign(slope)
-    return sign * np.exp(-(psi**2) / 2 - log_ndtr(sign * psi)) / np.sqrt(2 * np.pi)
+    # log Phi(c psi): PyMC's inverse link scales psi by 1 / sqrt 2
+    c = slope / PROBIT_SLOPE
+    z = c * psi
+    return c * np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
 
 
 # the slope of a log likelihood at psi, given slope and second derivative at psi = 0

@@ -1,4 +1,4 @@
-"""No record moves a DP-SEP release by more than its bound, some record reaches it, faults are caught.
+"""No record moves a DP-SEP release beyond its bound, some record reaches it, faults are caught.
 
 Guard 2 of the tests of a guarantee, for sites of linear predictors and mixtures. A record's sites
 are clipped as one vector, and the noise on their product is that of the plan.
@@ -18,6 +18,7 @@ from tests.privacy import vips_toys
 from tests.privacy.test_sensitivity import check_neighbours, covered_by, number
 from tests.privacy.test_vips import (
     PAIR,
+    SHORT,
     WHOLE,
     check_faulty_clip,
     check_norms,
@@ -67,7 +68,7 @@ RECORDS = {
     "gaussian_with_precision": {"X": PAIR, "y": number},
     "logistic": {"X": PAIR, "y": WHOLE},
     "probit": {"X": PAIR, "y": WHOLE},
-    "log_link": {"X": PAIR, "y": WHOLE},
+    "log_link": {"X": PAIR, "group": SHORT, "y": WHOLE},
     "negative_binomial": {"X": PAIR, "y": WHOLE},
     "student": {"X": PAIR, "y": number},
     "two_outcomes": {"X": PAIR, "y": number, "z": WHOLE},
@@ -75,7 +76,7 @@ RECORDS = {
     "unknown_shares": {"y": number},
     "known_covariance": {"y": PAIR},
 }
-LOUD = {"X": (30.0, -40.0), "y": 1, "z": 0}
+LOUD = {"X": (30.0, -40.0), "group": 2, "y": 1, "z": 0}
 LOUD_OUTCOMES = {"known_shares": 900.0, "unknown_shares": 900.0, "known_covariance": (900.0, 3.0)}
 
 

@@ -8,6 +8,9 @@ import pytest
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
 import pymc_dp
+from pymc_dp.methods.sep.linear_predictors import recognise
+from pymc_dp.methods.vips.likelihood_form import PROBIT
+from pymc_dp.records import constrained, separate
 from pymc_dp.testing import deterministic_noise
 from tests.recovery.expectation_propagation import propagate
 
@@ -90,6 +93,11 @@ def test_a_fit_ends_at_the_fixed_point(likelihood):
     expected = propagate(X, LIKELIHOODS[likelihood], np.eye(D), shared=True)
     for got, wanted in zip(gaussian(fitted(likelihood)), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_the_inverse_probit_link_has_moments_in_closed_form():
+    records, _ = separate(constrained(model_of(probit)))
+    assert [found.form for found in recognise(records).predictors] == [PROBIT]
 
 
 @pytest.mark.parametrize("likelihood", [logistic, probit])

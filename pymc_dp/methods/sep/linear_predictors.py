@@ -88,10 +88,9 @@ def _closed(
 
 def cavity(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarray, np.ndarray]:
     """Take one of N equal sites out of the posterior."""
-    share, covariance = 1 / max(number, 2.0), solved.step_covariance
-    # the inverse of (1 - share) V^-1 + share P0; V may be too narrow to be inverted
-    kept = (1 - share) * np.eye(len(mean)) + share * covariance @ solved.precision
-    covariance = np.linalg.solve(kept, covariance)
+    share = 1 / max(number, 2.0)
+    sites = np.linalg.inv(solved.step_covariance) - solved.precision
+    covariance = np.linalg.inv(solved.precision + (1 - share) * sites)
     return mean + share * covariance @ (solved.linear - solved.precision @ mean), covariance
 
 

@@ -15,7 +15,7 @@ from scipy.special import erfcx
 
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
-from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.contributions.gradients import by_record
 from pymc_dp.methods.vips.exponential import slopes
 from pymc_dp.methods.vips.predictor import Predictor
 from pymc_dp.records import Records
@@ -122,6 +122,7 @@ def likelihood_along(records: Records, predictor: Predictor, backend: str) -> Al
     each = vectorize_graph(graphs, {cut: points.reshape((-1, *(1,) * cut.ndim))})
     psi = pt.matrix("psi", dtype="float64")
     inputs = records.batch.inputs
-    rows = [checked(records, row) for row in by_record(records, each, {points: psi})]
+    # psi is nan where an index points nowhere, see `features`
+    rows = by_record(records, each, {points: psi})
     fn = function([psi, *inputs.values()], rows, backend)
     return lambda batch, psi: tuple(fn(psi, *[batch[name] for name in inputs]))

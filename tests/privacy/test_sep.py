@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pymc_dp.contributions.contribution import row_norms
-from pymc_dp.methods.vips import quadratic
+from pymc_dp.methods.linear import quadratic
 from pymc_dp.prepare import compile_prepared
 from pymc_dp.wall import Noisy
 from tests.privacy import vips_toys

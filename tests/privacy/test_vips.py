@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from pymc_dp.contributions.contribution import row_norms
-from pymc_dp.methods.vips import quadratic
-from pymc_dp.methods.vips.quadratic import Scales
+from pymc_dp.methods.linear import quadratic
+from pymc_dp.methods.linear.quadratic import Scales
 from tests.privacy import vips_toys
 from tests.privacy.test_sensitivity import (
     check_neighbours,

@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.sep.mixture_sites import Asked, roots, sites_of, weight_sites
-from pymc_dp.methods.vips.quadratic import smat
+from pymc_dp.methods.blocks.symmetric import roots, smat
+from pymc_dp.methods.sep.mixture_sites import Asked, sites_of, weight_sites
 from pymc_dp.testing import deterministic_noise
 
 RNG = np.random.default_rng(7)

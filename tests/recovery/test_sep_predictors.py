@@ -8,8 +8,8 @@ import pytest
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
 import pymc_dp
+from pymc_dp.methods.linear.link import PROBIT
 from pymc_dp.methods.sep.linear_predictors import recognise
-from pymc_dp.methods.vips.likelihood_form import PROBIT
 from pymc_dp.records import constrained, separate
 from pymc_dp.testing import deterministic_noise
 from tests.recovery.expectation_propagation import propagate

@@ -12,8 +12,8 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp import wall
+from pymc_dp.methods.blocks.exponential import DIRICHLET
 from pymc_dp.methods.vips import topics as vips_topics
-from pymc_dp.methods.vips.exponential import DIRICHLET
 from pymc_dp.methods.vips.topic_shrinkage import Released, shrunk
 from pymc_dp.testing import deterministic_noise
 from tests.recovery.topic_fits import (

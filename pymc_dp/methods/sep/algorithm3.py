@@ -6,39 +6,33 @@ passes a share exp(-gamma T / N) of the way is still left.
 
 import math
 import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.sep.settings import Settings
-from pymc_dp.methods.vips.gaussian_result import GaussianPosterior
-from pymc_dp.methods.vips.predictor import Predictor
-from pymc_dp.methods.vips.quadratic import (
+from pymc_dp.methods.blocks.gaussian_posterior import GaussianPosterior
+from pymc_dp.methods.linear.quadratic import (
     Asked,
-    Expect,
     Scales,
     Sums,
+    at_origin,
     contribution,
     size_of,
     split,
 )
-from pymc_dp.methods.vips.regression import Structure
-from pymc_dp.methods.vips.solve import Solved, solve
+from pymc_dp.methods.linear.regression import Structure
+from pymc_dp.methods.linear.solve import Solved, solve
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.sep.linear_sites import sites
+from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.records import Records
 from pymc_dp.wall import Noisy, Query
 
 # the paper's experiments: passes over the data, damping gamma, and clip norm
-PASSES, GAMMA, CLIP_NORM = 100, 1.0, 1.0
+PASSES, DAMPING, CLIP_NORM = 100, 1.0, 1.0
 # natural parameters are clipped as they are; the count is not used
 AS_THEY_ARE = Scales(1.0, 1.0, 1.0, 1e-6)
-
-
-def natural(rest: np.ndarray, psi: np.ndarray) -> np.ndarray:
-    """Take sites around the origin of the latents."""
-    return rest
 
 
 class State(NamedTuple):
@@ -64,12 +58,7 @@ class _Fit(NamedTuple):
         return State(sites, solved, solved.absolute(sums))
 
 
-def build(
-    records: Records,
-    structure: Structure,
-    settings: Settings,
-    expect: Callable[[Records, Predictor, str], Expect],
-) -> Method:
+def build(records: Records, structure: Structure, settings: Settings) -> Method:
     """Build Algorithm 3 for linear predictors.
 
     Notes
@@ -89,23 +78,18 @@ def build(
             "form='algorithm3' has the number of records in its update: give num_records=, a "
             "public number."
         )
-    gamma = GAMMA if settings.step is None else settings.step
+    gamma = DAMPING if settings.step is None else settings.step
     release = settings.as_release(PASSES * number, CLIP_NORM, 1 / number)
-    left = math.exp(-gamma * release.count * release.sample_rate / number)
-    warnings.warn(
-        f"form='algorithm3' is for reproduction: with these settings {left:.1%} of the way from "
-        "the prior to the posterior will be left. Leave form= out to fit a model.",
-        stacklevel=2,
-    )
+    _warn_of_shortness(gamma * release.count * release.sample_rate / number)
     predictors, prior = structure
     fit = _Fit(structure, number, gamma, release.clip_norm)
     size = size_of(prior.d, predictors)
 
     def compile_parts(backend: str) -> Compiled:
-        expects = [expect(records, predictor, backend) for predictor in predictors]
+        expects = [sites(records, predictor, backend) for predictor in predictors]
         bound = settings.feature_bound
-        sites = contribution(records, predictors, prior.d, expects, natural, bound, backend)
-        return Compiled({release.name: sites}, partial(_update, fit))
+        added = contribution(records, predictors, prior.d, expects, at_origin, bound, backend)
+        return Compiled({release.name: added}, partial(_update, fit))
 
     return Method(
         size=size,
@@ -117,6 +101,14 @@ def build(
         describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
         settings={"form": "algorithm3, for reproduction"},
+    )
+
+
+def _warn_of_shortness(way: float) -> None:
+    warnings.warn(
+        f"form='algorithm3' is for reproduction: with these settings {math.exp(-way):.1%} of the "
+        "way from the prior to the posterior will be left. Leave form= out to fit a model.",
+        stacklevel=4,
     )
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from pymc_dp.methods.blocks.expectation import Point, Rule, average, rule_of
+from pymc_dp.methods.blocks.exponential import GAMMA, Natural
+from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.blocks.made_up import agree
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.expectation import Point, Rule, average, rule_of
-from pymc_dp.methods.vips.exponential import GAMMA, Natural
-from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
-from pymc_dp.methods.vips.trial import agree
 
 
 def check_independent(prior: GaussianPrior) -> None:

@@ -2,23 +2,20 @@
 
 import numpy as np
 
-from pymc_dp.contributions.contribution import Batch
+from pymc_dp.methods.blocks.gaussian_prior import gaussian_prior
+from pymc_dp.methods.linear import predictor
+from pymc_dp.methods.linear.clipping import scales
+from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
+from pymc_dp.methods.linear.predictor import linear_predictor
+from pymc_dp.methods.linear.quadratic import at_mean
+from pymc_dp.methods.linear.regression import Form, Structure
+from pymc_dp.methods.linear.regression import build as build_regression
+from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.sep import algorithm3
+from pymc_dp.methods.sep.linear_sites import sites
 from pymc_dp.methods.sep.settings import STEP, Settings
-from pymc_dp.methods.sep.tilted import likelihood_along, probit, quadrature, site
-from pymc_dp.methods.vips import predictor
-from pymc_dp.methods.vips.clipping import scales
-from pymc_dp.methods.vips.features import Features
-from pymc_dp.methods.vips.gaussian_prior import gaussian_prior
-from pymc_dp.methods.vips.likelihood_form import GAUSSIAN, PROBIT, PROBIT_SLOPE
-from pymc_dp.methods.vips.predictor import Predictor, linear_predictor, psi_shape
-from pymc_dp.methods.vips.quadratic import Expect
-from pymc_dp.methods.vips.regression import Form, Structure
-from pymc_dp.methods.vips.regression import build as build_regression
-from pymc_dp.methods.vips.solve import Solved
-from pymc_dp.methods.vips.trial import made_up_rows
 from pymc_dp.records import Records
 
 
@@ -31,9 +28,8 @@ def recognise(records: Records) -> Structure:
         With what does not fit.
     """
     predictors = predictor.recognise(records, linear_predictor)
-    rows = list(made_up_rows(records, np.random.default_rng(0), [1]).values())
     for name, found in zip(records.term_names, predictors, strict=True):
-        if found.form != GAUSSIAN and np.prod(psi_shape(records, found, rows)) != 1:
+        if found.form != GAUSSIAN and np.prod(found.shape) != 1:
             raise NotConjugateError(
                 f"the likelihood of `{name}` has several predictors, and is not Gaussian"
             )
@@ -52,40 +48,6 @@ def roles(records: Records, structure: Structure) -> dict[str, str]:
     return told
 
 
-def sites(records: Records, found: Predictor, backend: str) -> Expect:
-    """Compile a record's site in psi from the cavity's mean and variance."""
-    if found.form == GAUSSIAN:
-        return _exact
-    if found.form == PROBIT:
-        return _closed
-    along = likelihood_along(records, found, backend)
-
-    def expect(
-        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        log_z = quadrature(along, batch, mean[:, 0], variance[:, 0])
-        residual, precision = site(log_z, variance[:, 0])
-        return residual[:, None], precision[:, None]
-
-    return expect
-
-
-def _exact(
-    batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    return part.slope - part.curvature * mean, part.curvature
-
-
-def _closed(
-    batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    # log Phi(c psi), with c from its slope at psi = 0
-    c = part.slope / PROBIT_SLOPE
-    mean, variance = c * mean, c**2 * variance
-    residual, precision = site(probit(mean, variance), variance)
-    return c * residual, c**2 * precision
-
-
 def cavity(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarray, np.ndarray]:
     """Take one of N equal sites out of the posterior."""
     share = 1 / max(number, 2.0)
@@ -97,7 +59,7 @@ def cavity(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarray,
 DAMPED = Form(
     title="damped",
     expect=sites,
-    centre=lambda rest, psi: psi,
+    centre=at_mean,
     advance=lambda solved, averages, latest, mean, step: solved.residual(latest, mean, step),
     believe=cavity,
     scales=scales,
@@ -108,7 +70,7 @@ DAMPED = Form(
 def build(records: Records, structure: Structure, settings: Settings) -> Method:
     """Build stochastic expectation propagation for linear predictors, in one of its forms."""
     if settings.form == "algorithm3":
-        return algorithm3.build(records, structure, settings, sites)
+        return algorithm3.build(records, structure, settings)
     if settings.form not in (None, "damped"):
         raise ValueError(
             f"form={settings.form!r} is unknown for linear predictors: use 'damped' or "

@@ -6,27 +6,25 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc_dp.methods.blocks.averaging import Average, blend, number_of
+from pymc_dp.methods.blocks.exponential import DIRICHLET
+from pymc_dp.methods.blocks.gaussian_posterior import GaussianPosterior
+from pymc_dp.methods.blocks.shown import natural_parameters
+from pymc_dp.methods.blocks.symmetric import floored, roots
+from pymc_dp.methods.linear.quadratic import Sums as QuadraticSums
+from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.mixture_model import MixtureModel
 from pymc_dp.methods.sep.mixture_sites import (
     PRECISION,
     Asked,
     Sums,
-    blend,
     contribution,
-    floored,
     noise_of,
-    roots,
     size_of,
     split,
 )
 from pymc_dp.methods.sep.settings import Settings
-from pymc_dp.methods.vips.averaging import Average
-from pymc_dp.methods.vips.exponential import DIRICHLET
-from pymc_dp.methods.vips.gaussian_result import GaussianPosterior
-from pymc_dp.methods.vips.quadratic import Sums as QuadraticSums
-from pymc_dp.methods.vips.result import natural_parameters
-from pymc_dp.methods.vips.solve import Solved, solve
 from pymc_dp.records import Records
 from pymc_dp.wall import Noisy, Query
 
@@ -100,11 +98,6 @@ class _Fit(NamedTuple):
         """Weight of the mean after release t in the average of the last ones."""
         return 1 / max(1, t + 1 - round((1 - LAST) * self.releases))
 
-    def number(self, sites: Sums, variances: Sums) -> float:
-        """Take the declared number of records, else the released one, as far as it is known."""
-        declared = self.settings.num_records
-        return float(declared or max(float(sites.number), float(variances.number) ** 0.5, 1.0))
-
     def expand(self, score: np.ndarray, precision: np.ndarray) -> QuadraticSums:
         """Bring sums from a record's units to all Gaussian latents."""
         blocks, d = self.model.blocks, self.model.prior.d
@@ -174,7 +167,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     latest = split(noisy.value / noisy.sample_rate, model.blocks.shape)
     sites = blend(state.sites, latest, 1 - h, h)
     variances = blend(state.variances, noise_of(sd), (1 - h) ** 2, h**2)
-    number = fit.number(sites, variances)
+    number = number_of(fit.settings.num_records, sites.number, variances.number)
     edge = (variances.precision * 2 * model.blocks.shape[1]) ** 0.5
     sums = fit.expand(latest.score, floored(sites.precision, max(edge, LEAST_SHARE * number)))
     solved = fit.solve(sums, state.mean, state.solved.gammas)
@@ -231,7 +224,9 @@ def _within(model: MixtureModel, covariance: np.ndarray) -> np.ndarray:
 
 def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
     """Multiply prior and sites; a component that noise has swallowed keeps a few records."""
-    least = LEAST_SHARE * fit.number(state.sites, state.variances)
+    least = LEAST_SHARE * number_of(
+        fit.settings.num_records, state.sites.number, state.variances.number
+    )
     sums = fit.expand(0 * state.sites.score, floored(state.sites.precision, least))
     solved = fit.solve(sums, state.average.mean, state.solved.gammas)
     return GaussianPosterior(

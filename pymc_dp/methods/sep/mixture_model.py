@@ -17,13 +17,13 @@ from pytensor.tensor.random.basic import DirichletRV
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.conjugate import mixture_of
-from pymc_dp.methods.vips.expectation import prior_messages
-from pymc_dp.methods.vips.exponential import DIRICHLET
-from pymc_dp.methods.vips.gaussian_prior import GaussianPrior, gaussian_prior
-from pymc_dp.methods.vips.predictor import gaussian_latents
-from pymc_dp.methods.vips.trial import agree, made_up_rows
+from pymc_dp.methods.blocks.expectation import prior_messages
+from pymc_dp.methods.blocks.exponential import DIRICHLET
+from pymc_dp.methods.blocks.families import gaussian_latents
+from pymc_dp.methods.blocks.gaussian_prior import GaussianPrior, gaussian_prior
+from pymc_dp.methods.blocks.made_up import agree, made_up_rows
+from pymc_dp.methods.blocks.mixture_term import mixture_of
+from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.records import Records
 
 # the whole numbers of made-up rows at which components are compared
@@ -100,9 +100,7 @@ def roles(records: Records, model: MixtureModel) -> dict[str, str]:
 
 
 def _joint(records: Records) -> Variable:
-    if records.local_latents:
-        name = next(iter(records.local_latents))
-        raise NotConjugateError(f"`{name}` belongs to single records")
+    refuse_local_latents(records)
     found = [mixture_of(term) for term in records.single.terms]
     if len(found) != 1 or found[0] is None:
         raise NotConjugateError("the likelihood is not one finite mixture")

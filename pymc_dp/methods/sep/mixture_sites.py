@@ -11,8 +11,8 @@ from scipy.special import softmax
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
+from pymc_dp.methods.blocks.symmetric import roots, smat, svec
 from pymc_dp.methods.sep.mixture_model import MixtureModel, components
-from pymc_dp.methods.vips.quadratic import smat, svec
 from pymc_dp.records import Records
 
 # shares of the precisions, of the weights' sites and of the count in a record's vector
@@ -91,19 +91,6 @@ def noise_of(sd: float) -> Sums:
     """Variance of the noise on an entry of each sum."""
     of_each = (np.asarray(sd / x) ** 2 for x in (1.0, PRECISION, WEIGHTS, NUMBER))
     return Sums(*of_each)
-
-
-def blend(old: Sums, new: Sums, of_old: float, of_new: float) -> Sums:
-    """Combine two values of the sums entry by entry."""
-    mixed = [np.asarray(of_old * a + of_new * b) for a, b in zip(old, new, strict=True)]
-    return Sums(*mixed)
-
-
-def floored(precision: np.ndarray, least: float) -> np.ndarray:
-    """Raise eigenvalues of symmetric matrices to ``least``."""
-    values, vectors = np.linalg.eigh(precision)
-    raised = np.maximum(values, least)[..., None, :]
-    return (vectors * raised) @ np.swapaxes(vectors, -1, -2)
 
 
 def contribution(records: Records, model: MixtureModel, backend: str) -> Contribution:
@@ -201,9 +188,3 @@ def weight_sites(r: np.ndarray, concentration: np.ndarray) -> np.ndarray:
     spread = (second - mean**2).sum(axis=1, keepdims=True)
     matched = (mean - second).sum(axis=1, keepdims=True) / np.maximum(spread, 1e-300)
     return matched * mean - concentration
-
-
-def roots(matrices: np.ndarray) -> np.ndarray:
-    """Symmetric square roots of positive definite matrices."""
-    values, vectors = np.linalg.eigh(matrices)
-    return (vectors * np.sqrt(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)

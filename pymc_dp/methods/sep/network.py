@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pymc_dp.methods.blocks.exponential import GAMMA, NORMAL
+from pymc_dp.methods.blocks.shown import natural_parameters
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.independent_prior import natural
 from pymc_dp.methods.sep.network_model import Network
@@ -13,8 +15,6 @@ from pymc_dp.methods.sep.network_sites import contribution, lengths
 from pymc_dp.methods.sep.network_start import scaled_to, scales_of, start_of, typical_of
 from pymc_dp.methods.sep.network_steps import Fit, State, begin, update
 from pymc_dp.methods.sep.settings import Settings
-from pymc_dp.methods.vips.exponential import GAMMA, NORMAL
-from pymc_dp.methods.vips.result import natural_parameters
 from pymc_dp.records import Records
 from pymc_dp.wall import Query
 

@@ -16,14 +16,14 @@ from scipy.special import log_ndtr
 
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.blocks.exponential import GAMMA, slopes
+from pymc_dp.methods.blocks.families import gaussian_latents
+from pymc_dp.methods.blocks.gaussian_prior import GaussianPrior, gaussian_prior
+from pymc_dp.methods.blocks.made_up import agree, made_up_rows
+from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.methods.sep.independent_prior import check_independent
 from pymc_dp.methods.sep.moments import Moments
 from pymc_dp.methods.sep.propagation import propagate
-from pymc_dp.methods.vips.exponential import GAMMA, slopes
-from pymc_dp.methods.vips.gaussian_prior import GaussianPrior, gaussian_prior
-from pymc_dp.methods.vips.predictor import gaussian_latents
-from pymc_dp.methods.vips.trial import agree, made_up_rows
 from pymc_dp.records import Records
 
 # values of the output at which a likelihood is compared with the forms that have a log Z
@@ -79,9 +79,7 @@ def recognise(records: Records) -> Network:
     NotConjugateError
         With what does not fit.
     """
-    if records.local_latents:
-        name = next(iter(records.local_latents))
-        raise NotConjugateError(f"`{name}` belongs to single records")
+    refuse_local_latents(records)
     if len(records.term_names) > 1:
         raise NotConjugateError(f"`{records.term_names[1]}` is a second outcome")
     if not gaussian_latents(records):

@@ -18,9 +18,9 @@ from pymc_dp.compile import function
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
 from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.methods.blocks.exponential import slopes
 from pymc_dp.methods.sep.activations import PROBIT, log_cdf
 from pymc_dp.methods.sep.network_model import Network
-from pymc_dp.methods.vips.exponential import slopes
 from pymc_dp.records import Records
 
 # a tilted variance is at least this share of the cavity's

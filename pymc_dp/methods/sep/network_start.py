@@ -13,11 +13,11 @@ from pytensor.tensor.math import Dot
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import row_norms
 from pymc_dp.contributions.gradients import by_record
+from pymc_dp.methods.blocks.exponential import slopes
+from pymc_dp.methods.blocks.made_up import made_up_rows
 from pymc_dp.methods.sep.moments import inner
 from pymc_dp.methods.sep.network_model import Network
 from pymc_dp.methods.sep.network_sites import Scales, Sums, at_zero, flat_slopes
-from pymc_dp.methods.vips.exponential import slopes
-from pymc_dp.methods.vips.trial import made_up_rows
 from pymc_dp.records import Records
 
 MADE_UP = 200

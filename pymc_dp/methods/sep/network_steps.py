@@ -5,17 +5,17 @@ averaged scores at the cavity, in the metric of the precision. A factorised post
 steps are as much as the noise on hundreds of weights allows.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.methods.blocks.averaging import Average, number_of
+from pymc_dp.methods.blocks.exponential import GAMMA
+from pymc_dp.methods.blocks.gaussian_prior import Gammas
 from pymc_dp.methods.sep.independent_prior import message, natural
 from pymc_dp.methods.sep.network_model import Network
 from pymc_dp.methods.sep.network_sites import Asked, Scales, Sums, split
 from pymc_dp.methods.sep.settings import Settings
-from pymc_dp.methods.vips.averaging import Average
-from pymc_dp.methods.vips.exponential import GAMMA
-from pymc_dp.methods.vips.gaussian_prior import Gammas
 from pymc_dp.wall import Noisy, Query
 
 # the largest step, also where clipping shortens the scores, and its share at the end of a fit
@@ -98,8 +98,7 @@ class Fit(NamedTuple):
 
     def number(self, sites: Sums, variances: Sums) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
-        declared = self.settings.num_records
-        return float(declared or max(sites.number[0], variances.number**0.5, 1.0))
+        return number_of(self.settings.num_records, sites.number[0], variances.number)
 
     def made_up(self, number: float, gammas: Gammas) -> Sums:
         """Sites of as many made-up records, of which none has a residual."""
@@ -156,7 +155,7 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     move *= min(1.0, TRUST / max(np.sqrt(np.mean((move / fit.size) ** 2)), 1e-300))
     known = precision + _told(fit, sites, variances, gammas, LEAST_SHARE)
     # a step forgets a share of the noise that is in the mean, which differs by entry
-    forgets: Any = np.minimum(step * metric * known, 1.0)
+    forgets = np.minimum(step * metric * known, 1.0)
     average = state.average.add(state.mean + move, (sd / known) ** 2, forgets, fit.weight(t))
     moved = state._replace(
         t=t + 1, mean=state.mean + move, gammas=gammas, average=average, step=step

@@ -4,7 +4,13 @@ import math
 
 from pymc_dp.methods.kinds import Kind, build_first
 from pymc_dp.methods.method import Method
-from pymc_dp.methods.sep import linear_predictors, mixture, mixture_model, network, network_model
+from pymc_dp.methods.sep import (
+    linear_predictors,
+    mixture,
+    mixture_model,
+    network,
+    network_model,
+)
 from pymc_dp.methods.sep.settings import Settings, check
 from pymc_dp.records import Records
 

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from pymc_dp.methods.vips.settings import check_numbers
+from pymc_dp.methods.settings import check_numbers
 from pymc_dp.release import Release
 
 # lambda <- (1 - h) lambda + h (sum of sites)

@@ -16,8 +16,8 @@ from scipy.special import erfcx
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record
-from pymc_dp.methods.vips.exponential import slopes
-from pymc_dp.methods.vips.predictor import Predictor
+from pymc_dp.methods.blocks.exponential import slopes
+from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.records import Records
 
 NODES = 20

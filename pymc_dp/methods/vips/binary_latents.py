@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from pymc_dp.methods.linear.polya_gamma import pg_weight
 from pymc_dp.methods.vips.factor_sums import Asked, Inference, Sums, with_one
-from pymc_dp.methods.vips.predictor import pg_weight
 
 # the share of a sweep's log odds in the new ones: all latents move at once, and would overshoot
 DAMPING = 0.5

@@ -1,202 +1,204 @@
-"""Conjugate models and finite mixtures of them, recognised from the graph of one record.
+"""VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
 
-A record's expected sufficient statistics are derivatives of its log likelihood (Fisher's
-identity), with a mixture's components weighted by their responsibilities.
-"""
-
-from collections.abc import Callable, Collection
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.special import LogSumExp
-from scipy.special import softmax
 
-from pymc_dp.compile import function
-from pymc_dp.contributions.contribution import Batch
-from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.expectation import Point, Rule, average, prior_messages
-from pymc_dp.methods.vips.exponential import FAMILY_OF, ExponentialFamily
-from pymc_dp.methods.vips.trial import agree, made_up_point, made_up_rows
+from pymc_dp.methods.blocks.averaging import blend
+from pymc_dp.methods.blocks.expectation import Message, in_turn, prior_messages
+from pymc_dp.methods.blocks.exponential import BETA, DIRICHLET, NORMAL, ExponentialFamily, Natural
+from pymc_dp.methods.blocks.made_up import made_up_rows
+from pymc_dp.methods.blocks.shown import describe, mean_path
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.vips.conjugate_model import Statistics, Structure, told_by_records
+from pymc_dp.methods.vips.expected_sums import (
+    Asked,
+    Posterior,
+    contribution,
+    rules_of,
+    size_of,
+    statistics_at,
+)
+from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.records import Records
+from pymc_dp.wall import Noisy, Query
+
+RELEASES = 20
+# without noise, more steps cost nothing
+NOISELESS_RELEASES = 100
+# a success or a category: the statistics of one record where blocks are probabilities
+CLIP_NORM_OF_PROBABILITIES = 1.0
+# a few statistics near 1 each
+CLIP_NORM = 3.0
+SMALLEST_UNIT = 1e-12
+# how much surer than the prior the means of a mixture's components start, to be told apart
+START_PRECISION = 10.0
 
 
-class Mixture(NamedTuple):
-    """A term that is a log sum over components, in the graph of one record.
+class State(NamedTuple):
+    """Where a fit stands: released values and what follows from them.
 
-    ``joint`` holds the components' log joint densities, along ``axis``; ``weights`` stands for
-    their responsibilities.
+    ``says`` holds the likelihood's natural parameters, averaged over releases, and ``variances``
+    those of the noise on each of them.
     """
 
-    joint: Variable
-    axis: tuple[int, ...]
-    weights: Variable
+    t: int
+    says: Posterior
+    variances: Posterior
+    asked: Asked
 
 
-class Structure(NamedTuple):
-    """A model whose blocks are all conjugate.
+class _Fit(NamedTuple):
+    """What the updates of one fit share; public values and compiled graphs.
 
-    Attributes
-    ----------
-    families : {latent: ExponentialFamily}
-    mixtures : tuple of Mixture
-    completed : scalar
-        The log likelihood of one record, its mixtures' components weighted.
+    ``told`` are the families of the blocks that releases are about.
     """
 
+    records: Records
     families: dict[str, ExponentialFamily]
-    mixtures: tuple[Mixture, ...]
-    completed: Variable
+    told: dict[str, ExponentialFamily]
+    prior: dict[str, Message]
+    trial: Statistics
+    settings: Settings
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.records.point[name].shape
 
 
-def recognise(records: Records) -> Structure:
-    """Prove, at made-up points, that every block is conjugate.
+def build(records: Records, structure: Structure, settings: Settings) -> Method:
+    """Build VIPS for a conjugate model.
 
-    Raises
-    ------
-    NotConjugateError
-        With the block that is not.
+    Notes
+    -----
+    **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
+    clipped jointly. If nothing but the record enters them they are released once.
     """
-    if records.local_latents:
-        name = next(iter(records.local_latents))
-        raise NotConjugateError(f"`{name}` belongs to single records")
-    structure = Structure(families_of(records), *_complete(records))
-    rng = np.random.default_rng(0)
-    likelihood = Statistics(records, structure, "python")
-    prior = prior_messages(records, structure.families)
-    batch, first = (
-        made_up_rows(records, rng, (0, 1, 1)),
-        made_up_point(records, structure.families, rng),
+    if settings.form not in (None, "absolute"):
+        raise ValueError(
+            f"form={settings.form!r} is not for conjugate blocks and mixtures; leave it out."
+        )
+    families, told = structure.families, told_by_records(records, structure)
+    once = _depend_on_records_alone(records, structure)
+    trial = Statistics(records, structure, "python")
+    fit = _Fit(records, families, told, prior_messages(records, families), trial, settings)
+    bounded = once and all(family in (BETA, DIRICHLET) for family in told.values())
+    clip_norm = CLIP_NORM_OF_PROBABILITIES if bounded else CLIP_NORM
+    count = RELEASES if settings.noise else NOISELESS_RELEASES
+    return Method(
+        size=size_of(records, told),
+        releases=(settings.as_release(1 if once else count, clip_norm),),
+        compile=lambda backend: Compiled(
+            {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
+        ),
+        init=partial(_init, fit, structure),
+        query=lambda state, rng: Query("statistics", state.asked),
+        posterior=lambda state, draws, rng: {
+            name: family.sample(state.asked.posterior[name], draws, rng)
+            for name, family in families.items()
+        },
+        describe=lambda state: describe(records, families, state.asked.posterior, state.variances),
+        trace=lambda state: mean_path(families, state.asked.posterior),
+        settings={"form": "absolute"},
     )
-    weights = likelihood.responsibilities(batch, [[first]])
-    for name in structure.families:
-        second = first | {name: made_up_point(records, structure.families, rng)[name]}
-        if not all(map(agree, prior[name](first), prior[name](second))):
-            raise NotConjugateError(f"the prior of `{name}` is not conjugate")
-        rows = [likelihood.rows(name, batch, weights, point) for point in (first, second)]
-        if not all(map(agree, *rows)):
-            of = ", ".join(f"`{term}`" for term in records.term_names)
-            raise NotConjugateError(f"the likelihood of {of} is not conjugate to `{name}`")
-    return structure
 
 
-def roles(records: Records, structure: Structure) -> dict[str, str]:
-    """Say what each latent and each term is to the updates."""
-    told = {name: f"{family.name} block" for name, family in structure.families.items()}
-    for name, term in zip(records.term_names, records.single.terms, strict=True):
-        told[name] = "finite mixture" if mixture_of(term) else "conjugate likelihood"
-    return told
+def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
+    """Whether every block's statistics are functions of the record alone."""
+    if structure.mixtures:
+        return False
+    for name, family in structure.families.items():
+        x = records.latents[name]
+        others = set(records.latents.values()) - {x}
+        if others.intersection(ancestors(family.statistics(structure.completed, x))):
+            return False
+    return True
 
 
-def families_of(records: Records, apart: Collection[str] = ()) -> dict[str, ExponentialFamily]:
-    """Find the family of every shared latent that is not in ``apart``.
+def _asked(fit: _Fit, posterior: Posterior) -> Asked:
+    """Take the units of the next answer from a made-up record that belongs to all components."""
+    batch = made_up_rows(fit.records, np.random.default_rng(0), [1])
+    joint = fit.trial.responsibilities(batch, [*rules_of(fit.families, posterior).values()])
+    weights = [np.ones_like(x) for x in joint]
+    units = {name: np.ones(fit.shape(name)) for name in fit.families}
+    for name, family in fit.families.items():
+        if family is NORMAL:
+            parts = statistics_at(fit.trial, fit.families, name, batch, weights, posterior)
+            units[name] = np.maximum(np.abs(parts[1][0]), SMALLEST_UNIT)
+    return Asked(posterior, units)
 
-    Raises
-    ------
-    NotConjugateError
-        With the latent whose prior has none.
+
+def _init(fit: _Fit, structure: Structure, rng: np.random.Generator) -> State:
+    """Start at the prior; components of a mixture start apart, at public points."""
+    families = fit.families
+    posterior = {name: family.spread(fit.shape(name), rng) for name, family in families.items()}
+    zero = {name: (np.zeros(fit.shape(name)),) * len(f.parameters) for name, f in families.items()}
+    posterior = in_turn(families, fit.prior, families, zero, posterior)
+    if structure.mixtures:
+        for name, family in families.items():
+            if family is NORMAL:
+                posterior[name] = _apart(fit.records.point[name], posterior[name], rng)
+    return State(0, zero, zero, _asked(fit, posterior))
+
+
+def _apart(point: np.ndarray, eta: Natural, rng: np.random.Generator) -> Natural:
+    """The author's initial values where they differ, else draws from the prior."""
+    mean, sd = NORMAL.moments(eta)
+    start = point if np.unique(point).size > 1 else rng.normal(mean, sd)
+    precision = START_PRECISION * eta[1]
+    return start * precision, precision
+
+
+def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Average the statistics with step rho_t, then update every block in closed form."""
+    rho = fit.settings.rate(state.t)
+    latest, noise = _restored(fit, state.asked, noisy)
+    says, variances = dict(state.says), dict(state.variances)
+    for name in fit.told:
+        says[name] = blend(says[name], latest[name], 1 - rho, rho)
+        variances[name] = blend(variances[name], noise[name], (1 - rho) ** 2, rho**2)
+    floored = _floored(fit, says, variances)
+    posterior = in_turn(fit.families, fit.prior, fit.families, floored, state.asked.posterior)
+    return State(state.t + 1, says, variances, _asked(fit, posterior))
+
+
+def _restored(fit: _Fit, asked: Asked, noisy: Noisy) -> tuple[Posterior, Posterior]:
+    """Cut a released vector into natural parameters, and the noise's variance likewise."""
+    value, sd = noisy.value / noisy.sample_rate, noisy.sd / noisy.sample_rate
+    latest: Posterior = {}
+    noise: Posterior = {}
+    start = 0
+    for name, family in fit.told.items():
+        count, shape = len(family.parameters), fit.shape(name)
+        size = fit.records.point[name].size
+        parts = value[start : start + count * size].reshape(count, *shape)
+        start += count * size
+        at, unit = family.reference(asked.posterior[name]), asked.units[name]
+        latest[name] = family.restore(tuple(parts), at, unit)
+        # restoring is linear, and the noise of each coordinate is its own
+        alone = [family.restore(tuple(sd * one), at, unit) for one in _units(count, shape)]
+        noise[name] = tuple(sum(part**2 for part in of_one) for of_one in zip(*alone, strict=True))
+    return latest, noise
+
+
+def _units(count: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Each of ``count`` parameters set to 1 alone; shape (count, count, *shape)."""
+    return np.multiply.outer(np.eye(count), np.ones(shape))
+
+
+def _floored(fit: _Fit, says: Posterior, variances: Posterior) -> Posterior:
+    """Keep what cannot be below a limit above it.
+
+    A precision or a rate that the noise has swallowed is put at the noise's own scale: at 0 its
+    block would explode.
     """
-    families = {}
-    for name in records.latents:
-        if name in apart:
-            continue
-        op = type(records.distributions[name])
-        if op not in FAMILY_OF:
-            raise NotConjugateError(
-                f"`{name}` has a prior ({op.__name__.removesuffix('RV')}) of no conjugate family"
+    return {
+        name: tuple(
+            np.maximum(part, limit + floored * variance**0.5)
+            for part, variance, limit, floored in zip(
+                says[name], variances[name], family.limits, family.floored, strict=True
             )
-        families[name] = FAMILY_OF[op]
-    return families
-
-
-def told_by_records(records: Records, structure: Structure) -> dict[str, ExponentialFamily]:
-    """Return the families of blocks in the likelihood: of the others there is nothing to release.
-
-    What a hyper-parameter learns, it learns from the released blocks.
-    """
-    reached = set(ancestors([structure.completed]))
-    return {name: f for name, f in structure.families.items() if records.latents[name] in reached}
-
-
-def _complete(records: Records) -> tuple[tuple[Mixture, ...], Variable]:
-    """Weight the components of every mixture; the other terms stay as they are."""
-    mixtures, parts = [], []
-    for term in records.single.terms:
-        found = mixture_of(term)
-        if found:
-            mixtures.append(found)
-        parts.append((found.weights * found.joint).sum() if found else term.sum())
-    return tuple(mixtures), pt.add(pt.constant(0.0), *parts)
-
-
-def mixture_of(term: Variable) -> Mixture | None:
-    """Find the log sum over components that a term is, if it is one."""
-    while term.owner is not None and isinstance(
-        term.owner.op, Alloc | DimShuffle | Reshape | SpecifyShape
-    ):
-        term = term.owner.inputs[0]
-    if term.owner is None or not isinstance(term.owner.op, LogSumExp):
-        return None
-    joint, axis = term.owner.inputs[0], term.owner.op.axis
-    axes = range(joint.ndim) if axis is None else np.atleast_1d(axis) % joint.ndim
-    weights = joint.type.clone(dtype="float64")("responsibilities")
-    return Mixture(joint, tuple(int(a) for a in axes), weights)
-
-
-class Statistics:
-    """The statistics of a batch, one row a record; functions are compiled on first use."""
-
-    def __init__(self, records: Records, structure: Structure, backend: str) -> None:
-        self._records, self._structure = records, structure
-        self._compile = partial(function, backend=backend)
-        self._inputs = [*records.batch.inputs.values(), *records.latents.values()]
-        self._given = {
-            mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
-            for mixture in structure.mixtures
-        }
-        self._of_block = cache(self._compile_block)
-        self._joint = cache(self._compile_joint)
-        self._possible = cache(self._compile_possible)
-
-    def responsibilities(self, batch: Batch, rules: list[Rule]) -> list[np.ndarray]:
-        """E-step: softmax of the expected log joint densities; one array a mixture."""
-        if not self._structure.mixtures:
-            return []
-        expected = average(lambda point: self._call(self._joint(), batch, point, []), rules)
-        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self._structure.mixtures]
-        return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
-
-    def rows(
-        self, name: str, batch: Batch, weights: list[np.ndarray], point: Point
-    ) -> tuple[np.ndarray, ...]:
-        """Statistics of one block at a point of all latents, each (rows, size of the block)."""
-        return self._call(self._of_block(name), batch, point, weights)
-
-    def possible(self, batch: Batch, point: Point) -> np.ndarray:
-        """Whether each record is in the likelihood's support, (rows,)."""
-        return self._call(self._possible(), batch, point, [])[0]
-
-    def _call(self, fn: Callable, batch: Batch, point: Point, weights: list[np.ndarray]) -> Any:
-        leaves = [batch[name] for name in self._records.batch.inputs]
-        return tuple(fn(*weights, *leaves, *[point[name] for name in self._records.latents]))
-
-    def _compile_block(self, name: str) -> Callable:
-        family, x = self._structure.families[name], self._records.latents[name]
-        one = family.statistics(self._structure.completed, x)
-        rows = [checked(self._records, row) for row in by_record(self._records, one, self._given)]
-        return self._compile([*self._given.values(), *self._inputs], rows)
-
-    def _compile_joint(self) -> Callable:
-        joint = [mixture.joint for mixture in self._structure.mixtures]
-        return self._compile(self._inputs, by_record(self._records, joint))
-
-    def _compile_possible(self) -> Callable:
-        inside = pt.isfinite(self._records.single.log_likelihood().sum())
-        return self._compile(self._inputs, by_record(self._records, [inside]))
+        )
+        for name, family in fit.families.items()
+    }

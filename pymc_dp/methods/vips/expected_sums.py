@@ -8,9 +8,9 @@ import numpy as np
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.methods.vips.conjugate import Statistics, Structure, told_by_records
-from pymc_dp.methods.vips.expectation import Point, Rule, average, rule_of
-from pymc_dp.methods.vips.exponential import ExponentialFamily, Natural
+from pymc_dp.methods.blocks.expectation import Point, Rule, average, rule_of
+from pymc_dp.methods.blocks.exponential import ExponentialFamily, Natural
+from pymc_dp.methods.vips.conjugate_model import Statistics, Structure, told_by_records
 from pymc_dp.records import Records
 
 Posterior = dict[str, Natural]

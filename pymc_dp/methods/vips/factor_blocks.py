@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pymc_dp.methods.vips.exponential import NORMAL, Natural
+from pymc_dp.methods.blocks.exponential import NORMAL, Natural
 from pymc_dp.methods.vips.factor_model import FactorModel
 from pymc_dp.methods.vips.factor_sums import Asked
 

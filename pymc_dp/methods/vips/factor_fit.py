@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.vips.expectation import prior_says
-from pymc_dp.methods.vips.exponential import NORMAL
+from pymc_dp.methods.blocks.expectation import prior_says
+from pymc_dp.methods.blocks.exponential import NORMAL
 from pymc_dp.methods.vips.factor_blocks import Posterior, blocks_of
 from pymc_dp.methods.vips.factor_model import FactorModel
 from pymc_dp.methods.vips.settings import Settings

@@ -10,11 +10,11 @@ from pytensor.graph.replace import clone_replace
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.methods.blocks.exponential import GAMMA, slopes
+from pymc_dp.methods.blocks.made_up import agree, made_up_rows
+from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.exponential import GAMMA, slopes
 from pymc_dp.methods.vips.local_latents import LatentPrior
-from pymc_dp.methods.vips.predictor import Predictor
-from pymc_dp.methods.vips.trial import agree, made_up_rows
 from pymc_dp.records import Records
 
 

@@ -13,15 +13,15 @@ from pytensor.gradient import grad
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.compile import function
+from pymc_dp.methods.blocks.expectation import Message, prior_messages
+from pymc_dp.methods.blocks.exponential import GAMMA, ExponentialFamily
+from pymc_dp.methods.blocks.families import families_of, gaussian_latents
+from pymc_dp.methods.blocks.made_up import agree, made_up_point, made_up_rows
+from pymc_dp.methods.linear.predictor import Predictor, predictor_of
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.conjugate import families_of
-from pymc_dp.methods.vips.expectation import Message, prior_messages
-from pymc_dp.methods.vips.exponential import GAMMA, ExponentialFamily
 from pymc_dp.methods.vips.factor_likelihood import check_noise, curvature_at_rest
 from pymc_dp.methods.vips.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
 from pymc_dp.methods.vips.local_latents import LatentPrior, latent_prior
-from pymc_dp.methods.vips.predictor import Predictor, gaussian_latents, predictor_of, psi_shape
-from pymc_dp.methods.vips.trial import agree, made_up_point, made_up_rows
 from pymc_dp.records import Records
 
 # made-up points at which the bilinear form is tried
@@ -161,7 +161,7 @@ def _derivatives(
     rows = made_up_rows(records, rng, [1])
     z = latent.made_up(rng).reshape(rows[latent.name].shape)
     rows[latent.name] = z
-    u = rng.normal(size=psi_shape(records, predictor, list(rows.values())))
+    u = rng.normal(size=predictor.shape)
     values = [records.latents[name] for name in names]
     slopes_at = grad((pt.constant(u) * predictor.psi).sum(), values)
     inputs = [*values, *records.single.inputs.values()]

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.vips.exponential import NORMAL
+from pymc_dp.methods.blocks.exponential import NORMAL
+from pymc_dp.methods.linear.polya_gamma import pg_weight
 from pymc_dp.methods.vips.factor_blocks import Posterior, blocks_of, natural, side_by_side
 from pymc_dp.methods.vips.factor_expansion import EXPANSIONS, expansion
 from pymc_dp.methods.vips.factor_fit import Fit, State
@@ -18,7 +19,6 @@ from pymc_dp.methods.vips.factor_steps import (
     solve_rows,
 )
 from pymc_dp.methods.vips.factor_sums import Asked, Sums, split
-from pymc_dp.methods.vips.predictor import pg_weight
 from pymc_dp.wall import Noisy, Query
 
 # log odds of latents stay where at least this share of the records has each value

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pymc_dp.methods.blocks.exponential import NORMAL
+from pymc_dp.methods.blocks.shown import dims_of, natural_parameters
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.binary_latents import SWEEPS, binary_latents
-from pymc_dp.methods.vips.exponential import NORMAL
 from pymc_dp.methods.vips.factor_blocks import asked_of, natural
 from pymc_dp.methods.vips.factor_fit import Fit, State, start
 from pymc_dp.methods.vips.factor_likelihood import slopes_of
@@ -20,7 +21,6 @@ from pymc_dp.methods.vips.factor_model import FactorModel
 from pymc_dp.methods.vips.factor_sums import Inference, contribution, size_of
 from pymc_dp.methods.vips.factor_updates import update
 from pymc_dp.methods.vips.normal_latents import normal_latents
-from pymc_dp.methods.vips.result import dims_of, natural_parameters
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.records import Records
 from pymc_dp.release import Release

@@ -8,7 +8,7 @@ from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from scipy.special import kve
 
-from pymc_dp.methods.vips.exponential import ExponentialFamily, Natural, slopes
+from pymc_dp.methods.blocks.exponential import ExponentialFamily, Natural, slopes
 
 # a or b below this are taken as it: the density would not be proper
 SMALLEST = 1e-12

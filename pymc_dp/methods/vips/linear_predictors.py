@@ -4,20 +4,20 @@ The residual form releases the score at the current mean, so that the noise of t
 preconditions; the absolute form (the paper's) solves with both noisy statistics.
 """
 
+from pymc_dp.methods.blocks.gaussian_prior import gaussian_prior
+from pymc_dp.methods.linear import predictor
+from pymc_dp.methods.linear.clipping import papers_scales, scales
+from pymc_dp.methods.linear.quadratic import at_mean, at_origin, variational
+from pymc_dp.methods.linear.regression import Form, Structure
+from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.method import Method
-from pymc_dp.methods.vips import predictor
-from pymc_dp.methods.vips.clipping import papers_scales, scales
-from pymc_dp.methods.vips.gaussian_prior import gaussian_prior
-from pymc_dp.methods.vips.quadratic import variational
-from pymc_dp.methods.vips.regression import Form, Structure
-from pymc_dp.methods.vips.regression import build as build_regression
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.records import Records
 
 RESIDUAL = Form(
     title="residual",
     expect=lambda records, predictor, backend: variational(predictor),
-    centre=lambda rest, psi: psi,
+    centre=at_mean,
     advance=lambda solved, averages, latest, mean, step: solved.residual(latest, mean, step),
     believe=lambda solved, mean, number: (mean, solved.step_covariance),
     scales=scales,
@@ -25,8 +25,9 @@ RESIDUAL = Form(
 )
 ABSOLUTE = RESIDUAL._replace(
     title="absolute",
-    centre=lambda rest, psi: rest,
+    centre=at_origin,
     advance=lambda solved, averages, latest, mean, step: solved.absolute(averages),
+    step=None,
 )
 FORMS = {
     "residual": RESIDUAL,

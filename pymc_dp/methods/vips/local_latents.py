@@ -9,9 +9,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 
 from pymc_dp.compile import function
+from pymc_dp.methods.blocks.families import gaussian_latents
+from pymc_dp.methods.blocks.made_up import agree
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.predictor import gaussian_latents
-from pymc_dp.methods.vips.trial import agree
 from pymc_dp.records import Records
 
 

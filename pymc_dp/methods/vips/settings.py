@@ -1,10 +1,9 @@
 """What a caller may choose about a VIPS fit, and the release that follows from it."""
 
 import math
-from collections.abc import Iterable
-from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pymc_dp.methods.settings import check_numbers
 from pymc_dp.release import Release, check_count
 
 # how fast released sums are averaged, where a kind of model has no default of its own
@@ -63,13 +62,3 @@ def check(settings: Settings) -> None:
         raise ValueError(f"tau0={settings.tau0!r} must be finite and at least 1.")
     if settings.kappa is not None and not 0 <= settings.kappa <= 1:
         raise ValueError(f"kappa={settings.kappa!r} must lie between 0 and 1.")
-
-
-def check_numbers(settings: Any, needed: Iterable[str], optional: Iterable[str]) -> None:
-    """Refuse options that are not numbers, and a bound on features that is not positive."""
-    values = {name: getattr(settings, name) for name in (*needed, *optional)}
-    for name, value in values.items():
-        if not isinstance(value, Real) and not (name in optional and value is None):
-            raise ValueError(f"{name}={value!r} must be a number.")
-    if not settings.feature_bound > 0:
-        raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")

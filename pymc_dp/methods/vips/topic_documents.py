@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch
-from pymc_dp.methods.vips.exponential import geometric_mean
+from pymc_dp.methods.blocks.exponential import geometric_mean
 from pymc_dp.methods.vips.topic_model import TopicModel
 
 # probabilities below count as zero: they explain no word, and counts over them stay finite

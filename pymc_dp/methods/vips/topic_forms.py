@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.vips.exponential import geometric_mean
+from pymc_dp.methods.blocks.exponential import geometric_mean
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.topic_shrinkage import Released, denoised, normalised, shrunk
 from pymc_dp.release import Release

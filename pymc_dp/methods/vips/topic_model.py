@@ -14,10 +14,10 @@ from pytensor.gradient import grad
 from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.compile import function
+from pymc_dp.methods.blocks.expectation import prior_messages
+from pymc_dp.methods.blocks.exponential import DIRICHLET
+from pymc_dp.methods.blocks.made_up import agree, made_up_point
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.expectation import prior_messages
-from pymc_dp.methods.vips.exponential import DIRICHLET
-from pymc_dp.methods.vips.trial import agree, made_up_point
 from pymc_dp.records import Records
 
 # documents made up to try a graph on: the mean count of a word in each; one has no words

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pymc_dp.methods.blocks.exponential import DIRICHLET
+from pymc_dp.methods.blocks.shown import dims_of
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.vips.exponential import DIRICHLET
-from pymc_dp.methods.vips.result import dims_of
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.topic_documents import topic_counts, word_counts
 from pymc_dp.methods.vips.topic_forms import Form, plain_form, shrunk_form

@@ -6,10 +6,10 @@ from pymc_dp.methods.kinds import Kind, build_first
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.vips import (
     conjugate,
+    conjugate_model,
     factor_model,
     factors,
     linear_predictors,
-    sufficient,
     topic_model,
     topics,
 )
@@ -24,7 +24,12 @@ KINDS = (
         linear_predictors.build,
         linear_predictors.roles,
     ),
-    Kind("conjugate blocks and mixtures", conjugate.recognise, sufficient.build, conjugate.roles),
+    Kind(
+        "conjugate blocks and mixtures",
+        conjugate_model.recognise,
+        conjugate.build,
+        conjugate_model.roles,
+    ),
     Kind("topic models", topic_model.recognise, topics.build, topic_model.roles),
     Kind("factor models", factor_model.recognise, factors.build, factor_model.roles),
 )

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import BetaRV, DirichletRV, ExponentialRV, GammaRV, NormalRV
 from scipy.special import digamma, softmax
 
 Natural = tuple[np.ndarray, ...]
@@ -209,12 +208,3 @@ DIRICHLET = ExponentialFamily(
     parameters=("log_coefficient",),
     spread=lambda shape, rng: (rng.uniform(0.5, 3.0, shape),),
 )
-
-# the prior's random variable decides the family of a block; the graph must then prove it conjugate
-FAMILY_OF = {
-    NormalRV: NORMAL,
-    GammaRV: GAMMA,
-    ExponentialRV: GAMMA,
-    BetaRV: BETA,
-    DirichletRV: DIRICHLET,
-}

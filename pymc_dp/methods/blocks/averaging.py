@@ -1,8 +1,19 @@
-"""Averages of the means along a fit, and the privacy noise that is left in them."""
+"""Averages of what is released along a fit, and the privacy noise that is left in them."""
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+
+
+def blend[Parts: tuple](old: Parts, new: Parts, of_old: float, of_new: float) -> Parts:
+    """Combine two values of the same sums entry by entry."""
+    make: Any = getattr(type(old), "_make", tuple)
+    return make(np.asarray(of_old * a + of_new * b) for a, b in zip(old, new, strict=True))
+
+
+def number_of(declared: int | None, released: np.ndarray, variance: np.ndarray) -> float:
+    """Take the declared number of records, else the released one, as far as it is known."""
+    return float(declared or max(float(released), float(variance) ** 0.5, 1.0))
 
 
 class Average(NamedTuple):
@@ -16,7 +27,7 @@ class Average(NamedTuple):
     mean : (d,)
         A.
     of_latest, shared, noise : (d, d)
-        Covariances of the noise: on m, between m and A, and on A.
+        Covariances of the noise: on m, between m and A, and on A; or their diagonals.
     """
 
     mean: np.ndarray
@@ -30,7 +41,9 @@ class Average(NamedTuple):
         nothing = np.zeros((len(mean), len(mean)))
         return cls(mean, nothing, nothing, nothing)
 
-    def add(self, mean: np.ndarray, fresh: np.ndarray, step: float, weight: float) -> Self:
+    def add(
+        self, mean: np.ndarray, fresh: np.ndarray, step: float | np.ndarray, weight: float
+    ) -> Self:
         """Add the next mean, whose step of length h brought noise of covariance h^2 ``fresh``.
 
         >>> average = Average.start(np.zeros(1))

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.methods.vips.exponential import GAMMA
-from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
-from pymc_dp.methods.vips.result import natural_parameters
+from pymc_dp.methods.blocks.exponential import GAMMA
+from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.blocks.shown import natural_parameters
 from pymc_dp.records import Records
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.vips.features import features
-from pymc_dp.methods.vips.predictor import Predictor
-from pymc_dp.methods.vips.quadratic import Scales, Sums
-from pymc_dp.methods.vips.trial import made_up_rows
+from pymc_dp.methods.blocks.made_up import made_up_rows
+from pymc_dp.methods.linear.features import features
+from pymc_dp.methods.linear.predictor import Predictor
+from pymc_dp.methods.linear.quadratic import Scales, Sums
 from pymc_dp.records import Records
 
 # the first clip norm, in typical lengths of a score, and its range

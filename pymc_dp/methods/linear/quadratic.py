@@ -11,13 +11,25 @@ import numpy as np
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.methods.vips.features import Features, features
-from pymc_dp.methods.vips.predictor import Predictor, pg_weight
+from pymc_dp.methods.blocks.symmetric import smat, svec
+from pymc_dp.methods.linear.features import Features, features
+from pymc_dp.methods.linear.polya_gamma import pg_weight
+from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.records import Records
 
 Centre = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # (batch, features, mean of psi, its variance) -> residual around that mean, and weight
 Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def at_mean(rest: np.ndarray, psi: np.ndarray) -> np.ndarray:
+    """Take scores where the latents have their mean."""
+    return psi
+
+
+def at_origin(rest: np.ndarray, psi: np.ndarray) -> np.ndarray:
+    """Take scores where the latents are 0."""
+    return rest
 
 
 class Scales(NamedTuple):
@@ -89,31 +101,6 @@ def split(value: np.ndarray, d: int, count: int, scales: Scales) -> Sums:
 def noise_of(sd: float, scales: Scales) -> Sums:
     """Variance of the noise on an entry of each sum."""
     return Sums(*(sd / np.array([1.0, *scales])) ** 2)
-
-
-def blend(old: Sums, new: Sums, of_old: float, of_new: float) -> Sums:
-    """Combine two values of the sums entry by entry."""
-    return Sums(*[np.asarray(of_old * a + of_new * b) for a, b in zip(old, new, strict=True)])
-
-
-def svec(matrices: np.ndarray) -> np.ndarray:
-    """Upper triangle with off-diagonals times sqrt 2: its norm is the Frobenius norm.
-
-    >>> import numpy as np
-    >>> svec(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3)
-    array([1.   , 2.828, 3.   ])
-    """
-    rows, columns = np.triu_indices(matrices.shape[-1])
-    return matrices[..., rows, columns] * np.where(rows == columns, 1.0, 2**0.5)
-
-
-def smat(vector: np.ndarray) -> np.ndarray:
-    """Undo `svec`."""
-    d = int((2 * vector.shape[-1]) ** 0.5)
-    rows, columns = np.triu_indices(d)
-    matrix = np.zeros((d, d))
-    matrix[rows, columns] = vector / np.where(rows == columns, 1.0, 2**0.5)
-    return matrix + np.triu(matrix, 1).T
 
 
 class Moments(NamedTuple):

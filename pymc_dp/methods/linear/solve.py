@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.vips.expectation import agree_closely
-from pymc_dp.methods.vips.exponential import GAMMA
-from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
-from pymc_dp.methods.vips.quadratic import Sums
+from pymc_dp.methods.blocks.expectation import agree_closely
+from pymc_dp.methods.blocks.exponential import GAMMA
+from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.linear.quadratic import Sums
 
 # rounds of updates over precisions and what they scale; they cost nothing
 ROUNDS = 30

@@ -11,21 +11,13 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_dp.compile import function
-from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.likelihood_form import (
-    GAUSSIAN,
-    LOGISTIC,
-    Likelihood,
-    form_of,
-)
-from pymc_dp.methods.vips.trial import agree, made_up_rows
+from pymc_dp.methods.blocks.families import gaussian_latents
+from pymc_dp.methods.blocks.made_up import agree, made_up_rows
+from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, Likelihood, form_of
+from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.records import Records
-
-# below it tanh(c/2) / c is its limit
-SMALL = 1e-6
 
 
 class Predictor(NamedTuple):
@@ -39,6 +31,8 @@ class Predictor(NamedTuple):
         What stands for psi in ``log_likelihood``, a scalar.
     precision : str or None
         Name of the Gamma block that multiplies the whole likelihood.
+    shape : tuple of int
+        The shape of psi.
     form : str
         How the likelihood depends on psi: `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`.
     """
@@ -47,29 +41,13 @@ class Predictor(NamedTuple):
     cut: Variable
     log_likelihood: Variable
     precision: str | None
+    shape: tuple[int, ...]
     form: str
 
     @property
     def augmented(self) -> bool:
         """Whether Pólya-Gamma variables make the likelihood quadratic."""
         return self.form == LOGISTIC
-
-
-def gaussian_latents(records: Records) -> list[str]:
-    """Names of the latents with Gaussian priors."""
-    normal = (NormalRV, MvNormalRV)
-    return [name for name in records.latents if isinstance(records.distributions[name], normal)]
-
-
-def pg_weight(c: np.ndarray) -> np.ndarray:
-    """Mean of a Pólya-Gamma variable PG(1, c) over its largest value 1/4, at c = 0.
-
-    >>> import numpy as np
-    >>> pg_weight(np.array([0.0, 2.0])).round(4)
-    array([1.    , 0.7616])
-    """
-    c = np.maximum(np.abs(c), SMALL)
-    return 2 * np.tanh(c / 2) / c
 
 
 Find = Callable[[Records, Variable], Predictor]
@@ -83,9 +61,7 @@ def recognise(records: Records, find: Find) -> tuple[Predictor, ...]:
     NotConjugateError
         With what does not fit.
     """
-    if records.local_latents:
-        name = next(iter(records.local_latents))
-        raise NotConjugateError(f"`{name}` belongs to single records")
+    refuse_local_latents(records)
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior, so there is no linear predictor")
     found = []
@@ -131,12 +107,11 @@ def linear_predictor(records: Records, term: Variable, apart: Iterable[Variable]
     if len(precisions) > 1 or any(records.point[name].size > 1 for name in precisions):
         raise NotConjugateError(f"has a noise precision that is not one number (`{precisions[0]}`)")
     precision = precisions[0] if precisions else None
-    rows = made_up_rows(records, np.random.default_rng(0), [1])
-    shape = shape_of(records, psi, list(rows.values()))
+    shape = _shape_of(records, psi)
     form = form_of(records, Likelihood(log_likelihood, cut, precision, shape))
     if precision and form != GAUSSIAN:
         raise NotConjugateError(f"is not Gaussian, and depends on `{precision}`")
-    return Predictor(psi, cut, log_likelihood, precision, form)
+    return Predictor(psi, cut, log_likelihood, precision, shape, form)
 
 
 def _affine_cut(records: Records, term: Variable, others: set[Variable]) -> Variable:
@@ -181,12 +156,8 @@ def _affine(records: Records, candidates: list[Variable]) -> list[bool]:
     ]
 
 
-def psi_shape(records: Records, predictor: Predictor, rows: list[np.ndarray]) -> tuple[int, ...]:
-    """Evaluate the shape of one record's linear predictor."""
-    return shape_of(records, predictor.psi, rows)
-
-
-def shape_of(records: Records, graph: Variable, rows: list[np.ndarray]) -> tuple[int, ...]:
-    """Evaluate the shape of a graph of one record."""
+def _shape_of(records: Records, graph: Variable) -> tuple[int, ...]:
+    """Evaluate the shape of a graph of one made-up record."""
+    rows = made_up_rows(records, np.random.default_rng(0), [1])
     inputs = [*records.latents.values(), *records.single.inputs.values()]
-    return function(inputs, graph, "python")(*records.point.values(), *rows).shape
+    return function(inputs, graph, "python")(*records.point.values(), *rows.values()).shape

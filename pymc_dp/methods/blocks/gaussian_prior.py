@@ -8,9 +8,7 @@ from pytensor.gradient import grad
 from pytensor.tensor import concatenate
 
 from pymc_dp.compile import function
-from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.conjugate import families_of
-from pymc_dp.methods.vips.expectation import (
+from pymc_dp.methods.blocks.expectation import (
     Message,
     Point,
     Rule,
@@ -20,9 +18,10 @@ from pymc_dp.methods.vips.expectation import (
     rule_of,
     rule_of_normal,
 )
-from pymc_dp.methods.vips.exponential import GAMMA, Natural
-from pymc_dp.methods.vips.predictor import gaussian_latents
-from pymc_dp.methods.vips.trial import agree
+from pymc_dp.methods.blocks.exponential import GAMMA, Natural
+from pymc_dp.methods.blocks.families import families_of, gaussian_latents
+from pymc_dp.methods.blocks.made_up import agree
+from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.records import Records
 
 Gammas = dict[str, Natural]

@@ -8,8 +8,8 @@ from pytensor.graph.basic import Variable
 from scipy.special import log_ndtr
 
 from pymc_dp.compile import function
-from pymc_dp.methods.vips.exponential import GAMMA, slopes
-from pymc_dp.methods.vips.trial import agree, made_up_rows
+from pymc_dp.methods.blocks.exponential import GAMMA, slopes
+from pymc_dp.methods.blocks.made_up import agree, made_up_rows
 from pymc_dp.records import Records
 
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"

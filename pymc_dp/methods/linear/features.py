@@ -12,9 +12,9 @@ from pytensor.graph.replace import clone_replace
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.vips.exponential import GAMMA, slopes
-from pymc_dp.methods.vips.predictor import Predictor, gaussian_latents, psi_shape
-from pymc_dp.methods.vips.trial import made_up_rows
+from pymc_dp.methods.blocks.exponential import GAMMA, slopes
+from pymc_dp.methods.blocks.families import gaussian_latents
+from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.records import Records
 
 
@@ -71,24 +71,25 @@ def _at_rest(records: Records) -> dict[Variable, Variable]:
 
 def _feature_graphs(records: Records, predictor: Predictor) -> list[Variable]:
     """The graphs of `Features` for one record; nothing of them depends on the latents."""
-    psi, cut, log_likelihood, precision, _ = predictor
-    slope, minus_curvature = slopes(log_likelihood, cut)
+    log_likelihood, precision = predictor.log_likelihood, predictor.precision
+    slope, minus_curvature = slopes(log_likelihood, predictor.cut)
     energy = (pt.constant(0.0), pt.constant(0.0))
     if precision:
         energy = GAMMA.statistics(log_likelihood, records.latents[precision])
     # a record outside the likelihood's support must not contribute
     shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, e.sum()) for e in energy)
-    graphs = [_design(records, predictor), psi, slope, -minus_curvature, shape, rate]
-    return clone_replace(graphs, {cut: pt.zeros_like(psi)}, rebuild_strict=False)
+    graphs = [_design(records, predictor), predictor.psi, slope, -minus_curvature, shape, rate]
+    return clone_replace(
+        graphs, {predictor.cut: pt.zeros_like(predictor.psi)}, rebuild_strict=False
+    )
 
 
 def _design(records: Records, predictor: Predictor) -> Variable:
     """Derivatives of psi, shape (J, d); one entry of psi at a time, which keeps shapes static."""
     gaussian = [records.latents[name] for name in gaussian_latents(records)]
-    rows = list(made_up_rows(records, np.random.default_rng(0), [1]).values())
     entries = [
         grad(predictor.psi[i], gaussian, disconnected_inputs="ignore", return_disconnected="zero")
-        for i in np.ndindex(psi_shape(records, predictor, rows))
+        for i in np.ndindex(predictor.shape)
     ]
     return pt.stack([pt.concatenate([g.ravel() for g in blocks]) for blocks in entries])
 

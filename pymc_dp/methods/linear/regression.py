@@ -9,30 +9,24 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.vips.averaging import Average
-from pymc_dp.methods.vips.clipping import (
-    Scale,
-    first_scale,
-    rescaled,
-    with_residual,
-)
-from pymc_dp.methods.vips.gaussian_prior import Gammas, GaussianPrior
-from pymc_dp.methods.vips.gaussian_result import GaussianPosterior
-from pymc_dp.methods.vips.likelihood_form import GAUSSIAN
-from pymc_dp.methods.vips.predictor import Predictor
-from pymc_dp.methods.vips.quadratic import (
+from pymc_dp.methods.blocks.averaging import Average, blend, number_of
+from pymc_dp.methods.blocks.gaussian_posterior import GaussianPosterior
+from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.linear.clipping import Scale, first_scale, rescaled, with_residual
+from pymc_dp.methods.linear.link import GAUSSIAN
+from pymc_dp.methods.linear.predictor import Predictor
+from pymc_dp.methods.linear.quadratic import (
     Asked,
     Expect,
     Scales,
     Sums,
-    blend,
     contribution,
     noise_of,
     size_of,
     split,
 )
-from pymc_dp.methods.vips.solve import Solved, solve
+from pymc_dp.methods.linear.solve import Solved, solve
+from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.records import Records
 from pymc_dp.release import Release
 from pymc_dp.wall import Noisy, Query
@@ -87,7 +81,8 @@ class Form(NamedTuple):
     believe : (solved, mean, number of records) -> (mean, covariance)
         Where the next batch is asked.
     scales : Scale -> Scales
-    step : float
+    step : float or None
+        None where the mean follows the averages of sums, and is as old as they are.
     """
 
     title: str
@@ -96,7 +91,7 @@ class Form(NamedTuple):
     advance: Callable[[Solved, Sums, Sums, np.ndarray, float], np.ndarray]
     believe: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
     scales: Callable[[Scale], Scales]
-    step: float
+    step: float | None
 
 
 class Settings(Protocol):
@@ -189,11 +184,6 @@ class _Fit(NamedTuple):
         """Whether one step ends at the optimum, whatever the mean."""
         return all(predictor.form == GAUSSIAN for predictor in self.structure.predictors)
 
-    def number(self, averages: Sums, variances: Sums) -> float:
-        """Take the declared number of records, else the released one, as far as it is known."""
-        released = max(float(averages.number), float(variances.number) ** 0.5, 1.0)
-        return float(self.settings.num_records or released)
-
 
 def _init(fit: _Fit) -> State:
     names, prior = fit.precisions, fit.structure.prior
@@ -221,12 +211,14 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     averages = blend(state.averages, latest, 1 - rho, rho)
     variances = blend(state.variances, noise, (1 - rho) ** 2, rho**2)
     solved = solve(names, prior, averages, variances, asked.mean, state.gammas)
-    step = FIRST_STEP if t < 2 else fit.form.step
+    later = rho if fit.form.step is None else fit.form.step
+    step = FIRST_STEP if t < 2 else later
     mean = fit.form.advance(solved, averages, latest, asked.mean, step)
     mean = mean + (1 - step) * (state.mean - asked.mean)
     if not fit.quadratic:
         mean = solved.within_reach(state.mean, mean)
-    believed = fit.form.believe(solved, mean, fit.number(averages, variances))
+    number = number_of(fit.settings.num_records, averages.number, variances.number)
+    believed = fit.form.believe(solved, mean, number)
     scale = rescaled(state.scale, latest, noise, fit.releases) if t == 0 else state.scale
     scale = _following(fit, scale, solved)
     # weights of the average of the means grow like t

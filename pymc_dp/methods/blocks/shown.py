@@ -1,11 +1,11 @@
-"""How a VIPS posterior is shown: moments over all coordinates, natural parameters by block."""
+"""How a posterior is shown: moments over all coordinates, natural parameters by block."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
 
-from pymc_dp.methods.vips.exponential import ExponentialFamily, Natural
+from pymc_dp.methods.blocks.exponential import ExponentialFamily, Natural
 from pymc_dp.records import Records
 
 

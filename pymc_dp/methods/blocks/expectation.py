@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.compile import function
-from pymc_dp.methods.vips.exponential import ExponentialFamily, Natural
+from pymc_dp.methods.blocks.exponential import ExponentialFamily, Natural
 from pymc_dp.records import Records
 
 Point = dict[str, np.ndarray]

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pymc_dp.contributions.contribution import Batch
-from pymc_dp.methods.vips.expectation import Point
-from pymc_dp.methods.vips.exponential import ExponentialFamily
+from pymc_dp.methods.blocks.expectation import Point
+from pymc_dp.methods.blocks.exponential import ExponentialFamily
 from pymc_dp.records import Records
 
 # values that agree up to this are equal; graphs are evaluated in double precision

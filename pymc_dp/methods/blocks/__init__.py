@@ -1,0 +1,1 @@
+"""Blocks of latents with conjugate priors, and what a prior says about them."""

@@ -1,0 +1,1 @@
+"""Likelihoods of one linear predictor, and the Gaussian posterior of its coefficients."""

@@ -1,0 +1,15 @@
+"""What the settings of methods have in common."""
+
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+
+def check_numbers(settings: Any, needed: Iterable[str], optional: Iterable[str]) -> None:
+    """Refuse options that are not numbers, and a bound on features that is not positive."""
+    values = {name: getattr(settings, name) for name in (*needed, *optional)}
+    for name, value in values.items():
+        if not isinstance(value, Real) and not (name in optional and value is None):
+            raise ValueError(f"{name}={value!r} must be a number.")
+    if not settings.feature_bound > 0:
+        raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")

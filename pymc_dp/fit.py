@@ -43,8 +43,9 @@ def fit(
     ----------
     n : int, optional
         Releases; a good public default.
-    method : {"dp_advi", "dp_fullrank_advi", "vips"}
-        `pymc_dp.explain` says which fits a model.
+    method : {"dp_advi", "dp_fullrank_advi", "vips", "dp_sep", "sep"}
+        `pymc_dp.explain` says which fits a model. ``"sep"`` is ``"dp_sep"`` without privacy and
+        takes no budget.
     model : pymc.Model, optional
         Inside ``with model:`` it may be left out.
     random_seed : int, optional
@@ -60,8 +61,8 @@ def fit(
     sampling : {"poisson", "fixed_size", "full"}
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
     num_records : int, optional
-        A public, nominal number of records. It sizes defaults; only fixed-size batches need it to
-        be exact.
+        A public, nominal number of records. It sizes defaults, and replaces the noisy count that
+        dp_sep needs; only fixed-size batches need it to be exact.
     public : iterable of str
         Names of ``pm.Data`` and deterministics that you declare public.
     data : mapping, optional
@@ -78,7 +79,8 @@ def fit(
     **options
         Of the method. All: ``clip_norm``, ``sample_rate`` (of dp_advi also functions of the
         step). dp_advi: ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``. vips:
-        ``form``, ``iterations``, ``feature_bound``, ``tau0``, ``kappa``.
+        ``form``, ``iterations``, ``feature_bound``, ``tau0``, ``kappa``. dp_sep: ``form``,
+        ``step``, ``feature_bound``; sep: ``step``, and no ``clip_norm``.
 
     Returns
     -------

@@ -139,7 +139,8 @@ def _rehearse(prepared: Prepared, compiled: Compiled, backend: str) -> None:
             at = contribution.prepare(batch, query.context)
             contribution.norms(at, query.context)
             value = contribution.weighted_sum(at, query.context, np.zeros(2))
-            compiled.update(start, query, Noisy(value, 0.0, 1.0))
+            # made-up rows may lie outside the likelihood's support
+            compiled.update(start, query, Noisy(np.nan_to_num(value, posinf=0.0), 0.0, 1.0))
     except Exception as error:
         raise NotImplementedError(
             f"The model's graph does not run on backend={backend!r} ({type(error).__name__}: "

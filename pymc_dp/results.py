@@ -140,7 +140,7 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
         "epsilon": outcome.epsilon,
         "delta": plan.delta,
         "method": outcome.method,
-        "mechanism": "Gaussian noise on sums of clipped per-record vectors",
+        "mechanism": _mechanism(outcome),
         "guarantee": _guarantee(outcome),
         "neighbours": plan.neighbours,
         "privacy_unit": "record",
@@ -163,6 +163,11 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
     if plan.num_records is not None:
         attrs["num_records"] = plan.num_records
     return attrs
+
+
+def _mechanism(outcome: Outcome) -> str:
+    noise = "no noise" if math.isinf(outcome.epsilon) else "Gaussian noise"
+    return f"{noise} on sums of clipped per-record vectors"
 
 
 def _guarantee(outcome: Outcome) -> str:

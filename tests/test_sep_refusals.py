@@ -174,8 +174,7 @@ def test_a_method_without_privacy_takes_no_budget(term):
 
 
 def probit(y):
-    p = pm.math.invprobit(slopes_of(len(y)))
-    pm.Bernoulli("y", p=p, observed=y)
+    pm.Bernoulli("y", p=pm.math.invprobit(slopes_of(len(y))), observed=y)
 
 
 def log_link(y, x=None):

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.records.constants import inner_constants
 from pymc_dp.records.harden import DataLeaf, HardenedModel, is_structural
 
 
@@ -81,19 +79,26 @@ def refuse_unknown_names(model: pm.Model, public: Iterable[str]) -> None:
             )
 
 
-def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
-    """Refuse values in ``public_start=`` that are not finite values of latents."""
-    shapes = model.eval_rv_shapes() if start else {}
+def refuse_bad_start(
+    model: pm.Model, start: Mapping[str, Any], initvals: Mapping[str, Any]
+) -> None:
+    """Refuse literal initial values that are not finite values of their latents.
+
+    ``start`` are those of ``public_start=``, ``initvals`` those that the author wrote.
+    """
+    shapes = model.eval_rv_shapes() if start or initvals else {}
     latents = [rv.name for rv in model.free_RVs]
-    for name, value in start.items():
+    for name in start:
         if name not in latents:
             raise ValueError(f"public_start= names `{name}`, but the latents are {latents}.")
+    for name, value in {**initvals, **start}.items():
         if isinstance(value, str | Variable):
             continue
-        if np.shape(value) != tuple(shapes[name]) or not np.isfinite(value).all():
+        needed = tuple(map(int, shapes[name]))
+        if np.shape(value) != needed or not np.isfinite(value).all():
             raise ValueError(
-                f"public_start= gives `{name}` the shape {np.shape(value)}, or values that are not "
-                f"finite; it needs {tuple(shapes[name])} finite numbers."
+                f"The initial value of `{name}` has the shape {np.shape(value)}, or numbers that "
+                f"are not finite; it needs {needed} finite numbers."
             )
 
 
@@ -123,19 +128,6 @@ def refuse_hidden(
                     "a function without being its argument. Make it a pm.Data, declare it in "
                     "public=[...] if it is public, and hand it to the distribution as a parameter."
                 )
-
-
-def inner_constants(graph: Iterable[Variable]) -> list[Variable]:
-    """Return the constants inside operations that are graphs themselves, however deep."""
-    found: list[Variable] = []
-    for variable in ancestors(graph):
-        op = variable.owner and getattr(variable.owner.op, "core_op", variable.owner.op)
-        # what PyMC puts into a mixture of its own accord are shapes
-        if isinstance(op, HasInnerGraph) and not isinstance(op, MixtureRV):
-            inner = op.inner_outputs
-            found += [v for v in ancestors(inner) if isinstance(v, Constant)]
-            found += inner_constants(inner)
-    return [v for v in found if isinstance(v.type, TensorType)]
 
 
 def refuse_undeclared(
@@ -213,28 +205,3 @@ def describe(leaf: DataLeaf) -> str:
     if leaf.declared:
         return f"the data `{leaf.name}`"
     return f"an unnamed array of shape {np.shape(leaf.value)}"
-
-
-def trusted_constants(hardened: HardenedModel, records: set[Variable]) -> tuple[str, ...]:
-    """List, by the variable that reads them, the numbers in a model that no check can see into.
-
-    Arrays that go by ``records`` do not count: how many numbers they hold is private.
-    """
-    rows = []
-    for rv in (*hardened.model.free_RVs, *hardened.model.observed_RVs):
-        others = [v for v in hardened.model.basic_RVs if v is not rv]
-        read = set(ancestors(rv.owner.inputs, blockers=others))
-        count = sum(
-            isinstance(variable, Constant)
-            and not isinstance(variable.type, RandomType)
-            and getattr(variable, "ndim", None) == 0
-            for variable in read
-        )
-        part = "prior" if rv in hardened.model.free_RVs else "likelihood"
-        for leaf in hardened.leaves:  # a likelihood's arrays are records or declared
-            trusted = part == "prior" or leaf.variable.ndim == 0
-            if trusted and leaf.variable in read and leaf.variable not in records:
-                count += np.size(leaf.value)
-        if count:
-            rows.append(f"{part} of {rv.name}: {count} number{'s' * (count > 1)}")
-    return (*rows, *(f"initial value of {name}" for name in hardened.initvals))

@@ -74,8 +74,9 @@ def _check_design(name: str, column: Column) -> None:
     if len(column.values.shape) != 2 or not 1 < column.rows <= column.width:
         return
     used = column.values != 0
-    by_record, by_column = (np.asarray(used.sum(axis=k)) for k in (1 - column.axis, column.axis))
-    if (by_record == 1).all() and by_column.max() == 1:
+    used = used.T if column.axis else used
+    alone = np.flatnonzero(np.asarray(used.sum(axis=0)).ravel() == 1)
+    if (np.asarray(used[:, alone].sum(axis=1)) > 0).all():
         raise NotSeparableError(
             f"`{name}` has a column of its own for every single record, so what it multiplies is a "
             f"local latent: {ADVICE}"

@@ -19,9 +19,9 @@ from pymc_dp.records.checks import (
     refuse_unknown_names,
     refuse_unread,
     refuse_unsupported,
-    trusted_constants,
 )
 from pymc_dp.records.columns import Column, make_columns, refuse_centres
+from pymc_dp.records.constants import trusted_constants
 from pymc_dp.records.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.records.groups import check_groups
 from pymc_dp.records.harden import DataLeaf, HardenedModel, harden
@@ -136,7 +136,7 @@ def separate(
     refuse_unsupported(model)
     refuse_unknown_names(model, public)
     hardened = harden(model)
-    refuse_bad_start(model, start or {})
+    refuse_bad_start(model, start or {}, hardened.initvals)
     hardened.initvals.update(start or {})
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
     arrays = {v for v, leaf in leaves.items() if v.ndim > 0 and leaf.name not in public}

@@ -104,11 +104,23 @@ def noise_of(sd: float, scales: Scales) -> Sums:
 
 
 class Moments(NamedTuple):
-    """A record's part at the believed posterior: residual and weight for each entry of psi."""
+    """Records at the believed posterior; norms and sums read the same numbers.
 
-    features: Features
-    residual: np.ndarray
-    weight: np.ndarray
+    Attributes
+    ----------
+    score : (rows, d)
+        A' r, summed over the entries of psi once: they may cancel, and would do so differently in
+        a norm and in a weighted sum.
+    root : (rows, J, d)
+        Rows of A times sqrt |omega|, and ``sign``, (rows, J), of omega.
+    shape, energy : (rows,)
+        Statistics of the noise precision.
+    """
+
+    score: np.ndarray
+    root: np.ndarray
+    sign: np.ndarray
+    shape: np.ndarray
     energy: np.ndarray
 
 
@@ -187,30 +199,30 @@ def moments(
     # b - kappa psi + omega psi^2 / 2, in expectation
     energy = part.energy + (weight * (psi**2 + spread) / 2 - part.slope * psi).sum(axis=1)
     energy = energy if predictor.precision else 0 * part.shape  # nan outside the support
-    return Moments(part, residual + weight * (psi - centre(part.offset, psi)), weight, energy)
+    residual = residual + weight * (psi - centre(part.offset, psi))
+    score = np.einsum("njd,nj->nd", part.design, residual)
+    root = part.design * np.sqrt(np.abs(weight))[:, :, None]
+    return Moments(score, root, np.sign(weight), part.shape, energy)
 
 
 def part_norms(part: Moments, scales: Scales) -> list[np.ndarray]:
     """Norms of a record's score, curvature and noise statistics."""
-    design, root = part.features.design, np.sqrt(np.abs(part.weight))
-    if design.shape[1] == 1:
-        lengths = row_norms(design)
-        score, curvature = lengths * np.abs(part.residual[:, 0]), (lengths * root[:, 0]) ** 2
+    if part.root.shape[1] == 1:
+        curvature = row_norms(part.root) ** 2
     else:
-        rows = design * root[:, :, None]
-        score = row_norms(np.einsum("njd,nj->nd", design, part.residual))
-        curvature = row_norms(rows @ rows.transpose(0, 2, 1))
-    noise = np.hypot(scales.shape * part.features.shape, scales.energy * part.energy)
-    return [score, scales.curvature * curvature, noise]
+        # signs can only make the sum of outer products shorter
+        curvature = row_norms(part.root @ part.root.transpose(0, 2, 1))
+    noise = np.hypot(scales.shape * part.shape, scales.energy * part.energy)
+    return [row_norms(part.score), scales.curvature * curvature, noise]
 
 
 def part_sums(part: Moments, scales: Scales, weights: np.ndarray) -> tuple[np.ndarray, ...]:
     """Weighted sums of scores, curvatures and noise statistics over records."""
-    rows = part.features.design.reshape(-1, part.features.design.shape[2])
-    weighted = (weights[:, None] * part.weight).ravel()
+    rows = part.root.reshape(-1, part.root.shape[2])
+    weighted = (weights[:, None] * part.sign).ravel()
     return (
-        (weights[:, None] * part.residual).ravel() @ rows,
+        weights @ part.score,
         scales.curvature * svec((rows * weighted[:, None]).T @ rows),
-        scales.shape * np.atleast_1d(weights @ part.features.shape),
+        scales.shape * np.atleast_1d(weights @ part.shape),
         scales.energy * np.atleast_1d(weights @ part.energy),
     )

@@ -79,7 +79,7 @@ def explain(
     Returns
     -------
     Explanation
-        Print it.
+        Print it, or one of its parts.
 
     Raises
     ------
@@ -97,10 +97,8 @@ def explain(
     >>> with pm.Model() as model:
     ...     p = pm.Beta("p", 1, 1)
     ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
-    >>> print(pymc_dp.explain(model))
-    Records: one row of `y`.
-    dp_advi, dp_fullrank_advi: fit, as any model does that has no latent of single records.
-    vips: fits, as a model of conjugate blocks and mixtures.
+    >>> print(pymc_dp.explain(model).vips)
+    fits, as a model of conjugate blocks and mixtures.
         p: Beta block
         y: conjugate likelihood
     """

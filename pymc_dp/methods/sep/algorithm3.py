@@ -36,9 +36,13 @@ AS_THEY_ARE = Scales(1.0, 1.0, 1.0, 1e-6)
 
 
 class State(NamedTuple):
-    """The product of all sites, lambda = N theta_f, and the posterior that it implies."""
+    """The product of all sites, lambda = N theta_f, and the posterior that it implies.
+
+    ``variance`` is that of the privacy noise on an entry of lambda.
+    """
 
     sites: np.ndarray
+    variance: float
     solved: Solved
     mean: np.ndarray
 
@@ -49,13 +53,13 @@ class _Fit(NamedTuple):
     gamma: float
     clip_norm: float
 
-    def state(self, sites: np.ndarray, gammas: dict, mean: np.ndarray) -> State:
+    def state(self, sites: np.ndarray, variance: float, gammas: dict, mean: np.ndarray) -> State:
         """Multiply sites and prior; eigenvalues that noise made negative count as 0."""
         predictors, prior = self.structure
         sums = split(sites, prior.d, len(predictors), AS_THEY_ARE)
         names = tuple(found.precision for found in predictors)
         solved = solve(names, prior, sums, Sums(*np.zeros(5)), mean, gammas)
-        return State(sites, solved, solved.absolute(sums))
+        return State(sites, variance, solved, solved.absolute(sums))
 
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method:
@@ -95,7 +99,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         size=size,
         releases=(release,),
         compile=compile_parts,
-        init=lambda rng: fit.state(np.zeros(size), prior.start(), np.zeros(prior.d)),
+        init=lambda rng: fit.state(np.zeros(size), 0.0, prior.start(), np.zeros(prior.d)),
         query=lambda state, rng: Query(release.name, _cavity(fit, state)),
         posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
         describe=lambda state: _posterior(state).describe(records, prior),
@@ -114,21 +118,24 @@ def _warn_of_shortness(way: float) -> None:
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Lines 8-11: lambda += gamma / N (sum of sites - q lambda), then clip theta_f."""
-    number = fit.num_records
-    sites = state.sites + fit.gamma / number * (noisy.value - noisy.sample_rate * state.sites)
+    number, rate = fit.num_records, fit.gamma / fit.num_records
+    sites = state.sites + rate * (noisy.value - noisy.sample_rate * state.sites)
+    variance = (1 - rate * noisy.sample_rate) ** 2 * state.variance + (rate * noisy.sd) ** 2
     longest = number * fit.clip_norm
     length = np.linalg.norm(sites)
     if length > longest:
         sites = sites * (longest / length)
-    return fit.state(sites, state.solved.gammas, state.mean)
+    return fit.state(sites, variance, state.solved.gammas, state.mean)
 
 
 def _cavity(fit: _Fit, state: State) -> Asked:
     """Line 4: q / f."""
-    left = fit.state((1 - 1 / fit.num_records) * state.sites, state.solved.gammas, state.mean)
+    without = (1 - 1 / fit.num_records) * state.sites
+    left = fit.state(without, state.variance, state.solved.gammas, state.mean)
     return Asked(left.mean, left.solved.covariance, AS_THEY_ARE)
 
 
 def _posterior(state: State) -> GaussianPosterior:
-    covariance = state.solved.covariance
-    return GaussianPosterior(state.mean, covariance, 0 * covariance, state.solved.gammas)
+    covariance, gammas = state.solved.covariance, state.solved.gammas
+    noise = state.variance * covariance @ covariance
+    return GaussianPosterior(state.mean, covariance, noise, gammas)

@@ -158,9 +158,11 @@ def test_a_setting_out_of_its_range_is_refused_by_name(bad):
 
 @pytest.mark.parametrize("form", ["algorithm3", "foo"])
 def test_mixtures_have_one_form(form):
-    with pytest.raises(ValueError, match=f"form='{form}' is not for mixtures"):
+    with pytest.raises(ValueError, match=f"form='{form}' is not for mixtures of Gaussians"):
         refused(bumps, form=form, num_records=N)
     assert refused(bumps, form="damped").plan == refused(bumps).plan
+    with pytest.raises(ValueError, match="feature_bound= says nothing to mixtures of Gaussians"):
+        refused(bumps, feature_bound=1.0)
 
 
 @pytest.mark.parametrize("term", ["epsilon", "noise_multiplier", "delta"])

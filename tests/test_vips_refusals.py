@@ -197,6 +197,19 @@ def test_conjugate_blocks_have_one_form(form):
         refused(one_share, form=form)
 
 
+@pytest.mark.parametrize(
+    ("build", "option", "value"),
+    [
+        (logistic, "iterations", 3),
+        (one_share, "iterations", 3),
+        (one_share, "feature_bound", 1.0),
+    ],
+)
+def test_an_option_that_says_nothing_to_a_model_is_not_swallowed(build, option, value):
+    with pytest.raises(ValueError, match=f"{option}= says nothing to"):
+        refused(build, **{option: value})
+
+
 def test_counts_that_are_not_whole_are_refused():
     with pytest.raises(ValueError, match="`y` holds float64 values") as caught:
         refused(one_share, data={"y": YES + SECRET})

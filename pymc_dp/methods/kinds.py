@@ -20,12 +20,18 @@ class Kind(NamedTuple):
     build : (records, structure, settings) -> Method
     roles : (records, structure) -> {variable: str}
         What each latent and each term of the likelihood is to the updates.
+    forms : tuple of str
+        The values that ``form=`` may have.
+    options : tuple of str
+        Which of the options that not every kind has it reads.
     """
 
     title: str
     recognise: Callable[[Records], Any]
     build: Callable[[Records, Any, Any], Method]
     roles: Callable[[Records, Any], dict[str, str]]
+    forms: tuple[str, ...]
+    options: tuple[str, ...]
 
 
 class Found(NamedTuple):
@@ -63,12 +69,28 @@ def build_first(method: str, kinds: Sequence[Kind], records: Records, settings: 
     ------
     NotSeparableError
         With the reason of every kind.
+    ValueError
+        An option says nothing to the kind that fits.
     """
     kind, structure, reasons = find(kinds, records)
     if kind is not None:
+        _refuse_unread(kind, settings)
         return kind.build(records, structure, settings)
     told = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
     raise NotSeparableError(
         f"{method} has no closed-form update for this model ({told}). Use method='dp_advi', which "
         "takes any model without latents of single records, or see pymc_dp.explain(model)."
     )
+
+
+def _refuse_unread(kind: Kind, settings: Any) -> None:
+    """Refuse a form of another kind, and options that would be swallowed."""
+    if settings.form not in (None, *kind.forms):
+        raise ValueError(
+            f"form={settings.form!r} is not for {kind.title}: use one of {list(kind.forms)}, or "
+            "leave it out."
+        )
+    # the options that not every kind has are those with a default
+    for name, default in type(settings)._field_defaults.items():
+        if name not in kind.options and getattr(settings, name) != default:
+            raise ValueError(f"{name}= says nothing to {kind.title}: leave it out.")

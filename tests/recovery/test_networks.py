@@ -259,5 +259,5 @@ def test_another_likelihood_is_refused(waves):
 @pytest.mark.parametrize("option", [{"form": "algorithm3"}, {"feature_bound": 2.0}])
 def test_options_of_other_kinds_are_refused(waves, option):
     features, y = waves
-    with pytest.raises(ValueError, match="for networks"):
+    with pytest.raises(ValueError, match="(to|for) Bayesian networks"):
         fit(lambda: pm.Normal("y", hidden(features, 4), 1, observed=y), **option)

@@ -71,10 +71,5 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     """Build stochastic expectation propagation for linear predictors, in one of its forms."""
     if settings.form == "algorithm3":
         return algorithm3.build(records, structure, settings)
-    if settings.form not in (None, "damped"):
-        raise ValueError(
-            f"form={settings.form!r} is unknown for linear predictors: use 'damped' or "
-            "'algorithm3'."
-        )
     form = DAMPED if settings.step is None else DAMPED._replace(step=settings.step)
     return build_regression(records, structure, settings, form)

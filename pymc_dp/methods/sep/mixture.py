@@ -120,8 +120,6 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     **Privacy.** Each release is one vector: sites of the components' means in a record's own
     units, sites of the weights and a one, clipped jointly. All else is post-processing.
     """
-    if settings.form not in (None, "damped"):
-        raise ValueError(f"form={settings.form!r} is not for mixtures: leave it out.")
     count = RELEASES if settings.noise else NOISELESS_RELEASES
     typical = model.blocks.shape[1] * (1 + PRECISION**2) + (model.weights is not None)
     release = settings.as_release(count, CLIP_NORM * typical**0.5)

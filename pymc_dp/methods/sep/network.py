@@ -35,10 +35,6 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
     the whole is clipped. The clip norm is public: it comes from made-up records. All else is
     post-processing.
     """
-    if settings.form not in (None, "damped"):
-        raise ValueError(f"form={settings.form!r} is not for networks; leave it out.")
-    if np.isfinite(settings.feature_bound):
-        raise ValueError("feature_bound= is for linear predictors; leave it out for networks.")
     prior = network.prior
     _, precision = natural(prior, prior.start())
     size = scales_of(records, network, precision)

@@ -20,9 +20,25 @@ KINDS = (
         linear_predictors.recognise,
         linear_predictors.build,
         linear_predictors.roles,
+        forms=("damped", "algorithm3"),
+        options=("step", "feature_bound"),
     ),
-    Kind("mixtures of Gaussians", mixture_model.recognise, mixture.build, mixture_model.roles),
-    Kind("Bayesian networks", network_model.recognise, network.build, network_model.roles),
+    Kind(
+        "mixtures of Gaussians",
+        mixture_model.recognise,
+        mixture.build,
+        mixture_model.roles,
+        forms=("damped",),
+        options=("step",),
+    ),
+    Kind(
+        "Bayesian networks",
+        network_model.recognise,
+        network.build,
+        network_model.roles,
+        forms=("damped",),
+        options=("step",),
+    ),
 )
 
 
@@ -82,7 +98,15 @@ def dp_sep(
     stay behind the wall.
     """
     settings = Settings(
-        sampling, num_records, noise, n, clip_norm, sample_rate, form, step, feature_bound
+        sampling=sampling,
+        num_records=num_records,
+        noise=noise,
+        n=n,
+        clip_norm=clip_norm,
+        sample_rate=sample_rate,
+        form=form,
+        step=step,
+        feature_bound=feature_bound,
     )
     check(settings)
     return build_first("dp_sep", KINDS, records, settings)

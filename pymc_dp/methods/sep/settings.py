@@ -26,8 +26,8 @@ class Settings(NamedTuple):
     clip_norm: float | None
     sample_rate: float | None
     form: str | None
-    step: float | None
-    feature_bound: float
+    step: float | None = None
+    feature_bound: float = math.inf
 
     def rate(self, t: int) -> float:
         """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""

@@ -75,10 +75,6 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
     clipped jointly. If nothing but the record enters them they are released once.
     """
-    if settings.form not in (None, "absolute"):
-        raise ValueError(
-            f"form={settings.form!r} is not for conjugate blocks and mixtures; leave it out."
-        )
     families, told = structure.families, told_by_records(records, structure)
     once = _depend_on_records_alone(records, structure)
     trial = Statistics(records, structure, "python")

@@ -44,8 +44,6 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
     (off-diagonals times sqrt 2) and, if the noise's precision is a latent, the squared residual;
     clipped jointly. A record's latents are inferred behind the wall and never released.
     """
-    if settings.form not in (None, "residual"):
-        raise ValueError(f"form={settings.form!r} is not for factor models; leave it out.")
     fit = Fit(records, structure, settings)
     inference = inference_of(structure, settings.iterations)
     return Method(

@@ -64,7 +64,4 @@ def roles(records: Records, structure: Structure) -> dict[str, str]:
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method:
     """Build VIPS for linear predictors, in one of its forms."""
-    name = "residual" if settings.form is None else settings.form
-    if name not in list(FORMS):
-        raise ValueError(f"form={name!r} is unknown for linear predictors: use {sorted(FORMS)}.")
-    return build_regression(records, structure, settings, FORMS[name])
+    return build_regression(records, structure, settings, FORMS[settings.form or "residual"])

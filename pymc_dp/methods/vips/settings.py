@@ -29,10 +29,10 @@ class Settings(NamedTuple):
     clip_norm: float | None
     sample_rate: float | None
     form: str | None
-    iterations: int | None
-    feature_bound: float
-    tau0: float
-    kappa: float | None
+    iterations: int | None = None
+    feature_bound: float = math.inf
+    tau0: float = 1.0
+    kappa: float | None = None
 
     def rate(self, t: int) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""

@@ -33,8 +33,6 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
     fitted behind the wall by a fixed number of steps, and never released.
     """
     name = settings.form or "shrunk"
-    if name not in FORMS:
-        raise ValueError(f"form={name!r} is not for topic models: use one of {sorted(FORMS)}.")
     form = FORMS[name](model.eta, settings)
     counts = topic_counts(model, settings.iterations or ITERATIONS)
     # documents are sparse, and no backend of PyTensor's is: NumPy and SciPy do the work

@@ -23,15 +23,33 @@ KINDS = (
         linear_predictors.recognise,
         linear_predictors.build,
         linear_predictors.roles,
+        forms=tuple(linear_predictors.FORMS),
+        options=("feature_bound", "tau0", "kappa"),
     ),
     Kind(
         "conjugate blocks and mixtures",
         conjugate_model.recognise,
         conjugate.build,
         conjugate_model.roles,
+        forms=("absolute",),
+        options=("tau0", "kappa"),
     ),
-    Kind("topic models", topic_model.recognise, topics.build, topic_model.roles),
-    Kind("factor models", factor_model.recognise, factors.build, factor_model.roles),
+    Kind(
+        "topic models",
+        topic_model.recognise,
+        topics.build,
+        topic_model.roles,
+        forms=tuple(topics.FORMS),
+        options=("iterations", "tau0", "kappa"),
+    ),
+    Kind(
+        "factor models",
+        factor_model.recognise,
+        factors.build,
+        factor_model.roles,
+        forms=("residual",),
+        options=("iterations",),
+    ),
 )
 
 
@@ -96,17 +114,17 @@ def vips(
     records are optimised behind the wall and never released.
     """
     settings = Settings(
-        sampling,
-        num_records,
-        noise,
-        n,
-        clip_norm,
-        sample_rate,
-        form,
-        iterations,
-        feature_bound,
-        tau0,
-        kappa,
+        sampling=sampling,
+        num_records=num_records,
+        noise=noise,
+        n=n,
+        clip_norm=clip_norm,
+        sample_rate=sample_rate,
+        form=form,
+        iterations=iterations,
+        feature_bound=feature_bound,
+        tau0=tau0,
+        kappa=kappa,
     )
     check(settings)
     return build_first("vips", KINDS, records, settings)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
+from pymc_dp.release import Release
+
 
 def check_numbers(settings: Any, needed: Iterable[str], optional: Iterable[str]) -> None:
     """Refuse options that are not numbers, and a bound on features that is not positive."""
@@ -13,3 +15,13 @@ def check_numbers(settings: Any, needed: Iterable[str], optional: Iterable[str])
             raise ValueError(f"{name}={value!r} must be a number.")
     if not settings.feature_bound > 0:
         raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
+
+
+def one_release(
+    name: str, settings: Any, count: int, clip_norm: float, sample_rate: float
+) -> Release:
+    """Describe equal releases: what the settings say, else the defaults given here."""
+    rate = sample_rate if settings.sample_rate is None else float(settings.sample_rate)
+    clip = clip_norm if settings.clip_norm is None else float(settings.clip_norm)
+    count = count if settings.n is None else settings.n
+    return Release(name, settings.sampling, rate, clip, settings.noise, count)

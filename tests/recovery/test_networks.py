@@ -7,7 +7,6 @@ from scipy.special import expit
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.kinds import Kind
 from pymc_dp.methods.sep import network, network_model, sep
 from pymc_dp.methods.sep.network_sites import Asked, derivatives, noise_sites, sites_of
 from pymc_dp.records import constrained, separate
@@ -19,7 +18,7 @@ X = RNG.normal(size=(N, D)) @ np.array([[1.0, 0.4, 0.0], [0.0, 1.0, 0.3], [0.0, 
 WEIGHTS = np.array([0.8, -0.5, 0.3])
 LINE = X @ WEIGHTS + 0.5 * RNG.normal(size=N)
 NOISE_SD = 0.3
-NETWORK = Kind("networks", network_model.recognise, network.build, network_model.roles)
+[NETWORK] = [kind for kind in sep.KINDS if kind.build is network.build]
 
 
 def wave(rows, seed):

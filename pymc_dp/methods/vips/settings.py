@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from pymc_dp.methods.settings import check_numbers
+from pymc_dp.methods.settings import check_numbers, one_release
 from pymc_dp.release import Release, check_count
 
 # how fast released sums are averaged, where a kind of model has no default of its own
@@ -41,10 +41,7 @@ class Settings(NamedTuple):
 
     def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> Release:
         """Describe the releases of one fit, given what its kind of model takes by default."""
-        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
-        clip = clip_norm if self.clip_norm is None else float(self.clip_norm)
-        count = count if self.n is None else self.n
-        return Release("statistics", self.sampling, rate, clip, self.noise, count)
+        return one_release("statistics", self, count, clip_norm, sample_rate)
 
 
 def check(settings: Settings) -> None:

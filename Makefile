@@ -37,6 +37,7 @@ lint: $(STAMP) ## run the linters and the type checker alone
 bench: $(STAMP) ## time the steps of every method
 	@$(PY) -m benchmarks.steps
 	@$(PY) -m benchmarks.passes
+	@$(PY) -m benchmarks.topics generated
 
 docs: $(STAMP) ## build the documentation in docs/_build/html
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

@@ -21,7 +21,8 @@ from pymc_dp.methods.vips.topic_shrinkage import denoised
 
 DELTA = 1e-4
 EPSILONS = (1.0, 2.44, 5.0, np.inf)
-CORPORA = {"Blogs (KOS)": "bow_kos.npz", "News (AP)": "bow_ap.npz"}
+CORPORA = {"kos": "bow_kos.npz", "ap": "bow_ap.npz"}
+GENERATED_CORPUS = "generated"
 # a template's documents, and the priors' concentrations: of words, and of topics in total
 TEMPLATE, ETA, ALPHA = 3, 0.1, 1.0
 GENERATED = {"topics": 20, "words": 7000, "length": 100}
@@ -161,13 +162,18 @@ def peak() -> float:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
+    known = [GENERATED_CORPUS, *CORPORA]
+    parser.add_argument("corpora", nargs="*", help=f"any of {known}; all by default")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--documents", type=int, default=200_000)
     add_data_dir(parser)
     arguments = parser.parse_args()
-    large(arguments.documents)
-    for title, name in CORPORA.items():
-        table_of(title, corpus(load(arguments.data_dir, name)), arguments.seeds)
+    for name in arguments.corpora or known:
+        if name == GENERATED_CORPUS:
+            large(arguments.documents)
+        else:
+            words = corpus(load(arguments.data_dir, CORPORA[name]))
+            table_of(name.upper(), words, arguments.seeds)
 
 
 if __name__ == "__main__":

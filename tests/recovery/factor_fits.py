@@ -1,13 +1,13 @@
 """Fits of small factor models without noise, and references that run until they stand still."""
 
 import functools
-import math
 
 import numpy as np
 import pymc as pm
 from scipy.special import expit
 
 import pymc_dp
+from tests.recovery import vips_fits
 
 N, J, K = 50, 5, 2
 RNG = np.random.default_rng(8)
@@ -20,16 +20,7 @@ BITS = (RNG.random((N, 6)) < expit(RNG.integers(0, 2, (N, K)) @ PARTS.T - 1.5)).
 # latents of different spread: else every rotation would do as well
 SPREAD = np.array([1.5, 0.7])
 ROUNDS = 2000
-NOISELESS = {
-    "method": "vips",
-    "epsilon": math.inf,
-    "clip_norm": math.inf,
-    "sampling": "full",
-    "random_seed": 1,
-    "progressbar": False,
-    "backend": "python",
-    "draws": 2,
-}
+NOISELESS = {**vips_fits.NOISELESS, "draws": 2}
 
 
 def model_of(build):

@@ -118,17 +118,19 @@ def in_turn(
     families: Mapping[str, ExponentialFamily],
     says: Mapping[str, Natural],
     posterior: Mapping[str, Natural],
+    rounds: int = ROUNDS,
 ) -> dict[str, Natural]:
-    """Set each block to its prior's natural parameters plus what the likelihood ``says``.
+    """Set each block to its prior's natural parameters plus what the likelihood ``says`` of it.
 
     Blocks whose priors depend on each other are taken in turn until they agree.
     """
     names, posterior = tuple(names), dict(posterior)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         before = dict(posterior)
         for name in names:
             own = prior_says(name, messages, families, posterior)
-            posterior[name] = tuple(a + b for a, b in zip(own, says[name], strict=True))
+            of_records = says.get(name, (0.0,) * len(own))
+            posterior[name] = tuple(a + b for a, b in zip(own, of_records, strict=True))
         if agree_closely(before, posterior):
             break
     return posterior

@@ -4,12 +4,13 @@ Of a conjugate block x, every log density is ``<eta, t(x)> + const``. Its deriva
 point give eta back, so a user's graph needs no pattern matching to yield sufficient statistics.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
+from pytensor.tensor import concatenate
 from scipy.special import digamma, softmax
 
 Natural = tuple[np.ndarray, ...]
@@ -61,6 +62,12 @@ def slopes(log_density: Variable, x: Variable) -> tuple[Variable, Variable]:
     first = grad(log_density, x, disconnected_inputs="ignore", return_disconnected="zero")
     second = grad(first.sum(), x, disconnected_inputs="ignore", return_disconnected="zero")
     return first, second
+
+
+def flat_slopes(value: Variable, wrt: Sequence[Variable]) -> Variable:
+    """Gradient of a scalar in several variables, as one vector."""
+    found = grad(value, list(wrt), disconnected_inputs="ignore", return_disconnected="zero")
+    return concatenate([slope.ravel() for slope in found])
 
 
 def _unchanged(eta: Natural, reference: np.ndarray, unit: np.ndarray) -> Natural:

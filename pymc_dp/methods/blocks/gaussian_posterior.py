@@ -7,7 +7,7 @@ import xarray as xr
 
 from pymc_dp.methods.blocks.exponential import GAMMA
 from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
-from pymc_dp.methods.blocks.shown import natural_parameters
+from pymc_dp.methods.blocks.shown import labels_of, natural_parameters
 from pymc_dp.records import Records
 
 
@@ -37,7 +37,7 @@ class GaussianPosterior(NamedTuple):
 
     def describe(self, records: Records, prior: GaussianPrior) -> xr.Dataset:
         """Show moments, natural parameters, and the noise on the mean."""
-        labels = [label for label in records.labels if label.split("[")[0] in prior.shapes]
+        labels = labels_of(records, prior.shapes)
         precision = np.linalg.inv(self.covariance)
         square = ("gaussian", "gaussian_")
         variables = {

@@ -77,11 +77,19 @@ class GaussianPrior(NamedTuple):
         start, precision = average(slopes, list(rules.values()))
         return start, (precision + precision.T) / 2
 
-    def message(self, name: str, gammas: Gammas, mean: np.ndarray, cov: np.ndarray) -> Natural:
-        """Return what the prior says about one Gamma block."""
+    def rule(self, mean: np.ndarray, covariance: np.ndarray) -> Rule:
+        """Points of v with this mean and covariance."""
+        return [self.point(point["v"]) for point in rule_of_normal("v", mean, covariance)]
+
+    def message(self, name: str, gammas: Gammas, normal: Rule) -> Natural:
+        """Return what the prior says about one Gamma block, given points of v."""
         rules = _gamma_rules(gammas) | {name: [{name: GAMMA.reference(gammas[name])}]}
-        normal: Rule = [self.point(point["v"]) for point in rule_of_normal("v", mean, cov)]
         return tuple(average(self.gammas[name], [*rules.values(), normal]))
+
+
+def expected_precision(name: str | None, gammas: Gammas) -> float:
+    """Expectation of a noise precision that is one number; 1 where it is known."""
+    return 1.0 if name is None else float(GAMMA.reference(gammas[name]).item())
 
 
 def _gamma_rules(gammas: Mapping[str, Natural]) -> dict[str, Rule]:

@@ -1,6 +1,6 @@
 """How a posterior is shown: moments over all coordinates, natural parameters by block."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import xarray as xr
@@ -39,6 +39,11 @@ def natural_parameters(
         for name, family in families.items()
         for parameter, value in zip(family.parameters, posterior[name], strict=True)
     }
+
+
+def labels_of(records: Records, names: Collection[str]) -> list[str]:
+    """Labels of the coordinates of some latents, in the model's order."""
+    return [label for label in records.labels if label.split("[")[0] in names]
 
 
 def dims_of(records: Records, name: str) -> tuple[str, ...]:

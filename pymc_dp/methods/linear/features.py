@@ -5,14 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.blocks.exponential import GAMMA, slopes
+from pymc_dp.methods.blocks.exponential import GAMMA, flat_slopes, slopes
 from pymc_dp.methods.blocks.families import gaussian_latents
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.records import Records
@@ -87,11 +86,7 @@ def _feature_graphs(records: Records, predictor: Predictor) -> list[Variable]:
 def _design(records: Records, predictor: Predictor) -> Variable:
     """Derivatives of psi, shape (J, d); one entry of psi at a time, which keeps shapes static."""
     gaussian = [records.latents[name] for name in gaussian_latents(records)]
-    entries = [
-        grad(predictor.psi[i], gaussian, disconnected_inputs="ignore", return_disconnected="zero")
-        for i in np.ndindex(predictor.shape)
-    ]
-    return pt.stack([pt.concatenate([g.ravel() for g in blocks]) for blocks in entries])
+    return pt.stack([flat_slopes(predictor.psi[i], gaussian) for i in np.ndindex(predictor.shape)])
 
 
 def _arranged(values: list[np.ndarray]) -> Features:

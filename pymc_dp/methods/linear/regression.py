@@ -165,6 +165,19 @@ def build(records: Records, structure: Structure, settings: Settings, form: Form
     )
 
 
+def roles_of(
+    records: Records, structure: Structure, how: Callable[[Predictor], str]
+) -> dict[str, str]:
+    """Say what each latent is to the updates, and ``how`` each term is taken."""
+    told = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
+    told |= dict.fromkeys(structure.prior.gammas, "Gamma block: precision of Gaussian latents")
+    for name, found in zip(records.term_names, structure.predictors, strict=True):
+        if found.precision:
+            told[found.precision] = "Gamma block: noise precision"
+        told[name] = f"linear predictor, {how(found)}"
+    return told
+
+
 class _Fit(NamedTuple):
     """What the updates of one fit share; public values and compiled priors."""
 

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.blocks.expectation import agree_closely
-from pymc_dp.methods.blocks.exponential import GAMMA
-from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior, expected_precision
 from pymc_dp.methods.linear.quadratic import Sums
 
 # rounds of updates over precisions and what they scale; they cost nothing
@@ -71,7 +70,7 @@ def solve(
     """
     for _ in range(ROUNDS if gammas else 1):
         linear, precision = prior.natural(gammas)
-        weights = np.array([_expected_precision(name, gammas) for name in precisions])
+        weights = np.array([expected_precision(name, gammas) for name in precisions])
         curvature = np.tensordot(weights, averages.curvature, axes=1)
         edge = np.linalg.norm(weights) * np.sqrt(variances.curvature * 2 * len(mean))
         covariance = _inverse(curvature, 0.0, precision)
@@ -83,10 +82,6 @@ def solve(
         if agree_closely(before, gammas):
             break
     return Solved(linear, precision, weights, covariance, step_covariance, gammas)
-
-
-def _expected_precision(name: str | None, gammas: Gammas) -> float:
-    return 1.0 if name is None else float(GAMMA.reference(gammas[name]).item())
 
 
 def _inverse(curvature: np.ndarray, floor: float, precision: np.ndarray) -> np.ndarray:
@@ -105,8 +100,9 @@ def _updated(
 ) -> Gammas:
     """Set every Gamma to what its prior and the released sums say."""
     gammas = dict(gammas)
+    normal = prior.rule(mean, covariance) if gammas else []
     for name in gammas:
-        shape, rate = prior.message(name, gammas, mean, covariance)
+        shape, rate = prior.message(name, gammas, normal)
         for i, precision in enumerate(precisions):
             if precision == name:
                 # a rate that noise has swallowed stays at the noise's own scale

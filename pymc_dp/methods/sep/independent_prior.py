@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pymc_dp.methods.blocks.expectation import Point, Rule, average, rule_of
-from pymc_dp.methods.blocks.exponential import GAMMA, Natural
+from pymc_dp.methods.blocks.expectation import Point, average, rule_of
+from pymc_dp.methods.blocks.exponential import GAMMA
 from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
 from pymc_dp.methods.blocks.made_up import agree
 from pymc_dp.methods.refusal import NotConjugateError
@@ -37,18 +37,3 @@ def natural(prior: GaussianPrior, gammas: Gammas) -> tuple[np.ndarray, np.ndarra
 
     linear, precision = average(slopes, [rule_of(n, GAMMA, eta) for n, eta in gammas.items()])
     return linear, precision
-
-
-def message(
-    prior: GaussianPrior, name: str, gammas: Gammas, mean: np.ndarray, sd: np.ndarray
-) -> Natural:
-    """Return what the prior says about one Gamma block.
-
-    It is a sum of terms that hold one Gaussian latent each, so two points suffice for them all.
-    """
-    rules: list[Rule] = [
-        [{name: GAMMA.reference(eta)}] if other == name else rule_of(other, GAMMA, eta)
-        for other, eta in gammas.items()
-    ]
-    rules.append([prior.point(mean + sign * sd) for sign in (1, -1)])
-    return tuple(average(prior.gammas[name], rules))

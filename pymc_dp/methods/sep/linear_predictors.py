@@ -8,7 +8,7 @@ from pymc_dp.methods.linear.clipping import scales
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
 from pymc_dp.methods.linear.predictor import linear_predictor
 from pymc_dp.methods.linear.quadratic import at_mean
-from pymc_dp.methods.linear.regression import Form, Structure
+from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import Method
@@ -38,14 +38,10 @@ def recognise(records: Records) -> Structure:
 
 def roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
-    told = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
-    told |= dict.fromkeys(structure.prior.gammas, "Gamma block: precision of Gaussian latents")
     how = {GAUSSIAN: "exact sites", PROBIT: "tilted moments in closed form"}
-    for name, found in zip(records.term_names, structure.predictors, strict=True):
-        if found.precision:
-            told[found.precision] = "Gamma block: noise precision"
-        told[name] = f"linear predictor, {how.get(found.form, 'tilted moments by quadrature')}"
-    return told
+    return roles_of(
+        records, structure, lambda found: how.get(found.form, "tilted moments by quadrature")
+    )
 
 
 def cavity(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarray, np.ndarray]:

@@ -130,7 +130,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
         size=size_of(model.blocks.shape),
         releases=(release,),
         compile=lambda backend: Compiled(
-            {"sites": contribution(records, model, backend)}, partial(_update, fit)
+            {"sites": contribution(records, model, fit.root, backend)}, partial(_update, fit)
         ),
         init=partial(_init, fit, start),
         query=lambda state, rng: Query("sites", state.asked),
@@ -151,7 +151,7 @@ def _init(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:
     if fit.alike:
         apart = APART * rng.normal(size=(count, d, 1))
         mean[model.blocks] += np.linalg.solve(fit.root, apart)[..., 0]
-    precision = START_PRECISION * np.tile(np.eye(d), (count, 1, 1))
+    precision = START_PRECISION * _identities(model)
     sites = Sums(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
     solved = fit.solve(fit.expand(sites.score, precision), mean, model.prior.start())
     asked = Asked(mean, _within(model, solved.covariance), model.concentration, fit.temperature(0))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import DirichletRV
@@ -18,7 +17,7 @@ from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.methods.blocks.expectation import prior_messages
-from pymc_dp.methods.blocks.exponential import DIRICHLET
+from pymc_dp.methods.blocks.exponential import DIRICHLET, flat_slopes
 from pymc_dp.methods.blocks.families import gaussian_latents
 from pymc_dp.methods.blocks.gaussian_prior import GaussianPrior, gaussian_prior
 from pymc_dp.methods.blocks.made_up import agree, made_up_rows
@@ -146,11 +145,7 @@ def _trial(records: Records, prior: GaussianPrior, joint: Variable) -> _Trial:
         made_up_rows(records, np.random.default_rng(0), [1]), np.zeros(prior.d), np.ones(1)
     )
     count = int(function(inputs, joint.shape[0], "python")(*nowhere))
-    slopes = [
-        grad(joint[k], gaussian, disconnected_inputs="ignore", return_disconnected="zero")
-        for k in range(count)
-    ]
-    each = pt.stack([pt.concatenate([x.ravel() for x in of_one]) for of_one in slopes])
+    each = pt.stack([flat_slopes(joint[k], gaussian) for k in range(count)])
     fn = function(inputs, [joint, each], "python")
     return _Trial(lambda rows, v, rest: tuple(fn(*at(rows, v, rest))), prior.d)
 
@@ -215,10 +210,7 @@ def components(records: Records, model: MixtureModel, backend: str) -> Component
     """Compile log joint densities and slopes of a batch, with even weights at 1."""
     values = [records.latents[name] for name in model.prior.shapes]
     # components share no latent, so the slope of their sum holds the slope of each
-    slopes = grad(
-        model.joint.sum(), values, disconnected_inputs="ignore", return_disconnected="zero"
-    )
-    slope = pt.concatenate([x.ravel() for x in slopes])
+    slope = flat_slopes(model.joint.sum(), values)
     one = [model.joint, slope[model.blocks]]
     inputs = records.batch.inputs
     rows = [checked(records, row) for row in by_record(records, one)]

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.methods.blocks.symmetric import roots, smat, svec
+from pymc_dp.methods.blocks.symmetric import smat, svec
 from pymc_dp.methods.sep.mixture_model import MixtureModel, components
 from pymc_dp.records import Records
 
@@ -93,9 +93,14 @@ def noise_of(sd: float) -> Sums:
     return Sums(*of_each)
 
 
-def contribution(records: Records, model: MixtureModel, backend: str) -> Contribution:
-    """Contribute sites of means and weights, and a one; the context is an `Asked`."""
-    compute, root = components(records, model, backend), roots(model.curvature)
+def contribution(
+    records: Records, model: MixtureModel, root: np.ndarray, backend: str
+) -> Contribution:
+    """Contribute sites of means and weights, and a one; the context is an `Asked`.
+
+    ``root`` is the symmetric root of a record's precision.
+    """
+    compute = components(records, model, backend)
     count, d = model.blocks.shape
     known = model.weights is None
 

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.methods.blocks.exponential import GAMMA, NORMAL
-from pymc_dp.methods.blocks.shown import natural_parameters
+from pymc_dp.methods.blocks.shown import labels_of, natural_parameters
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.independent_prior import natural
 from pymc_dp.methods.sep.network_model import Network
@@ -90,5 +90,5 @@ def _describe(records: Records, fit: Fit, state: State) -> xr.Dataset:
     weights = {name: (parts[0][name], parts[1][name]) for name in prior.shapes}
     variables |= natural_parameters(records, dict.fromkeys(weights, NORMAL), weights)
     variables |= natural_parameters(records, dict.fromkeys(state.gammas, GAMMA), state.gammas)
-    labels = [label for label in records.labels if label.split("[")[0] in prior.shapes]
+    labels = labels_of(records, prior.shapes)
     return xr.Dataset(variables, {"gaussian": labels})

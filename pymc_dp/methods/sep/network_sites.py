@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 
@@ -18,7 +17,7 @@ from pymc_dp.compile import function
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
 from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.blocks.exponential import slopes
+from pymc_dp.methods.blocks.exponential import flat_slopes, slopes
 from pymc_dp.methods.sep.activations import PROBIT, log_cdf
 from pymc_dp.methods.sep.network_model import Network
 from pymc_dp.records import Records
@@ -215,9 +214,3 @@ def derivatives(
         return Derivatives(*fn(*points, *taus, *[batch[name] for name in inputs]))
 
     return compute
-
-
-def flat_slopes(value: Variable, wrt: Sequence[Variable]) -> Variable:
-    """Gradient in several variables, as one vector."""
-    found = grad(value, list(wrt), disconnected_inputs="ignore", return_disconnected="zero")
-    return pt.concatenate([slope.ravel() for slope in found])

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.blocks.averaging import Average, number_of
-from pymc_dp.methods.blocks.exponential import GAMMA
-from pymc_dp.methods.blocks.gaussian_prior import Gammas
-from pymc_dp.methods.sep.independent_prior import message, natural
+from pymc_dp.methods.blocks.gaussian_prior import Gammas, expected_precision
+from pymc_dp.methods.sep.independent_prior import natural
 from pymc_dp.methods.sep.network_model import Network
 from pymc_dp.methods.sep.network_sites import Asked, Scales, Sums, split
 from pymc_dp.methods.sep.settings import Settings
@@ -104,7 +103,7 @@ class Fit(NamedTuple):
         """Sites of as many made-up records, of which none has a residual."""
         rate = 0.0
         if self.of_noise:
-            rate = number / 2 / float(GAMMA.reference(gammas[self.of_noise]).item())
+            rate = number / 2 / expected_precision(self.of_noise, gammas)
         d = self.network.prior.d
         noise = np.array([number / 2, rate])
         return Sums(np.zeros(d), number * self.curvature, noise, np.array([number]))
@@ -193,8 +192,10 @@ def _gammas(
 ) -> Gammas:
     """Set every Gamma to what its prior and the released sums say."""
     gammas, prior = dict(gammas), fit.network.prior
+    # every term of the prior holds one Gaussian latent, so two points do for all of them
+    normal = [prior.point(mean + sign * sd) for sign in (1, -1)]
     for name in gammas:
-        shape, rate = message(prior, name, gammas, mean, sd)
+        shape, rate = prior.message(name, gammas, normal)
         if name == fit.of_noise:
             # a rate that noise has swallowed stays at the noise's own scale
             shape = shape + np.clip(
@@ -207,8 +208,7 @@ def _gammas(
 
 def _told(fit: Fit, sites: Sums, variances: Sums, gammas: Gammas, share: float) -> np.ndarray:
     """Precision sites, raised to the noise's edge and to those of a share of the records."""
-    noise = gammas.get(fit.of_noise or "")
-    unit = 1.0 if noise is None else float(GAMMA.reference(noise).item())
+    unit = expected_precision(fit.of_noise, gammas)
     least = max(variances.precision**0.5, share * fit.number(sites, variances))
     return unit * np.maximum(sites.precision, least)
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.blocks.expectation import prior_says
+from pymc_dp.methods.blocks.expectation import in_turn, prior_says
 from pymc_dp.methods.blocks.exponential import NORMAL
 from pymc_dp.methods.vips.factor_blocks import Posterior, blocks_of
 from pymc_dp.methods.vips.factor_model import FactorModel
@@ -69,13 +69,10 @@ class Fit(NamedTuple):
 
     def in_turn(self, posterior: Posterior, says: Posterior) -> Posterior:
         """Update the blocks that no release moves, given what the likelihood says about them."""
-        structure, posterior = self.structure, dict(posterior)
-        for _ in range(ROUNDS):
-            for name in self.following:
-                own = prior_says(name, structure.messages, structure.families, posterior)
-                of_records = says.get(name, (0.0,) * len(own))
-                posterior[name] = tuple(a + b for a, b in zip(own, of_records, strict=True))
-        return posterior
+        structure = self.structure
+        return in_turn(
+            self.following, structure.messages, structure.families, says, posterior, ROUNDS
+        )
 
 
 def start(fit: Fit, rng: np.random.Generator) -> State:

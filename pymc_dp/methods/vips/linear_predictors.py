@@ -8,7 +8,7 @@ from pymc_dp.methods.blocks.gaussian_prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
 from pymc_dp.methods.linear.clipping import papers_scales, scales
 from pymc_dp.methods.linear.quadratic import at_mean, at_origin, variational
-from pymc_dp.methods.linear.regression import Form, Structure
+from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.vips.settings import Settings
@@ -49,17 +49,8 @@ def recognise(records: Records) -> Structure:
 
 def roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
-    told = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
-    told |= dict.fromkeys(structure.prior.gammas, "Gamma block: precision of Gaussian latents")
-    for name, found in zip(records.term_names, structure.predictors, strict=True):
-        if found.precision:
-            told[found.precision] = "Gamma block: noise precision"
-        told[name] = (
-            "linear predictor, logistic: Pólya-Gamma variables make it quadratic"
-            if found.augmented
-            else "linear predictor, Gaussian"
-        )
-    return told
+    logistic = "logistic: Pólya-Gamma variables make it quadratic"
+    return roles_of(records, structure, lambda found: logistic if found.augmented else "Gaussian")
 
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method:

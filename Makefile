@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint bench docs clean
+.PHONY: help venv demo test lint audit bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,10 @@ lint: $(STAMP) ## run the linters and the type checker alone
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
 	@$(PY) -m mypy
+
+audit: $(STAMP) ## attack every method, with and without planted faults
+	@$(PY) -m pytest -n $(WORKERS) -m audit
+	@$(PY) -m benchmarks.audit
 
 bench: $(STAMP) ## time the steps of every method
 	@$(PY) -m benchmarks.steps

@@ -43,7 +43,7 @@ def private_step(prepared, backend):
 
 def plain_step(prepared, backend):
     """The same step without clipping and noise: one gradient of the batch's sum."""
-    _, records, columns, method, plan = prepared
+    _, records, columns, method, plan, _ = prepared
     compiled = method.compile(backend)
     latents = list(records.latents.values())
     parts = grad(records.batch.log_likelihood().sum(), latents)

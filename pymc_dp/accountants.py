@@ -22,7 +22,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.release import Release, compose, unit_noise
+from pymc_dp.release import Release, compose, pure_epsilon, unit_noise
 from pymc_dp.sampling import effective_rate
 
 Releases = tuple[Release, ...]
@@ -33,7 +33,7 @@ Deltas = tuple[float, ...]
 _GRID, _FINE_GRID, _LONG_PLAN = 1e-4, 2e-5, 100_000
 _COARSE_GRID, MANY_KINDS = 1e-3, 16
 
-_ORDERS = (
+ORDERS = (
     *(order / 10 for order in range(11, 110)),
     *range(11, 64),
     *np.unique(np.geomspace(64, 2048, 31).round()),
@@ -58,14 +58,19 @@ def epsilons(
         return (0.0,) * len(deltas)
     if any(r.noise_multiplier == 0 for r in releases):
         return (math.inf,) * len(deltas)
-    found = _ACCOUNTANTS[accountant](releases, neighbours, num_records, deltas)
+    draws = [r for r in releases if r.mechanism == "exponential"]
+    pure = sum(r.count * pure_epsilon(r, neighbours) for r in draws)
+    sums = tuple(r for r in releases if r.mechanism == "gaussian")
+    found: Sequence[float] = [0.0] * len(deltas)
+    if sums:
+        found = _ACCOUNTANTS[accountant](sums, neighbours, num_records, deltas)
     # Accountants have failed without an exception before: fail closed.
     if any(not value >= 0 for value in found):
         raise ArithmeticError(
             f"accountant={accountant!r} returned epsilon={found}, which cannot be: give another "
             "accountant, and report this plan."
         )
-    return tuple(float(value) for value in found)
+    return tuple(float(pure + value) for value in found)
 
 
 def _pld(
@@ -156,11 +161,42 @@ def _rdp_dp_accounting(
     return [accountant.get_epsilon(delta) for delta in deltas]
 
 
-@functools.lru_cache(maxsize=128)
-def _rdp_accountant(releases: Releases, neighbours: str, num_records: int | None) -> Any:
+def renyi(
+    releases: Releases,
+    neighbours: str,
+    num_records: int | None,
+    orders: tuple[float, ...] = ORDERS,
+) -> np.ndarray:
+    """Ask dp-accounting for the Rényi divergence of releases at each order; inf without noise."""
+    if any(r.noise_multiplier == 0 for r in releases):
+        return np.full(len(orders), np.inf)
+    found = _rdp_accountant(merged(releases), neighbours, num_records, orders).rdp
+    if not (found >= 0).all():
+        raise ArithmeticError(
+            f"dp-accounting returned Rényi divergences {found}, which cannot be: report this plan."
+        )
+    return found
+
+
+def epsilon_of_renyi(
+    orders: Sequence[float], divergences: Sequence[float] | np.ndarray, delta: float
+) -> float:
+    """Convert Rényi divergences to epsilon at one delta, by the best of the orders."""
     from dp_accounting import rdp
 
-    accountant = rdp.RdpAccountant(_ORDERS, _relation(neighbours))
+    return float(rdp.compute_epsilon(orders, divergences, delta)[0])
+
+
+@functools.lru_cache(maxsize=128)
+def _rdp_accountant(
+    releases: Releases,
+    neighbours: str,
+    num_records: int | None,
+    orders: tuple[float, ...] = ORDERS,
+) -> Any:
+    from dp_accounting import rdp
+
+    accountant = rdp.RdpAccountant(orders, _relation(neighbours))
     with _without_log():
         event = compose(releases, neighbours, "rdp_dp_accounting", num_records)
         return accountant.compose(event)
@@ -170,10 +206,13 @@ def warn_at_end_of_orders(
     releases: Releases, neighbours: str, num_records: int | None, deltas: Deltas
 ) -> None:
     """Warn where the best Rényi order is the first or the last of those tried."""
-    accountant = _rdp_accountant(releases, neighbours, num_records)
+    sums = tuple(r for r in releases if r.mechanism == "gaussian")
+    if not sums:
+        return
+    accountant = _rdp_accountant(sums, neighbours, num_records)
     for delta in deltas:
         eps, order = accountant.get_epsilon_and_optimal_order(delta)
-        if eps > 0 and order in (_ORDERS[0], _ORDERS[-1]):
+        if eps > 0 and order in (ORDERS[0], ORDERS[-1]):
             warnings.warn(
                 f"epsilon={eps:.4g} at delta={delta:g} is looser than it need be: the best Rényi "
                 f"order is at an end ({order:g}) of those tried. Use accountant='pld' or 'rdp'.",

@@ -180,7 +180,18 @@ def calibrate_plan(plan: Plan, epsilon: float) -> Plan:
                 f"Release {release.name!r} has noise_multiplier=0, which no factor makes "
                 "private: give it the noise it shall have relative to the others."
             )
+    if all(release.mechanism == "exponential" for release in plan.releases):
+        return plan.scaled(_factor_of_draws(plan, epsilon))
     return plan.scaled(_smallest_factor(plan, epsilon))
+
+
+def _factor_of_draws(plan: Plan, target: float) -> float:
+    """Epsilon falls with one over the noise; a posterior is never sharper than untempered."""
+    untempered = max(1 / (r.noise_multiplier * r.clip_norm) for r in plan.releases)
+    factor = _round_up(max(plan.epsilon() / target, untempered))
+    while plan.scaled(factor).epsilon() > target:  # by rounding alone
+        factor = _round_up(factor * 1.0005)
+    return factor
 
 
 def _smallest_factor(plan: Plan, target: float) -> float:
@@ -194,6 +205,16 @@ def _smallest_factor(plan: Plan, target: float) -> float:
             root = _root(epsilon_at, target, low * factor, high * factor, floor)
             factor = _round_up(root)
     while _epsilon_at(plan, plan.accountant, factor) > target:
+        factor = _round_up(factor * 1.0005)
+    return factor
+
+
+def smallest_factor(epsilon_at: Callable[[float], float], target: float, floor: float) -> float:
+    """Return the least factor on the noise, ``floor`` or above, that costs at most ``target``."""
+    factor = floor = _round_up(floor)
+    if epsilon_at(floor) > target:
+        factor = _round_up(_root(epsilon_at, target, floor, 2 * floor, floor))
+    while epsilon_at(factor) > target:
         factor = _round_up(factor * 1.0005)
     return factor
 

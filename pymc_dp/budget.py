@@ -17,7 +17,7 @@ class Budget:
 
     Parameters
     ----------
-    epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records
+    epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records, unit
         As in `pymc_dp.fit`.
 
     Raises
@@ -38,6 +38,7 @@ class Budget:
     sampling: str = "poisson"
     accountant: str = "pld"
     num_records: int | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -73,7 +74,8 @@ class Budget:
             No proof covers the terms, or the accountants cannot grip the noise.
         """
         delta = ANY_DELTA if self.delta is None else self.delta
-        plan = Plan(releases, self.neighbours, delta, self.accountant, self.num_records)
+        terms = (self.neighbours, delta, self.accountant, self.num_records, self.unit)
+        plan = Plan(releases, *terms)
         if self.epsilon is not None:
             return calibrate_plan(plan, self.epsilon)
         return plan.scaled(self.noise_multiplier) if self.noise_multiplier else plan

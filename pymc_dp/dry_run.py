@@ -10,7 +10,7 @@ from pymc_dp.plans import Plan
 from pymc_dp.prepare import prepare
 
 # keywords of fit that do not change the plan
-WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "backend"}
+WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "backend", "ledger"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +27,8 @@ class DryRun:
         (clip_norm * noise_multiplier / sample_rate), in the first release.
     noise_to_signal : float
         The noise's norm over the largest norm that the sum of ``num_records`` clipped
-        contributions can have; nan if ``num_records`` was not given. Near 1 and above, one
-        release says little.
+        contributions can have; nan if ``num_records`` was not given, or with a ``unit``, whose
+        number it does not tell. Near 1 and above, one release says little.
     """
 
     plan: Plan
@@ -100,7 +100,8 @@ def plan(
     first = prepared.plan.releases[0]
     # 0 without noise, also where the clip norm is infinite
     noise = first.noise_multiplier and first.noise_multiplier / first.sample_rate
-    largest = (prepared.plan.num_records or float("nan")) / prepared.method.size**0.5
+    number = prepared.plan.num_records if prepared.units is None else None
+    largest = (number or float("nan")) / prepared.method.size**0.5
     return DryRun(
         plan=prepared.plan,
         epsilon=prepared.plan.epsilon(),

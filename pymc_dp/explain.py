@@ -39,7 +39,7 @@ class Explanation:
     records : tuple of str
         The data that go by records.
     dp_advi : str
-        Why the gradient methods fit or do not fit.
+        Why the gradient methods and posterior sampling fit or do not fit.
     vips, dp_sep : Fits
         The kind of model that has updates of its own, or why there is none.
     """
@@ -52,7 +52,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = [
             f"Records: one row of {', '.join(f'`{name}`' for name in self.records)}.",
-            f"dp_advi, dp_fullrank_advi: {self.dp_advi}",
+            f"dp_advi, dp_fullrank_advi, dp_sgld, dp_ops: {self.dp_advi}",
             f"vips: {self.vips}",
             f"dp_sep: {self.dp_sep}",
         ]

@@ -9,10 +9,14 @@ import pymc as pm
 import xarray as xr
 from rich.progress import track
 
-from pymc_dp.prepare import compile_prepared, prepare
+from pymc_dp.ledger import Ledger, check_ledger
+from pymc_dp.methods.method import Compiled
+from pymc_dp.prepare import Prepared, compile_prepared, prepare
 from pymc_dp.release import check_count
 from pymc_dp.results import Outcome, build_result
 from pymc_dp.wall import Noisy, PrivacyWall, Query
+
+DRAWS = 1000
 
 
 def fit(
@@ -28,10 +32,12 @@ def fit(
     sampling: str = "poisson",
     accountant: str = "pld",
     num_records: int | None = None,
+    unit: str | None = None,
+    ledger: Ledger | None = None,
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     public_start: Mapping[str, Any] | None = None,
-    draws: int = 1000,
+    draws: int | None = None,
     progressbar: bool = True,
     callbacks: Sequence[Callable] | None = None,
     backend: str | None = None,
@@ -43,7 +49,7 @@ def fit(
     ----------
     n : int, optional
         Releases; a good public default.
-    method : {"dp_advi", "dp_fullrank_advi", "vips", "dp_sep", "sep"}
+    method : {"dp_advi", "dp_fullrank_advi", "vips", "dp_sep", "sep", "dp_sgld", "dp_ops"}
         `pymc_dp.explain` says which fits a model. ``"sep"`` is ``"dp_sep"`` without privacy and
         takes no budget.
     model : pymc.Model, optional
@@ -63,14 +69,20 @@ def fit(
     num_records : int, optional
         A public, nominal number of records. It sizes defaults, and replaces the noisy count that
         dp_sep needs; only fixed-size batches need it to be exact.
+    unit : str, optional
+        Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
+        the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``
+        are those of persons. No part of the model may read it.
+    ledger : Ledger, optional
+        The data set's budget, from which the whole plan is taken before the first release.
     public : iterable of str
         Names of ``pm.Data`` and deterministics that you declare public.
     data : mapping, optional
         Arrays, memory maps or SciPy sparse matrices in place of all the model's records.
     public_start : mapping, optional
         Initial values of latents, if they were chosen without looking at the data.
-    draws : int
-        Posterior draws.
+    draws : int, default 1000
+        Posterior draws. dp_ops and dp_sgld release theirs one by one and hold no more than that.
     progressbar : bool
     callbacks : sequence of callable, optional
         Called as ``(state, None, i)`` with released state alone; StopIteration ends the fit.
@@ -80,7 +92,8 @@ def fit(
         Of the method. All: ``clip_norm``, ``sample_rate`` (of dp_advi also functions of the
         step). dp_advi: ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``. vips:
         ``form``, ``iterations``, ``feature_bound``, ``tau0``, ``kappa``. dp_sep: ``form``,
-        ``step``, ``feature_bound``; sep: ``step``, and no ``clip_norm``.
+        ``step``, ``feature_bound``; sep: ``step``, and no ``clip_norm``. dp_sgld: ``step``; dp_ops:
+        ``loglik_bound`` and ``transitions`` alone.
 
     Returns
     -------
@@ -98,8 +111,8 @@ def fit(
     Notes
     -----
     **Privacy.** The returned tree is (epsilon, delta)-differentially private with respect to one
-    record, its rows in all observed variables together. Warnings, errors and progress are for
-    whoever holds the data. Stopping early refunds nothing.
+    record, its rows in all observed variables together, or to one ``unit`` with all its records.
+    Warnings, errors and progress are for whoever holds the data. Stopping early refunds nothing.
 
     Examples
     --------
@@ -126,21 +139,50 @@ def fit(
         sampling=sampling,
         accountant=accountant,
         num_records=num_records,
+        unit=unit,
         **options,
     )
-    check_count("draws", draws)
+    draws = count_draws(draws, prepared)
     if callable(callbacks) or not all(callable(callback) for callback in callbacks or ()):
         raise TypeError("callbacks= must be a sequence of functions.")
+    check_ledger(ledger)
     rng = np.random.default_rng(random_seed)
     compiled = compile_prepared(prepared, backend)
-    wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
-    ask = partial(prepared.method.query, rng=rng)
+    reserve = None if ledger is None else partial(ledger.reserve, prepared.name, prepared.plan)
     steps = track(range(prepared.plan.total), "Private releases", disable=not progressbar)
-    states = run(wall, prepared.method.init(rng), ask, compiled.update, steps, callbacks or ())
-    outcome = Outcome(
-        prepared.name, prepared.plan, wall.made, wall.random.label, wall.random.valid, public
-    )
+    states, outcome = carry_out(prepared, compiled, rng, steps, callbacks or (), reserve)
+    outcome = outcome._replace(public=public)
     return build_result(prepared.records, prepared.method, states, outcome, draws, rng)
+
+
+def carry_out(
+    prepared: Prepared,
+    compiled: Compiled,
+    rng: np.random.Generator,
+    steps: Iterable[int],
+    callbacks: Sequence[Callable] = (),
+    reserve: Callable[[], Callable[[], None]] | None = None,
+) -> tuple[list[Any], Outcome]:
+    """Put the data behind a wall and make the releases; return the states along the way."""
+    name, _, columns, method, plan, units = prepared
+    wall = PrivacyWall(columns, compiled.contributions, plan, units, reserve)
+    ask = partial(method.query, rng=rng)
+    states = run(wall, method.init(rng), ask, compiled.update, steps, callbacks)
+    return states, Outcome(name, plan, wall.made, wall.random.label, wall.random.valid)
+
+
+def count_draws(draws: int | None, prepared: Prepared) -> int:
+    """Return how many posterior draws a result holds."""
+    most = prepared.method.most_draws
+    if draws is None:
+        return DRAWS if most is None else min(DRAWS, most)
+    check_count("draws", draws)
+    if most is not None and draws > most:
+        raise ValueError(
+            f"draws={draws}, but {prepared.name} releases its posterior draws one by one and plans "
+            f"{most}: give a larger n=, the number of releases."
+        )
+    return draws
 
 
 def run(

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_dp.accountants import epsilons, merged, warn_at_end_of_orders
+from pymc_dp.accountants import ORDERS, epsilons, merged, renyi, warn_at_end_of_orders
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.release import SENSITIVITY, Release, check_noise, compose, scale
 from pymc_dp.sampling import check_supported
+from pymc_dp.units import spoken
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -48,6 +49,9 @@ class Plan:
     num_records : int, optional
         The public number of records; needed by fixed-size sampling, where it must be the
         true one, which replace-one neighbours make public.
+    unit : str, optional
+        The data that say which records belong to one person, all of whose records neighbours
+        differ in; without it the unit is the record.
 
     Raises
     ------
@@ -79,6 +83,7 @@ class Plan:
     delta: float
     accountant: str
     num_records: int | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "releases", tuple(self.releases))
@@ -92,11 +97,17 @@ class Plan:
             check_noise(release, self.neighbours)
         check_delta(self.delta, self.accountant)
         _check_num_records(self)
+        _check_unit(self)
 
     @property
     def total(self) -> int:
         """The number of releases, each counted as often as it is made."""
         return sum(release.count for release in self.releases)
+
+    @property
+    def assumes_exact_draws(self) -> bool:
+        """Whether epsilon holds only if a sampler is exact, which no one can check."""
+        return any(release.mechanism == "exponential" for release in self.releases)
 
     def event(self) -> DpEvent:
         """Describe the plan as dp-accounting's event, in the units that its accountant reads."""
@@ -138,6 +149,18 @@ class Plan:
             warn_at_end_of_orders(terms[0], self.neighbours, self.num_records, deltas)
         return np.array(found, dtype=float)
 
+    def renyi(self, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+        """Return the Rényi divergence of the whole plan at each order, shape (orders,).
+
+        Raises
+        ------
+        ValueError
+            No proof covers the plan's sampling and neighbours in Rényi divergences.
+        """
+        for release in self.releases:
+            check_supported(release.sampling, self.neighbours, "rdp_dp_accounting")
+        return renyi(self.releases, self.neighbours, self.num_records, orders)
+
     def scaled(self, factor: float) -> Plan:
         """Return the same plan with every noise multiplier times ``factor``."""
         return dataclasses.replace(self, releases=scale(self.releases, factor))
@@ -159,6 +182,22 @@ class Plan:
         settings = dataclasses.asdict(self)
         settings["event"] = self.event().to_named_tuple()
         return json.dumps(_plain(settings), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Rebuild a plan from what `to_json` wrote.
+
+        >>> plan = Plan((Release("score", "full", 1.0, 1.0, 3.0, 2),), "zero_out", 1e-5, "pld")
+        >>> Plan.from_json(plan.to_json()) == plan
+        True
+        """
+        settings = json.loads(text)
+        settings.pop("event")
+        releases = [
+            Release(**told | {"clip_norm": float(told["clip_norm"])})
+            for told in settings.pop("releases")
+        ]
+        return cls(tuple(releases), **settings)
 
 
 def check_delta(delta: float, accountant: str) -> None:
@@ -188,6 +227,26 @@ def _check_num_records(plan: Plan) -> None:
             "record at random would be allowed it. Give a smaller delta.",
             PrivacyWarning,
             stacklevel=4,
+        )
+
+
+def _check_unit(plan: Plan) -> None:
+    if plan.unit is None:
+        return
+    if spoken(plan.unit) == "record":
+        raise ValueError(
+            f"unit={plan.unit!r} reads like the record, which a fit protects without unit=: leave "
+            "it out, or give the data that say which records belong together another name."
+        )
+    if any(release.sampling == "fixed_size" for release in plan.releases):
+        raise ValueError(
+            f"sampling='fixed_size' draws a number of records, but unit={plan.unit!r} draws "
+            "persons: use sampling='poisson' or 'full'."
+        )
+    if any(release.mechanism == "exponential" for release in plan.releases):
+        raise ValueError(
+            "Posterior draws bound what one record says, not a unit of several: leave unit= out, "
+            "or use a method that releases noisy sums, such as 'dp_advi'."
         )
 
 

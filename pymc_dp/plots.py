@@ -60,7 +60,10 @@ def plot_privacy(
 
     privacy = privacy_of(idata)
     if not math.isfinite(privacy.attrs["epsilon"]):
-        raise ValueError("This result has no finite epsilon to draw: it was fitted without noise.")
+        raise ValueError(
+            "This result has no finite epsilon to draw: it was fitted without noise, or its "
+            "epsilon is not proved."
+        )
     if plot_collection is None:
         pc_kwargs = {"cols": ["__variable__"], "figure_kwargs": {"figsize": (10, 4)}, **pc_kwargs}
         plot_collection = PlotCollection.wrap(privacy[list(PANELS)], backend=backend, **pc_kwargs)

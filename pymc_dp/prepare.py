@@ -11,15 +11,23 @@ import pymc as pm
 
 from pymc_dp.budget import Budget
 from pymc_dp.compile import choose_backend
+from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.padding import padded
-from pymc_dp.methods import advi, sep, vips
+from pymc_dp.methods import advi, posterior_sampling, sep, vips
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.plans import Plan
 from pymc_dp.records import Column, Records, constrained, separate
+from pymc_dp.records.unit_column import read_units
 from pymc_dp.release import check_count
+from pymc_dp.units import Units
 from pymc_dp.wall import Noisy
 
-METHODS: dict[str, Callable[..., Method]] = {**advi.METHODS, **vips.METHODS, **sep.METHODS}
+METHODS: dict[str, Callable[..., Method]] = {
+    **advi.METHODS,
+    **vips.METHODS,
+    **sep.METHODS,
+    **posterior_sampling.METHODS,
+}
 # methods that take every latent on its own scale instead of the whole real line
 ON_OWN_SCALE = {*vips.METHODS, *sep.METHODS}
 
@@ -49,6 +57,7 @@ class Prepared(NamedTuple):
     columns: dict[str, Column]
     method: Method
     plan: Plan
+    units: Units | None
 
 
 def prepare(
@@ -74,7 +83,10 @@ def prepare(
     if n is not None:
         check_count("n", n)
     seen = constrained(model) if name in ON_OWN_SCALE else model
-    records, columns = separate(seen, data=data, public=public, start=public_start)
+    units = None if budget.unit is None else read_units(model, budget.unit, data, public)
+    if units is not None and data is not None:
+        data = {key: value for key, value in data.items() if key != units.name}
+    records, columns = separate(seen, data=data, public=public, start=public_start, units=units)
     built = METHODS[name](
         records,
         sampling=budget.sampling,
@@ -83,7 +95,7 @@ def prepare(
         n=n,
         **options,
     )
-    return Prepared(name, records, columns, built, budget.settle(built.releases))
+    return Prepared(name, records, columns, built, budget.settle(built.releases), units)
 
 
 def _known(method: str) -> str:
@@ -115,34 +127,38 @@ def _refuse_options(name: str, options: Iterable[str]) -> None:
 
 def compile_prepared(prepared: Prepared, backend: str | None) -> Compiled:
     """Compile a method for the backend that suits the expected work."""
-    _, records, columns, method, plan = prepared
-    rows = max(r.sample_rate for r in plan.releases) * (plan.num_records or NOMINAL_RECORDS)
+    _, records, columns, method, plan, _ = prepared
+    drawn = sum(release.count * release.sample_rate for release in plan.releases)
+    rows = drawn / plan.total * (plan.num_records or NOMINAL_RECORDS)
     backend = choose_backend(backend, plan.total, rows, records.size + len(columns))
     compiled = method.compile(backend)
     if backend == "jax":
         axes = {name: column.axis for name, column in columns.items()}
-        contributions = {name: padded(c, axes) for name, c in compiled.contributions.items()}
+        contributions = {
+            name: padded(c, axes) if isinstance(c, Contribution) else c  # a draw reads all rows
+            for name, c in compiled.contributions.items()
+        }
         compiled = compiled._replace(contributions=contributions)
-    _rehearse(prepared, compiled, backend)
+    for state in method.trials(np.random.default_rng(0)):
+        _rehearse(prepared, compiled, state)
     return compiled
 
 
-def _rehearse(prepared: Prepared, compiled: Compiled, backend: str) -> None:
+def _rehearse(prepared: Prepared, compiled: Compiled, state: Any) -> None:
     """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
-    rng = np.random.default_rng(0)
-    start = prepared.method.init(rng)
-    query = prepared.method.query(start, rng=rng)
+    query = prepared.method.query(state, rng=np.random.default_rng(0))
     contribution = compiled.contributions[query.name]
     batch = {name: column.dummy(2) for name, column in prepared.columns.items()}
     try:
         with np.errstate(all="ignore"):
-            at = contribution.prepare(batch, query.context)
-            contribution.norms(at, query.context)
-            value = contribution.weighted_sum(at, query.context, np.zeros(2))
+            value = contribution.rehearse(batch, query.context)
+            if prepared.units is not None and isinstance(contribution, Contribution):
+                at = contribution.prepare(batch, query.context)
+                contribution.unit_sums(at, query.context, np.arange(2), np.ones(2, bool))
             # made-up rows may lie outside the likelihood's support
-            compiled.update(start, query, Noisy(np.nan_to_num(value, posinf=0.0), 0.0, 1.0))
+            compiled.update(state, query, Noisy(np.nan_to_num(value, posinf=0.0), 0.0, 1.0))
     except Exception as error:
         raise NotImplementedError(
-            f"The model's graph does not run on backend={backend!r} ({type(error).__name__}: "
-            f"{error}). Nothing was released; try backend='python'."
+            f"The model's graph does not run on this backend ({type(error).__name__}: {error}). "
+            f"Nothing was released; try backend='python'."
         ) from error

@@ -1,4 +1,4 @@
-"""One kind of noisy sum, and what it is to an accountant."""
+"""One kind of release, and what it is to an accountant."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # How far two neighbouring data sets can move a clipped sum, in units of clip_norm.
 SENSITIVITY = {"add_remove": 1.0, "zero_out": 1.0, "replace_one": 2.0}
+
+# A noisy sum, or one draw from a tempered posterior.
+MECHANISMS = ("gaussian", "exponential")
 
 # Noise over sensitivity: refused below the first, warned about below the second.
 NOISE_FLOOR = 0.3
@@ -43,6 +46,9 @@ class Release:
         The noise's standard deviation over ``clip_norm``; 0 for no noise and no privacy.
     count : int
         How many times it is released, at least 1.
+    mechanism : {"gaussian", "exponential"}
+        What is released: a noisy sum, or one draw from the posterior whose log likelihoods,
+        clipped to ``clip_norm`` each, are divided by ``temperature``.
 
     Raises
     ------
@@ -52,7 +58,10 @@ class Release:
     Notes
     -----
     **Privacy.** Each of the ``count`` releases is the sum of the clipped contributions of a
-    fresh batch plus Gaussian noise of standard deviation ``noise_multiplier * clip_norm``.
+    fresh batch plus Gaussian noise of standard deviation ``noise_multiplier * clip_norm``. An
+    exponential one (McSherry and Talwar 2007) is private without delta, as far as its draws are
+    exact: a record moves density and normaliser by ``clip_norm / temperature`` each in log (twice
+    that under replace-one).
 
     Examples
     --------
@@ -66,6 +75,7 @@ class Release:
     clip_norm: float
     noise_multiplier: float
     count: int
+    mechanism: str = "gaussian"
 
     def __post_init__(self) -> None:
         if self.sampling not in SUPPORTED:
@@ -88,6 +98,15 @@ class Release:
             )
         if operator.index(self.count) < 1:
             raise ValueError(f"{self._says('count')}: it must be at least 1.")
+        if self.mechanism not in MECHANISMS:
+            raise ValueError(f"{self._says('mechanism')}: use one of {list(MECHANISMS)}.")
+        if self.mechanism == "exponential" and self.sampling != "full":
+            raise ValueError(f"{self._says('sampling')}, but a posterior draw reads every row.")
+
+    @property
+    def temperature(self) -> float:
+        """What an exponential release divides log likelihoods by; below 1 it would sharpen."""
+        return max(1.0, self.noise_multiplier * self.clip_norm) if self.noise_multiplier else 1.0
 
     def _says(self, field: str) -> str:
         return f"Release {self.name!r} has {field}={getattr(self, field)!r}"
@@ -111,6 +130,17 @@ def unit_noise(release: Release, neighbours: str) -> float:
     return release.noise_multiplier / SENSITIVITY[neighbours]
 
 
+def pure_epsilon(release: Release, neighbours: str) -> float:
+    """Epsilon of one exponential release whose draw is exact; infinite without noise.
+
+    >>> one = Release("draw", "full", 1.0, 5.0, 2.0, 1, "exponential")  # temperature 10
+    >>> pure_epsilon(one, "add_remove"), pure_epsilon(one, "replace_one")
+    (1.0, 2.0)
+    """
+    noise = unit_noise(release, neighbours)
+    return 2 / noise if noise else math.inf
+
+
 def compose(
     releases: tuple[Release, ...], neighbours: str, accountant: str, num_records: int | None
 ) -> DpEvent:
@@ -123,14 +153,21 @@ def compose(
 
     events = []
     for r in releases:
-        noise = r.noise_multiplier if accountant == "pld" else unit_noise(r, neighbours)
-        event = sampled(r.sampling, r.sample_rate, dp.GaussianDpEvent(noise), num_records)
+        if r.mechanism == "exponential":
+            # no pure mechanism says more than randomised response of its epsilon
+            share = 2 / (1 + math.exp(min(pure_epsilon(r, neighbours), 700.0)))
+            event: DpEvent = dp.RandomizedResponseDpEvent(share, 2)
+        else:
+            noise = r.noise_multiplier if accountant == "pld" else unit_noise(r, neighbours)
+            event = sampled(r.sampling, r.sample_rate, dp.GaussianDpEvent(noise), num_records)
         events.append(dp.SelfComposedDpEvent(event, int(r.count)))
     return dp.ComposedDpEvent(events)
 
 
 def check_noise(release: Release, neighbours: str) -> None:
     """Refuse noise that the accountants cannot grip; warn where it protects little."""
+    if release.mechanism == "exponential":
+        return
     noise = unit_noise(release, neighbours)
     says = (
         f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, which is "

@@ -40,22 +40,38 @@ def privacy_report(idata: xr.DataTree) -> str:
     >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
     """
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
-    parts = [_guarantee(attrs), _mechanism(attrs), _public(attrs), _trusted(attrs)]
-    return "\n\n".join(part for part in [*parts, _limits(), _foreign(idata)] if part)
+    made = [_guarantee(attrs), _mechanism(attrs), _selected(attrs)]
+    parts = [*made, _public(attrs), _trusted(attrs), _limits(), _foreign(idata)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _guarantee(attrs: dict[str, Any]) -> str:
     epsilon, delta = attrs["epsilon"], attrs["delta"]
+    if math.isfinite(attrs.get("epsilon_if_exact", math.nan)):
+        return _if_exact(attrs)
     if math.isnan(epsilon):
         return "NOT PRIVATE. The noise was made in test mode and can be repeated by anyone."
     if math.isinf(epsilon):
         return "NOT PRIVATE. No noise was added."
     unit = attrs["privacy_unit"]
     change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
+    if "unit" in attrs:
+        change += f" (one {unit} is all records of one code in `{attrs['unit']}`)"
     return (
         f"Guarantee: ({epsilon:.4g}, {delta:g})-differential privacy per {unit}. For {change}: "
         f"whatever someone does with this result, the odds of any conclusion change by a factor "
         f"of at most {math.exp(epsilon):.3g}, up to a probability of {delta:g}."
+    )
+
+
+def _if_exact(attrs: dict[str, Any]) -> str:
+    epsilon, unit = attrs["epsilon_if_exact"], attrs["privacy_unit"]
+    change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
+    return (
+        "NO GUARANTEE IS PROVED. If every draw were an exact one, the result would be "
+        f"{epsilon:.4g}-differentially private per {unit}, for {change}. A Markov chain comes "
+        "close to its target and no one knows how close: at a total variation distance g, delta "
+        f"is {1 + math.exp(epsilon):.3g} g for each draw. Use another method if that is not enough."
     )
 
 
@@ -72,6 +88,15 @@ def _mechanism(attrs: dict[str, Any]) -> str:
     )
 
 
+def _selected(attrs: dict[str, Any]) -> str:
+    if "selected" not in attrs:
+        return ""
+    return (
+        f"Selected: {attrs['selected']} out of {len(json.loads(attrs['selected_from']))} settings, "
+        "by a private score. The guarantee covers the choice; how many fits were made is secret."
+    )
+
+
 def _numbers(values: Any) -> str:
     """One number, or the range of those of a schedule."""
     low, high = np.min(values), np.max(values)
@@ -81,7 +106,7 @@ def _numbers(values: Any) -> str:
 def _public(attrs: dict[str, Any]) -> str:
     rows = ["the model, its names, dims and group coords", "all settings of the fit"]
     if attrs["neighbours"] != "add_remove":
-        rows.append("the number of records")
+        rows.append(f"the number of {attrs['privacy_unit']}s")
     if "num_records" in attrs:
         rows.append(f"num_records={attrs['num_records']}, as declared")
     rows += [f"`{name}`, as declared" for name in json.loads(attrs["declared_public"])]

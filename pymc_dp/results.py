@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from pymc_dp.methods.method import Method
 from pymc_dp.plans import SMALLEST_PLD_DELTA, Plan
 from pymc_dp.records import Records
 from pymc_dp.release import Release
+from pymc_dp.selection import Selection
+from pymc_dp.units import spoken
 
 # how many points of a fit's path, and of its spend, a result keeps
 PATH_POINTS = 50
@@ -25,16 +28,19 @@ class Outcome(NamedTuple):
     """What a result says about how it was made."""
 
     method: str
-    plan: Plan
+    plan: Plan | Selection
     made: tuple[Release, ...]
     rng: str
     secret: bool
-    public: tuple[str, ...]
+    public: tuple[str, ...] = ()
+    selected: Mapping[str, str] = {}
 
     @property
     def epsilon(self) -> float:
-        """The plan's, whatever was made of it; nan if the noise was not secret."""
-        return self.plan.epsilon() if self.secret else math.nan
+        """The plan's, whatever was made of it; nan if it is not known to hold."""
+        found = self.plan.epsilon()
+        holds = self.secret and not (self.plan.assumes_exact_draws and math.isfinite(found))
+        return found if holds else math.nan
 
 
 def build_result(
@@ -52,10 +58,9 @@ def build_result(
     **Privacy.** Everything here is a function of released states, of public draws and of the
     plan. Variables and coords come from `Records.outputs`, which holds releasable ones alone.
     """
-    latents = method.posterior(states[-1], draws, rng)
     fit = method.describe(states[-1])
     groups = {
-        "posterior": _posterior(records, latents),
+        **_posteriors(records, method, states[-1], draws, rng),
         "fit": fit,
         "fit_stats": _fit_stats(method, states, fit),
         "privacy": _privacy(records, method, outcome),
@@ -69,6 +74,24 @@ def build_result(
     }
     groups["privacy"].attrs["released"] = json.dumps(contents(groups))
     return xr.DataTree.from_dict(groups)
+
+
+def _posteriors(
+    records: Records, method: Method, state: Any, draws: int, rng: np.random.Generator
+) -> dict[str, xr.Dataset]:
+    """Draw the posterior, and say how much of its width is privacy noise.
+
+    The draws with and without noise share their random numbers, so that what they differ by is
+    the noise.
+    """
+    seed = rng.integers(2**63)
+    draw = method.noise_aware or method.posterior
+    posterior = _posterior(records, draw(state, draws, np.random.default_rng(seed)))
+    if method.noise_aware is None:
+        return {"posterior": posterior}
+    without = _posterior(records, method.posterior(state, draws, np.random.default_rng(seed)))
+    wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
+    return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
 
 
 def _posterior(records: Records, latents: dict[str, np.ndarray]) -> xr.Dataset:
@@ -115,7 +138,7 @@ def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset
 
 def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:
     plan = outcome.plan
-    valid = outcome.secret
+    valid = not math.isnan(outcome.epsilon)
     deltas = delta_grid(plan)
     profile = plan.epsilon_profile(deltas) if valid else np.full(len(deltas), math.nan)
     points = np.unique(np.linspace(0, plan.total, SPEND_POINTS + 1).astype(int)[1:])
@@ -127,7 +150,7 @@ def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:
     )
 
 
-def delta_grid(plan: Plan) -> np.ndarray:
+def delta_grid(plan: Plan | Selection) -> np.ndarray:
     """Deltas at which a result says its epsilon; the plan's own is one of them."""
     grid = np.geomspace(SMALLEST_PLD_DELTA, 1e-1, 19)
     return np.unique(np.append(grid[~np.isclose(grid, plan.delta)], plan.delta))
@@ -143,7 +166,7 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
         "mechanism": _mechanism(outcome),
         "guarantee": _guarantee(outcome),
         "neighbours": plan.neighbours,
-        "privacy_unit": "record",
+        "privacy_unit": spoken(plan.unit),
         "sampling": first.sampling,
         "sample_rate": _settings(plan, "sample_rate"),
         "noise_multiplier": _settings(plan, "noise_multiplier"),
@@ -158,25 +181,35 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
         "declared_public": json.dumps(sorted(outcome.public)),
         "trusted_constants": json.dumps(records.trusted),
         "withheld": json.dumps(records.outputs.withheld),
-        "settings": json.dumps(method.settings),
+        "settings": json.dumps(method.settings | {"noise_aware": method.noise_aware is not None}),
     }
+    if plan.assumes_exact_draws:
+        attrs["epsilon_if_exact"] = plan.epsilon() if outcome.secret else math.nan
+        attrs["temperature"] = first.temperature
     if plan.num_records is not None:
         attrs["num_records"] = plan.num_records
-    return attrs
+    if plan.unit is not None:
+        attrs["unit"] = plan.unit
+    return attrs | dict(outcome.selected)
 
 
 def _mechanism(outcome: Outcome) -> str:
+    if outcome.plan.assumes_exact_draws:
+        return "draws by a Markov chain from a posterior of clipped, tempered log likelihoods"
     noise = "no noise" if math.isinf(outcome.epsilon) else "Gaussian noise"
-    return f"{noise} on sums of clipped per-record vectors"
+    best = "the best of a secret number of runs: " if outcome.selected else ""
+    return f"{best}{noise} on sums of clipped per-{spoken(outcome.plan.unit)} vectors"
 
 
 def _guarantee(outcome: Outcome) -> str:
     if not outcome.secret:
         return "none: test mode"
+    if math.isnan(outcome.epsilon):
+        return "none proved: epsilon_if_exact holds if every draw is exact, which is not known"
     return "none: no noise was added" if math.isinf(outcome.epsilon) else "(epsilon, delta)"
 
 
-def _settings(plan: Plan, field: str) -> Any:
+def _settings(plan: Plan | Selection, field: str) -> Any:
     """One number where all releases agree, else one number a kind of release."""
     values = [float(getattr(release, field)) for release in plan.releases]
     return values[0] if len(set(values)) == 1 else values

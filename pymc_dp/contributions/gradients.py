@@ -1,6 +1,7 @@
 """The gradient of a record's log likelihood with respect to all latents: ADVI's contribution."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,8 +36,8 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
         sums, width = record_sums(records.batch, list(records.latents.values())), 0
     except NoFrontierRuleError:
         sums, width = _sums_of_rows(records), records.size
-    norms = checked(records, sums.norms)
-    measure = on_batch(records, list(sums.leaf_norms), [norms, *sums.kept], backend)
+    outputs = [checked(records, sums.norms), *sums.kept]
+    measure = on_batch(records, list(sums.leaf_norms), outputs, backend)
     kept = {variable: variable.type() for variable in sums.kept}
     [total] = graph_replace([sums.weighted_sum], kept, strict=False)
     add_up = on_batch(records, [sums.weights, *kept.values()], total, backend)
@@ -53,9 +54,17 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
         parts = zip(points, at.kept, strict=True)
         return np.concatenate([add_up(at.batch, z, weights, *kept) for z, kept in parts])
 
-    return Contribution(
-        draws * records.size, width, lambda at, points: at.norms, weighted_sum, prepare
-    )
+    @cache  # compiled where units of several records need it
+    def each() -> Callable:
+        return on_batch(records, [], checked(records, gradient_rows(records)), backend)
+
+    def rows(at: Measured, points: np.ndarray) -> np.ndarray:
+        return np.concatenate([each()(at.batch, z) for z in points], axis=1)
+
+    def norms(at: Measured, points: np.ndarray) -> np.ndarray:
+        return at.norms
+
+    return Contribution(draws * records.size, width, norms, weighted_sum, prepare, rows)
 
 
 def gradient_rows(records: Records) -> Variable:

@@ -1,5 +1,7 @@
 """Few batch sizes instead of many, for a backend that compiles anew for every shape."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,22 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
         rows = _rows(batch, axes)
         return rows, contribution.prepare(_pad(batch, axes, rows), context)
 
-    def norms(at: tuple[int, Any], context: Any) -> np.ndarray:
-        rows, prepared = at
-        return np.asarray(contribution.norms(prepared, context))[:rows]
-
     def weighted_sum(at: tuple[int, Any], context: Any, weights: np.ndarray) -> np.ndarray:
         rows, prepared = at
         weights = np.pad(weights, (0, _padded_size(rows) - rows))
         return np.asarray(contribution.weighted_sum(prepared, context, weights))
 
-    return contribution._replace(prepare=prepare, norms=norms, weighted_sum=weighted_sum)
+    return contribution._replace(
+        prepare=prepare,
+        norms=partial(_first, contribution.norms),
+        weighted_sum=weighted_sum,
+        rows=contribution.rows and partial(_first, contribution.rows),
+    )
+
+
+def _first(by_row: Callable, at: tuple[int, Any], context: Any) -> np.ndarray:
+    rows, prepared = at
+    return np.asarray(by_row(prepared, context))[:rows]
 
 
 def _rows(batch: Batch, axes: dict[str, int]) -> int:

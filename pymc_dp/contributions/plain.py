@@ -22,20 +22,24 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> Contributi
     For reproduction of Jälkö et al. (2017): the second half is a function of the first, so noise
     on it is wasted (`gradient` releases the first half alone). Context is a `Directions`.
     """
-    rows = on_batch(records, [], checked(records, gradient_rows(records)), backend)
+    gradients = on_batch(records, [], checked(records, gradient_rows(records)), backend)
 
-    def norms(batch: Batch, at: Directions) -> np.ndarray:
+    def rows(batch: Batch, at: Directions) -> np.ndarray:
         parts = []
         for z, slope in zip(at.points, at.slopes, strict=True):
-            g = rows(batch, z)
+            g = gradients(batch, z)
             parts += [g, g * slope]
-        return row_norms(np.concatenate(parts, axis=1))
+        return np.concatenate(parts, axis=1)
+
+    def norms(batch: Batch, at: Directions) -> np.ndarray:
+        return row_norms(rows(batch, at))
 
     def weighted_sum(batch: Batch, at: Directions, weights: np.ndarray) -> np.ndarray:
         parts = []
         for z, slope in zip(at.points, at.slopes, strict=True):
-            total = weights @ rows(batch, z)
+            total = weights @ gradients(batch, z)
             parts += [total, total * slope]
         return np.concatenate(parts)
 
-    return Contribution(2 * draws * records.size, 2 * draws * records.size, norms, weighted_sum)
+    size = 2 * draws * records.size
+    return Contribution(size, size, norms, weighted_sum, rows=rows)

@@ -17,7 +17,9 @@ from pymc_dp.contributions import Directions, gradient, plain_gradient
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.method import Compiled, Method, runs
+from pymc_dp.methods.newton import Believed, with_last_steps
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
+from pymc_dp.methods.settings import aware_of
 from pymc_dp.records import Records
 from pymc_dp.release import Release, check_count
 from pymc_dp.wall import Noisy, Query
@@ -52,7 +54,7 @@ def default_clip_norm(size: int, draws: int = 1) -> float:
     return min(max(1.0, 0.6 * size**0.5), 10.0) * draws**0.5
 
 
-def _default_sample_rate(sampling: str, num_records: int | None) -> float:
+def default_sample_rate(sampling: str, num_records: int | None) -> float:
     """Large batches and few steps win at small epsilon; huge data need no tenth of them."""
     if sampling == "full":
         return 1.0
@@ -73,6 +75,7 @@ def dp_advi(
     obj_n_mc: int = 1,
     aligned: bool = True,
     adaptive_clip: float | None = None,
+    noise_aware: bool = True,
 ) -> Method:
     """Build private ADVI for one model.
 
@@ -98,6 +101,9 @@ def dp_advi(
     adaptive_clip : float in (0, 1), optional
         Move the clip norm, from ``clip_norm`` on, towards this quantile of the records' norms;
         .8 is a good one, while the median clips enough to bias the posterior.
+    noise_aware : bool
+        End with a few Newton steps, for a share of the budget, and a posterior as wide as records
+        and privacy noise together make it.
 
     Returns
     -------
@@ -118,12 +124,12 @@ def dp_advi(
 
     Source: equations 1 and 2 of Jälkö et al. (2017); aligned gradients: Jälkö et al. (2022).
     """
-    _refuse_local_latents(records)
+    refuse_local_latents(records)
     if not aligned and family is FULL_RANK:
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
     check_count("obj_n_mc", obj_n_mc)
     clip = default_clip_norm(records.size, obj_n_mc) if clip_norm is None else clip_norm
-    rate = _default_sample_rate(sampling, num_records) if sample_rate is None else sample_rate
+    rate = default_sample_rate(sampling, num_records) if sample_rate is None else sample_rate
     steps = [(_at(rate, t), _at(clip, t)) for t in range(DEFAULT_RELEASES if n is None else n)]
     releases = runs(steps, lambda q, c, count: Release("score", sampling, q, c, noise, count))
     _check_adaptive(adaptive_clip, releases)
@@ -133,13 +139,13 @@ def dp_advi(
     ask = _Ask(family, obj_n_mc, aligned, adaptive_clip, tuple(clip for _, clip in steps))
 
     def compile_parts(backend: str) -> Compiled:
-        prior = _prior_gradient(records, backend)
+        prior = prior_gradient(records, backend)
         return Compiled(
             contributions={"score": contribute(records, backend, obj_n_mc)},
             update=partial(_update, family, optimizer, prior, aligned),
         )
 
-    return Method(
+    fitted = Method(
         size=records.size * obj_n_mc * (1 if aligned else 2),
         releases=releases,
         compile=compile_parts,
@@ -149,6 +155,15 @@ def dp_advi(
         describe=lambda state: family.describe(state.average, records.labels),
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": obj_n_mc},
+    )
+    if not aware_of(noise_aware, noise):
+        return fitted
+    return with_last_steps(
+        fitted,
+        records,
+        prior=partial(prior_gradient, records),
+        believed=lambda state: Believed(state.average["mu"], family.covariance(state.average)),
+        typical=steps[-1][1] / obj_n_mc**0.5,
     )
 
 
@@ -168,12 +183,13 @@ class _Ask(NamedTuple):
     clip_norms: tuple[float, ...]
 
 
-def _refuse_local_latents(records: Records) -> None:
+def refuse_local_latents(records: Records) -> None:
+    """Refuse latents of single records: gradient methods would release them."""
     if records.local_latents:
         name = next(iter(records.local_latents))
         raise NotSeparableError(
-            f"`{name}` has an entry for every record: it is a local latent, which ADVI would have "
-            "to release record by record. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, "
+            f"`{name}` has an entry for every record: it is a local latent, which would have to "
+            "be released record by record. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, "
             "pm.Mixture), or index it by groups."
         )
 
@@ -231,7 +247,7 @@ def _update(
         average,
         optimizer_state,
         state.clip_factor * _clip_change(noisy),
-        _noise_to_signal(noisy),
+        noisy.noise_to_signal,
     )
 
 
@@ -241,12 +257,8 @@ def _clip_change(noisy: Noisy) -> float:
     return float(np.exp(CLIP_STEP if noisy.many_clipped else -CLIP_STEP))
 
 
-def _noise_to_signal(noisy: Noisy) -> float:
-    """The noise's expected norm over the norm of what was released."""
-    return float(noisy.sd * noisy.value.size**0.5 / max(np.linalg.norm(noisy.value), 1e-300))
-
-
-def _prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
+def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Compile the gradient of the log prior at a point z, shape (size,)."""
     latents = list(records.latents.values())
     parts = grad(records.prior, latents, disconnected_inputs="ignore")
     flat = pt.concatenate([part.ravel() for part in parts]).astype("float64")

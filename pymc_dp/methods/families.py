@@ -19,6 +19,7 @@ class Family(NamedTuple):
     sample : (params, eps (k, d)) -> z (k, d)
     gradient : (params, eps (k, d), g (k, d)) -> params
         The gradient of E[log p(z)] + entropy, where g are the gradients of log p at the draws.
+    covariance : params -> (d, d)
     describe : (params, labels) -> Dataset
     pace : dict
         The share of the learning rate that each parameter takes: the d^2 / 2 entries of a factor
@@ -28,6 +29,7 @@ class Family(NamedTuple):
     init: Callable[[np.ndarray, float], Params]
     sample: Callable[[Params, np.ndarray], np.ndarray]
     gradient: Callable[[Params, np.ndarray, np.ndarray], Params]
+    covariance: Callable[[Params], np.ndarray]
     describe: Callable[[Params, list[str]], xr.Dataset]
     pace: dict[str, float]
 
@@ -73,6 +75,7 @@ MEAN_FIELD = Family(
     init=lambda mean, sd: {"mu": mean.copy(), "rho": np.full(mean.size, inverse_softplus(sd))},
     sample=lambda params, eps: params["mu"] + softplus(params["rho"]) * eps,
     gradient=_mean_field_gradient,
+    covariance=lambda params: np.diag(softplus(params["rho"]) ** 2),
     describe=_mean_field_summary,
     pace={"mu": 1.0, "rho": 1.0},
 )
@@ -102,9 +105,13 @@ def _full_rank_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Param
     return {"mu": g.sum(axis=0) / len(g), "L_tril": grad}
 
 
-def _full_rank_summary(params: Params, labels: list[str]) -> xr.Dataset:
+def _full_rank_covariance(params: Params) -> np.ndarray:
     factor = cholesky(params)
-    covariance = factor @ factor.T
+    return factor @ factor.T
+
+
+def _full_rank_summary(params: Params, labels: list[str]) -> xr.Dataset:
+    covariance = _full_rank_covariance(params)
     return xr.Dataset(
         {
             "mean_vector": ("rows", params["mu"]),
@@ -119,6 +126,7 @@ FULL_RANK = Family(
     init=_full_rank_init,
     sample=lambda params, eps: params["mu"] + eps @ cholesky(params).T,
     gradient=_full_rank_gradient,
+    covariance=_full_rank_covariance,
     describe=_full_rank_summary,
     pace={"mu": 1.0, "L_tril": 0.1},
 )

@@ -75,7 +75,8 @@ def build_first(method: str, kinds: Sequence[Kind], records: Records, settings: 
     kind, structure, reasons = find(kinds, records)
     if kind is not None:
         _refuse_unread(kind, settings)
-        return kind.build(records, structure, settings)
+        built = kind.build(records, structure, settings)
+        return built if settings.noise_aware else built._replace(noise_aware=None)
     told = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
     raise NotSeparableError(
         f"{method} has no closed-form update for this model ({told}). Use method='dp_advi', which "

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.contributions import Contribution
+from pymc_dp.contributions.posterior_draw import PosteriorDraw
 from pymc_dp.release import Release
 from pymc_dp.wall import Noisy, Query
 
@@ -16,11 +17,11 @@ class Compiled(NamedTuple):
 
     Attributes
     ----------
-    contributions : {release name: Contribution}
+    contributions : {release name: Contribution, or PosteriorDraw}
     update : (state, query, noisy) -> state
     """
 
-    contributions: Mapping[str, Contribution]
+    contributions: Mapping[str, Contribution | PosteriorDraw]
     update: Callable[[Any, Query, Noisy], Any]
 
 
@@ -37,12 +38,19 @@ class Method(NamedTuple):
     init : rng -> state
     query : (state, rng) -> Query
     posterior : (state, draws, rng) -> {latent's value variable: (draws, ...) array}
+        As wide as the records alone make it.
+    noise_aware : the same, or None
+        As wide as records and privacy noise together make it; None where the caller declined it.
     describe : state -> Dataset
         The ``fit`` group: the released parameters.
     trace : state -> {name: (dims, array)}
         What of a state goes to ``fit_stats`` after a release.
     settings : dict
         The method's own settings, for the result.
+    rehearsal : rng -> states
+        One state for each kind of release, to try its graphs at; the initial one if None.
+    most_draws : int, optional
+        How many posterior draws there are where the releases themselves are the draws.
     """
 
     size: int
@@ -54,6 +62,13 @@ class Method(NamedTuple):
     describe: Callable[[Any], xr.Dataset]
     trace: Callable[[Any], dict[str, tuple[tuple[str, ...], Any]]]
     settings: dict[str, Any]
+    noise_aware: Callable[[Any, int, np.random.Generator], dict[str, np.ndarray]] | None = None
+    rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
+    most_draws: int | None = None
+
+    def trials(self, rng: np.random.Generator) -> Sequence[Any]:
+        """States at which each kind of release can be tried before the first is made."""
+        return self.rehearsal(rng) if self.rehearsal else (self.init(rng),)
 
 
 def runs(values: Sequence[tuple], build: Callable[..., Release]) -> tuple[Release, ...]:

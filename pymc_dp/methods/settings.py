@@ -17,6 +17,19 @@ def check_numbers(settings: Any, needed: Iterable[str], optional: Iterable[str])
         raise ValueError(f"feature_bound={settings.feature_bound!r} must be above 0.")
 
 
+def aware_of(noise_aware: Any, noise: float) -> bool:
+    """Whether a posterior is to include the noise: there must be some.
+
+    Raises
+    ------
+    TypeError
+        ``noise_aware`` is neither True nor False.
+    """
+    if not isinstance(noise_aware, bool):
+        raise TypeError(f"noise_aware={noise_aware!r} must be True or False.")
+    return noise_aware and noise > 0
+
+
 def one_release(
     name: str, settings: Any, count: int, clip_norm: float, sample_rate: float
 ) -> Release:

@@ -34,6 +34,8 @@ from pymc_dp.records.priors import (
 )
 from pymc_dp.records.released import Outputs, releasable
 from pymc_dp.records.terms import likelihood_terms
+from pymc_dp.records.unit_column import check_lengths, without_unit
+from pymc_dp.units import Units
 
 
 class Records(NamedTuple):
@@ -106,6 +108,7 @@ def separate(
     data: Mapping[str, Any] | None = None,
     public: Iterable[str] = (),
     start: Mapping[str, Any] | None = None,
+    units: Units | None = None,
 ) -> tuple[Records, dict[str, Column]]:
     """Split ``model`` into its records.
 
@@ -119,6 +122,8 @@ def separate(
         Names of ``pm.Data`` and of deterministics that the author declares public.
     start : mapping, optional
         Public initial values of latents, by name, in place of the model's.
+    units : Units, optional
+        Which records belong to one unit, if it is not the record.
 
     Returns
     -------
@@ -141,6 +146,8 @@ def separate(
     leaves = {leaf.variable: leaf for leaf in hardened.leaves}
     arrays = {v for v, leaf in leaves.items() if v.ndim > 0 and leaf.name not in public}
     terms, potentials = likelihood_terms(hardened.model, arrays)
+    if units is not None:
+        terms = without_unit(terms, hardened, units.name)
     prior = prior_graphs(hardened.model, hardened.initvals)
     _refuse_hidden(hardened, terms | potentials, prior, leaves)
     of_latent = dict(zip(hardened.model.free_RVs, hardened.model.value_vars, strict=True))
@@ -152,6 +159,7 @@ def separate(
     record_leaves = {leaf.name: leaf for v, leaf in leaves.items() if v in carriers}
     along = {name: axes.axis[leaf.variable] for name, leaf in record_leaves.items()}
     along |= dict.fromkeys(terms, 0) | {rv.name: axes.axis[value] for rv, value in local.items()}
+    along |= {} if units is None else {units.name: 0}
     dims = find_dims(hardened.model, along, shared, public)
     refuse_record_dims(hardened.model, shared, dims)
     refuse_mixing(terms, axes, dims.lengths)
@@ -162,7 +170,9 @@ def separate(
     refuse_data_in_prior(hardened, before_data, shapes, set(carriers), leaves, public)
     refuse_private_lengths(before_data, dims)
     columns = make_columns(record_leaves, axes, data)
-    check_groups(terms, axes, columns, record_leaves)
+    if units is not None:
+        check_lengths(units, columns)
+    check_groups(terms, axes, columns, record_leaves, units)
     refuse_centres(hardened.model, columns)
     inputs = {v.name: v for v in carriers}
     lengths = {name: np.shape(column.values) for name, column in columns.items()}

@@ -34,6 +34,7 @@ def model():
         b = pm.Normal("b", shape=2)
         X = pm.Data("X", rng.normal(size=(80, 2)))
         pm.Bernoulli("y", logit_p=X @ b, observed=rng.integers(0, 2, 80))
+        pm.Data("person", np.arange(80) // 4)
     return model
 
 
@@ -92,6 +93,7 @@ CASES = {
     "several draws": {"epsilon": 2.0, "obj_n_mc": 3},
     "the paper's form": {"epsilon": 2.0, "aligned": False},
     "full rank": {"epsilon": 2.0, "method": "dp_fullrank_advi"},
+    "persons": {"epsilon": 2.0, "unit": "person"},
 }
 
 
@@ -218,8 +220,11 @@ def calls_of(*names):
     ("names", "modules"),
     [
         (["gaussian"], {"wall.py"}),
-        (["SecretRandom"], {"wall.py"}),
-        (["PrivacyWall"], {"fit.py"}),
+        # tune draws the number of its runs and the setting of each
+        (["SecretRandom"], {"wall.py", "tune.py"}),
+        # an audit's walls hold made-up records
+        (["PrivacyWall"], {"fit.py", "audit.py"}),
+        (["_posterior_draw"], {"wall.py"}),
         (["release"], {"fit.py"}),
         # reconstruct reads new rows, which its caller hands over
         (["take"], {"wall.py", "reconstruct.py"}),

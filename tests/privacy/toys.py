@@ -11,6 +11,7 @@ from pymc_dp.plans import Plan
 from pymc_dp.records import Column
 from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
+from pymc_dp.units import units_of
 from pymc_dp.wall import PrivacyWall, Query
 
 
@@ -34,13 +35,15 @@ def wall_of(
     noise_multiplier=1.0,
     count=1,
     neighbours="add_remove",
+    codes=None,
 ):
-    """Hold one column of vectors, or several columns by name."""
+    """Hold one column of vectors, or several columns by name; ``codes`` tell their units."""
     columns = x if isinstance(x, dict) else {"x": Column(np.asarray(x), 0, "float64")}
     contribution = contribution or vectors(columns["x"].values.shape[1])
     release = Release("score", sampling, sample_rate, clip_norm, noise_multiplier, count)
-    plan = Plan((release,), neighbours, 1e-5, "pld")
-    return PrivacyWall(columns, {"score": contribution}, plan)
+    units = None if codes is None else units_of(np.asarray(codes, "int64"), "id")
+    plan = Plan((release,), neighbours, 1e-5, "pld", unit=units and units.name)
+    return PrivacyWall(columns, {"score": contribution}, plan, units)
 
 
 class Covered(NamedTuple):

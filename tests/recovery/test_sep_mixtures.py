@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.blocks.symmetric import roots, smat
+from pymc_dp.contributions.symmetric import roots, smat
 from pymc_dp.methods.sep.mixture_sites import Asked, sites_of, weight_sites
 from pymc_dp.testing import deterministic_noise
 

@@ -1,6 +1,6 @@
 """How a Gaussian posterior with full covariance is drawn from and shown."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import xarray as xr
@@ -34,6 +34,10 @@ class GaussianPosterior(NamedTuple):
         v = rng.multivariate_normal(self.mean, self.covariance, draws, method="cholesky")
         gammas = {name: GAMMA.sample(eta, draws, rng) for name, eta in self.gammas.items()}
         return prior.point(v) | gammas
+
+    def widened(self) -> Self:
+        """Add the privacy noise to the covariance."""
+        return self._replace(covariance=self.covariance + self.noise)
 
     def describe(self, records: Records, prior: GaussianPrior) -> xr.Dataset:
         """Show moments, natural parameters, and the noise on the mean."""

@@ -108,12 +108,12 @@ def scales(scale: Scale) -> Scales:
     )
 
 
-def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int) -> Scale:
+def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int, tightest: float) -> Scale:
     """Take the typical length from the first release, as far as its noise allows.
 
     ``noise`` holds the variances of the entries of ``first``. The length moves to the nearest end
     of an interval for the root mean square of the records' lengths, so a release that is mostly
-    noise leaves the guess alone.
+    noise leaves the guess alone. The clip norm is at least ``tightest`` typical lengths.
     """
     if scale.fixed:
         return scale
@@ -130,7 +130,7 @@ def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int) -> Scale:
     radius = float(np.clip(radius, scale.radius / FACTOR, scale.radius * FACTOR))
     one_release = noise.score**0.5 / scale.clip_norm / releases**0.5
     affordable = (fewest / d) ** 0.5 / max(one_release, 1e-12)
-    least = np.clip(NOISE_IF_LOOSE * affordable, TIGHT, LOOSE)
+    least = np.clip(NOISE_IF_LOOSE * affordable, tightest, LOOSE)
     multiple = float(np.clip(NOISE_IF_WIDER * affordable, least, WIDEST))
     clip_norm = multiple * scale.residual * radius
     return scale._replace(clip_norm=clip_norm, radius=radius, multiple=multiple)

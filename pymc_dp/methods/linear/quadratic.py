@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.methods.blocks.symmetric import smat, svec
+from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.methods.linear.features import Features, features
 from pymc_dp.methods.linear.polya_gamma import pg_weight
 from pymc_dp.methods.linear.predictor import Predictor
@@ -179,6 +179,25 @@ def variational(predictor: Predictor) -> Expect:
         if predictor.augmented:
             weight = weight * pg_weight(np.sqrt(mean**2 + variance))
         return part.slope - weight * mean, weight
+
+    return expect
+
+
+def own_curvature(predictor: Predictor) -> Expect:
+    """Residuals as in `variational`, with the likelihood's own curvature b E[p (1 - p)].
+
+    The expectation is that of a probit of the same slope (MacKay 1992).
+    """
+    bound = variational(predictor)
+
+    def expect(
+        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        residual, weight = bound(batch, part, mean, variance)
+        if predictor.augmented:
+            shrink = (1 + np.pi * variance / 8) ** -0.5
+            weight = part.curvature * shrink / np.cosh(shrink * mean / 2) ** 2
+        return residual, weight
 
     return expect
 

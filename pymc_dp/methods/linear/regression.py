@@ -12,7 +12,14 @@ import numpy as np
 from pymc_dp.methods.blocks.averaging import Average, blend, number_of
 from pymc_dp.methods.blocks.gaussian_posterior import GaussianPosterior
 from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
-from pymc_dp.methods.linear.clipping import Scale, first_scale, rescaled, with_residual
+from pymc_dp.methods.linear.clipping import (
+    LOOSE,
+    TIGHT,
+    Scale,
+    first_scale,
+    rescaled,
+    with_residual,
+)
 from pymc_dp.methods.linear.link import GAUSSIAN
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.quadratic import (
@@ -81,6 +88,8 @@ class Form(NamedTuple):
     believe : (solved, mean, number of records) -> (mean, covariance)
         Where the next batch is asked.
     scales : Scale -> Scales
+    noise : (variances of the noise, weights, mean) -> (d, d)
+        Covariance of a release's noise on what the step multiplies by V.
     step : float or None
         None where the mean follows the averages of sums, and is as old as they are.
     """
@@ -91,6 +100,7 @@ class Form(NamedTuple):
     advance: Callable[[Solved, Sums, Sums, np.ndarray, float], np.ndarray]
     believe: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
     scales: Callable[[Scale], Scales]
+    noise: Callable[[Sums, np.ndarray, np.ndarray], np.ndarray]
     step: float | None
 
 
@@ -104,6 +114,10 @@ class Settings(Protocol):
     @property
     def noise(self) -> float:
         """Relative noise multiplier: 1 or 0."""
+
+    @property
+    def noise_aware(self) -> bool:
+        """Whether posteriors shall include the privacy noise."""
 
     @property
     def clip_norm(self) -> float | None:
@@ -156,6 +170,7 @@ def build(records: Records, structure: Structure, settings: Settings, form: Form
         init=lambda rng: _init(fit),
         query=lambda state, rng: Query(release.name, state.asked, state.scale.clip_norm),
         posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(state).widened().draw(prior, draws, rng),
         describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
@@ -191,6 +206,11 @@ class _Fit(NamedTuple):
     def precisions(self) -> tuple[str | None, ...]:
         """The noise precision of each predictor that has one."""
         return tuple(predictor.precision for predictor in self.structure.predictors)
+
+    @property
+    def tightest(self) -> float:
+        """The least clip norm in typical lengths: noise can be accounted for, bias cannot."""
+        return LOOSE if self.settings.noise_aware else TIGHT
 
     @property
     def quadratic(self) -> bool:
@@ -232,11 +252,13 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         mean = solved.within_reach(state.mean, mean)
     number = number_of(fit.settings.num_records, averages.number, variances.number)
     believed = fit.form.believe(solved, mean, number)
-    scale = rescaled(state.scale, latest, noise, fit.releases) if t == 0 else state.scale
+    scale = state.scale
+    if t == 0:
+        scale = rescaled(scale, latest, noise, fit.releases, fit.tightest)
     scale = _following(fit, scale, solved)
     # weights of the average of the means grow like t
     weight = 2 / (t + 1) if t else 1.0
-    spread = sd * np.linalg.norm(solved.weights) * solved.step_covariance
+    of_release = fit.form.noise(noise, solved.weights, mean)
     return State(
         t + 1,
         averages,
@@ -244,10 +266,24 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         Asked(*believed, fit.form.scales(scale)),
         scale,
         mean,
-        state.average.add(mean, spread @ spread, step, weight),
+        state.average.add(
+            mean, solved.step_covariance @ of_release @ solved.step_covariance, step, weight
+        ),
         solved.covariance,
         solved.gammas,
     )
+
+
+def noise_of_score(noise: Sums, weights: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Noise where curvatures only precondition."""
+    return noise.score * (weights @ weights) * np.eye(len(mean))
+
+
+def noise_of_both(noise: Sums, weights: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Noise where the mean solves (S + E) m = g: E m has covariance s^2 (|m|^2 I + m m') / 2."""
+    curvature = noise.curvature * (weights @ weights)
+    of_mean = (mean @ mean) * np.eye(len(mean)) + np.outer(mean, mean)
+    return noise_of_score(noise, weights, mean) + curvature / 2 * of_mean
 
 
 def _following(fit: _Fit, scale: Scale, solved: Solved) -> Scale:

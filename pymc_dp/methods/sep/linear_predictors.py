@@ -8,7 +8,7 @@ from pymc_dp.methods.linear.clipping import scales
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
 from pymc_dp.methods.linear.predictor import linear_predictor
 from pymc_dp.methods.linear.quadratic import at_mean
-from pymc_dp.methods.linear.regression import Form, Structure, roles_of
+from pymc_dp.methods.linear.regression import Form, Structure, noise_of_score, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import Method
@@ -59,6 +59,7 @@ DAMPED = Form(
     advance=lambda solved, averages, latest, mean, step: solved.residual(latest, mean, step),
     believe=cavity,
     scales=scales,
+    noise=noise_of_score,
     step=STEP,
 )
 

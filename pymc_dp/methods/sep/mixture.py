@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc_dp.contributions.symmetric import floored, roots
 from pymc_dp.methods.blocks.averaging import Average, blend, number_of
 from pymc_dp.methods.blocks.exponential import DIRICHLET
 from pymc_dp.methods.blocks.gaussian_posterior import GaussianPosterior
+from pymc_dp.methods.blocks.noise_aware import Told, draw
 from pymc_dp.methods.blocks.shown import natural_parameters
-from pymc_dp.methods.blocks.symmetric import floored, roots
 from pymc_dp.methods.linear.quadratic import Sums as QuadraticSums
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
@@ -135,6 +136,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
         init=partial(_init, fit, start),
         query=lambda state, rng: Query("sites", state.asked),
         posterior=partial(_draw, fit),
+        noise_aware=partial(_noise_aware, fit),
         describe=partial(_describe, records, fit),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
@@ -237,6 +239,18 @@ def _draw(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> dict
     if fit.model.weights:
         eta = (_concentration(fit.model, state.sites.weights) - 1,)
         values[fit.model.weights] = DIRICHLET.sample(eta, draws, rng)
+    return values
+
+
+def _noise_aware(
+    fit: _Fit, state: State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    values = _posterior(fit, state).widened().draw(fit.model.prior, draws, rng)
+    if fit.model.weights:
+        says = state.sites.weights
+        variance = np.full_like(says, state.variances.weights)
+        told = Told((fit.model.concentration - 1,), (says,), (variance,))
+        values[fit.model.weights] = draw(DIRICHLET, told, draws, rng)
     return values
 
 

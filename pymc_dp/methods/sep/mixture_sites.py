@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.methods.blocks.symmetric import smat, svec
+from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.methods.sep.mixture_model import MixtureModel, components
 from pymc_dp.records import Records
 

@@ -52,7 +52,10 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
         ),
         init=lambda rng: begin(fit, start_of(records, network, size, rng)),
         query=lambda state, rng: Query("sites", state.asked),
-        posterior=partial(_draw, fit),
+        posterior=lambda state, draws, rng: _draw(fit, state, state.variance, draws, rng),
+        noise_aware=lambda state, draws, rng: _draw(
+            fit, state, state.variance + state.average.noise, draws, rng
+        ),
         describe=partial(_describe, records, fit),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
@@ -71,8 +74,10 @@ def sample_rate_of(settings: Settings) -> float:
     return float(np.clip(BATCH / settings.num_records, *RATES))
 
 
-def _draw(fit: Fit, state: State, draws: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    mean, sd = state.average.mean, state.variance**0.5
+def _draw(
+    fit: Fit, state: State, variance: np.ndarray, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    mean, sd = state.average.mean, variance**0.5
     weights = mean + sd * rng.normal(size=(draws, len(mean)))
     gammas = {name: GAMMA.sample(eta, draws, rng) for name, eta in state.gammas.items()}
     return fit.network.prior.point(weights) | gammas

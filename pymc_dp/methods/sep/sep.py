@@ -12,6 +12,7 @@ from pymc_dp.methods.sep import (
     network_model,
 )
 from pymc_dp.methods.sep.settings import Settings, check
+from pymc_dp.methods.settings import aware_of
 from pymc_dp.records import Records
 
 KINDS = (
@@ -52,6 +53,7 @@ def dp_sep(
     clip_norm: float | None = None,
     sample_rate: float | None = None,
     form: str | None = None,
+    noise_aware: bool = True,
     step: float | None = None,
     feature_bound: float = math.inf,
 ) -> Method:
@@ -74,6 +76,8 @@ def dp_sep(
     sample_rate : float, optional
     form : {"damped", "algorithm3"}, optional
         The paper's Algorithm 3 is for reproduction, and for linear predictors alone.
+    noise_aware : bool
+        Whether the posterior's draws are as wide as records and privacy noise together make them.
     step : float, optional
         The damping h in ``lambda <- (1 - h) lambda + h (sum of sites)``; 0.7 for linear
         predictors, 0.5 for mixtures. With Algorithm 3 its gamma; for networks the longest step.
@@ -105,6 +109,7 @@ def dp_sep(
         clip_norm=clip_norm,
         sample_rate=sample_rate,
         form=form,
+        noise_aware=aware_of(noise_aware, noise),
         step=step,
         feature_bound=feature_bound,
     )

@@ -15,7 +15,8 @@ class Settings(NamedTuple):
 
     Attributes
     ----------
-    sampling, num_records, noise, n, clip_norm, sample_rate, form, step, feature_bound
+    sampling, num_records, noise, n, clip_norm, sample_rate, form, noise_aware, step,
+    feature_bound
         As in `pymc_dp.methods.sep.sep.dp_sep`.
     """
 
@@ -26,6 +27,7 @@ class Settings(NamedTuple):
     clip_norm: float | None
     sample_rate: float | None
     form: str | None
+    noise_aware: bool
     step: float | None = None
     feature_bound: float = math.inf
 

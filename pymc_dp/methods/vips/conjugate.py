@@ -10,6 +10,7 @@ from pymc_dp.methods.blocks.averaging import blend
 from pymc_dp.methods.blocks.expectation import Message, in_turn, prior_messages
 from pymc_dp.methods.blocks.exponential import BETA, DIRICHLET, NORMAL, ExponentialFamily, Natural
 from pymc_dp.methods.blocks.made_up import made_up_rows
+from pymc_dp.methods.blocks.noise_aware import Told, draw, floored
 from pymc_dp.methods.blocks.shown import describe, mean_path
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.conjugate_model import Statistics, Structure, told_by_records
@@ -94,6 +95,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
             name: family.sample(state.asked.posterior[name], draws, rng)
             for name, family in families.items()
         },
+        noise_aware=partial(_noise_aware, fit),
         describe=lambda state: describe(records, families, state.asked.posterior, state.variances),
         trace=lambda state: mean_path(families, state.asked.posterior),
         settings={"form": "absolute"},
@@ -154,8 +156,8 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     for name in fit.told:
         says[name] = blend(says[name], latest[name], 1 - rho, rho)
         variances[name] = blend(variances[name], noise[name], (1 - rho) ** 2, rho**2)
-    floored = _floored(fit, says, variances)
-    posterior = in_turn(fit.families, fit.prior, fit.families, floored, state.asked.posterior)
+    above = {name: floored(f, says[name], variances[name]) for name, f in fit.families.items()}
+    posterior = in_turn(fit.families, fit.prior, fit.families, above, state.asked.posterior)
     return State(state.t + 1, says, variances, _asked(fit, posterior))
 
 
@@ -183,18 +185,14 @@ def _units(count: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.multiply.outer(np.eye(count), np.ones(shape))
 
 
-def _floored(fit: _Fit, says: Posterior, variances: Posterior) -> Posterior:
-    """Keep what cannot be below a limit above it.
-
-    A precision or a rate that the noise has swallowed is put at the noise's own scale: at 0 its
-    block would explode.
-    """
-    return {
-        name: tuple(
-            np.maximum(part, limit + floored * variance**0.5)
-            for part, variance, limit, floored in zip(
-                says[name], variances[name], family.limits, family.floored, strict=True
-            )
-        )
-        for name, family in fit.families.items()
-    }
+def _noise_aware(
+    fit: _Fit, state: State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draw every block; those that releases are about with noise on what was released."""
+    values = {}
+    for name, family in fit.families.items():
+        eta, says, variances = state.asked.posterior[name], state.says[name], state.variances[name]
+        above = floored(family, says, variances)
+        prior = tuple(a - b for a, b in zip(eta, above, strict=True))
+        values[name] = draw(family, Told(prior, says, variances), draws, rng)
+    return values

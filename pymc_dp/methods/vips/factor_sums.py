@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.methods.blocks.symmetric import smat, svec
+from pymc_dp.contributions.symmetric import smat, svec
 
 # shares of the curvature and of the noise statistic in a record's vector
 CURVATURE, ENERGY = 0.3, 0.1

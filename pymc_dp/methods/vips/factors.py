@@ -14,7 +14,7 @@ from pymc_dp.methods.blocks.exponential import NORMAL
 from pymc_dp.methods.blocks.shown import dims_of, natural_parameters
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.binary_latents import SWEEPS, binary_latents
-from pymc_dp.methods.vips.factor_blocks import asked_of, natural
+from pymc_dp.methods.vips.factor_blocks import Posterior, asked_of, natural
 from pymc_dp.methods.vips.factor_fit import Fit, State, start
 from pymc_dp.methods.vips.factor_likelihood import slopes_of
 from pymc_dp.methods.vips.factor_model import FactorModel
@@ -52,10 +52,10 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
         compile=partial(_compiled, fit, inference),
         init=partial(start, fit),
         query=lambda state, rng: Query("statistics", asked_of(structure, state.posterior)),
-        posterior=lambda state, draws, rng: {
-            name: family.sample(state.posterior[name], draws, rng)
-            for name, family in structure.families.items()
-        },
+        posterior=lambda state, draws, rng: _draw(structure, state.posterior, draws, rng),
+        noise_aware=lambda state, draws, rng: _draw(
+            structure, state.posterior | _widened(structure, state), draws, rng
+        ),
         describe=partial(_describe, fit),
         trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},
         settings={"form": "residual"},
@@ -87,6 +87,29 @@ def _release(structure: FactorModel, settings: Settings) -> Release:
     return settings.as_release(BINARY_RELEASES, BINARY_CLIP_NORM * root, rate)
 
 
+def _draw(
+    structure: FactorModel, posterior: Posterior, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    families = structure.families.items()
+    return {name: family.sample(posterior[name], draws, rng) for name, family in families}
+
+
+def _widened(structure: FactorModel, state: State) -> Posterior:
+    """Loadings and intercept whose variances include the privacy noise."""
+    wide: Posterior = {}
+    for name, noise in _noise_sd(structure, state).items():
+        mean, sd = NORMAL.moments(state.posterior[name])
+        precision = 1 / (sd**2 + noise**2)
+        wide[name] = (mean * precision, precision)
+    return wide
+
+
+def _noise_sd(structure: FactorModel, state: State) -> dict[str, np.ndarray]:
+    sd = np.broadcast_to(np.sqrt(state.noise), (structure.shape[0], len(state.noise)))
+    blocks = natural(structure, sd, np.ones_like(sd))
+    return {name: eta / precision for name, (eta, precision) in blocks.items()}
+
+
 def _describe(fit: Fit, state: State) -> xr.Dataset:
     """Show moments of loadings, intercept and log odds; natural parameters of the other blocks."""
     records, structure = fit.records, fit.structure
@@ -95,8 +118,7 @@ def _describe(fit: Fit, state: State) -> xr.Dataset:
         mean, sd = NORMAL.moments(state.posterior[name])
         dims = dims_of(records, name)
         variables |= {f"{name}.mean": (dims, mean), f"{name}.sd": (dims, sd)}
-    sd = np.broadcast_to(np.sqrt(state.noise), (structure.shape[0], len(state.noise)))
-    for name, (eta, lam) in natural(structure, sd, np.ones_like(sd)).items():
-        variables[f"{name}.noise_sd"] = (dims_of(records, name), eta / lam)
+    for name, sd in _noise_sd(structure, state).items():
+        variables[f"{name}.noise_sd"] = (dims_of(records, name), sd)
     others = {name: structure.families[name] for name in fit.following}
     return xr.Dataset(variables | natural_parameters(records, others, state.posterior))

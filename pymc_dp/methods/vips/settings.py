@@ -17,8 +17,8 @@ class Settings(NamedTuple):
 
     Attributes
     ----------
-    sampling, num_records, noise, n, clip_norm, sample_rate, form, iterations, feature_bound,
-    tau0, kappa
+    sampling, num_records, noise, n, clip_norm, sample_rate, form, noise_aware, iterations,
+    feature_bound, tau0, kappa
         As in `pymc_dp.methods.vips.vips`.
     """
 
@@ -29,6 +29,7 @@ class Settings(NamedTuple):
     clip_norm: float | None
     sample_rate: float | None
     form: str | None
+    noise_aware: bool
     iterations: int | None = None
     feature_bound: float = math.inf
     tau0: float = 1.0

@@ -61,6 +61,8 @@ class Form(NamedTuple):
         Of the released Dirichlet posterior.
     mass : state -> (topics,)
         Released counts of words by topic.
+    noise_variance : state -> (topics, words)
+        Of what the noise leaves unknown about the concentration.
     shown : state -> {name: (dims of (topic, word), value)}
         What else a result shows.
     """
@@ -71,6 +73,7 @@ class Form(NamedTuple):
     update: Callable[[Any, Query, Noisy], Any]
     concentration: Callable[[Any], np.ndarray]
     mass: Callable[[Any], np.ndarray]
+    noise_variance: Callable[[Any], np.ndarray]
     shown: Callable[[Any], dict[str, Any]]
 
 
@@ -130,6 +133,7 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
         update=update,
         concentration=concentration,
         mass=lambda state: np.maximum(state.released.counts.sum(axis=1), 0.0),
+        noise_variance=lambda state: shrunk(state.released).variance,
         shown=lambda state: {
             "noise_sd": ((), state.released.counts_sd),
             "totals": ((1,), state.released.totals),
@@ -141,7 +145,8 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
 def _means(state: ShrunkState) -> tuple[np.ndarray, np.ndarray]:
     """Topics' words and masses; before counts by topic are released, all topics are near alike."""
     if state.t > 1:
-        return shrunk(state.released)
+        beta, mass, _ = shrunk(state.released)
+        return beta, mass
     totals = denoised(state.released.totals, state.released.totals_sd)
     mass = np.full(len(state.start), totals.sum() / len(state.start))
     return normalised(totals * state.start), mass
@@ -181,6 +186,7 @@ def plain_form(eta: np.ndarray, settings: Settings) -> Form:
         update=update,
         concentration=lambda state: state.concentration,
         mass=lambda state: np.maximum((state.concentration - eta).sum(axis=1), 0.0),
+        noise_variance=lambda state: np.full(eta.shape, state.variance),
         shown=lambda state: {"noise_sd": ((), state.variance**0.5)},
     )
 

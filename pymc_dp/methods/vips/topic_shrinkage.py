@@ -44,10 +44,20 @@ class Released(NamedTuple):
 
 
 class Shrunk(NamedTuple):
-    """Topics' words, shape (topics, words), each topic summing to 1; and topics' masses."""
+    """Topics as far as noise lets them be seen.
+
+    Attributes
+    ----------
+    beta : ndarray, shape (topics, words)
+        Topics' words; each topic sums to 1.
+    mass : ndarray, shape (topics,)
+    variance : ndarray, shape (topics, words)
+        Of the counts, given what was released.
+    """
 
     beta: np.ndarray
     mass: np.ndarray
+    variance: np.ndarray
 
 
 def denoised(noisy: np.ndarray, sd: float) -> np.ndarray:
@@ -93,10 +103,12 @@ def shrunk(released: Released) -> Shrunk:
     frequent = _frequent(overall)
     share = released.counts[:, frequent].sum(axis=1) / max(overall[frequent].sum(), FLOOR)
     expected = np.outer(np.maximum(share, LEAST_SHARE / len(share)), overall)
-    counts = expected * _ratios(released.counts, expected, released.counts_sd)
+    slope = _slope(released.counts, expected, released.counts_sd)
+    counts = expected * np.maximum(1 + slope * (released.counts - expected), LEAST_RATIO)
     of_all = counts.sum(axis=0)
     shares = np.divide(counts, of_all, out=np.zeros_like(counts), where=of_all > 0)
-    return Shrunk(normalised(overall * shares), counts.sum(axis=1))
+    variance = released.counts_sd**2 * slope * expected
+    return Shrunk(normalised(overall * shares), counts.sum(axis=1), variance)
 
 
 def normalised(counts: np.ndarray) -> np.ndarray:
@@ -126,10 +138,11 @@ def _frequent(overall: np.ndarray) -> np.ndarray:
     return overall >= np.partition(overall, -count)[-count]
 
 
-def _ratios(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
-    """Posterior means of counts over expected counts, if ratios vary around 1 with one variance.
+def _slope(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
+    """How far counts move the posterior means of their ratios to what is expected.
 
-    The variance is estimated by moments, from the entries that stand out from the noise.
+    Ratios vary around 1 with one variance, which is estimated by moments, from the entries that
+    stand out from the noise.
     """
     seen = (expected > sd / 2) & (expected > 0)
     noise, square = sd**2, expected[seen] ** 2
@@ -137,5 +150,4 @@ def _ratios(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
     excess = (counts[seen] - expected[seen]) ** 2 - noise
     total = (weight * square).sum()
     variance = max((weight * excess).sum() / total if seen.any() else 0.0, LEAST_VARIANCE)
-    slope = variance * expected / np.maximum(variance * expected**2 + noise, TINY)
-    return np.maximum(1 + slope * (counts - expected), LEAST_RATIO)
+    return variance * expected / np.maximum(variance * expected**2 + noise, TINY)

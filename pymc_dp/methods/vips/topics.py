@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.methods.blocks.exponential import DIRICHLET
+from pymc_dp.methods.blocks.noise_aware import Told, draw
 from pymc_dp.methods.blocks.shown import dims_of
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.settings import Settings
@@ -45,6 +46,7 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
         init=form.init,
         query=lambda state, rng: form.query(state),
         posterior=partial(_posterior, model, form),
+        noise_aware=partial(_noise_aware, model, form),
         describe=partial(_describe, records, model, form),
         trace=partial(_trace, dims_of(records, model.topics)[0], form),
         settings={"form": name},
@@ -55,8 +57,20 @@ def _posterior(
     model: TopicModel, form: Form, state: Any, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Draw topics, fewer where memory asks for it: a spent budget must not end in an error."""
-    fitting = max(1, min(draws, MOST_DRAWN // model.eta.size))
-    return {model.topics: DIRICHLET.sample((form.concentration(state) - 1,), fitting, rng)}
+    eta = (form.concentration(state) - 1,)
+    return {model.topics: DIRICHLET.sample(eta, _fitting(model, draws), rng)}
+
+
+def _noise_aware(
+    model: TopicModel, form: Form, state: Any, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    counts = form.concentration(state) - model.eta
+    told = Told((model.eta - 1,), (counts,), (form.noise_variance(state),))
+    return {model.topics: draw(DIRICHLET, told, _fitting(model, draws), rng)}
+
+
+def _fitting(model: TopicModel, draws: int) -> int:
+    return max(1, min(draws, MOST_DRAWN // model.eta.size))
 
 
 def _describe(records: Records, model: TopicModel, form: Form, state: Any) -> xr.Dataset:

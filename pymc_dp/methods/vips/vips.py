@@ -4,6 +4,7 @@ import math
 
 from pymc_dp.methods.kinds import Kind, build_first
 from pymc_dp.methods.method import Method
+from pymc_dp.methods.settings import aware_of
 from pymc_dp.methods.vips import (
     conjugate,
     conjugate_model,
@@ -63,6 +64,7 @@ def vips(
     clip_norm: float | None = None,
     sample_rate: float | None = None,
     form: str | None = None,
+    noise_aware: bool = True,
     iterations: int | None = None,
     feature_bound: float = math.inf,
     tau0: float = 1.0,
@@ -88,6 +90,10 @@ def vips(
         For linear predictors: scores at the current mean (the default), the paper's statistics,
         or these with the paper's ratio of noise, for reproduction. For topic models: topics that
         shrink towards words' overall frequencies (``"shrunk"``, the default), or the paper's.
+    noise_aware : bool
+        Whether the posterior's draws are as wide as records and privacy noise together make them.
+        Logistic regressions then also take the likelihood's own curvature: that of Pólya-Gamma
+        variables is a bound, and posteriors come out too narrow with it.
     iterations : int, optional
         Rounds of updates of latents of single records, behind the wall.
     feature_bound : float
@@ -121,6 +127,7 @@ def vips(
         clip_norm=clip_norm,
         sample_rate=sample_rate,
         form=form,
+        noise_aware=aware_of(noise_aware, noise),
         iterations=iterations,
         feature_bound=feature_bound,
         tau0=tau0,

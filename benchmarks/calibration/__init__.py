@@ -1,0 +1,1 @@
+"""Coverage of private posteriors over many generated data sets."""

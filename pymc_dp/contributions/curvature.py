@@ -1,0 +1,137 @@
+"""A record's score and its curvature -d2 log p / dz2, for Newton steps."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.contribution import Batch, Contribution, row_norms
+from pymc_dp.contributions.gradients import checked, gradient_rows, on_batch
+from pymc_dp.contributions.symmetric import smat, svec
+from pymc_dp.records import Records
+
+# shares of the curvature and of the count in a record's vector, beside a score of the longest norm
+CURVATURE, COUNT = 0.65, 0.1
+# the norm of the whole vector over that of its score
+JOINT = (1 + CURVATURE**2 + COUNT**2) ** 0.5
+# up to this many latents curvatures come from 2 d passes over the records; beyond, from one
+MANY = 64
+# how far scores are apart whose difference is a second derivative
+STEP = 1e-4
+
+
+class At(NamedTuple):
+    """Where scores are taken, and how long a record's may be.
+
+    Attributes
+    ----------
+    point : (d,)
+    longest : float
+        The norm that scores are shortened to.
+    steepest : float
+        The Frobenius norm that curvatures are shortened to.
+    """
+
+    point: np.ndarray
+    longest: float
+    steepest: float
+
+    @property
+    def clip_norm(self) -> float:
+        """The largest norm of a record's whole vector."""
+        return JOINT * self.longest
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """Factors of curvatures and of the count, at which none exceeds its share."""
+        return CURVATURE * self.longest / self.steepest, COUNT * self.longest
+
+
+class Sums(NamedTuple):
+    """Sums over records: scores (d,), curvatures (d, d), and the number of records."""
+
+    score: np.ndarray
+    curvature: np.ndarray
+    number: float
+
+
+class Bent(NamedTuple):
+    """Scores of some records, shape (rows, d), and their curvatures.
+
+    ``norms`` are those of the curvatures, and ``add_up`` is their weighted sum.
+    """
+
+    score: np.ndarray
+    norms: np.ndarray
+    add_up: Callable[[np.ndarray], np.ndarray]
+
+
+Scores = Callable[[Batch, np.ndarray], np.ndarray]
+
+
+def split(value: np.ndarray, at: At) -> Sums:
+    """Cut a released vector into sums, scales undone."""
+    d = at.point.size
+    curvature, count = at.scales
+    return Sums(value[:d], smat(value[d:-1]) / curvature, float(value[-1] / count))
+
+
+def curves(records: Records, backend: str) -> Callable[[Batch, np.ndarray], Bent]:
+    """Compile scores and curvatures of a batch's records."""
+    scores = on_batch(records, [], checked(records, gradient_rows(records)), backend)
+    bend = second_differences if records.size <= MANY else outer_products
+    return lambda batch, point: bend(scores, batch, point)
+
+
+def second_differences(scores: Scores, batch: Batch, point: np.ndarray) -> Bent:
+    """Differentiate scores numerically: norms and sums read the same numbers."""
+    steps = STEP * np.eye(point.size)
+    columns = [scores(batch, point - e) - scores(batch, point + e) for e in steps]
+    matrices = np.stack(columns, axis=2) / (2 * STEP)
+    matrices = (matrices + matrices.transpose(0, 2, 1)) / 2
+    return Bent(
+        scores(batch, point),
+        row_norms(matrices),
+        lambda weights: np.tensordot(weights, matrices, axes=1),
+    )
+
+
+def outer_products(scores: Scores, batch: Batch, point: np.ndarray) -> Bent:
+    """Take g g', whose mean is the curvature's where the model is right (Fisher's identity)."""
+    g = scores(batch, point)
+    return Bent(g, row_norms(g) ** 2, lambda weights: (g * weights[:, None]).T @ g)
+
+
+def score_and_curvature(records: Records, backend: str) -> Contribution:
+    """Contribute score, the curvature's upper triangle and a one; the context is an `At`.
+
+    Scores and curvatures are shortened before they are put together: clipping the whole would
+    shorten scores for the sake of curvatures.
+    """
+    d = records.size
+    bent = curves(records, backend)
+
+    def norms(part: Bent, at: At) -> np.ndarray:
+        curvature, count = at.scales
+        score = np.minimum(row_norms(part.score), at.longest)
+        steepness = curvature * np.minimum(part.norms, at.steepest)
+        return row_norms(np.stack([score, steepness, 0 * score + count], axis=1))
+
+    def weighted_sum(part: Bent, at: At, weights: np.ndarray) -> np.ndarray:
+        curvature, count = at.scales
+        score = (weights * _shortening(row_norms(part.score), at.longest)) @ part.score
+        bend = part.add_up(weights * _shortening(part.norms, at.steepest))
+        return np.concatenate([score, curvature * svec(bend), [count * weights.sum()]])
+
+    return Contribution(
+        size=d + d * (d + 1) // 2 + 1,
+        width=2 * d * (d if d <= MANY else 1),
+        norms=norms,
+        weighted_sum=weighted_sum,
+        prepare=lambda batch, at: bent(batch, at.point),
+    )
+
+
+def _shortening(norms: np.ndarray, longest: float) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.minimum(1.0, longest / norms)

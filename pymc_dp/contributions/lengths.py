@@ -1,0 +1,81 @@
+"""How steep records are: a histogram of their curvatures, from which clip norms follow."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.contribution import Contribution, row_norms
+from pymc_dp.contributions.curvature import Bent, curves
+from pymc_dp.records import Records
+
+# edges of the bins, in units of a public guess
+EDGES = 2 ** np.arange(-3, 3.5, 0.5)
+BINS = len(EDGES) + 1
+# a tail is taken to be empty up to this many standard deviations of its noise
+SURE = 2.5
+
+
+def lengths(records: Records, unit: float, backend: str) -> Contribution:
+    """Contribute a one in the bin of the root of the curvature's norm; the context is a point.
+
+    Scores at the truth are about as long (Fisher's identity), but some of them are long by chance.
+    """
+    bent = curves(records, backend)
+
+    def norms(part: Bent, point: np.ndarray) -> np.ndarray:
+        finite = np.isfinite(row_norms(part.score)) & np.isfinite(part.norms)
+        return np.where(finite, 1.0, np.nan)
+
+    def weighted_sum(part: Bent, point: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.bincount(_bins(part.norms, unit), weights, BINS)
+
+    def of_units(part: Bent, point: np.ndarray, owner: np.ndarray, good: np.ndarray) -> np.ndarray:
+        vectors = np.zeros((owner[-1] + 1, BINS))
+        for i in np.unique(owner[good]):
+            norm = np.linalg.norm(part.add_up(np.where(good & (owner == i), 1.0, 0.0)))
+            vectors[i, _bins(norm, unit)] = 1.0
+        return vectors
+
+    return Contribution(
+        size=BINS,
+        width=2 * records.size**2,
+        norms=norms,
+        weighted_sum=weighted_sum,
+        prepare=bent,
+        of_units=of_units,
+    )
+
+
+def _bins(norms: np.ndarray, unit: float) -> np.ndarray:
+    return np.searchsorted(EDGES, np.sqrt(norms) / unit)
+
+
+class Histogram(NamedTuple):
+    """Noisy counts of records by a norm; ``unit`` is that of the edges, ``sd`` that of the noise.
+
+    >>> counts = np.zeros(BINS)
+    >>> counts[8:12] = 25.0
+    >>> histogram = Histogram(counts, sd=0.0, unit=1.0)
+    >>> histogram.above(share=0.25)
+    2.0
+    """
+
+    counts: np.ndarray
+    sd: float
+    unit: float
+
+    def above(self, share: float) -> float:
+        """Return a norm above which there is at most a share of the records, as noise tells."""
+        tails = np.cumsum(self.counts[::-1])[::-1][1:]
+        doubt = SURE * self.sd * np.sqrt(np.arange(len(tails), 0, -1))
+        full = np.flatnonzero(tails > np.maximum(share * self.counts.sum(), doubt))
+        first = min(full[-1] + 1, len(EDGES) - 1) if full.size else 0
+        return self.unit * float(EDGES[first])
+
+    def kept(self, norm: float) -> float:
+        """Return the share of the squared norms that is left when they are shortened."""
+        edges = EDGES * self.unit
+        squares = np.maximum(self.counts[:-1], 0.0) * edges**2
+        squares[edges > self.above(0.0)] = 0.0  # noise alone
+        short = squares * np.minimum(1.0, (norm / edges) ** 2)
+        return float(short.sum() / squares.sum()) if squares.any() else 1.0

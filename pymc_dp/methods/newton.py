@@ -1,0 +1,243 @@
+"""Newton's last steps: from a private fit to a posterior that includes the privacy noise.
+
+A few releases of scores and curvatures at the fitted point, each of all records, move the mean to
+where the posterior's score vanishes. Their noise is known, and so is what it does to the mean:
+Sigma = V + V S V / J with S the covariance of a score's noise.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.contributions.curvature import JOINT, At, score_and_curvature, split
+from pymc_dp.contributions.lengths import Histogram, lengths
+from pymc_dp.contributions.symmetric import floored
+from pymc_dp.methods.blocks.averaging import Average
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.records import Records
+from pymc_dp.release import Release
+from pymc_dp.wall import Noisy, Query
+
+LENGTHS, NEWTON = "lengths", "newton"
+RELEASES = 3
+# shares of the budget: most of it moves the posterior to its place
+SHARES = {LENGTHS: 0.1, NEWTON: 0.75}
+# the share of the records whose curvatures may be shortened, and how much longer than the root of
+# theirs the longest scores are: their bias would move the posterior, and no covariance covers it
+STEEPER, LOOSE = 0.1, 1.6
+# the share of the noise's spectral edge below which eigenvalues of a curvature are noise
+FLOOR = 0.5
+# a step moves by at most this many prior standard deviations, on average
+TRUST = 1.0
+# for second derivatives of the prior
+STEP = 1e-4
+# the least curvature: a direction that nothing tells of gets a standard deviation of a thousand
+LEAST = 1e-6
+
+Slope = Callable[[np.ndarray], np.ndarray]
+
+
+class State(NamedTuple):
+    """Where the last steps stand: released values and what follows from them.
+
+    Attributes
+    ----------
+    t : int
+    at : At
+        Where the next release is asked.
+    average : Average
+        Of the means that full steps ended at.
+    curvature, variance : (d, d), float
+        Average of released curvatures, and the noise's variance on an entry.
+    covariance : (d, d)
+        The posterior's, as the records alone make it.
+    noise_to_signal : float
+        Of the latest release.
+    share : float
+        Of the curvature that is left where the steepest records' are shortened.
+    """
+
+    t: int
+    at: At
+    average: Average
+    curvature: np.ndarray
+    variance: float
+    covariance: np.ndarray
+    noise_to_signal: float
+    share: float
+
+
+class Believed(NamedTuple):
+    """What a first method ends with: mean (d,) and covariance (d, d), on the real line."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def with_last_steps(
+    first: Method,
+    records: Records,
+    prior: Callable[[str], Slope],
+    believed: Callable[[Any], Believed],
+    typical: float,
+) -> Method:
+    """Append Newton steps to a method.
+
+    Parameters
+    ----------
+    first : Method
+        Its states have their number of releases as ``t``.
+    records : Records
+    prior : backend -> (z -> gradient of the prior's log density)
+    believed : state of ``first`` -> Believed
+    typical : float
+        A public guess at the typical norm of a score.
+
+    Notes
+    -----
+    **Privacy.** Each release is one vector: the score, the upper triangle of its outer product
+    (off-diagonals times sqrt 2) and a one, clipped jointly. They share one plan with the releases
+    of ``first``. All else is post-processing.
+    """
+    steps = sum(release.count for release in first.releases)
+
+    def begin(state: Any) -> State:
+        mean, covariance = believed(state)
+        nothing = np.zeros((mean.size, mean.size))
+        at = At(mean, typical, typical**2)
+        return State(0, at, Average.start(mean), nothing, 0.0, covariance, np.nan, 1.0)
+
+    def query(state: Any, rng: np.random.Generator) -> Query:
+        if not isinstance(state, State):
+            if state.t < steps:
+                return first.query(state, rng=rng)
+            state = begin(state)
+        if state.t == 0:
+            return Query(LENGTHS, state.at.point, draw=state)
+        return Query(NEWTON, state.at, state.at.clip_norm)
+
+    def compile_parts(backend: str) -> Compiled:
+        contributions, update = first.compile(backend)
+        slope = prior(backend)
+
+        def either(state: Any, query: Query, noisy: Noisy) -> Any:
+            if query.name == LENGTHS:
+                return _measured(query.draw, noisy, typical)
+            if query.name == NEWTON:
+                return _update(slope, state, noisy)
+            return update(state, query, noisy)
+
+        last = {
+            LENGTHS: lengths(records, typical, backend),
+            NEWTON: score_and_curvature(records, backend),
+        }
+        return Compiled({**contributions, **last}, either)
+
+    return first._replace(
+        releases=(*first.releases, *_releases(first.releases, typical * JOINT)),
+        compile=compile_parts,
+        query=query,
+        posterior=_by_state(first.posterior, partial(_draw, records, 0.0)),
+        noise_aware=_by_state(first.posterior, partial(_draw, records, 1.0)),
+        describe=_by_state(first.describe, partial(_describe, records)),
+        trace=_by_state(first.trace, partial(_trace, typical)),
+        rehearsal=lambda rng: (
+            *first.trials(rng),
+            begin(first.init(rng)),
+            begin(first.init(rng))._replace(t=1),
+        ),
+    )
+
+
+def _releases(before: tuple[Release, ...], clip_norm: float) -> tuple[Release, Release]:
+    """Share the budget, as if batches of a share q of the records cost q of the noise."""
+    spent = sum(r.count * (r.sample_rate / r.noise_multiplier) ** 2 for r in before)
+    whole = spent / (1 - sum(SHARES.values()))
+    noise = {name: (share * whole) ** -0.5 for name, share in SHARES.items()}
+    return (
+        Release(LENGTHS, "full", 1.0, 1.0, noise[LENGTHS], 1),
+        Release(NEWTON, "full", 1.0, clip_norm, RELEASES**0.5 * noise[NEWTON], RELEASES),
+    )
+
+
+def _by_state(first: Callable, last: Callable) -> Callable:
+    """Until the last steps have begun, the first method answers."""
+    return lambda state, *rest: (last if isinstance(state, State) else first)(state, *rest)
+
+
+def _measured(state: State, noisy: Noisy, unit: float) -> State:
+    """Take how steep records are, and so how long scores may be, from the histogram."""
+    roots = Histogram(noisy.value, noisy.sd, unit)
+    root = roots.above(STEEPER)
+    at = At(state.at.point, LOOSE * root, root**2)
+    return state._replace(t=1, at=at, share=roots.kept(root), noise_to_signal=noisy.noise_to_signal)
+
+
+def _update(slope: Slope, state: State, noisy: Noisy) -> State:
+    """Average the curvature and take a full step."""
+    at, d = state.at, state.at.point.size
+    latest, rho = split(noisy.value, at), 1 / state.t
+    curvature = (1 - rho) * state.curvature + rho * latest.curvature / state.share
+    fresh = (noisy.sd / at.scales[0] / state.share) ** 2
+    variance = (1 - rho) ** 2 * state.variance + rho**2 * fresh
+    prior = floored(_curvature(slope, at.point), 0.0)
+    V = np.linalg.inv(prior + floored(curvature, FLOOR * (2 * d * variance) ** 0.5))
+    mean = at.point + _within(prior, V @ (latest.score + slope(at.point)))
+    return State(
+        t=state.t + 1,
+        at=at._replace(point=mean),
+        # weights of the average of the means grow like t
+        average=state.average.add(mean, noisy.sd**2 * V @ V, 1.0, 2 / (state.t + 1)),
+        curvature=curvature,
+        variance=variance,
+        covariance=np.linalg.inv(prior + floored(curvature, LEAST)),
+        noise_to_signal=noisy.noise_to_signal,
+        share=state.share,
+    )
+
+
+def _curvature(slope: Slope, point: np.ndarray) -> np.ndarray:
+    """Negative second derivatives of the prior's log density, by central differences."""
+    columns = [
+        (slope(point - e) - slope(point + e)) / (2 * STEP) for e in STEP * np.eye(len(point))
+    ]
+    matrix = np.stack(columns)
+    return (matrix + matrix.T) / 2
+
+
+def _within(prior: np.ndarray, move: np.ndarray) -> np.ndarray:
+    size = np.sqrt(np.mean(np.diag(prior) * move**2))
+    return move * min(1.0, TRUST / max(size, 1e-300))
+
+
+def _draw(
+    records: Records, noise: float, state: State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    covariance = state.covariance + noise * state.average.noise
+    v = rng.multivariate_normal(state.average.mean, covariance, draws, method="cholesky")
+    return dict(zip(records.point, records.split(v), strict=True))
+
+
+def _describe(records: Records, state: State) -> xr.Dataset:
+    labels = records.labels
+    square = ("rows", "columns")
+    return xr.Dataset(
+        {
+            "mean_vector": ("rows", state.average.mean),
+            "standard_deviation": ("rows", np.sqrt(np.diag(state.covariance))),
+            "covariance_matrix": (square, state.covariance),
+            "noise_covariance": (square, state.average.noise),
+        },
+        {"rows": labels, "columns": labels},
+    )
+
+
+def _trace(typical: float, state: State) -> dict[str, tuple[tuple[str, ...], Any]]:
+    return {
+        "mean_path": (("rows",), state.at.point),
+        "noise_to_signal": ((), state.noise_to_signal),
+        "clip_factor": ((), state.at.longest / typical),
+    }

@@ -1,0 +1,218 @@
+"""Private selection among settings: the whole search is one (epsilon, delta) release."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dp.fit import carry_out, count_draws
+from pymc_dp.ledger import Ledger, check_ledger
+from pymc_dp.methods.method import Compiled
+from pymc_dp.prepare import Prepared, compile_prepared, prepare
+from pymc_dp.release import scale
+from pymc_dp.results import Outcome, build_result
+from pymc_dp.rng import SecretRandom
+from pymc_dp.scoring import Range, with_score
+from pymc_dp.selection import Selection, calibrate_selection, draw_runs
+
+# in a setting or among the options these would be a second budget
+OF_THE_WHOLE = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}
+
+RUNS_PER_SETTING = 3.0
+# until it is calibrated, only the ratios of a plan's noise count: well above what is refused
+UNCALIBRATED = 100.0
+
+
+class _Run(NamedTuple):
+    """One fit that was made, with its score."""
+
+    setting: int
+    states: list[Any]
+    outcome: Outcome
+    rng: np.random.Generator
+
+    @property
+    def score(self) -> float:
+        return self.states[-1].score
+
+
+def tune(
+    model: pm.Model,
+    settings: Sequence[Mapping[str, Any]],
+    *,
+    epsilon: float,
+    delta: float,
+    method: str = "dp_advi",
+    runs: float | None = None,
+    score_range: tuple[float, float] = (-4.0, 0.0),
+    neighbours: str = "add_remove",
+    unit: str | None = None,
+    ledger: Ledger | None = None,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    public_start: Mapping[str, Any] | None = None,
+    random_seed: int | None = None,
+    draws: int | None = None,
+    backend: str | None = None,
+    **options: Any,
+) -> xr.DataTree:
+    """Fit a model with several settings and return the best fit, privately as a whole.
+
+    Each of a secret number of runs draws one of the settings, fits the model and releases a noisy
+    score, the sum of the records' log predictive densities. Only the fit with the best score
+    leaves. Nothing is shown while it runs.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    settings : sequence of dict
+        Keywords of `pymc_dp.fit` that differ: ``method``, ``n``, ``clip_norm``, ...; at least two.
+    epsilon, delta : float
+        The budget of the whole search.
+    method : str
+        As in `pymc_dp.fit`.
+    runs : float, optional
+        The mean number of runs, above 1; three for every setting if it is left out.
+    score_range : tuple of two floats
+        Where a record's log predictive density is clipped to. The default suits outcomes of about
+        unit scale, one or two a record.
+    neighbours, unit, ledger, public, data, public_start, random_seed, draws, backend
+        As in `pymc_dp.fit`. In a ledger the search is one release.
+    **options
+        Keywords of `pymc_dp.fit` that all settings share.
+
+    Returns
+    -------
+    DataTree
+        As from `pymc_dp.fit`; epsilon is that of the whole search.
+
+    Raises
+    ------
+    NotSeparableError
+        Records have latents of their own, or a method does not fit the model.
+    ValueError, TypeError
+        Any other bad input. All of it is refused before any budget is spent.
+
+    Notes
+    -----
+    **Privacy.** The returned tree is (epsilon, delta)-differentially private, the choice included
+    (Papernot and Steinke 2022). The number of runs and the losers are not released; running time
+    may show them and is not covered.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> settings = [{"clip_norm": 0.5}, {"clip_norm": 2.0}]
+    >>> idata = pymc_dp.tune(model, settings, n=20, epsilon=1, delta=1e-5)
+    >>> idata["privacy"].attrs["epsilon"] <= 1
+    True
+    """
+    public = tuple(public)
+    limits = _check_range(score_range)
+    _check_settings(settings, options)
+    check_ledger(ledger)
+    shared = {"method": method, "n": None, **options, "public": public, "data": data}
+    terms = {"delta": delta, "neighbours": neighbours, "unit": unit, "public_start": public_start}
+    fits = [_prepare(model, {**shared, **terms, **setting}, limits) for setting in settings]
+    counts = [count_draws(draws, fit) for fit in fits]
+    selection = _settle(fits, RUNS_PER_SETTING * len(settings) if runs is None else runs, epsilon)
+    fits = [fit._replace(plan=plan) for fit, plan in zip(fits, selection.plans, strict=True)]
+    compiled = [compile_prepared(fit, backend) for fit in fits]
+    if ledger is not None:
+        ledger.reserve(f"tune of {len(fits)} settings", selection)()
+    best = _best_of(fits, compiled, selection.runs, random_seed)
+    outcome = best.outcome._replace(
+        public=public, plan=replace(selection, chosen=best.setting), selected=_told(settings, best)
+    )
+    winner = fits[best.setting]
+    return build_result(
+        winner.records, winner.method, best.states, outcome, counts[best.setting], best.rng
+    )
+
+
+def _check_range(score_range: tuple[float, float]) -> Range:
+    low, high = score_range
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(
+            f"score_range={score_range!r} must be two finite numbers, the smaller one first: it "
+            "bounds what one record can add to the score."
+        )
+    return Range(float(low), float(high))
+
+
+def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    if isinstance(settings, Mapping) or len(settings) < 2:
+        raise ValueError(
+            "settings= must be a sequence of at least two dicts, such as [{'clip_norm': 1.0}, "
+            "{'clip_norm': 4.0}]: for one setting use pymc_dp.fit."
+        )
+    for i, keywords in enumerate([options, *settings]):
+        for name in OF_THE_WHOLE.intersection(keywords):
+            where = f"settings[{i - 1}]" if i else "tune"
+            raise ValueError(
+                f"{where} has {name}=, but the budget is that of the whole search, accounted in "
+                "Rényi divergences: give epsilon=, delta=, neighbours= and unit= to tune alone."
+            )
+
+
+def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Prepared:
+    """Prepare one setting, with its score, at noise that is yet to be calibrated."""
+    method, n = keywords.pop("method"), keywords.pop("n")
+    fit = prepare(
+        model, method, n, noise_multiplier=1.0, accountant="rdp_dp_accounting", **keywords
+    )
+    if fit.plan.assumes_exact_draws:
+        raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
+    scored = with_score(fit.records, fit.method, limits)
+    releases = scale(scored.releases, UNCALIBRATED)
+    return fit._replace(method=scored, plan=replace(fit.plan, releases=releases))
+
+
+def _settle(fits: Sequence[Prepared], runs: float, epsilon: float) -> Selection:
+    if not 1 < runs < math.inf:
+        raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon={epsilon!r} must be above 0 and finite.")
+    plans = tuple(fit.plan for fit in fits)
+    return calibrate_selection(Selection(plans, float(runs)), epsilon)
+
+
+def _best_of(
+    fits: Sequence[Prepared], compiled: Sequence[Compiled], runs: float, seed: int | None
+) -> _Run:
+    """Make a secret number of runs and keep one: nothing of the others may be seen."""
+    secret = SecretRandom().generator
+    best: _Run | None = None
+    for _ in range(draw_runs(runs, secret)):
+        run = _run(fits, compiled, int(secret.integers(len(fits))), seed)
+        best = run if best is None or run.score > best.score else best
+    if best is None:
+        raise RuntimeError("No run was made: the law of their number has no zero.")
+    return best
+
+
+def _run(fits: Sequence[Prepared], compiled: Sequence[Compiled], i: int, seed: int | None) -> _Run:
+    # every run has the same public draws: a seed of its own would tell which run has won
+    rng = np.random.default_rng(seed)
+    states, outcome = carry_out(fits[i], compiled[i], rng, range(fits[i].plan.total))
+    if states[-1].score is None:
+        raise KeyboardInterrupt("The search was interrupted; its budget is spent.")
+    return _Run(i, states, outcome, rng)
+
+
+def _told(settings: Sequence[Mapping[str, Any]], best: _Run) -> dict[str, str]:
+    """Say what was selected from what, for the result."""
+    told = [json.dumps(dict(setting), default=_name) for setting in settings]
+    return {"selected": told[best.setting], "selected_from": json.dumps(told)}
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "__name__", type(value).__name__)

@@ -1,0 +1,510 @@
+"""A ledger holds a data set's budget over many fits: nothing is overspent, forgotten or refunded.
+
+Soundness, rule 17: settings of later fits may depend on earlier results, so that a filter is
+needed, where composing events would be wrong. Each guard has a planted fault that it must reject.
+"""
+
+import math
+import multiprocessing
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from functools import partial
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import norm
+
+import pymc_dp
+from pymc_dp import Ledger, ReleaseError, ledger_file
+from pymc_dp.filters import FILTERS, Cost, best_order
+from pymc_dp.ledger_file import fits_of
+from pymc_dp.plans import Plan
+from pymc_dp.release import Release
+from pymc_dp.testing import deterministic_noise
+from pymc_dp.wall import PrivacyWall, Query
+from tests.privacy.toys import vectors
+
+DELTA = 1e-5
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
+
+def plan_of(
+    sampling="full", rate=1.0, noise=4.0, count=1, neighbours="add_remove", delta=DELTA, **terms
+):
+    accountant = "rdp" if sampling == "fixed_size" else "pld"
+    release = Release("score", sampling, rate, 1.0, noise, count)
+    return Plan((release,), neighbours, delta, accountant, **terms)
+
+
+FULL = plan_of(noise=8.0, count=3)
+BATCHES = plan_of("poisson", 0.1, 5.0, 100)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "survey.ledger"
+
+
+@pytest.fixture
+def new(path):
+    return partial(Ledger, path, **{"epsilon": 2.0, "delta": DELTA, "dataset": "survey"})
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
+    return model
+
+
+def fit(model, ledger, **settings):
+    settings = {"n": 5, "noise_multiplier": 5.0, **settings}
+    return pymc_dp.fit(
+        model=model, ledger=ledger, delta=DELTA, draws=2, progressbar=False, **settings
+    )
+
+
+# --- terms ---
+
+
+def test_a_ledger_keeps_its_terms(new, path):
+    created = new(neighbours="zero_out", unit="person_id", filter="zcdp")
+    opened = Ledger(path)
+    assert opened.terms == created.terms
+    assert opened.terms[:6] == ("survey", 2.0, DELTA, "zero_out", "person", "zcdp")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", 3.0),
+        ("delta", 1e-4),
+        ("dataset", "other"),
+        ("neighbours", "replace_one"),
+        ("unit", "person"),
+        ("filter", "sum"),
+    ],
+)
+def test_other_terms_than_the_stored_ones_are_refused(new, path, name, value):
+    new()
+    with pytest.raises(ValueError, match=f"{name}={value!r} is not the ledger's"):
+        Ledger(path, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        ({"epsilon": None}, "does not exist, and to create it epsilon= is missing"),
+        ({"delta": None}, "delta= is missing"),
+        ({"dataset": None}, "dataset= is missing"),
+        ({"epsilon": math.inf}, "must be above 0 and finite"),
+        ({"epsilon": -1.0}, "must be above 0 and finite"),
+        ({"delta": 1.0}, "strictly between 0 and 1"),
+        ({"neighbours": "swap"}, "neighbours='swap' is unknown"),
+        ({"filter": "pld"}, "filter='pld' is unknown"),
+        ({"epsilon": 1e-9, "delta": 1e-12}, "No Rényi order means"),
+    ],
+)
+def test_bad_terms_create_nothing(new, path, terms, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        new(**terms)
+    assert not path.exists()
+
+
+def test_another_file_is_not_taken_for_a_ledger(path):
+    path.write_text("a letter to the editor, which is long enough to be read as a header" * 9)
+    with pytest.raises(ValueError, match="is not a ledger"):
+        Ledger(path)
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE diary (day TEXT)")
+    with pytest.raises(ValueError, match="is not a ledger"):
+        Ledger(path, epsilon=1.0, delta=DELTA, dataset="survey")
+
+
+# --- filters ---
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_a_filters_limit_means_its_budget_and_no_more(name, epsilon):
+    chosen = FILTERS[name](epsilon, DELTA, best_order(epsilon, DELTA))
+    assert chosen.meaning(chosen.limit)[0] == pytest.approx(epsilon, rel=1e-6)
+    assert chosen.meaning(chosen.limit)[0] <= epsilon
+    assert chosen.meaning(Cost(1.001 * chosen.limit.amount))[0] > epsilon
+
+
+def test_a_renyi_filter_takes_the_order_that_is_best_for_gaussians():
+    limits = {}
+    for order in (4.0, best_order(1.0, DELTA), 60.0):
+        chosen = FILTERS["rdp"](1.0, DELTA, order)
+        limits[order] = chosen.limit.amount / chosen.cost(plan_of(noise=50.0)).amount
+    assert max(limits, key=limits.get) == best_order(1.0, DELTA)
+
+
+def test_costs_are_those_of_the_definitions():
+    order = 18.0
+    assert FILTERS["rdp"](1.0, DELTA, order).cost(FULL).amount == pytest.approx(3 * order / 128)
+    assert FILTERS["zcdp"](1.0, DELTA, order).cost(FULL).amount == pytest.approx(3 / 128)
+    assert FILTERS["sum"](1.0, DELTA, order).cost(FULL) == (FULL.epsilon(), DELTA)
+    replaced = plan_of(noise=8.0, count=3, neighbours="replace_one")
+    assert FILTERS["zcdp"](1.0, DELTA, order).cost(replaced).amount == pytest.approx(3 / 32)
+
+
+@pytest.mark.parametrize(
+    ("filter", "plan", "sentence"),
+    [
+        ("rdp", plan_of("poisson", 0.1, neighbours="replace_one"), "No proof covers"),
+        ("zcdp", BATCHES, "releases of all records alone"),
+    ],
+)
+def test_what_no_proof_covers_is_refused(new, filter, plan, sentence):
+    ledger = new(neighbours=plan.neighbours, filter=filter)
+    with pytest.raises(ValueError, match=sentence):
+        ledger.reserve("dp_advi", plan)
+    assert ledger.report().count("Fit") == 0
+
+
+def test_a_sum_is_that_of_the_numbers_as_written(new):
+    ledger = new(filter="sum", epsilon=100.0)
+    for _ in range(10):  # in binary, ten times 1e-6 is more than 1e-5
+        ledger.reserve("dp_advi", plan_of(delta=1e-6))
+    with pytest.raises(ValueError, match="and delta 1e-06"):
+        ledger.reserve("dp_advi", plan_of(delta=1e-6))
+
+
+# --- adaptive settings ---
+
+# Fit 1 and either branch compose to (1, 1e-5), but the branch can be chosen by fit 1's result.
+FIRST = plan_of(noise=6.0)
+BRANCHES = [plan_of(noise=4.76332928182313), plan_of("poisson", 0.01, 0.6855936843062175)]
+
+
+def delta_of_branch(plan, epsilon):
+    """Probability that the branch's privacy loss exceeds epsilon, in the sense of delta."""
+    [release] = plan.releases
+    q, s = release.sample_rate, release.noise_multiplier
+    ratio = (np.exp(epsilon) - (1 - q)) / q
+    loss = s**2 * np.log(np.maximum(ratio, 1e-300)) + 0.5
+    p = (1 - q) * norm.sf(loss / s) + q * norm.sf((loss - 1) / s)
+    return np.maximum(p - np.exp(epsilon) * norm.sf(loss / s), 0)
+
+
+def adaptive_delta(*branches):
+    """Delta at epsilon 1 of fit 1 and the worse branch, picked by what fit 1 returned."""
+    x = np.linspace(-12, 14, 20001)
+    mu = 1 / FIRST.releases[0].noise_multiplier
+    spent = mu * x + mu**2 / 2
+    worst = np.max([delta_of_branch(plan, 1.0 - spent) for plan in branches], axis=0)
+    return float((norm.pdf(x) * worst).sum() * (x[1] - x[0]))
+
+
+def test_plain_composition_would_allow_what_is_not_private():
+    for branch in BRANCHES:
+        together = Plan((*FIRST.releases, *branch.releases), "add_remove", DELTA, "pld")
+        assert together.epsilon() == pytest.approx(1.0, rel=1e-3)
+        assert adaptive_delta(branch) == pytest.approx(DELTA, rel=1e-2)
+    assert adaptive_delta(*BRANCHES) > 1.6 * DELTA
+
+
+@pytest.mark.parametrize(
+    ("filter", "branch"),
+    # filter="zcdp" takes no sampled batches at all
+    [("rdp", 0), ("rdp", 1), ("sum", 0), ("sum", 1), ("zcdp", 0)],
+)
+def test_a_ledger_refuses_what_plain_composition_would_allow(new, filter, branch):
+    ledger = new(epsilon=1.0001, filter=filter)
+    first, then = (
+        Plan(plan.releases, "add_remove", DELTA / 2, "pld") for plan in (FIRST, BRANCHES[branch])
+    )
+    ledger.reserve("fit 1", first)
+    with pytest.raises(ValueError, match="Nothing was spent"):
+        ledger.reserve("fit 2", then)
+
+
+def test_plain_composition_in_place_of_a_filter_is_caught(new, monkeypatch):
+    class Plain:
+        measure, limit = "epsilon of the composed events", Cost(1.0001)
+        releases = ()
+
+        def cost(self, plan):
+            before = Plan(self.releases, "add_remove", DELTA, "pld").epsilon()
+            self.releases += plan.releases
+            return Cost(Plan(self.releases, "add_remove", DELTA, "pld").epsilon() - before)
+
+    for branch in BRANCHES:
+        monkeypatch.setattr(ledger := new(epsilon=1.0001), "_filter", Plain())
+        ledger.reserve("fit 1", FIRST)
+        ledger.reserve("fit 2", branch)  # accepts both branches, which together are not private
+        ledger.path.unlink()
+    assert adaptive_delta(*BRANCHES) > 1.6 * DELTA
+
+
+# --- fits ---
+
+
+@pytest.mark.parametrize("call", ["pymc_dp.fit", "pm.fit"])
+def test_a_fit_takes_its_plan_from_the_ledger(new, model, call):
+    ledger = new()
+    if call == "pm.fit":
+        with model:
+            idata = pm.fit(
+                5,
+                method="dp_advi",
+                ledger=ledger,
+                noise_multiplier=5.0,
+                delta=DELTA,
+                progressbar=False,
+            )
+    else:
+        idata = fit(model, ledger)
+    plan = Plan.from_json(idata["privacy"].attrs["dp_event"])
+    [entry] = fits_of(ledger.path)
+    assert (entry.method, entry.planned, entry.booked) == ("dp_advi", 5, 5)
+    assert entry.cost.amount == pytest.approx(plan.renyi((ledger.terms.order,))[0])
+    assert ledger.left.amount == pytest.approx(ledger._filter.limit.amount - entry.cost.amount)
+
+
+def test_a_fit_that_would_overspend_spends_nothing(new, model):
+    ledger = new()
+    fit(model, ledger, n=200)
+    before = ledger.report()
+    with pytest.raises(ValueError, match=r"costs [\d.]+ in Rényi .* has [\d.]+ left. Nothing was"):
+        fit(model, ledger, noise_multiplier=1.0, n=200)
+    assert ledger.report() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"neighbours": "zero_out"}, "neighbours='zero_out' is not that of the ledger"),
+        ({"noise_multiplier": 0.0}, "A fit without noise is not private"),
+        ({"method": "dp_advi", "clip_norm": -1.0}, "clip_norm=-1.0"),
+    ],
+)
+def test_a_fit_that_does_not_belong_is_refused(new, model, settings, sentence):
+    ledger = new()
+    with pytest.raises(ValueError, match=sentence):
+        fit(model, ledger, **settings)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_fit_for_another_unit_is_refused(new):
+    persons = plan_of("poisson", 0.1, 5.0, 10, unit="person_id")
+    with pytest.raises(ValueError, match="unit='person' is not that of the ledger, 'record'"):
+        new().reserve("dp_advi", persons)
+
+
+def test_draws_that_no_one_can_prove_exact_are_refused(new):
+    draw = Release("draw", "full", 1.0, 1.0, 100.0, 1, "exponential")
+    with pytest.raises(ValueError, match="only if its sampler is exact"):
+        new().reserve("dp_ops", Plan((draw,), "add_remove", DELTA, "pld"))
+
+
+def test_a_fit_in_test_mode_is_refused(new, model):
+    ledger = new()
+    with deterministic_noise(1), pytest.raises(ValueError, match="Test mode protects no one"):
+        fit(model, ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_path_is_not_a_ledger(model, path):
+    with pytest.raises(TypeError, match=r"must be a pymc_dp\.Ledger"):
+        fit(model, str(path))
+
+
+def test_the_dry_run_takes_a_ledger_and_leaves_it_alone(new, model):
+    ledger = new()
+    pymc_dp.plan(model, noise_multiplier=5.0, delta=DELTA, ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_the_report_says_what_was_spent_and_what_is_left(new, model):
+    ledger = new()
+    fit(model, ledger)
+    text = ledger.report()
+    assert "Ledger of 'survey': (2, 1e-05)-differential privacy per record (add_remove)" in text
+    assert "Fit 1: dp_advi, 0.0" in text
+    assert "5 of 5 releases booked" in text
+    assert "once it is spent, the total is (2, 1e-05)" in text
+
+
+def test_the_file_holds_neither_times_nor_data(new, model):
+    ledger = new()
+    fit(model, ledger)
+    with closing(sqlite3.connect(ledger.path)) as db:
+        columns = {t: [row[1] for row in db.execute(f"PRAGMA table_info({t})")] for t in TABLES}
+    assert columns == TABLES
+
+
+TABLES = {
+    "terms": ["dataset", "epsilon", "delta", "neighbours", "unit", "filter", "renyi_order"],
+    "fits": ["id", "method", "planned", "booked", "amount", "delta"],
+}
+
+# --- nothing is refunded ---
+
+
+def stop(state, _, i):
+    raise StopIteration
+
+
+def fail(state, _, i):
+    raise RuntimeError
+
+
+def cost_of_stopping(make, model, callback):
+    ledger = make()
+    try:
+        fit(model, ledger, callbacks=[callback])
+    except RuntimeError:
+        pass
+    [entry] = fits_of(ledger.path)
+    assert (entry.booked, entry.planned) == (1, 5)
+    return ledger_file.spent([entry]).amount
+
+
+@pytest.mark.parametrize("callback", [stop, fail])
+def test_stopping_early_refunds_nothing(new, model, callback, path):
+    full = new()
+    fit(model, full)
+    complete = ledger_file.spent(fits_of(full.path)).amount
+    path.unlink()
+    assert cost_of_stopping(new, model, callback) == complete
+
+
+def test_a_refund_is_caught(new, model, monkeypatch):
+    complete = plan_of("poisson", 0.1, 5.0, 5).renyi((new().terms.order,))[0]
+    new().path.unlink()
+    monkeypatch.setattr(
+        ledger_file,
+        "spent",
+        lambda fits: Cost(sum(f.cost.amount * f.booked / f.planned for f in fits)),
+    )
+    assert cost_of_stopping(new, model, stop) < 0.5 * complete
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM fits",
+        "UPDATE fits SET booked = booked - 1",
+        "UPDATE fits SET booked = planned + 1",
+        "UPDATE fits SET amount = 0",
+        "UPDATE fits SET delta = 1",
+    ],
+)
+def test_the_file_itself_refuses_refunds(new, change):
+    ledger = new()
+    ledger.reserve("dp_advi", FULL)()
+    with closing(sqlite3.connect(ledger.path)) as db:
+        with pytest.raises(sqlite3.IntegrityError, match="refunds nothing"):
+            db.execute(change)
+
+
+# --- releases are booked before they are handed out ---
+
+
+def wall_with(ledger, count):
+    columns = {"x": pymc_dp.wall.Column(np.ones((20, 2)), 0, "float64")}
+    plan = plan_of("poisson", 0.5, 40.0, count)
+    reserve = partial(ledger.reserve, "toy", plan)
+    return PrivacyWall(columns, {"score": vectors(2)}, plan, reserve=reserve)
+
+
+def test_a_release_that_cannot_be_booked_is_not_made(new, monkeypatch):
+    ledger = new()
+    wall = wall_with(ledger, 2)
+    wall.release(Query("score", None))
+    ledger.path.rename(ledger.path.with_suffix(".moved"))
+    monkeypatch.setattr(PrivacyWall, "_clipped_sum", None)  # no record is read
+    with pytest.raises(ReleaseError, match="could not be booked"):
+        wall.release(Query("score", None))
+
+
+def test_a_forked_fit_cannot_make_its_releases_twice(new):
+    ledger = new()
+    book = ledger.reserve("dp_advi", FULL)
+    child = multiprocessing.get_context("fork").Process(target=book)
+    child.start()
+    child.join()
+    book()
+    book()
+    with pytest.raises(ReleaseError, match="or by one that it was forked from"):
+        book()
+
+
+def test_what_the_wall_checks_is_checked_before_the_plan_is_set_aside(new):
+    plan = plan_of("fixed_size", 0.5, 4.0, 2, neighbours="replace_one", num_records=21)
+    ledger = new(neighbours="replace_one", epsilon=9.0)
+    columns = {"x": pymc_dp.wall.Column(np.ones((20, 2)), 0, "float64")}
+    with pytest.raises(ValueError, match="not the number of records"):
+        PrivacyWall(
+            columns, {"score": vectors(2)}, plan, reserve=partial(ledger.reserve, "toy", plan)
+        )
+    assert fits_of(ledger.path) == []
+
+
+# --- several processes ---
+
+
+def race(ledger, plan, contestants=6):
+    """Let several threads reserve at the same moment; return how many got it."""
+    start, got = threading.Barrier(contestants), []
+
+    def reserve():
+        start.wait()
+        try:
+            ledger.reserve("racer", plan)
+            got.append(1)
+        except ValueError:
+            pass
+
+    threads = [threading.Thread(target=reserve) for _ in range(contestants)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(got)
+
+
+@pytest.fixture
+def slow_reader(monkeypatch):
+    """Widen the gap between reading what is left and taking it."""
+    difference = ledger_file.difference
+
+    def slowly(*args):
+        found = difference(*args)
+        time.sleep(0.05)
+        return found
+
+    monkeypatch.setattr(ledger_file, "difference", slowly)
+
+
+def test_a_reservation_is_atomic(new, slow_reader):
+    ledger = new(epsilon=0.5)
+    assert race(ledger, plan_of(noise=15.0)) == 3
+    assert ledger.left.amount >= 0
+
+
+def test_a_reservation_without_a_transaction_is_caught(new, slow_reader, monkeypatch):
+    ledger = new(epsilon=0.5)
+    monkeypatch.setattr(ledger_file, "_held", ledger_file._opened)
+    assert race(ledger, plan_of(noise=15.0)) > 3
+    assert ledger.left.amount < 0
+
+
+def test_two_processes_may_create_the_same_ledger(path):
+    terms = {"epsilon": 2.0, "delta": DELTA, "dataset": "survey"}
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=Ledger, args=(path,), kwargs=terms) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert Ledger(path).terms.dataset == "survey"

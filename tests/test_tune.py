@@ -1,0 +1,451 @@
+"""A search among settings costs what Papernot and Steinke (2022) say, and shows its winner alone.
+
+Soundness, rule 19: the number of runs and the losers stay hidden, the score is inside the base
+event, the law of the number is fixed, and no run stops early.
+"""
+
+import importlib
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import gammaln
+from scipy.stats import chisquare
+
+import pymc_dp
+from pymc_dp import Ledger, accountants
+from pymc_dp.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.ledger_file import fits_of
+from pymc_dp.plans import Plan
+from pymc_dp.prepare import compile_prepared, prepare
+from pymc_dp.release import Release
+from pymc_dp.scoring import NAME, Range, with_score
+from pymc_dp.selection import ETA, Selection, calibrate_selection, draw_runs, halting
+from pymc_dp.wall import PrivacyWall, Query
+
+tuning = importlib.import_module("pymc_dp.tune")
+DELTA, ALPHA = 1e-5, 1e-6
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
+
+def plan_of(*releases, neighbours="add_remove"):
+    return Plan(releases, neighbours, DELTA, "rdp_dp_accounting")
+
+
+def score(noise=10.0, rate=0.1, count=200):
+    return Release("score", "full" if rate == 1 else "poisson", rate, 1.0, noise, count)
+
+
+ONE = plan_of(score(), score(20.0, 1.0, 1))
+OTHER = plan_of(score(60.0, 1.0, 150))  # costs more at low orders, less at high ones
+
+
+# --- the price ---
+
+
+@pytest.mark.parametrize("runs", [1.5, 5.0, 20.0, 200.0])
+@pytest.mark.parametrize("plan", [ONE, OTHER, plan_of(score(1.0, 0.01, 500))])
+def test_the_price_of_one_setting_is_dp_accountings(plan, runs):
+    from dp_accounting import dp_event, rdp
+
+    event = dp_event.RepeatAndSelectDpEvent(plan.event(), mean=runs, shape=ETA)
+    with accountants._without_log():
+        told = rdp.RdpAccountant(ORDERS).compose(event)
+    found = Selection((plan,), runs)
+    np.testing.assert_allclose(found.renyi(), told.rdp, rtol=1e-6)
+    assert found.epsilon() == pytest.approx(told.get_epsilon(DELTA), rel=1e-6)
+
+
+def test_the_price_is_that_of_the_worst_setting_at_every_order():
+    one, other = ONE.renyi(), OTHER.renyi()
+    assert (one > other).any()
+    assert (one < other).any()
+    both = Selection((ONE, OTHER), 20.0)
+    for plan in (ONE, OTHER):
+        assert (both.renyi() >= Selection((plan,), 20.0).renyi()).all()
+        assert both.epsilon() >= Selection((plan,), 20.0).epsilon()
+
+
+def test_the_price_does_not_depend_on_the_winner():
+    prices = {Selection((ONE, OTHER), 20.0, chosen).epsilon() for chosen in (0, 1)}
+    assert len(prices) == 1
+
+
+def test_a_search_costs_more_than_a_fit_and_less_than_its_runs():
+    price = Selection((ONE,), 20.0).epsilon()
+    assert 1.5 * ONE.epsilon() < price < 3 * ONE.epsilon()
+
+
+def test_a_ledgers_own_order_gets_its_divergence():
+    both = Selection((ONE, OTHER), 20.0)
+    assert both.renyi((18.0,))[0] == both.renyi()[ORDERS.index(18)]
+    low, here, high = both.renyi((18.0, 18.37, 19.0))
+    assert low <= here <= high
+
+
+@pytest.mark.parametrize("runs", [5.0, 20.0])
+def test_calibration_never_exceeds_the_target_and_comes_close(runs):
+    plans = (ONE, OTHER, plan_of(score(3.0, 0.02, 100)))
+    found = calibrate_selection(Selection(plans, runs), 1.0)
+    assert 0.97 < found.epsilon() <= 1.0
+    for plan, before in zip(found.plans, plans, strict=True):
+        noises = zip(plan.releases, before.releases, strict=True)
+        factors = [r.noise_multiplier / b.noise_multiplier for r, b in noises]
+        assert factors == pytest.approx([factors[0]] * len(factors))
+
+
+def test_calibration_is_silent(recwarn):
+    calibrate_selection(Selection((ONE, OTHER), 5.0), 1.0)
+    assert len(recwarn) == 0
+
+
+def test_twenty_settings_at_epsilon_one_cost_what_the_accountant_says():
+    from dp_accounting import dp_event, rdp
+
+    plans = tuple(
+        plan_of(Release("score", "poisson", rate, clip_norm, 1.0, 200), score(2.0, 1.0, 1))
+        for rate in (0.02, 0.05, 0.1, 0.2)
+        for clip_norm in (0.3, 1.0, 3.0, 10.0, 30.0)
+    )
+    found = calibrate_selection(Selection(plans, 20.0), 1.0)
+    assert found.epsilon() <= 1.0
+    for plan in found.plans[::5]:
+        event = dp_event.RepeatAndSelectDpEvent(plan.event(), mean=20.0, shape=ETA)
+        with accountants._without_log():
+            told = rdp.RdpAccountant(ORDERS).compose(event)
+        assert 0.9 < told.get_epsilon(DELTA) <= 1.0
+
+
+# --- the law of the number of runs ---
+
+
+def log_pmf(k, runs):
+    """Definition 1 of Papernot and Steinke (2022)."""
+    gamma = halting(runs)
+    rising = gammaln(k + ETA) - gammaln(ETA) - gammaln(k + 1)
+    return k * math.log1p(-gamma) + rising - math.log(gamma**-ETA - 1)
+
+
+def p_value(draws, runs):
+    edges = [1, 2, 3, 5, 9, 17, 33, 65, 10**9]
+    seen = [sum(a <= k < b for k in draws) for a, b in pairwise(edges)]
+    pmf = np.exp(log_pmf(np.arange(1, 65), runs))
+    told = [pmf[a - 1 : b - 1].sum() for a, b in pairwise(edges[:-1])]
+    told.append(1 - sum(told))
+    return chisquare(seen, np.array(told) * len(draws)).pvalue
+
+
+def test_the_law_has_the_mean_that_was_asked_for():
+    k = np.arange(1, 20_000)
+    pmf = np.exp(log_pmf(k, 20.0))
+    assert pmf.sum() == pytest.approx(1.0)
+    assert pmf @ k == pytest.approx(20.0)
+
+
+def test_the_number_of_runs_is_drawn_from_the_law():
+    rng = np.random.default_rng(0)
+    draws = [draw_runs(20.0, rng) for _ in range(20_000)]
+    assert min(draws) == 1
+    assert p_value(draws, 20.0) > ALPHA
+
+
+@pytest.mark.parametrize("fault", ["always the mean", "geometric", "zero is made one"])
+def test_another_law_is_caught(fault):
+    rng = np.random.default_rng(0)
+    draws = {
+        "always the mean": np.full(20_000, 20),
+        "geometric": rng.geometric(1 / 20, 20_000),
+        "zero is made one": np.fmax(1, rng.negative_binomial(ETA, halting(20.0), 20_000)),
+    }[fault]
+    assert p_value(draws, 20.0) < ALPHA
+
+
+# --- the score ---
+
+LIMITS = Range(-3.0, 0.0)
+
+
+def regression(y):
+    X = np.random.default_rng(1).normal(size=(len(y), 2))
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ b, observed=y)
+    return model
+
+
+@pytest.fixture(scope="module")
+def scored():
+    """A fit of 60 records with its score, and its compiled parts."""
+    model = regression(np.random.default_rng(0).integers(0, 2, 60))
+    fit = prepare(model, "dp_advi", 5, noise_multiplier=2.0, delta=DELTA, accountant="rdp")
+    method = with_score(fit.records, fit.method, LIMITS)
+    fit = fit._replace(method=method, plan=Plan(method.releases, "add_remove", DELTA, "rdp"))
+    return fit, compile_prepared(fit, "python")
+
+
+def score_of(scored, points, rows=slice(None), spoil=None):
+    fit, compiled = scored
+    columns = {k: c._replace(values=np.array(c.values)[rows]) for k, c in fit.columns.items()}
+    if spoil is not None:
+        columns["X"].values[0] = spoil
+    wall = PrivacyWall(columns, compiled.contributions, fit.plan)
+    score_alone = fit.plan.releases[-1]
+    wall._left.clear()
+    wall._left.append(score_alone)
+    points = np.asarray(points)
+
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(wall.random), "gaussian", lambda s, sd, n: seen.append(sd) or np.zeros(n)
+        )
+        value = wall.release(Query(NAME, points)).value
+    return float(value[0]), seen[0]
+
+
+def test_the_score_is_the_clipped_log_predictive_density(scored):
+    points = np.random.default_rng(2).normal(scale=3, size=(30, 2))
+    value, sd = score_of(scored, points)
+    fit, _ = scored
+    X, y = fit.columns["X"].values, fit.columns["y"].values
+    eta = np.where(y[:, None] == 1, 1, -1) * (X @ points.T)
+    density = np.log(np.mean(1 / (1 + np.exp(-eta)), axis=1))
+    told = np.clip(density, *LIMITS) + 1.5
+    assert value == pytest.approx(told.sum(), rel=1e-5)
+    assert sd == pytest.approx(1.5 * fit.plan.releases[-1].noise_multiplier)
+
+
+@pytest.mark.parametrize("spoil", [0.0, 1e200, np.nan, np.inf, -1e5, 3.0])
+def test_no_record_moves_the_score_further_than_its_sensitivity(scored, spoil):
+    points = np.full((30, 2), 40.0)
+    whole, _ = score_of(scored, points, spoil=spoil)
+    without, _ = score_of(scored, points, rows=slice(1, None))
+    assert abs(whole - without) <= LIMITS.radius
+
+
+def test_a_record_can_reach_the_sensitivity(scored):
+    points = np.full((30, 2), 40.0)
+    whole, _ = score_of(scored, points, spoil=1e5)
+    without, _ = score_of(scored, points, rows=slice(1, None))
+    assert abs(whole - without) >= 0.99 * LIMITS.radius
+
+
+def test_a_better_posterior_has_a_better_score(scored):
+    fit, _ = scored
+    X, y = fit.columns["X"].values, fit.columns["y"].values
+    at = np.linalg.lstsq(X, 4.0 * (y - 0.5), rcond=None)[0]
+    assert score_of(scored, np.tile(at, (30, 1)))[0] > score_of(scored, np.tile(-at, (30, 1)))[0]
+
+
+def test_the_score_takes_its_share_of_the_budget():
+    model = regression(np.random.default_rng(0).integers(0, 2, 60))
+    for method in ("dp_advi", "vips"):
+        fit = prepare(model, method, None, noise_multiplier=4.0, delta=DELTA)
+        *rest, last = with_score(fit.records, fit.method, LIMITS).releases
+        cost = sum(r.count * (r.sample_rate / r.noise_multiplier) ** 2 for r in rest)
+        assert last.noise_multiplier**-2 / (cost + last.noise_multiplier**-2) == pytest.approx(0.2)
+
+
+# --- the search ---
+
+SETTINGS = [{"clip_norm": 0.5}, {"clip_norm": 2.0}, {"n": 8}]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regression(np.random.default_rng(0).integers(0, 2, 60))
+
+
+def tune(model, settings=SETTINGS, **terms):
+    terms = {"n": 4, "epsilon": 2.0, "delta": DELTA, "draws": 3, "backend": "python", **terms}
+    return pymc_dp.tune(model, settings, **terms)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "x.ledger", epsilon=10.0, delta=1e-4, dataset="toy")
+
+
+class Search:
+    """Watch the runs of a search, and say how many there are."""
+
+    def __init__(self, patch, count=5):
+        self.runs, carry_out = [], tuning.carry_out
+
+        def watched(fit, *args):
+            states, outcome = carry_out(fit, *args)
+            self.runs.append((fit, states, outcome))
+            return states, outcome
+
+        patch.setattr(tuning, "carry_out", watched)
+        patch.setattr(tuning, "draw_runs", lambda runs, rng: count)
+
+
+def test_the_best_of_all_runs_is_returned(model, monkeypatch):
+    search = Search(monkeypatch)
+    idata = tune(model)
+    scores = [states[-1].score for _, states, _ in search.runs]
+    fit, states, _ = search.runs[int(np.argmax(scores))]
+    assert len(scores) == 5
+    np.testing.assert_array_equal(
+        idata["fit"]["mean_vector"], fit.method.describe(states[-1])["mean_vector"]
+    )
+
+
+def test_every_run_makes_its_whole_plan_with_the_score_last(model, monkeypatch):
+    search = Search(monkeypatch)
+    tune(model)
+    for fit, states, outcome in search.runs:
+        assert len(outcome.made) == fit.plan.total == len(states) - 1
+        assert outcome.made[-1] == fit.plan.releases[-1]
+        assert outcome.made[-1].name == NAME
+
+
+def test_the_result_states_the_whole_price(model):
+    idata = tune(model)
+    told = idata["privacy"]
+    assert 1.9 < told.attrs["epsilon"] <= 2.0
+    assert idata["posterior"].attrs["epsilon"] == told.attrs["epsilon"]
+    assert told.attrs["accountant"] == "rdp_dp_accounting"
+    assert (told["epsilon_spent"] == told.attrs["epsilon"]).all()
+    assert json.loads(told.attrs["selected"]) in SETTINGS
+    written = json.loads(told.attrs["dp_event"])
+    plans = [written["plans"][i]["releases"] for i in range(3)]
+    rebuilt = tuple(plan_of(*(Release(**r) for r in plan)) for plan in plans)
+    price = Selection(rebuilt, written["selection"]["mean"]).renyi()
+    assert epsilon_of_renyi(ORDERS, price, DELTA) == pytest.approx(told.attrs["epsilon"])
+    report = pymc_dp.privacy_report(idata)
+    assert "the best of a secret number of runs" in report
+    assert "out of 3 settings, by a private score. The guarantee covers the choice" in report
+
+
+def test_the_price_of_the_winner_alone_would_be_too_low(model):
+    written = json.loads(tune(model)["privacy"].attrs["dp_event"])
+    winner = written["plans"][written["chosen"]]["releases"]
+    assert plan_of(*(Release(**r) for r in winner)).epsilon() < 0.8 * 1.9
+
+
+def visible(model, monkeypatch, tmp_path, capfd, caplog, count):
+    """Everything that a search of so many runs leaves behind, but for the values themselves."""
+    with monkeypatch.context() as patch:
+        Search(patch, count)
+        path = tmp_path / f"{count}.ledger"
+        ledger = Ledger(path, epsilon=10.0, delta=1e-4, dataset="toy")
+        idata = tune(model, [{"clip_norm": 0.5}, {"clip_norm": 0.5}], ledger=ledger)
+    attrs = {k: v for k, v in idata["privacy"].attrs.items() if k != "dp_event"}
+    shapes = {n: {k: v.shape for k, v in g.to_dataset().items()} for n, g in idata.items()}
+    told = capfd.readouterr()
+    return attrs, shapes, path.read_bytes(), told.out + told.err + caplog.text
+
+
+def test_nothing_tells_how_many_runs_there_were(model, monkeypatch, tmp_path, capfd, caplog):
+    one = visible(model, monkeypatch, tmp_path, capfd, caplog, 1)
+    many = visible(model, monkeypatch, tmp_path, capfd, caplog, 6)
+    assert one == many
+    assert one[-1] == ""
+
+
+def test_a_ledger_that_counts_runs_is_caught(model, monkeypatch, tmp_path, capfd, caplog):
+    carry_out = tuning.carry_out
+
+    def telling(fit, compiled, rng, steps):
+        path = max(tmp_path.glob("*.ledger"), key=lambda p: p.stat().st_mtime_ns)
+        Ledger(path).reserve("run", plan_of(score(1000.0, 1.0, 1)))
+        return carry_out(fit, compiled, rng, steps)
+
+    monkeypatch.setattr(tuning, "carry_out", telling)
+    one = visible(model, monkeypatch, tmp_path, capfd, caplog, 1)
+    many = visible(model, monkeypatch, tmp_path, capfd, caplog, 6)
+    assert one[2] != many[2]
+
+
+@pytest.mark.parametrize("seed", [7, None])
+def test_public_draws_do_not_tell_which_run_has_won(model, monkeypatch, seed):
+    seeds = []
+    make = np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda s=None: seeds.append(s) or make(s))
+    Search(monkeypatch, 6)
+    tune(model, random_seed=seed)
+    assert set(seeds[-6:]) == {seed}
+
+
+def test_a_search_is_booked_as_one_release_before_any_is_made(model, ledger, monkeypatch):
+    release, seen = PrivacyWall.release, []
+
+    def watched(self, query):
+        seen.append([(fit.planned, fit.booked) for fit in fits_of(ledger.path)])
+        return release(self, query)
+
+    monkeypatch.setattr(PrivacyWall, "release", watched)
+    tune(model, ledger=ledger)
+    assert seen[0] == [(1, 1)]
+    assert all(entry == [(1, 1)] for entry in seen)
+
+
+def test_a_ledger_takes_the_price_of_the_search(model, ledger, tmp_path):
+    tune(model, ledger=ledger)
+    [entry] = fits_of(ledger.path)
+    assert entry.method == "tune of 3 settings"
+    sums = Ledger(tmp_path / "y", epsilon=10.0, delta=1e-4, dataset="toy", filter="sum")
+    told = tune(model, ledger=sums)["privacy"].attrs
+    assert fits_of(sums.path)[0].cost == (told["epsilon"], DELTA)
+    written = json.loads(told["dp_event"])
+    rebuilt = tuple(plan_of(*(Release(**r) for r in p["releases"])) for p in written["plans"])
+    price = Selection(rebuilt, written["selection"]["mean"]).renyi((ledger.terms.order,))[0]
+    assert entry.cost.amount == pytest.approx(price)
+
+
+def test_a_ledger_of_gaussians_refuses_a_search(model, tmp_path):
+    gaussians = Ledger(tmp_path / "y", epsilon=10.0, delta=1e-4, dataset="toy", filter="zcdp")
+    with pytest.raises(ValueError, match="and selections have no useful rho"):
+        tune(model, ledger=gaussians)
+    assert fits_of(gaussians.path) == []
+
+
+def test_an_interrupted_search_returns_nothing_and_is_paid_for(model, ledger, monkeypatch):
+    calls, release = [], PrivacyWall.release
+
+    def interrupted(self, query):
+        calls.append(query)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return release(self, query)
+
+    monkeypatch.setattr(PrivacyWall, "release", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="its budget is spent"):
+        tune(model, ledger=ledger)
+    assert len(calls) == 3
+    assert fits_of(ledger.path)[0].cost.amount > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "terms", "sentence"),
+    [
+        ([{"n": 4}], {}, "at least two dicts"),
+        ({"n": 4}, {}, "at least two dicts"),
+        ([{"epsilon": 1.0}, {}], {}, r"settings\[0\] has epsilon="),
+        (SETTINGS, {"accountant": "pld"}, "tune has accountant="),
+        (SETTINGS, {"runs": 1.0}, "runs=1.0 must be above 1"),
+        (SETTINGS, {"epsilon": math.inf}, "must be above 0 and finite"),
+        (SETTINGS, {"score_range": (0.0, -1.0)}, "two finite numbers, the smaller one first"),
+        (SETTINGS, {"neighbours": "replace_one"}, "No proof covers sampling='poisson'"),
+        ([{"clip_norm": -1.0}, {}], {}, "clip_norm=-1.0"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_spent(model, ledger, settings, terms, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tune(model, settings, **{"ledger": ledger, **terms})
+    assert fits_of(ledger.path) == []
+
+
+def test_records_with_latents_of_their_own_have_no_score(ledger):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1, shape=2)
+        z = pm.Normal("z", 0, 1, shape=(60, 2))
+        pm.Normal("y", z + mu, 1, observed=np.zeros((60, 2)))
+    with pytest.raises(ValueError, match="entry for every record"):
+        tune(model, [{"n": 4}, {"n": 5}], ledger=ledger)
+    assert fits_of(ledger.path) == []

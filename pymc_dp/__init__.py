@@ -16,6 +16,7 @@ from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
 from pymc_dp.ledger import Ledger
 from pymc_dp.methods.sep.kl_bound import sep_kl_bound
+from pymc_dp.noise import plot_noise, summary
 from pymc_dp.plots import plot_privacy
 from pymc_dp.predict import predict
 from pymc_dp.reconstruct import reconstruct
@@ -39,6 +40,7 @@ __all__ = [
     "fit",
     "perplexity",
     "plan",
+    "plot_noise",
     "plot_privacy",
     "plot_topics",
     "predict",
@@ -46,6 +48,7 @@ __all__ = [
     "reconstruct",
     "save",
     "sep_kl_bound",
+    "summary",
     "tune",
 ]
 

@@ -71,7 +71,7 @@ class Audit:
 def audit(
     model: pm.Model | None = None,
     method: str = "dp_advi",
-    n: int | None = 4,
+    n: int | None = 8,
     *,
     runs: int = 1000,
     rows: int = 10,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pymc_dp.accounting import calibrate_plan
 from pymc_dp.plans import Plan
-from pymc_dp.release import Release, check_count
+from pymc_dp.release import Release, check_count, scale
 
 # delta of a fit without privacy, where its value says nothing
 ANY_DELTA = 1e-5
@@ -75,7 +75,8 @@ class Budget:
         """
         delta = ANY_DELTA if self.delta is None else self.delta
         terms = (self.neighbours, delta, self.accountant, self.num_records, self.unit)
-        plan = Plan(releases, *terms)
         if self.epsilon is not None:
-            return calibrate_plan(plan, self.epsilon)
-        return plan.scaled(self.noise_multiplier) if self.noise_multiplier else plan
+            # the floor of the noise is for the plan that is found, not for relative multipliers
+            least = min((r.noise_multiplier for r in releases if r.noise_multiplier), default=1.0)
+            return calibrate_plan(Plan(scale(releases, max(1.0, 1 / least)), *terms), self.epsilon)
+        return Plan(scale(releases, self.noise_multiplier or 1.0), *terms)

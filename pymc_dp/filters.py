@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.optimize import brentq
 
 from pymc_dp.accountants import ORDERS, epsilon_of_renyi
 from pymc_dp.plans import Plan
@@ -17,7 +16,7 @@ from pymc_dp.sampling import effective_rate
 from pymc_dp.selection import Selection
 
 Priced = Plan | Selection
-# how far a limit stays below the root that a search found
+# how far a limit may stay below the largest that a search could find
 ROUNDING = 1e-9
 
 
@@ -86,11 +85,14 @@ class Concentrated(NamedTuple):
     @property
     def limit(self) -> Cost:
         """The largest rho that still means (epsilon, delta)."""
-        high = 1.0
-        while self.meaning(Cost(high))[0] < self.epsilon:
+        low, high = 0.0, 1.0
+        while self._within(high):
             high *= 2
-        root = brentq(lambda rho: self.meaning(Cost(rho))[0] - self.epsilon, 0.0, high, xtol=1e-15)
-        return Cost((1 - ROUNDING) * root)
+        # the meaning jumps up from zero where delta alone covers the loss: it has no root there
+        while high - low > ROUNDING * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._within(middle) else (low, middle)
+        return Cost(low)
 
     def cost(self, plan: Priced) -> Cost:
         """Price a plan of Gaussian releases of all records: 1 / (2 noise^2) each."""
@@ -107,6 +109,9 @@ class Concentrated(NamedTuple):
         """Convert at the best order."""
         divergences = spent.amount * np.array(ORDERS)
         return epsilon_of_renyi(ORDERS, divergences, self.delta), self.delta
+
+    def _within(self, rho: float) -> bool:
+        return self.meaning(Cost(rho))[0] <= self.epsilon
 
 
 class Sums(NamedTuple):

@@ -90,7 +90,8 @@ def fit(
         Chosen by the expected work if left out.
     **options
         Of the method. All: ``clip_norm``, ``sample_rate`` (of dp_advi also functions of the
-        step). dp_advi: ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``. vips:
+        step). dp_advi, vips and dp_sep: ``noise_aware=False`` leaves the privacy noise out of the
+        posterior. dp_advi: ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``. vips:
         ``form``, ``iterations``, ``feature_bound``, ``tau0``, ``kappa``. dp_sep: ``form``,
         ``step``, ``feature_bound``; sep: ``step``, and no ``clip_norm``. dp_sgld: ``step``; dp_ops:
         ``loglik_bound`` and ``transitions`` alone.
@@ -98,7 +99,7 @@ def fit(
     Returns
     -------
     xarray.DataTree
-        Groups ``posterior``, ``fit``, ``fit_stats`` and ``privacy``, for ArviZ.
+        Groups ``posterior``, ``noise_sd``, ``fit``, ``fit_stats`` and ``privacy``, for ArviZ.
 
     Raises
     ------
@@ -164,11 +165,21 @@ def carry_out(
     reserve: Callable[[], Callable[[], None]] | None = None,
 ) -> tuple[list[Any], Outcome]:
     """Put the data behind a wall and make the releases; return the states along the way."""
-    name, _, columns, method, plan, units = prepared
-    wall = PrivacyWall(columns, compiled.contributions, plan, units, reserve)
+    name, method, plan = prepared.name, prepared.method, prepared.plan
+    wall = put_behind_wall(prepared, compiled, reserve)
     ask = partial(method.query, rng=rng)
     states = run(wall, method.init(rng), ask, compiled.update, steps, callbacks)
     return states, Outcome(name, plan, wall.made, wall.random.label, wall.random.valid)
+
+
+def put_behind_wall(
+    prepared: Prepared,
+    compiled: Compiled,
+    reserve: Callable[[], Callable[[], None]] | None = None,
+) -> PrivacyWall:
+    """Put the data behind a wall, which checks that they are those of the plan."""
+    _, _, columns, _, plan, units = prepared
+    return PrivacyWall(columns, compiled.contributions, plan, units, reserve)
 
 
 def count_draws(draws: int | None, prepared: Prepared) -> int:

@@ -4,7 +4,6 @@ import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from pymc_dp.ledger_file import Booked, Terms
 from pymc_dp.plans import Plan
 from pymc_dp.release import SENSITIVITY
 from pymc_dp.rng import TEST_SEED
-from pymc_dp.units import spoken
 
 DEFAULTS = {"neighbours": "add_remove", "unit": "record", "filter": "rdp"}
 
@@ -34,7 +32,8 @@ class Ledger:
         A name for the data.
     neighbours : {"add_remove", "zero_out", "replace_one"}, default "add_remove"
     unit : str, default "record"
-        Whom the budget protects, as in `pymc_dp.fit`.
+        Whom the budget protects: the name of the ``pm.Data``, as in `pymc_dp.fit`. Its codes must
+        mean the same persons in every fit; names alone are compared.
     filter : {"rdp", "zcdp", "sum"}, default "rdp"
         How costs add up: Rényi divergences at one order, rho of Gaussian releases of all records,
         or epsilons and deltas.
@@ -77,10 +76,10 @@ class Ledger:
         self.path = Path(path).absolute()
         given = {
             "dataset": dataset,
-            "epsilon": epsilon,
-            "delta": delta,
+            "epsilon": None if epsilon is None else float(epsilon),
+            "delta": None if delta is None else float(delta),
             "neighbours": neighbours,
-            "unit": unit and spoken(unit),
+            "unit": unit,
             "filter": filter,
         }
         given = {name: value for name, value in given.items() if value is not None}
@@ -108,7 +107,8 @@ class Ledger:
         Returns
         -------
         callable
-            To be called before every release: it books one, or raises `ReleaseError`.
+            To be called before every release: it books the next one, or raises `ReleaseError`.
+            Of processes forked from a fit, only the first to book goes on.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class Ledger:
                 f"{self.terms.dataset!r} has {_amounts(self.left)} left. Nothing was spent; give "
                 "the fit more noise, or fewer releases."
             )
-        return partial(_note, self.path, fit)
+        return _Booking(self.path, fit)
 
     def report(self) -> str:
         """Say in words what the budget is, what was spent on what, and what is left.
@@ -135,7 +135,12 @@ class Ledger:
         Returns
         -------
         str
-            Made of settings alone: nothing in it was computed from data.
+
+        Notes
+        -----
+        **Privacy.** Made of settings, and of how many releases each fit has booked. A fit that
+        ended early may have done so because of the data: its count is no release, and is for
+        whoever holds the data.
         """
         terms, limit = self.terms, self._filter.limit
         fits = ledger_file.fits_of(self.path)
@@ -150,7 +155,7 @@ class Ledger:
             f"Left: {_amounts(left)}; once it is spent, the total is "
             f"({terms.epsilon:g}, {terms.delta:g}).",
         ]
-        return "\n".join(lines)
+        return "\n".join(lines + _warning(fits))
 
     def _refuse_other_terms(self, given: dict[str, Any]) -> None:
         for name, value in given.items():
@@ -162,7 +167,7 @@ class Ledger:
                 )
 
     def _refuse_other_fits(self, plan: Priced) -> None:
-        for name, value in {"neighbours": plan.neighbours, "unit": spoken(plan.unit)}.items():
+        for name, value in {"neighbours": plan.neighbours, "unit": plan.unit or "record"}.items():
             stored = getattr(self.terms, name)
             if value != stored:
                 raise ValueError(
@@ -186,19 +191,30 @@ def check_ledger(ledger: Any) -> None:
         raise TypeError(f"ledger={ledger!r} must be a pymc_dp.Ledger, such as Ledger(path).")
 
 
-def _note(path: Path, fit: int) -> None:
-    """Book one release in the file, before it is made."""
-    try:
-        found = ledger_file.book(path, fit)
-    except sqlite3.Error as error:
-        raise ReleaseError(
-            f"The release could not be booked in {path} ({error}); nothing is handed out."
-        ) from error
-    if not found:
-        raise ReleaseError(
-            f"All releases that fit {fit} planned are booked in {path}, by this process or by one "
-            "that it was forked from; nothing is handed out."
-        )
+class _Booking:
+    """Book the releases of one fit in the file, each before it is made.
+
+    A fork copies the position, and the file takes each position once: whoever comes second stays
+    refused, so that a plan's releases are made along one line, whatever their order in it.
+    """
+
+    def __init__(self, path: Path, fit: int) -> None:
+        self.path, self.fit, self.position = path, fit, 0
+
+    def __call__(self) -> None:
+        try:
+            found = ledger_file.book(self.path, self.fit, self.position)
+        except sqlite3.Error as error:
+            raise ReleaseError(
+                f"The release could not be booked in {self.path} ({error}); nothing is handed out."
+            ) from error
+        if not found:
+            raise ReleaseError(
+                f"Release {self.position + 1} of fit {self.fit} is booked in {self.path} already, "
+                "by a process that was forked from this fit, or is beyond its plan; nothing is "
+                "handed out. Let one process alone go on with a fit."
+            )
+        self.position += 1
 
 
 def _checked(given: dict[str, Any], path: Path) -> Terms:
@@ -227,3 +243,14 @@ def _told(fit: Booked) -> str:
         f"Fit {fit.fit}: {fit.method}, {_amounts(fit.cost)}, {fit.booked} of {fit.planned} "
         "releases booked."
     )
+
+
+def _warning(fits: list[Booked]) -> list[str]:
+    """Say so if a count can depend on the data."""
+    short = [str(fit.fit) for fit in fits if fit.booked < fit.planned]
+    if not short:
+        return []
+    return [
+        f"Not all releases are booked of fit {', '.join(short)}: it runs, or it ended early. That "
+        "can be because of the data, and is not covered by the guarantee: keep this to yourself."
+    ]

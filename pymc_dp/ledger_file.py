@@ -16,15 +16,16 @@ from pymc_dp.filters import Cost
 
 # how long one process waits for another
 BUSY_SECONDS = 60.0
-# no times of day, and nothing that was computed from data
+# no times of day; of what the data can have a say in, the counts of booked releases alone
 TABLES = (
-    "CREATE TABLE terms (dataset TEXT, epsilon REAL, delta REAL, neighbours TEXT, unit TEXT, "
-    "filter TEXT, renyi_order REAL)",
-    "CREATE TABLE fits (id INTEGER PRIMARY KEY, method TEXT, planned INTEGER, booked INTEGER, "
-    "amount REAL, delta REAL)",
+    "CREATE TABLE terms (dataset TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, "
+    "neighbours TEXT NOT NULL, unit TEXT NOT NULL, filter TEXT NOT NULL, "
+    "renyi_order REAL NOT NULL) STRICT",
+    "CREATE TABLE fits (id INTEGER PRIMARY KEY, method TEXT NOT NULL, planned INTEGER NOT NULL, "
+    "booked INTEGER NOT NULL, amount REAL NOT NULL, delta REAL NOT NULL) STRICT",
     "CREATE TRIGGER stays BEFORE DELETE ON fits "
     "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
-    "CREATE TRIGGER grows BEFORE UPDATE ON fits WHEN NEW.booked < OLD.booked "
+    "CREATE TRIGGER grows BEFORE UPDATE ON fits WHEN NEW.booked != OLD.booked + 1 "
     "OR NEW.booked > OLD.planned OR NEW.planned != OLD.planned OR NEW.amount != OLD.amount "
     "OR NEW.delta != OLD.delta "
     "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
@@ -86,6 +87,8 @@ def fits_of(path: Path) -> list[Booked]:
 
 def reserve(path: Path, method: str, planned: int, cost: Cost, limit: Cost) -> int | None:
     """Set a cost aside if it is within what is left; return the fit's number."""
+    # of NumPy's numbers, SQLite stores whole ones as bytes, and single precision compares coarsely
+    planned, cost = int(planned), Cost(*map(float, cost))
     with _held(path) as db:
         left = difference(limit, _fits(db))
         if not (cost.amount <= left.amount and cost.delta <= left.delta):
@@ -97,11 +100,12 @@ def reserve(path: Path, method: str, planned: int, cost: Cost, limit: Cost) -> i
         return added.lastrowid
 
 
-def book(path: Path, fit: int) -> bool:
-    """Book one release; return whether the fit had any left."""
+def book(path: Path, fit: int, position: int) -> bool:
+    """Book a fit's release at a position, from 0; return whether it was the next in the plan."""
     with _held(path) as db:
         found = db.execute(
-            "UPDATE fits SET booked = booked + 1 WHERE id = ? AND booked < planned", (fit,)
+            "UPDATE fits SET booked = booked + 1 WHERE id = ? AND booked = ? AND booked < planned",
+            (fit, position),
         )
         return found.rowcount == 1
 

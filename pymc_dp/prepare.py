@@ -154,7 +154,8 @@ def _rehearse(prepared: Prepared, compiled: Compiled, state: Any) -> None:
             value = contribution.rehearse(batch, query.context)
             if prepared.units is not None and isinstance(contribution, Contribution):
                 at = contribution.prepare(batch, query.context)
-                contribution.unit_sums(at, query.context, np.arange(2), np.ones(2, bool))
+                sums = contribution.unit_sums(at, query.context, np.arange(2), np.ones(2, bool))
+                contribution.unit_vectors(sums)
             # made-up rows may lie outside the likelihood's support
             compiled.update(state, query, Noisy(np.nan_to_num(value, posinf=0.0), 0.0, 1.0))
     except Exception as error:

@@ -1,5 +1,6 @@
 """The result: a tree built from an allow-list of what may leave."""
 
+import copy
 import json
 import math
 from collections.abc import Mapping
@@ -59,11 +60,13 @@ def build_result(
     plan. Variables and coords come from `Records.outputs`, which holds releasable ones alone.
     """
     fit = method.describe(states[-1])
+    drawn = _posteriors(records, method, states[-1], draws, rng)
+    settings = method.settings | {"noise_aware": "noise_sd" in drawn}
     groups = {
-        **_posteriors(records, method, states[-1], draws, rng),
+        **drawn,
         "fit": fit,
         "fit_stats": _fit_stats(method, states, fit),
-        "privacy": _privacy(records, method, outcome),
+        "privacy": _privacy(records, settings, outcome),
     }
     epsilon, delta = outcome.epsilon, outcome.plan.delta
     groups["posterior"].attrs = {
@@ -84,12 +87,12 @@ def _posteriors(
     The draws with and without noise share their random numbers, so that what they differ by is
     the noise.
     """
-    seed = rng.integers(2**63)
-    draw = method.noise_aware or method.posterior
-    posterior = _posterior(records, draw(state, draws, np.random.default_rng(seed)))
-    if method.noise_aware is None:
-        return {"posterior": posterior}
-    without = _posterior(records, method.posterior(state, draws, np.random.default_rng(seed)))
+    same = copy.deepcopy(rng)
+    aware = method.noise_aware and method.noise_aware(state, draws, same)
+    without = _posterior(records, method.posterior(state, draws, rng))
+    if not aware:
+        return {"posterior": without}
+    posterior = _posterior(records, aware)
     wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
     return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
 
@@ -136,7 +139,7 @@ def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset
     return xr.Dataset(variables, {"release": chosen, **shared})
 
 
-def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:
+def _privacy(records: Records, settings: dict[str, Any], outcome: Outcome) -> xr.Dataset:
     plan = outcome.plan
     valid = not math.isnan(outcome.epsilon)
     deltas = delta_grid(plan)
@@ -146,7 +149,7 @@ def _privacy(records: Records, method: Method, outcome: Outcome) -> xr.Dataset:
     return xr.Dataset(
         {"epsilon": ("delta", profile), "epsilon_spent": ("releases", spent)},
         {"delta": deltas, "releases": points},
-        _privacy_attrs(records, method, outcome),
+        _privacy_attrs(records, settings, outcome),
     )
 
 
@@ -156,7 +159,7 @@ def delta_grid(plan: Plan | Selection) -> np.ndarray:
     return np.unique(np.append(grid[~np.isclose(grid, plan.delta)], plan.delta))
 
 
-def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[str, Any]:
+def _privacy_attrs(records: Records, settings: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
     plan = outcome.plan
     first = plan.releases[0]
     attrs = {
@@ -181,7 +184,7 @@ def _privacy_attrs(records: Records, method: Method, outcome: Outcome) -> dict[s
         "declared_public": json.dumps(sorted(outcome.public)),
         "trusted_constants": json.dumps(records.trusted),
         "withheld": json.dumps(records.outputs.withheld),
-        "settings": json.dumps(method.settings | {"noise_aware": method.noise_aware is not None}),
+        "settings": json.dumps(settings),
     }
     if plan.assumes_exact_draws:
         attrs["epsilon_if_exact"] = plan.epsilon() if outcome.secret else math.nan

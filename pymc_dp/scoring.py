@@ -22,7 +22,7 @@ from pymc_dp.release import Release
 from pymc_dp.wall import Noisy, Query
 
 NAME = "log predictive density"
-# posterior draws behind a record's log predictive density
+# posterior draws behind a record's log predictive density, where a method has as many
 DRAWS = 30
 # of what a fit spends, on the scale of squared signal over noise
 SHARE = 0.2
@@ -103,9 +103,8 @@ def _of_fit(function: Callable) -> Callable:
 def _query(records: Records, method: Method, state: Scored, rng: np.random.Generator) -> Query:
     if state.left:
         return method.query(state.fit, rng=rng)
-    draw = method.noise_aware or method.posterior
-    values = draw(state.fit, DRAWS, rng)
-    parts = [np.reshape(values[name], (DRAWS, -1)) for name in records.point]
+    values = method.draw(state.fit, DRAWS, rng)
+    parts = [np.reshape(values[name], (len(values[name]), -1)) for name in records.point]
     return Query(NAME, np.concatenate(parts, axis=1))
 
 

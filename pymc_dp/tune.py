@@ -1,5 +1,6 @@
 """Private selection among settings: the whole search is one (epsilon, delta) release."""
 
+import inspect
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.fit import carry_out, count_draws
+from pymc_dp.fit import carry_out, count_draws, put_behind_wall
 from pymc_dp.ledger import Ledger, check_ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.prepare import Prepared, compile_prepared, prepare
@@ -21,7 +22,7 @@ from pymc_dp.scoring import Range, with_score
 from pymc_dp.selection import Selection, calibrate_selection, draw_runs
 
 # in a setting or among the options these would be a second budget
-OF_THE_WHOLE = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}
+BUDGET = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}
 
 RUNS_PER_SETTING = 3.0
 # until it is calibrated, only the ratios of a plan's noise count: well above what is refused
@@ -72,6 +73,7 @@ def tune(
     model : pymc.Model
     settings : sequence of dict
         Keywords of `pymc_dp.fit` that differ: ``method``, ``n``, ``clip_norm``, ...; at least two.
+        They are public, and the result tells them.
     epsilon, delta : float
         The budget of the whole search.
     method : str
@@ -126,6 +128,8 @@ def tune(
     selection = _settle(fits, RUNS_PER_SETTING * len(settings) if runs is None else runs, epsilon)
     fits = [fit._replace(plan=plan) for fit, plan in zip(fits, selection.plans, strict=True)]
     compiled = [compile_prepared(fit, backend) for fit in fits]
+    for parts in zip(fits, compiled, strict=True):
+        put_behind_wall(*parts)  # what the wall refuses must be refused before it is paid for
     if ledger is not None:
         ledger.reserve(f"tune of {len(fits)} settings", selection)()
     best = _best_of(fits, compiled, selection.runs, random_seed)
@@ -149,18 +153,30 @@ def _check_range(score_range: tuple[float, float]) -> Range:
 
 
 def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
-    if isinstance(settings, Mapping) or len(settings) < 2:
+    several = not isinstance(settings, Mapping) and len(settings) > 1
+    if not several or not all(isinstance(setting, Mapping) for setting in settings):
         raise ValueError(
             "settings= must be a sequence of at least two dicts, such as [{'clip_norm': 1.0}, "
             "{'clip_norm': 4.0}]: for one setting use pymc_dp.fit."
         )
-    for i, keywords in enumerate([options, *settings]):
-        for name in OF_THE_WHOLE.intersection(keywords):
-            where = f"settings[{i - 1}]" if i else "tune"
+    _refuse_budget("tune", options)
+    of_tune = set(inspect.signature(tune).parameters) - {"method"}
+    for i, setting in enumerate(settings):
+        _refuse_budget(f"settings[{i}]", setting)
+        # settings are written into the result, where data must not be
+        for name in sorted(of_tune.intersection(setting)):
             raise ValueError(
-                f"{where} has {name}=, but the budget is that of the whole search, accounted in "
-                "Rényi divergences: give epsilon=, delta=, neighbours= and unit= to tune alone."
+                f"settings[{i}] has {name}=, which is the same for the whole search and no part of "
+                f"a setting, all of which the result tells: give {name}= to tune itself."
             )
+
+
+def _refuse_budget(where: str, keywords: Iterable[str]) -> None:
+    for name in sorted(BUDGET.intersection(keywords)):
+        raise ValueError(
+            f"{where} has {name}=, but the budget is that of the whole search, accounted in "
+            "Rényi divergences: give epsilon=, delta=, neighbours= and unit= to tune alone."
+        )
 
 
 def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Prepared:

@@ -166,7 +166,11 @@ class PrivacyWall:
         contribution = self._contributions[query.name]
         if isinstance(contribution, PosteriorDraw):
             return self._posterior_draw(contribution, release, query.context)
+        if release.mechanism != "gaussian":
+            raise ReleaseError(f"The plan accounts {release.name!r} as a draw, not a noisy sum.")
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm
+        if not bound > 0:
+            raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
         joint, scale = _with_count(bound, query.quantile)
         count = self._num_records if self._units is None else self._units.number
         chosen = draw(release.sampling, self._random.generator, count, release.sample_rate)
@@ -223,7 +227,7 @@ class PrivacyWall:
         """Cut a batch into units that are summed in one go."""
         if self._units is None:
             return self._parts(chosen, contribution.width)
-        return self._units.cut(chosen, self._width + contribution.size)
+        return self._units.cut(chosen, self._width + contribution.unit_size)
 
     def _parts(self, rows: np.ndarray, width: int) -> Iterator[np.ndarray]:
         """Cut rows so that memory stays bounded; an empty batch has no parts."""
@@ -271,27 +275,28 @@ class PrivacyWall:
         bound: float,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sum every unit, clip that very vector, and sum; a unit that overflows adds nothing."""
-        vectors = self._unit_vectors(contribution, *units.rows(chosen), context)
-        # a record of another unit can have spoilt a vector, by zero times infinity: each alone
-        for i in np.flatnonzero(~np.isfinite(vectors).all(axis=1)):
+        sums = self._unit_sums(contribution, *units.rows(chosen), context)
+        # a record of another unit can have spoilt a sum, by zero times infinity: each alone
+        for i in np.flatnonzero(~np.isfinite(sums).all(axis=1)):
             alone = units.rows(chosen[i : i + 1])
-            [vectors[i]] = self._unit_vectors(contribution, *alone, context)
+            [sums[i]] = self._unit_sums(contribution, *alone, context)
+        vectors = contribution.unit_vectors(sums)
         norms = row_norms(vectors)
         good = np.isfinite(norms)
         return _clip_weights(norms[good], bound) @ vectors[good], norms
 
-    def _unit_vectors(
+    def _unit_sums(
         self, contribution: Contribution, rows: np.ndarray, owner: np.ndarray, context: Any
     ) -> np.ndarray:
-        """Sum the rows of each owner, shape (units, size)."""
-        vectors = np.zeros((owner[-1] + 1, contribution.size))
-        width = contribution.width + contribution.size
+        """Sum the rows of each owner in parts, shape (units, unit_size)."""
+        total = np.zeros((owner[-1] + 1, contribution.unit_size))
+        width = contribution.width + contribution.unit_size
         for part in self._parts(np.arange(len(rows)), width):
             prepared, norms = self._prepare(contribution, rows[part], context)
             good = np.isfinite(norms)
             sums = contribution.unit_sums(prepared, context, owner[part], good)
-            vectors[: len(sums)] += sums
-        return vectors
+            total[: len(sums)] += sums
+        return total
 
     def _prepare(
         self, contribution: Contribution, rows: np.ndarray, context: Any

@@ -30,7 +30,7 @@ for rows in (np.arange(60), np.array([3]), np.arange(7)):
     norms = contribution.norms(at, z)
     found += [*norms, *contribution.weighted_sum(at, z, np.fmin(1, 0.5 / norms))]
 idata = pymc_dp.fit(
-    model=model, n=3, noise_multiplier=1, delta=1e-3, backend=sys.argv[1], progressbar=False
+    model=model, n=8, noise_multiplier=1, delta=1e-3, backend=sys.argv[1], progressbar=False
 )
 assert idata["posterior"].sizes["draw"] == 1000
 print(json.dumps(list(map(float, found))))

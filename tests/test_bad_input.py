@@ -16,7 +16,7 @@ from pymc_dp.wall import PrivacyWall
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 2))
 Y = X[:, 0] + 1.0
-GOOD = {"n": 2, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
+GOOD = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
 
 
 def regression():

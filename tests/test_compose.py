@@ -26,7 +26,8 @@ def model():
 
 
 def fit(model, **settings):
-    settings = {"n": 20, "noise_multiplier": 5.0, "delta": DELTA, **settings}
+    plain = {"noise_aware": False, "delta": DELTA}
+    settings = {"n": 20, "noise_multiplier": 5.0, **plain, **settings}
     return pymc_dp.fit(model=model, draws=2, progressbar=False, **settings)
 
 
@@ -150,7 +151,7 @@ def test_an_epsilon_that_is_not_proved_is_refused(result):
 
 
 def test_a_tuned_result_is_refused(model):
-    tuned = pymc_dp.tune(model, [{"n": 4}, {"n": 5}], epsilon=2.0, delta=DELTA, draws=2)
+    tuned = pymc_dp.tune(model, [{"n": 8}, {"n": 9}], epsilon=2.0, delta=DELTA, draws=2)
     with pytest.raises(ValueError, match="Result 0 was tuned: its price holds as a whole"):
         compose([tuned], delta=DELTA)
 

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 
 def test_it_saves_the_private_fit_alone(folder):
     with xr.open_datatree(folder / "result.nc") as saved:
-        assert set(saved.children) == {"posterior", "fit", "fit_stats", "privacy"}
+        assert set(saved.children) == {"posterior", "noise_sd", "fit", "fit_stats", "privacy"}
         assert 0.99 < saved["privacy"].attrs["epsilon"] <= 1
         assert saved["privacy"].attrs["guarantee"] == "(epsilon, delta)"
 
@@ -42,7 +42,7 @@ def test_every_table_says_what_is_not_private():
 
     training, held_out = load()
     with build_model(training):
-        fit = pm.fit(2, "dp_advi", noise_multiplier=5, delta=1e-5, progressbar=False)
+        fit = pm.fit(6, "dp_advi", noise_multiplier=5, delta=1e-5, progressbar=False)
     coefficients = demo.coefficient_table(fit, fit)
     assert demo.NOT_PRIVATE in str(coefficients.columns[-1].header)
     assert demo.NOT_PRIVATE in str(demo.score_table(fit, fit, held_out).title)

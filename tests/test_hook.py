@@ -54,16 +54,16 @@ def test_signature_and_documentation_are_pymcs():
 @pytest.mark.parametrize("method", ["dp_advi", "DP_ADVI", "dp_fullrank_advi"])
 def test_private_methods_return_a_tree(model, method):
     with model:
-        idata = pm.fit(3, method, **PRIVATE)
+        idata = pm.fit(7, method, **PRIVATE)
     assert isinstance(idata, xr.DataTree)
     assert idata["privacy"].attrs["method"].lower() == method.lower()
 
 
 def test_the_number_of_releases_is_the_callers_wherever_it_is_given(model):
     with model:
-        assert releases(pm.fit(4, "dp_advi", **PRIVATE)) == 4
-        assert releases(pm.fit(4, method="dp_advi", **PRIVATE)) == 4
-        assert releases(pm.fit(n=4, method="dp_advi", **PRIVATE)) == 4
+        assert releases(pm.fit(8, "dp_advi", **PRIVATE)) == 8
+        assert releases(pm.fit(8, method="dp_advi", **PRIVATE)) == 8
+        assert releases(pm.fit(n=8, method="dp_advi", **PRIVATE)) == 8
 
 
 def test_pymcs_ten_thousand_is_no_default_of_a_private_method(model):

@@ -62,7 +62,7 @@ def model():
 
 
 def fit(model, ledger, **settings):
-    settings = {"n": 5, "noise_multiplier": 5.0, **settings}
+    settings = {"n": 5, "noise_multiplier": 5.0, "noise_aware": False, **settings}
     return pymc_dp.fit(
         model=model, ledger=ledger, delta=DELTA, draws=2, progressbar=False, **settings
     )

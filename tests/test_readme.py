@@ -24,7 +24,7 @@ def test_an_example_runs(source, tmp_path, monkeypatch, capsys):
     assert "Guarantee: " in capsys.readouterr().out
     with xr.open_datatree(tmp_path / "result.nc") as saved:
         assert saved["privacy"].attrs["epsilon"] <= 1
-        assert set(saved.children) == {"posterior", "fit", "fit_stats", "privacy"}
+        assert set(saved.children) == {"posterior", "noise_sd", "fit", "fit_stats", "privacy"}
 
 
 @pytest.mark.parametrize("link", LINKS)

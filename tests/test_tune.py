@@ -260,7 +260,7 @@ def model():
 
 
 def tune(model, settings=SETTINGS, **terms):
-    terms = {"n": 4, "epsilon": 2.0, "delta": DELTA, "draws": 3, "backend": "python", **terms}
+    terms = {"n": 8, "epsilon": 2.0, "delta": DELTA, "draws": 3, "backend": "python", **terms}
     return pymc_dp.tune(model, settings, **terms)
 
 
@@ -424,8 +424,8 @@ def test_an_interrupted_search_returns_nothing_and_is_paid_for(model, ledger, mo
 @pytest.mark.parametrize(
     ("settings", "terms", "sentence"),
     [
-        ([{"n": 4}], {}, "at least two dicts"),
-        ({"n": 4}, {}, "at least two dicts"),
+        ([{"n": 8}], {}, "at least two dicts"),
+        ({"n": 8}, {}, "at least two dicts"),
         ([{"epsilon": 1.0}, {}], {}, r"settings\[0\] has epsilon="),
         (SETTINGS, {"accountant": "pld"}, "tune has accountant="),
         (SETTINGS, {"runs": 1.0}, "runs=1.0 must be above 1"),
@@ -447,5 +447,5 @@ def test_records_with_latents_of_their_own_have_no_score(ledger):
         z = pm.Normal("z", 0, 1, shape=(60, 2))
         pm.Normal("y", z + mu, 1, observed=np.zeros((60, 2)))
     with pytest.raises(ValueError, match="entry for every record"):
-        tune(model, [{"n": 4}, {"n": 5}], ledger=ledger)
+        tune(model, [{"n": 8}, {"n": 9}], ledger=ledger)
     assert fits_of(ledger.path) == []

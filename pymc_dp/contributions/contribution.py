@@ -16,6 +16,23 @@ def as_it_is(batch: Batch, context: Any) -> Any:
     return batch
 
 
+class OfSum(NamedTuple):
+    """A unit's vector as a function of a sum over its records.
+
+    Attributes
+    ----------
+    size : int
+        The length of the sum.
+    weighted_sum : (prepared, context, weights) -> (size,)
+    vectors : (units, size) -> (units, size of the contribution)
+        Not finite where the sum is not.
+    """
+
+    size: int
+    weighted_sum: Callable[[Any, Any, np.ndarray], np.ndarray]
+    vectors: Callable[[np.ndarray], np.ndarray]
+
+
 class Contribution(NamedTuple):
     """One record's vector, given public context, as functions of a batch.
 
@@ -35,8 +52,8 @@ class Contribution(NamedTuple):
     rows : (prepared, context) -> (rows, size), optional
         The records' vectors themselves, where units of several records are summed faster from
         them than by a weighted sum for each unit.
-    of_units : (prepared, context, owner, good) -> (units, size), optional
-        The vectors of units of several records, where they are not the sums of their records'.
+    unit : OfSum, optional
+        How vectors of units of several records are made, if not as the sums of their records'.
     """
 
     size: int
@@ -45,7 +62,12 @@ class Contribution(NamedTuple):
     weighted_sum: Callable[[Any, Any, np.ndarray], np.ndarray]
     prepare: Callable[[Batch, Any], Any] = as_it_is
     rows: Callable[[Any, Any], np.ndarray] | None = None
-    of_units: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
+    unit: OfSum | None = None
+
+    @property
+    def unit_size(self) -> int:
+        """The length of what is summed over the records of a unit."""
+        return (self.unit or self).size
 
     def rehearse(self, batch: Batch, context: Any) -> np.ndarray:
         """Run every function once, and return a vector like those that a release hands out."""
@@ -56,13 +78,11 @@ class Contribution(NamedTuple):
     def unit_sums(
         self, prepared: Any, context: Any, owner: np.ndarray, good: np.ndarray
     ) -> np.ndarray:
-        """Sum the good records of each unit, shape (owner's last + 1, size).
+        """Sum the good records of each unit, shape (owner's last + 1, unit_size).
 
         ``owner`` is the unit of every record, in order.
         """
-        if self.of_units is not None:
-            return self.of_units(prepared, context, owner, good)
-        sums = np.zeros((owner[-1] + 1, self.size))
+        sums = np.zeros((owner[-1] + 1, self.unit_size))
         if self.rows is not None:
             rows = np.where(good[:, None], self.rows(prepared, context), 0.0)
             starts = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -70,8 +90,12 @@ class Contribution(NamedTuple):
             return sums
         for i in np.unique(owner[good]):
             weights = np.where(good & (owner == i), 1.0, 0.0)
-            sums[i] = self.weighted_sum(prepared, context, weights)
+            sums[i] = (self.unit or self).weighted_sum(prepared, context, weights)
         return sums
+
+    def unit_vectors(self, sums: np.ndarray) -> np.ndarray:
+        """Turn sums over the records of units into the units' vectors, shape (units, size)."""
+        return sums if self.unit is None else self.unit.vectors(sums)
 
 
 def row_norms(rows: np.ndarray) -> np.ndarray:

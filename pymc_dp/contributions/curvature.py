@@ -67,6 +67,7 @@ class Bent(NamedTuple):
 
 
 Scores = Callable[[Batch, np.ndarray], np.ndarray]
+Curves = Callable[[Batch, np.ndarray], Bent]
 
 
 def split(value: np.ndarray, at: At) -> Sums:
@@ -76,7 +77,7 @@ def split(value: np.ndarray, at: At) -> Sums:
     return Sums(value[:d], smat(value[d:-1]) / curvature, float(value[-1] / count))
 
 
-def curves(records: Records, backend: str) -> Callable[[Batch, np.ndarray], Bent]:
+def curves(records: Records, backend: str) -> Curves:
     """Compile scores and curvatures of a batch's records."""
     scores = on_batch(records, [], checked(records, gradient_rows(records)), backend)
     bend = second_differences if records.size <= MANY else outer_products
@@ -102,14 +103,13 @@ def outer_products(scores: Scores, batch: Batch, point: np.ndarray) -> Bent:
     return Bent(g, row_norms(g) ** 2, lambda weights: (g * weights[:, None]).T @ g)
 
 
-def score_and_curvature(records: Records, backend: str) -> Contribution:
+def score_and_curvature(records: Records, bent: Curves) -> Contribution:
     """Contribute score, the curvature's upper triangle and a one; the context is an `At`.
 
     Scores and curvatures are shortened before they are put together: clipping the whole would
     shorten scores for the sake of curvatures.
     """
     d = records.size
-    bent = curves(records, backend)
 
     def norms(part: Bent, at: At) -> np.ndarray:
         curvature, count = at.scales

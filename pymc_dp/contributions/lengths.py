@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.contribution import Contribution, row_norms
-from pymc_dp.contributions.curvature import Bent, curves
+from pymc_dp.contributions.contribution import Contribution, OfSum, row_norms
+from pymc_dp.contributions.curvature import Bent, Curves
+from pymc_dp.contributions.symmetric import svec
 from pymc_dp.records import Records
 
 # edges of the bins, in units of a public guess
@@ -15,12 +16,11 @@ BINS = len(EDGES) + 1
 SURE = 2.5
 
 
-def lengths(records: Records, unit: float, backend: str) -> Contribution:
+def lengths(records: Records, bent: Curves, unit: float) -> Contribution:
     """Contribute a one in the bin of the root of the curvature's norm; the context is a point.
 
     Scores at the truth are about as long (Fisher's identity), but some of them are long by chance.
     """
-    bent = curves(records, backend)
 
     def norms(part: Bent, point: np.ndarray) -> np.ndarray:
         finite = np.isfinite(row_norms(part.score)) & np.isfinite(part.norms)
@@ -29,12 +29,10 @@ def lengths(records: Records, unit: float, backend: str) -> Contribution:
     def weighted_sum(part: Bent, point: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.bincount(_bins(part.norms, unit), weights, BINS)
 
-    def of_units(part: Bent, point: np.ndarray, owner: np.ndarray, good: np.ndarray) -> np.ndarray:
-        vectors = np.zeros((owner[-1] + 1, BINS))
-        for i in np.unique(owner[good]):
-            norm = np.linalg.norm(part.add_up(np.where(good & (owner == i), 1.0, 0.0)))
-            vectors[i, _bins(norm, unit)] = 1.0
-        return vectors
+    def vectors(curvatures: np.ndarray) -> np.ndarray:
+        norms = row_norms(curvatures)
+        ones = np.eye(BINS)[_bins(norms, unit)]
+        return np.where(np.isfinite(norms)[:, None], ones, np.nan)
 
     return Contribution(
         size=BINS,
@@ -42,7 +40,11 @@ def lengths(records: Records, unit: float, backend: str) -> Contribution:
         norms=norms,
         weighted_sum=weighted_sum,
         prepare=bent,
-        of_units=of_units,
+        unit=OfSum(
+            records.size * (records.size + 1) // 2,
+            lambda part, point, weights: svec(part.add_up(weights)),
+            vectors,
+        ),
     )
 
 
@@ -57,7 +59,7 @@ class Histogram(NamedTuple):
     >>> counts[8:12] = 25.0
     >>> histogram = Histogram(counts, sd=0.0, unit=1.0)
     >>> histogram.above(share=0.25)
-    2.0
+    4.0
     """
 
     counts: np.ndarray

@@ -18,22 +18,27 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
         rows = _rows(batch, axes)
         return rows, contribution.prepare(_pad(batch, axes, rows), context)
 
-    def weighted_sum(at: tuple[int, Any], context: Any, weights: np.ndarray) -> np.ndarray:
-        rows, prepared = at
-        weights = np.pad(weights, (0, _padded_size(rows) - rows))
-        return np.asarray(contribution.weighted_sum(prepared, context, weights))
-
+    unit = contribution.unit
     return contribution._replace(
         prepare=prepare,
         norms=partial(_first, contribution.norms),
-        weighted_sum=weighted_sum,
+        weighted_sum=partial(_sum_of_first, contribution.weighted_sum),
         rows=contribution.rows and partial(_first, contribution.rows),
+        unit=unit and unit._replace(weighted_sum=partial(_sum_of_first, unit.weighted_sum)),
     )
 
 
 def _first(by_row: Callable, at: tuple[int, Any], context: Any) -> np.ndarray:
     rows, prepared = at
     return np.asarray(by_row(prepared, context))[:rows]
+
+
+def _sum_of_first(
+    weighted_sum: Callable, at: tuple[int, Any], context: Any, weights: np.ndarray
+) -> np.ndarray:
+    rows, prepared = at
+    weights = np.pad(weights, (0, _padded_size(rows) - rows))
+    return np.asarray(weighted_sum(prepared, context, weights))
 
 
 def _rows(batch: Batch, axes: dict[str, int]) -> int:

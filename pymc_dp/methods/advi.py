@@ -17,7 +17,7 @@ from pymc_dp.contributions import Directions, gradient, plain_gradient
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.method import Compiled, Method, runs
-from pymc_dp.methods.newton import Believed, with_last_steps
+from pymc_dp.methods.newton import Believed, steps_before, with_last_steps
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.methods.settings import aware_of
 from pymc_dp.records import Records
@@ -88,7 +88,7 @@ def dp_advi(
     noise : float
         Relative noise multiplier: 1, or 0 for a fit without noise.
     n : int, default 200
-        Releases.
+        Releases: gradients, and the last four if ``noise_aware``.
     clip_norm : float or callable of the step, optional
         Bound on the norm of a record's contribution.
     sample_rate : float or callable of the step, optional
@@ -130,7 +130,9 @@ def dp_advi(
     check_count("obj_n_mc", obj_n_mc)
     clip = default_clip_norm(records.size, obj_n_mc) if clip_norm is None else clip_norm
     rate = default_sample_rate(sampling, num_records) if sample_rate is None else sample_rate
-    steps = [(_at(rate, t), _at(clip, t)) for t in range(DEFAULT_RELEASES if n is None else n)]
+    aware = aware_of(noise_aware, noise)
+    count = steps_before(DEFAULT_RELEASES if n is None else n) if aware else n or DEFAULT_RELEASES
+    steps = [(_at(rate, t), _at(clip, t)) for t in range(count)]
     releases = runs(steps, lambda q, c, count: Release("score", sampling, q, c, noise, count))
     _check_adaptive(adaptive_clip, releases)
     rates = {name: pace * LEARNING_RATE for name, pace in family.pace.items()}
@@ -156,7 +158,7 @@ def dp_advi(
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": obj_n_mc},
     )
-    if not aware_of(noise_aware, noise):
+    if not aware:
         return fitted
     return with_last_steps(
         fitted,

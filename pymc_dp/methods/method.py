@@ -11,6 +11,8 @@ from pymc_dp.contributions.posterior_draw import PosteriorDraw
 from pymc_dp.release import Release
 from pymc_dp.wall import Noisy, Query
 
+Draws = dict[str, np.ndarray]
+
 
 class Compiled(NamedTuple):
     """The parts of a method that need compiled functions.
@@ -40,7 +42,8 @@ class Method(NamedTuple):
     posterior : (state, draws, rng) -> {latent's value variable: (draws, ...) array}
         As wide as the records alone make it.
     noise_aware : the same, or None
-        As wide as records and privacy noise together make it; None where the caller declined it.
+        As wide as records and privacy noise together make it. None where the caller declined it;
+        it returns None for states of which the noise is not known, as after an early stop.
     describe : state -> Dataset
         The ``fit`` group: the released parameters.
     trace : state -> {name: (dims, array)}
@@ -58,13 +61,18 @@ class Method(NamedTuple):
     compile: Callable[[str], Compiled]
     init: Callable[[np.random.Generator], Any]
     query: Callable[..., Query]
-    posterior: Callable[[Any, int, np.random.Generator], dict[str, np.ndarray]]
+    posterior: Callable[[Any, int, np.random.Generator], Draws]
     describe: Callable[[Any], xr.Dataset]
     trace: Callable[[Any], dict[str, tuple[tuple[str, ...], Any]]]
     settings: dict[str, Any]
-    noise_aware: Callable[[Any, int, np.random.Generator], dict[str, np.ndarray]] | None = None
+    noise_aware: Callable[[Any, int, np.random.Generator], Draws | None] | None = None
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
     most_draws: int | None = None
+
+    def draw(self, state: Any, draws: int, rng: np.random.Generator) -> Draws:
+        """Draw the posterior with the privacy noise, where it is asked for and known."""
+        aware = self.noise_aware and self.noise_aware(state, draws, rng)
+        return aware or self.posterior(state, draws, rng)
 
     def trials(self, rng: np.random.Generator) -> Sequence[Any]:
         """States at which each kind of release can be tried before the first is made."""

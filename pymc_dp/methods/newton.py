@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.contributions.curvature import JOINT, At, score_and_curvature, split
+from pymc_dp.contributions.curvature import JOINT, At, curves, score_and_curvature, split
 from pymc_dp.contributions.lengths import Histogram, lengths
 from pymc_dp.contributions.symmetric import floored
 from pymc_dp.methods.blocks.averaging import Average
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.records import Records
 from pymc_dp.release import Release
 from pymc_dp.wall import Noisy, Query
@@ -24,7 +24,7 @@ from pymc_dp.wall import Noisy, Query
 LENGTHS, NEWTON = "lengths", "newton"
 RELEASES = 3
 # shares of the budget: most of it moves the posterior to its place
-SHARES = {LENGTHS: 0.1, NEWTON: 0.75}
+SHARES = {LENGTHS: 0.08, NEWTON: 0.79}
 # the share of the records whose curvatures may be shortened, and how much longer than the root of
 # theirs the longest scores are: their bias would move the posterior, and no covariance covers it
 STEEPER, LOOSE = 0.1, 1.6
@@ -77,6 +77,23 @@ class Believed(NamedTuple):
     covariance: np.ndarray
 
 
+def steps_before(n: int) -> int:
+    """Return how many of ``n`` releases are left for what comes first.
+
+    Raises
+    ------
+    ValueError
+        None is.
+    """
+    last = 1 + RELEASES
+    if n <= last:
+        raise ValueError(
+            f"n={n} leaves no release before the last {last}, which make the posterior "
+            "noise-aware: give a larger n=, or noise_aware=False."
+        )
+    return n - last
+
+
 def with_last_steps(
     first: Method,
     records: Records,
@@ -122,6 +139,8 @@ def with_last_steps(
     def compile_parts(backend: str) -> Compiled:
         contributions, update = first.compile(backend)
         slope = prior(backend)
+        # a few passes over the records: any faster backend would take longer to compile
+        bent = curves(records, "python")
 
         def either(state: Any, query: Query, noisy: Noisy) -> Any:
             if query.name == LENGTHS:
@@ -131,8 +150,8 @@ def with_last_steps(
             return update(state, query, noisy)
 
         last = {
-            LENGTHS: lengths(records, typical, backend),
-            NEWTON: score_and_curvature(records, backend),
+            LENGTHS: lengths(records, bent, typical),
+            NEWTON: score_and_curvature(records, bent),
         }
         return Compiled({**contributions, **last}, either)
 
@@ -141,7 +160,7 @@ def with_last_steps(
         compile=compile_parts,
         query=query,
         posterior=_by_state(first.posterior, partial(_draw, records, 0.0)),
-        noise_aware=_by_state(first.posterior, partial(_draw, records, 1.0)),
+        noise_aware=partial(_noise_aware, records),
         describe=_by_state(first.describe, partial(_describe, records)),
         trace=_by_state(first.trace, partial(_trace, typical)),
         rehearsal=lambda rng: (
@@ -189,8 +208,7 @@ def _update(slope: Slope, state: State, noisy: Noisy) -> State:
     return State(
         t=state.t + 1,
         at=at._replace(point=mean),
-        # weights of the average of the means grow like t
-        average=state.average.add(mean, noisy.sd**2 * V @ V, 1.0, 2 / (state.t + 1)),
+        average=state.average.add(mean, noisy.sd**2 * V @ V, 1.0, rho),
         curvature=curvature,
         variance=variance,
         covariance=np.linalg.inv(prior + floored(curvature, LEAST)),
@@ -215,10 +233,19 @@ def _within(prior: np.ndarray, move: np.ndarray) -> np.ndarray:
 
 def _draw(
     records: Records, noise: float, state: State, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
+) -> Draws:
     covariance = state.covariance + noise * state.average.noise
     v = rng.multivariate_normal(state.average.mean, covariance, draws, method="cholesky")
     return dict(zip(records.point, records.split(v), strict=True))
+
+
+def _noise_aware(
+    records: Records, state: Any, draws: int, rng: np.random.Generator
+) -> Draws | None:
+    """Draw with the noise; that of a fit which was stopped before is not known."""
+    if not isinstance(state, State) or state.t < 2:
+        return None
+    return _draw(records, 1.0, state, draws, rng)
 
 
 def _describe(records: Records, state: State) -> xr.Dataset:

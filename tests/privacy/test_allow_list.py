@@ -22,8 +22,9 @@ import pymc_dp
 NUMBER = 123456.78125
 N = 40
 PATIENTS = [f"CANARY-{i}" for i in range(N)]
+GROUPS = ("posterior", "noise_sd", "fit", "fit_stats", "privacy")
 SETTINGS = {
-    "n": 3,
+    "n": 7,
     "noise_multiplier": 2.0,
     "delta": 1e-5,
     "sample_rate": 0.5,
@@ -113,10 +114,11 @@ def test_no_canary_is_in_the_file(fitted, tmp_path):
 
 def test_the_posterior_holds_what_is_allowed_and_no_more(fitted):
     idata = fitted[1]
-    assert set(idata.children) == {"posterior", "fit", "fit_stats", "privacy"}
+    assert set(idata.children) == set(GROUPS)
     assert set(idata["posterior"].data_vars) == {"b", "g", "contrast"}
     assert set(idata["posterior"].coords) == {"chain", "draw", "site"}
-    assert set(idata["fit"].data_vars) == {"mean_vector", "standard_deviation"}
+    moments = {"mean_vector", "standard_deviation", "covariance_matrix", "noise_covariance"}
+    assert set(idata["fit"].data_vars) == moments
     traces = {"mean_path", "noise_to_signal", "clip_factor"}
     assert set(idata["fit_stats"].data_vars) == traces
     withheld = {"eta", "worst", "b_in_units", "b_times"}
@@ -177,9 +179,9 @@ def with_group_inside(idata):
 @pytest.mark.parametrize(
     "spoil",
     [with_group_inside]
-    + [with_variable(group, "X") for group in ("posterior", "fit", "fit_stats", "privacy")]
-    + [with_coord(group) for group in ("posterior", "fit", "fit_stats", "privacy")]
-    + [with_attribute(group) for group in ("/", "posterior", "fit", "fit_stats", "privacy")],
+    + [with_variable(group, "X") for group in GROUPS]
+    + [with_coord(group) for group in GROUPS]
+    + [with_attribute(group) for group in ("/", *GROUPS)],
 )
 def test_saving_drops_what_was_added_by_hand(fitted, tmp_path, spoil):
     idata = fitted[1].copy(deep=True)
@@ -219,7 +221,7 @@ def test_predictions_hold_no_canary_and_leave_the_model_alone(fitted):
 def structure(tree):
     """All of a result but the numbers that noise and public draws drive."""
     random = {"b", "g", "contrast", "mean_vector", "standard_deviation", "mean_path"}
-    random |= {"noise_to_signal"}
+    random |= {"noise_to_signal", "covariance_matrix", "noise_covariance"}
     found = {}
     for node in tree.subtree:
         found[node.path] = dict(node.attrs)

@@ -18,7 +18,7 @@ from tests.privacy.toys import vectors, wall_of
 
 N = 12
 CANARY = 123456.78125 + np.arange(N)
-SETTINGS = {"n": 2, "noise_multiplier": 2.0, "delta": 1e-5, "progressbar": False}
+SETTINGS = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "progressbar": False}
 
 
 def missing_values(b):

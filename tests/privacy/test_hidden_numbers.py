@@ -22,7 +22,7 @@ COLUMN_MEANS = np.array([0.123, 4.56, 0.789])
 
 
 def fit(model, **settings):
-    terms = {"n": 2, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
+    terms = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
     return pymc_dp.fit(model=model, **{**terms, **settings})
 
 

@@ -14,7 +14,7 @@ from pymc_dp.wall import PrivacyWall
 N, J, K = 23, 4, 2
 TABLE = np.random.default_rng(1).normal(size=(N, J))
 YES = (TABLE > 0).astype("int8")
-FIT = {"epsilon": 2, "delta": 1e-5, "n": 2, "draws": 5, "progressbar": False, "backend": "python"}
+FIT = {"epsilon": 2, "delta": 1e-5, "n": 6, "draws": 5, "progressbar": False, "backend": "python"}
 
 
 def build(describe) -> pm.Model:

@@ -23,7 +23,7 @@ N = 60
 SUBJECT = np.arange(N) // 3
 X = np.random.default_rng(0).normal(size=N)
 Y = X + np.random.default_rng(1).normal(size=N)
-GOOD = {"unit": "subject_id", "n": 2, "noise_multiplier": 2.0, "delta": 1e-5}
+GOOD = {"unit": "subject_id", "n": 6, "noise_multiplier": 2.0, "delta": 1e-5}
 QUIET = {"random_seed": 1, "draws": 4, "progressbar": False, "backend": "python"}
 
 

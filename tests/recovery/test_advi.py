@@ -142,6 +142,7 @@ def test_an_adaptive_clip_norm_moves_to_where_the_records_are():
         delta=1e-5,
         clip_norm=0.01,
         adaptive_clip=0.8,
+        noise_aware=False,
         progressbar=False,
     )
     clip_norm = 0.01 * idata["fit_stats"]["clip_factor"].values[-1]

@@ -1,0 +1,151 @@
+"""How much of a posterior's width is noise: the table beside ArviZ's, and the picture."""
+
+import re
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_dp
+
+ROWS = 600
+ENDS = ["noise_sd", "noise_share"]
+QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
+
+
+def model():
+    """A scalar, a vector, and latents with named dimensions whose labels are not in order."""
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(ROWS, 2)), np.arange(ROWS) % 3
+    coords = {"clinic": ["west", "north", "east"], "half": [10, 2]}
+    with pm.Model(coords=coords) as built:
+        a = pm.Normal("a", 0, 1)
+        b = pm.Normal("b", 0, 1, shape=2)
+        level = pm.Normal("level", 0, 1, dims="clinic")
+        table = pm.Normal("table", 0, 1, dims=("half", "clinic"))
+        member = pm.Data("group", group)
+        psi = a + pm.Data("X", X) @ b + level[member]
+        psi = psi + table[pm.Data("side", rng.integers(0, 2, ROWS)), member]
+        pm.Normal("y", psi, 1.0, observed=rng.normal(X @ [1.0, -1.0], 1.0))
+    return built
+
+
+@pytest.fixture(scope="module")
+def idata():
+    return pymc_dp.fit(model=model(), method="vips", epsilon=4, draws=500, **QUIETLY)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return pymc_dp.fit(
+        model=model(), method="vips", epsilon=4, draws=50, noise_aware=False, **QUIETLY
+    )
+
+
+LABELS = [
+    "a",
+    "b[0]",
+    "b[1]",
+    *[f"level[{clinic}]" for clinic in ("west", "north", "east")],
+    *[f"table[{half}, {clinic}]" for half in (10, 2) for clinic in ("west", "north", "east")],
+]
+
+
+def test_two_columns_follow_those_of_arviz(idata):
+    table = pymc_dp.summary(idata)
+    theirs = az.summary(idata, kind="stats")
+    assert list(table.columns) == [*theirs.columns, *ENDS]
+    pd.testing.assert_frame_equal(table[theirs.columns], theirs)
+
+
+def test_rows_are_labelled_and_ordered_as_arviz_does(idata):
+    table = pymc_dp.summary(idata)
+    assert sorted(table.index) == sorted(LABELS)
+    assert list(table.index) == list(az.summary(idata, kind="stats").index)
+    assert [row for row in table.index if row.startswith("table")] == LABELS[6:]
+
+
+def test_every_row_holds_its_own_noise(idata):
+    table, noise = pymc_dp.summary(idata), idata["noise_sd"].to_dataset()
+    assert table.loc["a", "noise_sd"] == float(noise["a"])
+    assert table.loc["b[1]", "noise_sd"] == float(noise["b"][1])
+    assert table.loc["level[east]", "noise_sd"] == float(noise["level"].sel(clinic="east"))
+    at = noise["table"].sel(half=2, clinic="north")
+    assert table.loc["table[2, north]", "noise_sd"] == float(at)
+    assert len(set(table["noise_sd"])) == len(LABELS)
+
+
+def test_the_noises_share_is_that_of_the_variance(idata):
+    table = pymc_dp.summary(idata)
+    assert table["noise_share"].between(0, 1).all()
+    assert (table["noise_share"] > 0).all()
+    variance = idata["posterior"]["b"].var(("chain", "draw")).to_numpy()
+    shares = table.loc[["b[0]", "b[1]"], "noise_share"]
+    np.testing.assert_allclose(shares, idata["noise_sd"]["b"].to_numpy() ** 2 / variance)
+
+
+def test_variables_can_be_chosen(idata):
+    table = pymc_dp.summary(idata, var_names=["level"])
+    assert list(table.index) == LABELS[3:6]
+    assert list(table.columns[-2:]) == ENDS
+    assert not table[ENDS].isna().any(axis=None)
+
+
+def test_other_settings_reach_arviz(idata):
+    table = pymc_dp.summary(idata, kind="all", var_names=["a"])
+    assert {"ess_bulk", "r_hat"} <= set(table.columns)
+    assert list(table.columns[-2:]) == ENDS
+
+
+def test_what_does_not_vary_has_no_noise(idata):
+    fixed = idata["posterior"].to_dataset().assign(c=(("chain", "draw"), np.ones((1, 500))))
+    groups = {name: group.to_dataset() for name, group in idata.children.items()}
+    groups |= {"posterior": fixed, "noise_sd": groups["noise_sd"].assign(c=0.0)}
+    table = pymc_dp.summary(xr.DataTree.from_dict(groups), var_names=["c"])
+    assert table.loc["c", ENDS].tolist() == [0.0, 0.0]
+
+
+SENTENCE = "leaves the privacy noise out: fit with noise_aware=True and a finite epsilon"
+
+
+@pytest.mark.parametrize("read", [pymc_dp.summary, pymc_dp.plot_noise])
+def test_a_posterior_without_the_noise_is_refused_in_a_sentence(plain, read):
+    with pytest.raises(ValueError, match=re.escape(SENTENCE)):
+        read(plain)
+
+
+@pytest.mark.parametrize("read", [pymc_dp.summary, pymc_dp.plot_noise])
+def test_a_tree_that_is_no_result_is_refused(read):
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": (("chain", "draw"), [[1.0, 2]])})})
+    with pytest.raises(ValueError, match="not made by pymc_dp"):
+        read(tree)
+
+
+@pytest.fixture
+def agg():
+    mpl = pytest.importorskip("matplotlib")
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def test_the_picture_shows_both_posteriors(idata, agg, tmp_path):
+    drawn = pymc_dp.plot_noise(idata, var_names=["b", "level"], backend="matplotlib")
+    drawn.savefig(tmp_path / "noise.png")
+    assert (tmp_path / "noise.png").stat().st_size > 5_000
+    figure = drawn.viz["figure"].item()
+    texts = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    assert texts == {"with privacy noise", "records alone"}
+
+
+def test_a_saved_result_keeps_its_noise(idata, tmp_path):
+    pymc_dp.save(idata, str(tmp_path / "result.nc"))
+    with xr.open_datatree(tmp_path / "result.nc") as saved:
+        xr.testing.assert_equal(saved["noise_sd"].to_dataset(), idata["noise_sd"].to_dataset())
+        table = pymc_dp.summary(saved.load())
+    pd.testing.assert_frame_equal(table, pymc_dp.summary(idata))

@@ -5,10 +5,10 @@ STAMP := .venv/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint audit bench docs clean
+.PHONY: help venv demo test lint audit calibration bench docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
 
 venv: $(STAMP) ## build .venv with the package and all that its developers need
 
@@ -37,6 +37,9 @@ lint: $(STAMP) ## run the linters and the type checker alone
 audit: $(STAMP) ## attack every method, with and without planted faults
 	@$(PY) -m pytest -n $(WORKERS) -m audit
 	@$(PY) -m benchmarks.audit
+
+calibration: $(STAMP) ## measure the coverage of intervals over generated data sets
+	@$(PY) -m benchmarks.calibration
 
 bench: $(STAMP) ## time the steps of every method
 	@$(PY) -m benchmarks.steps

@@ -49,7 +49,7 @@ def quarter():
 
 
 def unclipped():
-    return mock.patch("pymc_dp.wall._clip_weights", lambda norms, bound: np.ones_like(norms))
+    return mock.patch("pymc_dp.clipped_sum._clip_weights", lambda norms, bound: np.ones_like(norms))
 
 
 def reused():

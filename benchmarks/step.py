@@ -21,8 +21,9 @@ from benchmarks.models import build, generate
 from pymc_dp.compile import compile_mode
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.prepare import compile_prepared, prepare
+from pymc_dp.query import Noisy
 from pymc_dp.sampling import draw
-from pymc_dp.wall import Noisy, PrivacyWall
+from pymc_dp.wall import PrivacyWall
 
 ROUNDS = 9
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ from rich.progress import track
 from pymc_dp.attack import Claims, Sight, features, learn, lower_bound
 from pymc_dp.canary import Neighbours, Seen, candidates, choose, columns_of, others, plant, usable
 from pymc_dp.contributions import Contribution
-from pymc_dp.fit import run
+from pymc_dp.fit import carry_out
 from pymc_dp.methods.method import Compiled
 from pymc_dp.prepare import Prepared, compile_prepared, prepare
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Column
 from pymc_dp.release import check_count
-from pymc_dp.wall import Noisy, PrivacyWall, Query
 
 FEWEST_RUNS = 40
 LEAST_CONFIDENCE = 0.9999
@@ -232,10 +231,9 @@ def _released(
         seen.append((query, noisy))
         return compiled.update(state, query, noisy)
 
-    rng = np.random.default_rng(seed)
-    wall = PrivacyWall(columns, compiled.contributions, prepared.plan)
-    ask = partial(prepared.method.query, rng=rng)
-    run(wall, prepared.method.init(rng), ask, update, range(prepared.plan.total))
+    held = prepared._replace(columns=columns)
+    spied = compiled._replace(update=update)
+    carry_out(held, spied, np.random.default_rng(seed), range(prepared.plan.total))
     return seen
 
 

@@ -12,9 +12,10 @@ from rich.progress import track
 from pymc_dp.ledger import Ledger, check_ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.prepare import Prepared, compile_prepared, prepare
+from pymc_dp.query import Noisy, Query
 from pymc_dp.release import check_count
 from pymc_dp.results import Outcome, build_result
-from pymc_dp.wall import Noisy, PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 
 DRAWS = 1000
 

@@ -16,11 +16,11 @@ from pymc_dp.contributions.padding import padded
 from pymc_dp.methods import advi, posterior_sampling, sep, vips
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.plans import Plan
+from pymc_dp.query import Noisy
 from pymc_dp.records import Column, Records, constrained, separate
 from pymc_dp.records.unit_column import read_units
 from pymc_dp.release import check_count
 from pymc_dp.units import Units
-from pymc_dp.wall import Noisy
 
 METHODS: dict[str, Callable[..., Method]] = {
     **advi.METHODS,

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import operator
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,27 @@ def scale(releases: tuple[Release, ...], factor: float) -> tuple[Release, ...]:
     return tuple(
         dataclasses.replace(r, noise_multiplier=r.noise_multiplier * factor) for r in releases
     )
+
+
+def with_shares(
+    before: tuple[Release, ...], shares: Mapping[Release, float]
+) -> tuple[Release, ...]:
+    """Append releases, with the noise that gives each its share of the whole budget.
+
+    As if batches of a share q of the records cost q squared of what all records cost.
+
+    >>> first = Release("a", "full", 1.0, 1.0, noise_multiplier=1.0, count=1)
+    >>> second = Release("b", "full", 1.0, 1.0, noise_multiplier=1.0, count=4)
+    >>> with_shares((first,), {second: 0.5})[1].noise_multiplier  # each costs a quarter of a's
+    2.0
+    """
+    spent = sum(r.count * (r.sample_rate / r.noise_multiplier) ** 2 for r in before)
+    whole = spent / (1 - sum(shares.values()))
+    added = [
+        dataclasses.replace(r, noise_multiplier=(r.count / (share * whole)) ** 0.5)
+        for r, share in shares.items()
+    ]
+    return (*before, *added)
 
 
 def unit_noise(release: Release, neighbours: str) -> float:

@@ -17,9 +17,9 @@ from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import checked, on_batch
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release
-from pymc_dp.wall import Noisy, Query
 
 NAME = "log predictive density"
 # posterior draws behind a record's log predictive density, where a method has as many

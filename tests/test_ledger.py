@@ -22,9 +22,10 @@ from pymc_dp import Ledger, ReleaseError, ledger_file
 from pymc_dp.filters import FILTERS, Cost, best_order
 from pymc_dp.ledger_file import fits_of
 from pymc_dp.plans import Plan
+from pymc_dp.query import Query
 from pymc_dp.release import Release
 from pymc_dp.testing import deterministic_noise
-from pymc_dp.wall import PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import vectors
 
 DELTA = 1e-5
@@ -75,7 +76,7 @@ def test_a_ledger_keeps_its_terms(new, path):
     created = new(neighbours="zero_out", unit="person_id", filter="zcdp")
     opened = Ledger(path)
     assert opened.terms == created.terms
-    assert opened.terms[:6] == ("survey", 2.0, DELTA, "zero_out", "person", "zcdp")
+    assert opened.terms[:6] == ("survey", 2.0, DELTA, "zero_out", "person_id", "zcdp")
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,13 @@ def test_a_filters_limit_means_its_budget_and_no_more(name, epsilon):
     assert chosen.meaning(chosen.limit)[0] == pytest.approx(epsilon, rel=1e-6)
     assert chosen.meaning(chosen.limit)[0] <= epsilon
     assert chosen.meaning(Cost(1.001 * chosen.limit.amount))[0] > epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 3e-4, 1e-3, 3e-3, 1e-2])
+def test_a_limit_is_never_above_its_budget_however_small(epsilon):
+    chosen = FILTERS["zcdp"](epsilon, DELTA, 0.0)
+    assert chosen.limit.amount > 0
+    assert chosen.meaning(chosen.limit)[0] <= epsilon
 
 
 def test_a_renyi_filter_takes_the_order_that_is_best_for_gaussians():
@@ -295,8 +303,17 @@ def test_a_fit_that_does_not_belong_is_refused(new, model, settings, sentence):
 
 def test_a_fit_for_another_unit_is_refused(new):
     persons = plan_of("poisson", 0.1, 5.0, 10, unit="person_id")
-    with pytest.raises(ValueError, match="unit='person' is not that of the ledger, 'record'"):
+    with pytest.raises(ValueError, match="unit='person_id' is not that of the ledger, 'record'"):
         new().reserve("dp_advi", persons)
+
+
+def test_units_are_compared_by_the_whole_name_of_their_column(new):
+    ledger = new(unit="site_code")
+    ledger.reserve("dp_advi", plan_of("poisson", 0.1, 5.0, 10, unit="site_code"))
+    sites = plan_of("poisson", 0.1, 5.0, 10, unit="site_id")
+    with pytest.raises(ValueError, match="unit='site_id' is not that of the ledger, 'site_code'"):
+        ledger.reserve("dp_advi", sites)
+    assert "per site_code (add_remove)" in ledger.report()
 
 
 def test_draws_that_no_one_can_prove_exact_are_refused(new):
@@ -331,6 +348,17 @@ def test_the_report_says_what_was_spent_and_what_is_left(new, model):
     assert "Fit 1: dp_advi, 0.0" in text
     assert "5 of 5 releases booked" in text
     assert "once it is spent, the total is (2, 1e-05)" in text
+    assert "keep this to yourself" not in text
+
+
+def test_the_report_says_that_a_count_can_depend_on_the_data(new, model):
+    ledger = new()
+    fit(model, ledger)
+    fit(model, ledger, callbacks=[stop])
+    text = ledger.report()
+    assert "1 of 5 releases booked" in text
+    assert "Not all releases are booked of fit 2" in text
+    assert "because of the data, and is not covered by the guarantee" in text
 
 
 def test_the_file_holds_neither_times_nor_data(new, model):
@@ -394,6 +422,7 @@ def test_a_refund_is_caught(new, model, monkeypatch):
         "DELETE FROM fits",
         "UPDATE fits SET booked = booked - 1",
         "UPDATE fits SET booked = planned + 1",
+        "UPDATE fits SET booked = planned",
         "UPDATE fits SET amount = 0",
         "UPDATE fits SET delta = 1",
     ],
@@ -404,6 +433,42 @@ def test_the_file_itself_refuses_refunds(new, change):
     with closing(sqlite3.connect(ledger.path)) as db:
         with pytest.raises(sqlite3.IntegrityError, match="refunds nothing"):
             db.execute(change)
+
+
+# --- numbers of NumPy ---
+
+
+def test_numpys_numbers_are_stored_as_numbers(new):
+    ledger = new(filter="sum", epsilon=np.float32(100.0), delta=np.float64(DELTA))
+    book = ledger.reserve("dp_advi", plan_of(count=np.int64(3), delta=np.float32(1e-6)))
+    for _ in range(3):
+        book()
+    with pytest.raises(ReleaseError, match="beyond its plan"):
+        book()
+    ledger.reserve("dp_advi", plan_of(delta=np.float32(1e-6)))  # the file can still be read
+    with closing(sqlite3.connect(ledger.path)) as db:
+        [types, _] = db.execute("SELECT typeof(planned), typeof(amount), typeof(delta) FROM fits")
+    assert types == ("integer", "real", "real")
+
+
+def test_single_precision_cannot_hide_a_cost_above_what_is_left(new):
+    ledger = new(filter="sum", epsilon=100.0, delta=1.1e-5)
+    above = np.float32(1.1e-5)
+    assert above <= 1.1e-5  # NumPy rounds the other one
+    assert float(above) > 1.1e-5
+    with pytest.raises(ValueError, match="Nothing was spent"):
+        ledger.reserve("dp_advi", plan_of(delta=above))
+
+
+@pytest.mark.parametrize("column", ["planned", "booked", "amount", "delta"])
+@pytest.mark.parametrize("value", [np.int64(3).tobytes(), "many", None])
+def test_the_file_itself_refuses_what_is_no_number(new, column, value):
+    row = {"planned": 3, "booked": 0, "amount": 0.1, "delta": 0.0} | {column: value}
+    with closing(sqlite3.connect(new().path)) as db:
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute(
+                "INSERT INTO fits VALUES (NULL, 'x', :planned, :booked, :amount, :delta)", row
+            )
 
 
 # --- releases are booked before they are handed out ---
@@ -426,16 +491,66 @@ def test_a_release_that_cannot_be_booked_is_not_made(new, monkeypatch):
         wall.release(Query("score", None))
 
 
-def test_a_forked_fit_cannot_make_its_releases_twice(new):
+# a cheap release, and one that costs 30 times as much
+CHEAP_AND_DEAR = Plan(
+    (
+        Release("cheap", "poisson", 0.01, 1.0, 5.0, 7),
+        Release("dear", "poisson", 0.9, 1.0, 5.0, 1),
+    ),
+    "add_remove",
+    DELTA,
+    "pld",
+)
+
+
+def times_handed_out(ledger, name):
+    """Fork a fit after its first release, and let both ask for the same one; count successes."""
+    columns = {"x": pymc_dp.wall.Column(np.ones((20, 2)), 0, "float64")}
+    wall = PrivacyWall(
+        columns,
+        {"cheap": vectors(2), "dear": vectors(2)},
+        CHEAP_AND_DEAR,
+        reserve=partial(ledger.reserve, "toy", CHEAP_AND_DEAR),
+    )
+    wall.release(Query("cheap", None))
+    release = partial(wall.release, Query(name, None))
+    child = multiprocessing.get_context("fork").Process(target=release)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    try:
+        release()
+    except ReleaseError:
+        return 1
+    return 2
+
+
+def test_a_forked_fit_cannot_make_its_dear_release_twice(new):
+    ledger = new()
+    assert times_handed_out(ledger, "dear") == 1
+    assert fits_of(ledger.path)[0].booked == 2
+
+
+def test_a_ledger_that_counts_releases_alone_is_caught(new, monkeypatch):
+    def counted(path, fit, position):
+        with ledger_file._held(path) as db:
+            sql = "UPDATE fits SET booked = booked + 1 WHERE id = ? AND booked < planned"
+            return db.execute(sql, (fit,)).rowcount == 1
+
+    monkeypatch.setattr(ledger_file, "book", counted)
+    assert times_handed_out(new(), "dear") == 2
+
+
+def test_who_was_overtaken_stays_refused(new):
     ledger = new()
     book = ledger.reserve("dp_advi", FULL)
     child = multiprocessing.get_context("fork").Process(target=book)
     child.start()
     child.join()
-    book()
-    book()
-    with pytest.raises(ReleaseError, match="or by one that it was forked from"):
-        book()
+    for _ in range(3):
+        with pytest.raises(ReleaseError, match="by a process that was forked from this fit"):
+            book()
+    assert fits_of(ledger.path)[0].booked == 1
 
 
 def test_what_the_wall_checks_is_checked_before_the_plan_is_set_aside(new):

@@ -20,9 +20,10 @@ import pytest
 from pymc_dp import Ledger
 from pymc_dp.ledger_file import fits_of
 from pymc_dp.plans import Plan
+from pymc_dp.query import Query
 from pymc_dp.records import Column
 from pymc_dp.release import Release
-from pymc_dp.wall import PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import vectors
 
 FORK = multiprocessing.get_context("fork")
@@ -52,7 +53,7 @@ def keep_fitting(ledger, plan, log):
             wall = wall_of(ledger, plan)
         except ValueError:
             return
-        fit = wall._book_outside.args[-1]
+        fit = wall._book_outside.fit
         for _ in range(RELEASES):
             wall.release(Query("score", None))
             os.write(file, b"%d\n" % fit)

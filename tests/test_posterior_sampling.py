@@ -15,9 +15,9 @@ import pymc_dp
 from pymc_dp.contributions.posterior_draw import posterior_draw
 from pymc_dp.methods.posterior_sampling.sgld import filling_sd, langevin_step
 from pymc_dp.plans import Plan
+from pymc_dp.query import Noisy
 from pymc_dp.records import separate
 from pymc_dp.release import Release, pure_epsilon
-from pymc_dp.wall import Noisy
 
 N = 60
 Y = np.random.default_rng(3).normal(0.7, 1.0, N)

@@ -54,7 +54,7 @@ def quarter(patch):
 
 
 def unclipped(patch):
-    patch.setattr("pymc_dp.wall._clip_weights", lambda norms, bound: np.ones_like(norms))
+    patch.setattr("pymc_dp.clipped_sum._clip_weights", lambda norms, bound: np.ones_like(norms))
 
 
 def reused(patch):

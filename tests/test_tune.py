@@ -5,6 +5,7 @@ event, the law of the number is fixed, and no run stops early.
 """
 
 import importlib
+import inspect
 import json
 import math
 from itertools import pairwise
@@ -21,10 +22,11 @@ from pymc_dp.accountants import ORDERS, epsilon_of_renyi
 from pymc_dp.ledger_file import fits_of
 from pymc_dp.plans import Plan
 from pymc_dp.prepare import compile_prepared, prepare
+from pymc_dp.query import Query
 from pymc_dp.release import Release
 from pymc_dp.scoring import NAME, Range, with_score
 from pymc_dp.selection import ETA, Selection, calibrate_selection, draw_runs, halting
-from pymc_dp.wall import PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 
 tuning = importlib.import_module("pymc_dp.tune")
 DELTA, ALPHA = 1e-5, 1e-6
@@ -240,6 +242,13 @@ def test_a_better_posterior_has_a_better_score(scored):
     assert score_of(scored, np.tile(at, (30, 1)))[0] > score_of(scored, np.tile(-at, (30, 1)))[0]
 
 
+def test_as_many_draws_score_a_fit_as_it_has(scored):
+    points = np.random.default_rng(2).normal(scale=3, size=(4, 2))
+    assert score_of(scored, points)[0] == pytest.approx(
+        score_of(scored, np.repeat(points, 8, axis=0))[0]
+    )
+
+
 def test_the_score_takes_its_share_of_the_budget():
     model = regression(np.random.default_rng(0).integers(0, 2, 60))
     for method in ("dp_advi", "vips"):
@@ -302,6 +311,35 @@ def test_every_run_makes_its_whole_plan_with_the_score_last(model, monkeypatch):
         assert len(outcome.made) == fit.plan.total == len(states) - 1
         assert outcome.made[-1] == fit.plan.releases[-1]
         assert outcome.made[-1].name == NAME
+
+
+def test_a_method_with_few_draws_can_be_searched(model, ledger, monkeypatch):
+    search = Search(monkeypatch, 2)
+    idata = tune(model, [{"n": 8}, {"n": 10}], method="dp_sgld", ledger=ledger)
+    assert idata["privacy"].attrs["method"] == "dp_sgld"
+    for fit, states, _ in search.runs:
+        assert fit.method.most_draws < 30
+        asked = fit.method.query(states[-2], rng=np.random.default_rng(0))
+        assert asked.context.shape == (fit.method.most_draws, 2)
+
+
+def test_a_score_that_cannot_be_made_is_refused_before_anything_is_spent(
+    model, ledger, monkeypatch
+):
+    def as_many_as_asked_for(records, method, state, rng):
+        if state.left:
+            return method.query(state.fit, rng=rng)
+        points = method.draw(state.fit, 30, rng)["b"].reshape(30, -1)
+        return Query(NAME, points)
+
+    monkeypatch.setattr("pymc_dp.scoring._query", as_many_as_asked_for)
+    with pytest.raises(ValueError, match="reshape"):
+        tune(model, [{"n": 8}, {"n": 10}], method="dp_sgld", ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_what_is_declared_public_is_told(model):
+    assert json.loads(tune(model, public=["X"])["privacy"].attrs["declared_public"]) == ["X"]
 
 
 def test_the_result_states_the_whole_price(model):
@@ -438,6 +476,36 @@ def test_an_interrupted_search_returns_nothing_and_is_paid_for(model, ledger, mo
 def test_bad_input_is_refused_before_anything_is_spent(model, ledger, settings, terms, sentence):
     with pytest.raises(ValueError, match=sentence):
         tune(model, settings, **{"ledger": ledger, **terms})
+    assert fits_of(ledger.path) == []
+
+
+@pytest.mark.parametrize("name", ["data", "public", "public_start", "ledger", "random_seed"])
+def test_what_is_no_setting_stays_out_of_the_result(model, ledger, name):
+    settings = [{"n": 8, name: {"y": [0, 1]}}, {"n": 9}]
+    with pytest.raises(ValueError, match=rf"settings\[0\] has {name}=, .* give {name}= to tune"):
+        tune(model, settings, ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_setting_holds_nothing_but_the_method_and_its_options(model, ledger):
+    of_tune = inspect.signature(pymc_dp.tune).parameters.keys() - {"method"}
+    named = [p for p in inspect.signature(prepare).parameters.values() if p.name != "settings"]
+    assert {p.name for p in named} - of_tune == {"method", "n"}
+    with pytest.raises(TypeError, match="'start_sigmas' is an unknown keyword"):
+        tune(model, [{"start_sigmas": [0.0, 1.0]}, {"n": 9}], ledger=ledger)
+    with pytest.raises(ValueError, match="at least two dicts"):
+        tune(model, [8, 9], ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_wrong_number_of_records_is_refused_before_anything_is_spent(model, tmp_path):
+    ledger = Ledger(
+        tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy", neighbours="replace_one"
+    )
+    terms = {"sampling": "fixed_size", "neighbours": "replace_one", "noise_aware": False}
+    settings = [{"num_records": 60}, {"num_records": 61}]
+    with pytest.raises(ValueError, match="num_records=61 is not the number of records"):
+        tune(model, settings, ledger=ledger, **terms)
     assert fits_of(ledger.path) == []
 
 

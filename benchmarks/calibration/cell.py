@@ -1,7 +1,6 @@
 """One cell of the benchmark: many data sets, one compiled model, one private fit of each."""
 
 import warnings
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +9,10 @@ from scipy.stats import chisquare
 from benchmarks.calibration.problems import PROBLEMS, Arrays, Truth
 from pymc_dp.compile import without_c
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.fit import run
+from pymc_dp.fit import carry_out
 from pymc_dp.methods.method import Compiled
 from pymc_dp.prepare import Prepared, compile_prepared, prepare
 from pymc_dp.results import transform_draws
-from pymc_dp.wall import PrivacyWall
 
 DELTA = 1e-5
 # posterior draws of a fit, of which ranks use few enough to fall into even bins
@@ -106,11 +104,9 @@ def _draw(
         name: column._replace(values=np.asarray(data[name]))
         for name, column in prepared.columns.items()
     }
-    method, plan = prepared.method, prepared.plan
-    wall = PrivacyWall(columns, compiled.contributions, plan)
-    ask = partial(method.query, rng=rng)
-    state = run(wall, method.init(rng), ask, compiled.update, range(plan.total))[-1]
-    return transform_draws(prepared.records, method.draw(state, DRAWS, rng))
+    held = prepared._replace(columns=columns)
+    states, _ = carry_out(held, compiled, rng, range(prepared.plan.total))
+    return transform_draws(prepared.records, prepared.method.draw(states[-1], DRAWS, rng))
 
 
 def _compare(draws: dict[str, np.ndarray], truth: Truth) -> tuple[np.ndarray, ...]:

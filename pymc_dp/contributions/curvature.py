@@ -1,6 +1,7 @@
 """A record's score and its curvature -d2 log p / dz2, for Newton steps."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +11,10 @@ from pymc_dp.contributions.gradients import checked, gradient_rows, on_batch
 from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.records import Records
 
-# shares of the curvature and of the count in a record's vector, beside a score of the longest norm
-CURVATURE, COUNT = 0.65, 0.1
+# share of the curvature in a record's vector, beside a score of the longest norm
+CURVATURE = 0.65
 # the norm of the whole vector over that of its score
-JOINT = (1 + CURVATURE**2 + COUNT**2) ** 0.5
+JOINT = (1 + CURVATURE**2) ** 0.5
 # up to this many latents curvatures come from 2 d passes over the records; beyond, from one
 MANY = 64
 # how far scores are apart whose difference is a second derivative
@@ -42,17 +43,16 @@ class At(NamedTuple):
         return JOINT * self.longest
 
     @property
-    def scales(self) -> tuple[float, float]:
-        """Factors of curvatures and of the count, at which none exceeds its share."""
-        return CURVATURE * self.longest / self.steepest, COUNT * self.longest
+    def scale(self) -> float:
+        """The factor of curvatures at which none exceeds its share."""
+        return CURVATURE * self.longest / self.steepest
 
 
 class Sums(NamedTuple):
-    """Sums over records: scores (d,), curvatures (d, d), and the number of records."""
+    """Sums over records: scores (d,) and curvatures (d, d)."""
 
     score: np.ndarray
     curvature: np.ndarray
-    number: float
 
 
 class Bent(NamedTuple):
@@ -73,23 +73,30 @@ Curves = Callable[[Batch, np.ndarray], Bent]
 def split(value: np.ndarray, at: At) -> Sums:
     """Cut a released vector into sums, scales undone."""
     d = at.point.size
-    curvature, count = at.scales
-    return Sums(value[:d], smat(value[d:-1]) / curvature, float(value[-1] / count))
+    return Sums(value[:d], smat(value[d:]) / at.scale)
 
 
 def curves(records: Records, backend: str) -> Curves:
     """Compile scores and curvatures of a batch's records."""
     scores = on_batch(records, [], checked(records, gradient_rows(records)), backend)
-    bend = second_differences if records.size <= MANY else outer_products
-    return lambda batch, point: bend(scores, batch, point)
+    curve = second_differences if records.size <= MANY else outer_products
+    return lambda batch, point: curve(scores, batch, point)
+
+
+def bend(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> np.ndarray:
+    """Negative derivatives of slopes, (d,) or (rows, d), by central differences.
+
+    >>> bend(lambda z: -3 * z, np.zeros(1)).round(6)
+    array([[3.]])
+    """
+    steps = STEP * np.eye(point.size)
+    matrices = np.stack([slope(point - e) - slope(point + e) for e in steps], axis=-1)
+    return (matrices + np.swapaxes(matrices, -1, -2)) / (4 * STEP)
 
 
 def second_differences(scores: Scores, batch: Batch, point: np.ndarray) -> Bent:
     """Differentiate scores numerically: norms and sums read the same numbers."""
-    steps = STEP * np.eye(point.size)
-    columns = [scores(batch, point - e) - scores(batch, point + e) for e in steps]
-    matrices = np.stack(columns, axis=2) / (2 * STEP)
-    matrices = (matrices + matrices.transpose(0, 2, 1)) / 2
+    matrices = bend(partial(scores, batch), point)
     return Bent(
         scores(batch, point),
         row_norms(matrices),
@@ -104,27 +111,29 @@ def outer_products(scores: Scores, batch: Batch, point: np.ndarray) -> Bent:
 
 
 def score_and_curvature(records: Records, bent: Curves) -> Contribution:
-    """Contribute score, the curvature's upper triangle and a one; the context is an `At`.
+    """Contribute the score and the curvature's upper triangle; the context is an `At`.
 
     Scores and curvatures are shortened before they are put together: clipping the whole would
     shorten scores for the sake of curvatures.
+
+    Notes
+    -----
+    **Privacy.** The norm of a record's vector is at most `At.clip_norm`, also before the wall clips
+    it.
     """
     d = records.size
 
     def norms(part: Bent, at: At) -> np.ndarray:
-        curvature, count = at.scales
         score = np.minimum(row_norms(part.score), at.longest)
-        steepness = curvature * np.minimum(part.norms, at.steepest)
-        return row_norms(np.stack([score, steepness, 0 * score + count], axis=1))
+        return np.hypot(score, at.scale * np.minimum(part.norms, at.steepest))
 
     def weighted_sum(part: Bent, at: At, weights: np.ndarray) -> np.ndarray:
-        curvature, count = at.scales
         score = (weights * _shortening(row_norms(part.score), at.longest)) @ part.score
-        bend = part.add_up(weights * _shortening(part.norms, at.steepest))
-        return np.concatenate([score, curvature * svec(bend), [count * weights.sum()]])
+        bent = part.add_up(weights * _shortening(part.norms, at.steepest))
+        return np.concatenate([score, at.scale * svec(bent)])
 
     return Contribution(
-        size=d + d * (d + 1) // 2 + 1,
+        size=d + d * (d + 1) // 2,
         width=2 * d * (d if d <= MANY else 1),
         norms=norms,
         weighted_sum=weighted_sum,

@@ -20,6 +20,11 @@ def lengths(records: Records, bent: Curves, unit: float) -> Contribution:
     """Contribute a one in the bin of the root of the curvature's norm; the context is a point.
 
     Scores at the truth are about as long (Fisher's identity), but some of them are long by chance.
+
+    Notes
+    -----
+    **Privacy.** The norm of a record's vector is 1; that of a unit's, too, whatever its number of
+    records.
     """
 
     def norms(part: Bent, point: np.ndarray) -> np.ndarray:

@@ -20,9 +20,9 @@ from pymc_dp.methods.method import Compiled, Method, runs
 from pymc_dp.methods.newton import Believed, steps_before, with_last_steps
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.methods.settings import aware_of
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release, check_count
-from pymc_dp.wall import Noisy, Query
 
 DEFAULT_RELEASES = 200
 LEARNING_RATE = 0.08

@@ -8,8 +8,8 @@ import xarray as xr
 
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.posterior_draw import PosteriorDraw
+from pymc_dp.query import Noisy, Query
 from pymc_dp.release import Release
-from pymc_dp.wall import Noisy, Query
 
 Draws = dict[str, np.ndarray]
 

@@ -5,37 +5,34 @@ where the posterior's score vanishes. Their noise is known, and so is what it do
 Sigma = V + V S V / J with S the covariance of a score's noise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from pymc_dp.contributions.curvature import JOINT, At, curves, score_and_curvature, split
+from pymc_dp.contributions.curvature import At, bend, curves, score_and_curvature, split
 from pymc_dp.contributions.lengths import Histogram, lengths
 from pymc_dp.contributions.symmetric import floored
 from pymc_dp.methods.blocks.averaging import Average
 from pymc_dp.methods.method import Compiled, Draws, Method
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
-from pymc_dp.release import Release
-from pymc_dp.wall import Noisy, Query
+from pymc_dp.release import Release, with_shares
 
 LENGTHS, NEWTON = "lengths", "newton"
 RELEASES = 3
 # shares of the budget: most of it moves the posterior to its place
-SHARES = {LENGTHS: 0.08, NEWTON: 0.79}
+LENGTHS_SHARE, NEWTON_SHARE = 0.08, 0.79
 # the share of the records whose curvatures may be shortened, and how much longer than the root of
 # theirs the longest scores are: their bias would move the posterior, and no covariance covers it
 STEEPER, LOOSE = 0.1, 1.6
-# the share of the noise's spectral edge below which eigenvalues of a curvature are noise
-FLOOR = 0.5
+# shares of the noise's spectral edge that eigenvalues of curvatures are raised to: in steps, which
+# must not follow noise, and in the posterior, which takes what is likely where noise hides them
+FLOOR, LEAST = 0.5, 0.1
 # a step moves by at most this many prior standard deviations, on average
 TRUST = 1.0
-# for second derivatives of the prior
-STEP = 1e-4
-# the least curvature: a direction that nothing tells of gets a standard deviation of a thousand
-LEAST = 1e-6
 
 Slope = Callable[[np.ndarray], np.ndarray]
 
@@ -115,71 +112,78 @@ def with_last_steps(
 
     Notes
     -----
-    **Privacy.** Each release is one vector: the score, the upper triangle of its outer product
-    (off-diagonals times sqrt 2) and a one, clipped jointly. They share one plan with the releases
-    of ``first``. All else is post-processing.
+    **Privacy.** A histogram, to which a record (or a unit) adds one one, and `RELEASES` vectors of
+    score and upper triangle of the curvature (off-diagonals times sqrt 2), clipped jointly. All
+    take all records, and share one plan with the releases of ``first``. The clip norm of the
+    vectors is a function of the histogram. All else is post-processing.
     """
-    steps = sum(release.count for release in first.releases)
-
-    def begin(state: Any) -> State:
-        mean, covariance = believed(state)
-        nothing = np.zeros((mean.size, mean.size))
-        at = At(mean, typical, typical**2)
-        return State(0, at, Average.start(mean), nothing, 0.0, covariance, np.nan, 1.0)
-
-    def query(state: Any, rng: np.random.Generator) -> Query:
-        if not isinstance(state, State):
-            if state.t < steps:
-                return first.query(state, rng=rng)
-            state = begin(state)
-        if state.t == 0:
-            return Query(LENGTHS, state.at.point, draw=state)
-        return Query(NEWTON, state.at, state.at.clip_norm)
-
-    def compile_parts(backend: str) -> Compiled:
-        contributions, update = first.compile(backend)
-        slope = prior(backend)
-        # a few passes over the records: any faster backend would take longer to compile
-        bent = curves(records, "python")
-
-        def either(state: Any, query: Query, noisy: Noisy) -> Any:
-            if query.name == LENGTHS:
-                return _measured(query.draw, noisy, typical)
-            if query.name == NEWTON:
-                return _update(slope, state, noisy)
-            return update(state, query, noisy)
-
-        last = {
-            LENGTHS: lengths(records, bent, typical),
-            NEWTON: score_and_curvature(records, bent),
-        }
-        return Compiled({**contributions, **last}, either)
-
+    last = _Last(first, records, believed, typical, sum(r.count for r in first.releases))
+    at_start = At(np.zeros(0), typical, typical**2)
     return first._replace(
-        releases=(*first.releases, *_releases(first.releases, typical * JOINT)),
-        compile=compile_parts,
-        query=query,
+        releases=with_shares(
+            first.releases,
+            {
+                Release(LENGTHS, "full", 1.0, 1.0, 1.0, 1): LENGTHS_SHARE,
+                Release(NEWTON, "full", 1.0, at_start.clip_norm, 1.0, RELEASES): NEWTON_SHARE,
+            },
+        ),
+        compile=partial(_compile, last, prior),
+        query=last.query,
         posterior=_by_state(first.posterior, partial(_draw, records, 0.0)),
         noise_aware=partial(_noise_aware, records),
         describe=_by_state(first.describe, partial(_describe, records)),
         trace=_by_state(first.trace, partial(_trace, typical)),
-        rehearsal=lambda rng: (
-            *first.trials(rng),
-            begin(first.init(rng)),
-            begin(first.init(rng))._replace(t=1),
-        ),
+        rehearsal=last.trials,
     )
 
 
-def _releases(before: tuple[Release, ...], clip_norm: float) -> tuple[Release, Release]:
-    """Share the budget, as if batches of a share q of the records cost q of the noise."""
-    spent = sum(r.count * (r.sample_rate / r.noise_multiplier) ** 2 for r in before)
-    whole = spent / (1 - sum(SHARES.values()))
-    noise = {name: (share * whole) ** -0.5 for name, share in SHARES.items()}
-    return (
-        Release(LENGTHS, "full", 1.0, 1.0, noise[LENGTHS], 1),
-        Release(NEWTON, "full", 1.0, clip_norm, RELEASES**0.5 * noise[NEWTON], RELEASES),
-    )
+class _Last(NamedTuple):
+    """The last steps of one fit, and what they follow."""
+
+    first: Method
+    records: Records
+    believed: Callable[[Any], Believed]
+    typical: float
+    steps: int
+
+    def begin(self, state: Any) -> State:
+        mean, covariance = self.believed(state)
+        nothing = np.zeros((mean.size, mean.size))
+        at = At(mean, self.typical, self.typical**2)
+        unchanged = state.noise_to_signal
+        return State(0, at, Average.start(mean), nothing, 0.0, covariance, unchanged, 1.0)
+
+    def query(self, state: Any, rng: np.random.Generator) -> Query:
+        if not isinstance(state, State):
+            return self.first.query(state, rng=rng)
+        if state.t == 0:
+            return Query(LENGTHS, state.at.point)
+        return Query(NEWTON, state.at, state.at.clip_norm)
+
+    def trials(self, rng: np.random.Generator) -> Sequence[Any]:
+        begun = self.begin(self.first.init(rng))
+        return (*self.first.trials(rng), begun, begun._replace(t=1))
+
+
+def _compile(last: _Last, prior: Callable[[str], Slope], backend: str) -> Compiled:
+    contributions, update = last.first.compile(backend)
+    slope, typical = prior(backend), last.typical
+    # a few passes over the records: any faster backend would take longer to compile
+    bent = curves(last.records, "python")
+    added = {
+        LENGTHS: lengths(last.records, bent, typical),
+        NEWTON: score_and_curvature(last.records, bent),
+    }
+
+    def update_either(state: Any, query: Query, noisy: Noisy) -> Any:
+        if query.name == LENGTHS:
+            return _measured(state, noisy, typical)
+        if query.name == NEWTON:
+            return _update(slope, state, noisy)
+        state = update(state, query, noisy)
+        return last.begin(state) if state.t == last.steps else state
+
+    return Compiled({**contributions, **added}, update_either)
 
 
 def _by_state(first: Callable, last: Callable) -> Callable:
@@ -200,10 +204,11 @@ def _update(slope: Slope, state: State, noisy: Noisy) -> State:
     at, d = state.at, state.at.point.size
     latest, rho = split(noisy.value, at), 1 / state.t
     curvature = (1 - rho) * state.curvature + rho * latest.curvature / state.share
-    fresh = (noisy.sd / at.scales[0] / state.share) ** 2
+    fresh = (noisy.sd / at.scale / state.share) ** 2
     variance = (1 - rho) ** 2 * state.variance + rho**2 * fresh
-    prior = floored(_curvature(slope, at.point), 0.0)
-    V = np.linalg.inv(prior + floored(curvature, FLOOR * (2 * d * variance) ** 0.5))
+    prior = floored(bend(slope, at.point), 0.0)
+    edge = (2 * d * variance) ** 0.5
+    V = np.linalg.inv(prior + floored(curvature, FLOOR * edge))
     mean = at.point + _within(prior, V @ (latest.score + slope(at.point)))
     return State(
         t=state.t + 1,
@@ -211,19 +216,10 @@ def _update(slope: Slope, state: State, noisy: Noisy) -> State:
         average=state.average.add(mean, noisy.sd**2 * V @ V, 1.0, rho),
         curvature=curvature,
         variance=variance,
-        covariance=np.linalg.inv(prior + floored(curvature, LEAST)),
+        covariance=np.linalg.inv(prior + floored(curvature, LEAST * edge)),
         noise_to_signal=noisy.noise_to_signal,
         share=state.share,
     )
-
-
-def _curvature(slope: Slope, point: np.ndarray) -> np.ndarray:
-    """Negative second derivatives of the prior's log density, by central differences."""
-    columns = [
-        (slope(point - e) - slope(point + e)) / (2 * STEP) for e in STEP * np.eye(len(point))
-    ]
-    matrix = np.stack(columns)
-    return (matrix + matrix.T) / 2
 
 
 def _within(prior: np.ndarray, move: np.ndarray) -> np.ndarray:

@@ -14,9 +14,10 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from pymc_dp.plans import Plan
+from pymc_dp.query import Query
 from pymc_dp.records import Column
 from pymc_dp.release import Release
-from pymc_dp.wall import PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import vectors
 
 pytestmark = [pytest.mark.slow, pytest.mark.audit]

@@ -11,11 +11,11 @@ import numpy as np
 import pymc as pm
 import pytest
 
-import pymc_dp.wall
+import pymc_dp.clipped_sum
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import Contribution, gradient
+from pymc_dp.query import Query
 from pymc_dp.records import Column, separate
-from pymc_dp.wall import Query
 from tests.privacy.toys import before_noise, vectors, wall_of
 
 GOOD = np.random.default_rng(0).normal(size=(6, 2))
@@ -150,7 +150,7 @@ def test_a_sum_in_parts_is_the_sum(monkeypatch, part_size, quantile):
     x = np.random.default_rng(3).normal(size=(101, 3))
     x[[0, 5, 6, 7, 8, 100]] = np.nan
     whole = before_noise(wall_of(x), quantile=quantile)
-    monkeypatch.setattr(pymc_dp.wall, "PART_SIZE", part_size)
+    monkeypatch.setattr(pymc_dp.clipped_sum, "PART_SIZE", part_size)
     parts = before_noise(wall_of(x), quantile=quantile)
     np.testing.assert_allclose(parts.total, whole.total, rtol=1e-12)
     assert parts.sd == whole.sd
@@ -159,7 +159,7 @@ def test_a_sum_in_parts_is_the_sum(monkeypatch, part_size, quantile):
 def test_a_model_sums_in_parts_as_it_does_at_once(compiled, monkeypatch):
     x = np.vstack([GOOD, [[np.nan, 1.0]], GOOD])
     whole = covered(compiled, x, np.zeros(13))
-    monkeypatch.setattr(pymc_dp.wall, "PART_SIZE", 6)
+    monkeypatch.setattr(pymc_dp.clipped_sum, "PART_SIZE", 6)
     np.testing.assert_allclose(covered(compiled, x, np.zeros(13)), whole, rtol=1e-12)
 
 

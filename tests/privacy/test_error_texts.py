@@ -13,7 +13,7 @@ import pytest
 import pymc_dp
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import Contribution
-from pymc_dp.wall import Query
+from pymc_dp.query import Query
 from tests.privacy.toys import vectors, wall_of
 
 N = 12

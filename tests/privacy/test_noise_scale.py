@@ -17,9 +17,10 @@ import pytest
 from scipy import stats
 
 import pymc_dp
+from pymc_dp.query import Query
 from pymc_dp.rng import SecretRandom
 from pymc_dp.testing import deterministic_noise
-from pymc_dp.wall import PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import wall_of
 
 ALPHA = 1e-6
@@ -197,7 +198,15 @@ def test_a_child_that_kept_the_key_would_repeat_the_noise(monkeypatch):
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
-@pytest.mark.parametrize("secret", [SecretRandom(), wall_of(np.zeros((2, 2)))])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        SecretRandom(),
+        wall_of(np.zeros((2, 2))),
+        wall_of(np.zeros((2, 2)))._summed,
+        wall_of(np.zeros((2, 2)), codes=[0, 0])._summed,
+    ],
+)
 def test_secrets_are_neither_pickled_nor_copied(secret, duplicate):
     with pytest.raises(TypeError, match="must not be pickled or copied"):
         duplicate(secret)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pymc_dp.contributions.contribution import row_norms
 from pymc_dp.methods.linear import quadratic
 from pymc_dp.prepare import compile_prepared
-from pymc_dp.wall import Noisy
+from pymc_dp.query import Noisy
 from tests.privacy import vips_toys
 from tests.privacy.test_sensitivity import check_neighbours, covered_by, number
 from tests.privacy.test_vips import (

@@ -12,8 +12,8 @@ import pytest
 
 from pymc_dp.plans import Plan
 from pymc_dp.prepare import compile_prepared
+from pymc_dp.query import Noisy
 from pymc_dp.release import Release
-from pymc_dp.wall import Noisy
 from tests.privacy import vips_toys
 from tests.privacy.test_allow_list import build, everything, found_in, saved
 from tests.privacy.test_vips_releases import (

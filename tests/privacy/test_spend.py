@@ -14,13 +14,15 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+import pymc_dp.clipped_sum
 import pymc_dp.wall
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import Contribution
 from pymc_dp.plans import Plan
+from pymc_dp.query import Query
 from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
-from pymc_dp.wall import PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import vectors, wall_of
 
 DELTA = 1e-5
@@ -43,7 +45,7 @@ class Spy:
 
     def __init__(self, patch):
         self.drawn, self.bounds, self.noise = [], [], []
-        draw, weigh = pymc_dp.wall.draw, pymc_dp.wall._clip_weights
+        draw, weigh = pymc_dp.wall.draw, pymc_dp.clipped_sum._clip_weights
         gaussian = SecretRandom.gaussian
 
         def spy_draw(sampling, rng, rows, rate):
@@ -59,7 +61,7 @@ class Spy:
             return gaussian(source, sd, size)
 
         patch.setattr(pymc_dp.wall, "draw", spy_draw)
-        patch.setattr(pymc_dp.wall, "_clip_weights", spy_weigh)
+        patch.setattr(pymc_dp.clipped_sum, "_clip_weights", spy_weigh)
         patch.setattr(SecretRandom, "gaussian", spy_gaussian)
 
     def spent(self, count=1.0, **terms):
@@ -223,13 +225,16 @@ def calls_of(*names):
         (["gaussian"], {"wall.py"}),
         # tune draws the number of its runs and the setting of each
         (["SecretRandom"], {"wall.py", "tune.py"}),
-        # an audit's walls hold made-up records
-        (["PrivacyWall"], {"fit.py", "audit.py"}),
+        (["PrivacyWall"], {"fit.py"}),
         (["_posterior_draw"], {"wall.py"}),
         (["release"], {"fit.py"}),
         # reconstruct reads new rows, which its caller hands over
-        (["take"], {"wall.py", "reconstruct.py"}),
-        (["_clipped_sum", "_book", "_parts"], {"wall.py"}),
+        (["take"], {"wall.py", "clipped_sum.py", "reconstruct.py"}),
+        (["_clipped_sum", "_book"], {"wall.py"}),
+        # what holds the data is made and asked by the wall alone
+        (["ByRecord", "ByUnit", "clipped_sum"], {"wall.py"}),
+        (["cut"], {"wall.py", "clipped_sum.py"}),
+        (["parts", "prepared", "_sums", "_clip_weights"], {"clipped_sum.py"}),
         (["urandom", "ChaCha"], {"rng.py"}),
         (["deterministic_noise"], set()),
     ],
@@ -243,6 +248,12 @@ def test_no_other_module_reaches_into_the_wall():
         path.name
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in ("_columns", "_rows", "_generator")
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("_data", "_summed", "_columns", "_rows", "_generator")
     }
-    assert reads == {"wall.py", "rng.py"}
+    assert reads == {"wall.py", "clipped_sum.py", "rng.py"}
+
+
+def test_no_other_module_names_what_holds_the_data():
+    named = {path.name for path in PACKAGE.rglob("*.py") if "clipped_sum" in path.read_text()}
+    assert named == {"wall.py", "clipped_sum.py"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+import pymc_dp.clipped_sum
 import pymc_dp.units
-import pymc_dp.wall
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import row_norms
 from pymc_dp.units import units_of
@@ -173,7 +173,7 @@ def test_a_person_of_many_records_is_summed_in_parts_and_clipped_once(monkeypatc
     rng = np.random.default_rng(3)
     persons = [rng.normal(size=(rows, 3)) for rows in (40, 1, 3, 90)]
     whole = total_of(*persons)
-    monkeypatch.setattr(pymc_dp.wall, "PART_SIZE", part_size)
+    monkeypatch.setattr(pymc_dp.clipped_sum, "PART_SIZE", part_size)
     monkeypatch.setattr(pymc_dp.units, "AT_ONCE", part_size)
     seen = []
     small = vectors(3)

@@ -8,11 +8,12 @@ import pytest
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import row_norms
 from pymc_dp.plans import Plan
+from pymc_dp.query import Query
 from pymc_dp.records import Column
 from pymc_dp.release import Release
 from pymc_dp.rng import SecretRandom
 from pymc_dp.units import units_of
-from pymc_dp.wall import PrivacyWall, Query
+from pymc_dp.wall import PrivacyWall
 
 
 def vectors(size):

@@ -8,7 +8,7 @@ import pymc as pm
 from pymc_dp.contributions import Contribution
 from pymc_dp.methods.method import Method
 from pymc_dp.prepare import compile_prepared, prepare
-from pymc_dp.wall import Noisy
+from pymc_dp.query import Noisy
 
 N = 60
 # where a sigmoid is curved, where it rounds to 0 or 1, and far beyond

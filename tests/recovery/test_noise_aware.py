@@ -27,8 +27,9 @@ from pymc_dp.methods.blocks.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.blocks.noise_aware import Told, draw
 from pymc_dp.methods.newton import LENGTHS, NEWTON, RELEASES, STEEPER
 from pymc_dp.prepare import compile_prepared, prepare
+from pymc_dp.query import Noisy
 from pymc_dp.records import separate
-from pymc_dp.wall import Noisy, PrivacyWall
+from pymc_dp.wall import PrivacyWall
 
 ALPHA = 1e-6
 ROWS = 2000

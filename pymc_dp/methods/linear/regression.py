@@ -34,9 +34,9 @@ from pymc_dp.methods.linear.quadratic import (
 )
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release
-from pymc_dp.wall import Noisy, Query
 
 FIRST_STEP = 1.0
 RELEASES = 10

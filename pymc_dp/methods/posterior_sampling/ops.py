@@ -14,9 +14,9 @@ from pymc_dp.contributions.posterior_draw import posterior_draw
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi import refuse_local_latents
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release, check_count
-from pymc_dp.wall import Noisy, Query
 
 # log densities of about unit scale: a normal outcome reaches -5 at three standard deviations
 BOUND_PER_OUTCOME = 5.0

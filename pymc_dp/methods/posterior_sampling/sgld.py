@@ -20,9 +20,9 @@ from pymc_dp.methods.advi import (
     refuse_local_latents,
 )
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release
-from pymc_dp.wall import Noisy, Query
 
 DEFAULT_RELEASES = 1000
 # records that an undeclared data set is taken to have: a step too short mixes slowly, one too long

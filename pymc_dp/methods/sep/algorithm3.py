@@ -26,8 +26,8 @@ from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.linear_sites import sites
 from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
-from pymc_dp.wall import Noisy, Query
 
 # the paper's experiments: passes over the data, damping gamma, and clip norm
 PASSES, DAMPING, CLIP_NORM = 100, 1.0, 1.0

@@ -26,8 +26,8 @@ from pymc_dp.methods.sep.mixture_sites import (
     split,
 )
 from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
-from pymc_dp.wall import Noisy, Query
 
 RELEASES, NOISELESS_RELEASES = 30, 100
 # lambda <- (1 - h) lambda + h (sum of sites)

@@ -15,8 +15,8 @@ from pymc_dp.methods.sep.network_sites import contribution, lengths
 from pymc_dp.methods.sep.network_start import scaled_to, scales_of, start_of, typical_of
 from pymc_dp.methods.sep.network_steps import Fit, State, begin, update
 from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.query import Query
 from pymc_dp.records import Records
-from pymc_dp.wall import Query
 
 RELEASES, NOISELESS_RELEASES = 400, 1000
 # records in a batch, and the range of sample rates that follows where their number is declared

@@ -15,7 +15,7 @@ from pymc_dp.methods.sep.independent_prior import natural
 from pymc_dp.methods.sep.network_model import Network
 from pymc_dp.methods.sep.network_sites import Asked, Scales, Sums, split
 from pymc_dp.methods.sep.settings import Settings
-from pymc_dp.wall import Noisy, Query
+from pymc_dp.query import Noisy, Query
 
 # the largest step, also where clipping shortens the scores, and its share at the end of a fit
 STEP, STEP_IF_CLIPPED, LAST_STEP = 0.5, 3.0, 0.1

@@ -23,8 +23,8 @@ from pymc_dp.methods.vips.expected_sums import (
     statistics_at,
 )
 from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
-from pymc_dp.wall import Noisy, Query
 
 RELEASES = 20
 # without noise, more steps cost nothing

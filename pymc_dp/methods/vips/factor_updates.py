@@ -19,7 +19,7 @@ from pymc_dp.methods.vips.factor_steps import (
     solve_rows,
 )
 from pymc_dp.methods.vips.factor_sums import Asked, Sums, split
-from pymc_dp.wall import Noisy, Query
+from pymc_dp.query import Noisy, Query
 
 # log odds of latents stay where at least this share of the records has each value
 LEAST_SHARE = 1e-4

@@ -22,9 +22,9 @@ from pymc_dp.methods.vips.factor_sums import Inference, contribution, size_of
 from pymc_dp.methods.vips.factor_updates import update
 from pymc_dp.methods.vips.normal_latents import normal_latents
 from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.query import Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release
-from pymc_dp.wall import Query
 
 # Gaussian latents: all records, whose latents cost little; binary ones: batches
 RELEASES, BINARY_RELEASES, NOISELESS_RELEASES = 20, 40, 100

@@ -9,8 +9,8 @@ import numpy as np
 from pymc_dp.methods.blocks.exponential import geometric_mean
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.topic_shrinkage import Released, denoised, normalised, shrunk
+from pymc_dp.query import Noisy, Query
 from pymc_dp.release import Release
-from pymc_dp.wall import Noisy, Query
 
 # half the typical norm of a document's counts: a smaller one costs little, because only the
 # proportions of words matter

@@ -35,8 +35,8 @@ def mixture():
 
 
 CASES = [
-    ("dp_advi", logistic, {"sample_rate": 0.5}),
-    ("dp_fullrank_advi", logistic, {"sample_rate": 0.5}),
+    ("dp_advi", logistic, {"sample_rate": 0.5, "noise_aware": False}),
+    ("dp_fullrank_advi", logistic, {"sample_rate": 0.5, "noise_aware": False}),
     ("dp_sgld", logistic, {"sample_rate": 0.5}),
     ("vips", categories, {}),
     ("dp_sep", mixture, {}),

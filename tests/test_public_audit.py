@@ -20,9 +20,11 @@ from tests.privacy import vips_toys
 
 TERMS = {"epsilon": 4.0, "delta": 1e-5, "runs": 400, "random_seed": 1, "progressbar": False}
 SAMPLED = {"sample_rate": 0.5}
+# the last steps shorten scores themselves, so that missing clipping shows in the others alone
+PLAIN = {**SAMPLED, "noise_aware": False}
 CASES = {
-    "dp_advi": (vips_toys.logistic, SAMPLED),
-    "dp_fullrank_advi": (vips_toys.logistic, SAMPLED),
+    "dp_advi": (vips_toys.logistic, PLAIN),
+    "dp_fullrank_advi": (vips_toys.logistic, PLAIN),
     "dp_sgld": (vips_toys.logistic, SAMPLED),
     "vips": (vips_toys.categorical, {}),
     "dp_sep": (vips_toys.unknown_shares, {}),
@@ -78,12 +80,12 @@ def test_correct_code_is_not_accused_and_a_quarter_of_the_noise_is(monkeypatch):
 @pytest.mark.parametrize("fault", [unclipped, reused])
 def test_other_faults_are_caught(fault, monkeypatch):
     fault(monkeypatch)
-    assert audited(vips_toys.logistic, "dp_advi", **SAMPLED).contradicted
+    assert audited(vips_toys.logistic, "dp_advi", **PLAIN).contradicted
 
 
 def test_one_key_for_all_runs_is_caught():
     with deterministic_noise(1):
-        assert audited(vips_toys.logistic, "dp_advi", runs=200, **SAMPLED).contradicted
+        assert audited(vips_toys.logistic, "dp_advi", runs=200, **PLAIN).contradicted
 
 
 def test_replaced_records_are_audited_too(monkeypatch):

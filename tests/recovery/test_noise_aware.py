@@ -482,7 +482,7 @@ def test_methods_that_do_not_know_their_noise_do_not_take_it(method):
         {"neighbours": "zero_out", "num_records": ROWS},
         {"accountant": "rdp"},
     ],
-    ids=str,
+    ids=lambda terms: " ".join(terms) or "defaults",
 )
 def test_the_last_steps_share_the_plan(terms):
     if "fixed_size" in terms.values():

@@ -189,9 +189,7 @@ def _factor_of_draws(plan: Plan, target: float) -> float:
     """Epsilon falls with one over the noise; a posterior is never sharper than untempered."""
     untempered = max(1 / (r.noise_multiplier * r.clip_norm) for r in plan.releases)
     factor = _round_up(max(plan.epsilon() / target, untempered))
-    while plan.scaled(factor).epsilon() > target:  # by rounding alone
-        factor = _round_up(factor * 1.0005)
-    return factor
+    return _affordable(lambda x: plan.scaled(x).epsilon(), target, factor)
 
 
 def _smallest_factor(plan: Plan, target: float) -> float:
@@ -204,9 +202,7 @@ def _smallest_factor(plan: Plan, target: float) -> float:
         if found > target or (found < 0.995 * target and factor > floor):
             root = _root(epsilon_at, target, low * factor, high * factor, floor)
             factor = _round_up(root)
-    while _epsilon_at(plan, plan.accountant, factor) > target:
-        factor = _round_up(factor * 1.0005)
-    return factor
+    return _affordable(functools.partial(_epsilon_at, plan, plan.accountant), target, factor)
 
 
 def smallest_factor(epsilon_at: Callable[[float], float], target: float, floor: float) -> float:
@@ -214,6 +210,11 @@ def smallest_factor(epsilon_at: Callable[[float], float], target: float, floor: 
     factor = floor = _round_up(floor)
     if epsilon_at(floor) > target:
         factor = _round_up(_root(epsilon_at, target, floor, 2 * floor, floor))
+    return _affordable(epsilon_at, target, factor)
+
+
+def _affordable(epsilon_at: Callable[[float], float], target: float, factor: float) -> float:
+    """Ask once more, and raise a factor until it keeps to the target."""
     while epsilon_at(factor) > target:
         factor = _round_up(factor * 1.0005)
     return factor

@@ -161,5 +161,5 @@ def _rehearse(prepared: Prepared, compiled: Compiled, state: Any) -> None:
     except Exception as error:
         raise NotImplementedError(
             f"The model's graph does not run on this backend ({type(error).__name__}: {error}). "
-            f"Nothing was released; try backend='python'."
+            "Nothing was released; try backend='python'."
         ) from error

@@ -15,11 +15,11 @@ from scipy.special import logsumexp
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import checked, on_batch
-from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
-from pymc_dp.release import Release
+from pymc_dp.release import Release, with_shares
 
 NAME = "log predictive density"
 # posterior draws behind a record's log predictive density, where a method has as many
@@ -66,15 +66,16 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
     **Privacy.** One more release of all records: the sum of their log predictive densities, each
     clipped to ``limits`` and less their centre, so that its sensitivity is half their distance.
     """
-    if records.local_latents:
-        name = next(iter(records.local_latents))
-        raise NotSeparableError(
-            f"`{name}` has an entry for every record, so that a record has no log predictive "
-            "density in closed form to score it by: tune cannot compare settings of this model."
-        )
+    require_shared_latents(
+        records,
+        ", so that a record has no log predictive density in closed form to score it by: tune "
+        "cannot compare settings of this model.",
+    )
     total = sum(release.count for release in method.releases)
     return method._replace(
-        releases=(*method.releases, _release(method.releases, limits)),
+        releases=with_shares(
+            method.releases, {Release(NAME, "full", 1.0, limits.radius, 1.0, 1): SHARE}
+        ),
         compile=partial(_compile, records, method, limits),
         init=lambda rng: Scored(method.init(rng), total, None),
         query=partial(_query, records, method),
@@ -87,13 +88,6 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
             Scored(method.init(rng), 0, None),
         ),
     )
-
-
-def _release(releases: tuple[Release, ...], limits: Range) -> Release:
-    """Give the score its share of what the noise of all releases, relative to one, costs."""
-    cost = sum(r.count * (r.sample_rate / r.noise_multiplier) ** 2 for r in releases)
-    noise = math.sqrt((1 - SHARE) / (SHARE * cost))
-    return Release(NAME, "full", 1.0, limits.radius, noise, 1)
 
 
 def _of_fit(function: Callable) -> Callable:

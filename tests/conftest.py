@@ -1,6 +1,17 @@
 """Tests run on PyTensor's Python linker, which starts in tenths of a second."""
 
+import itertools
+import os
+
 import pytensor
+import pytest
 
 pytensor.config.linker = "py"
 pytensor.config.cxx = ""
+
+
+@pytest.fixture
+def fixed_keys(monkeypatch):
+    """Secret randomness from keys that are the same in every run of the tests."""
+    keys = itertools.count(1)
+    monkeypatch.setattr(os, "urandom", lambda n: next(keys).to_bytes(n, "little"))

@@ -4,8 +4,6 @@ Planted faults: a quarter of the noise, no clipping, noise that is used twice, o
 Keys are fixed, so that what a test sees is the same in every run.
 """
 
-import itertools
-import os
 import warnings
 
 import numpy as np
@@ -17,6 +15,8 @@ from pymc_dp.attack import Claims, Sight, features, learn, lower_bound
 from pymc_dp.rng import SecretRandom
 from pymc_dp.testing import deterministic_noise
 from tests.privacy import vips_toys
+
+pytestmark = pytest.mark.usefixtures("fixed_keys")
 
 TERMS = {"epsilon": 4.0, "delta": 1e-5, "runs": 400, "random_seed": 1, "progressbar": False}
 SAMPLED = {"sample_rate": 0.5}
@@ -35,12 +35,6 @@ KINDS = {
     "a mixture": (vips_toys.mixture, "vips"),
     "sites of a linear predictor": (vips_toys.logistic, "dp_sep"),
 }
-
-
-@pytest.fixture(autouse=True)
-def fixed_keys(monkeypatch):
-    keys = itertools.count(1)
-    monkeypatch.setattr(os, "urandom", lambda n: next(keys).to_bytes(n, "little"))
 
 
 def audited(build, method, **settings):

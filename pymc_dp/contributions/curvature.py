@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.contribution import Batch, Contribution, row_norms
-from pymc_dp.contributions.gradients import checked, gradient_rows, on_batch
+from pymc_dp.contributions.gradients import each_gradient
 from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.records import Records
 
@@ -78,7 +78,7 @@ def split(value: np.ndarray, at: At) -> Sums:
 
 def curves(records: Records, backend: str) -> Curves:
     """Compile scores and curvatures of a batch's records."""
-    scores = on_batch(records, [], checked(records, gradient_rows(records)), backend)
+    scores = each_gradient(records, backend)
     curve = second_differences if records.size <= MANY else outer_products
     return lambda batch, point: curve(scores, batch, point)
 

@@ -56,7 +56,7 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
 
     @cache  # compiled where units of several records need it
     def each() -> Callable:
-        return on_batch(records, [], checked(records, gradient_rows(records)), backend)
+        return each_gradient(records, backend)
 
     def rows(at: Measured, points: np.ndarray) -> np.ndarray:
         return np.concatenate([each()(at.batch, z) for z in points], axis=1)
@@ -77,6 +77,11 @@ def gradient_rows(records: Records) -> Variable:
     gradients = grad(one, latents, disconnected_inputs="ignore")
     rows = by_record(records, gradients)
     return pt.concatenate([by_row(row, records.batch.rows) for row in rows], axis=1)
+
+
+def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
+    """Compile the gradient of every record of a batch at a point, shape (rows, size)."""
+    return on_batch(records, [], checked(records, gradient_rows(records)), backend)
 
 
 def by_record(

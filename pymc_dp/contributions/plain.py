@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.contribution import Batch, Contribution, row_norms
-from pymc_dp.contributions.gradients import checked, gradient_rows, on_batch
+from pymc_dp.contributions.gradients import each_gradient
 from pymc_dp.records import Records
 
 
@@ -22,7 +22,7 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> Contributi
     For reproduction of Jälkö et al. (2017): the second half is a function of the first, so noise
     on it is wasted (`gradient` releases the first half alone). Context is a `Directions`.
     """
-    gradients = on_batch(records, [], checked(records, gradient_rows(records)), backend)
+    gradients = each_gradient(records, backend)
 
     def rows(batch: Batch, at: Directions) -> np.ndarray:
         parts = []

@@ -14,11 +14,11 @@ from pytensor.gradient import grad
 
 from pymc_dp.compile import function
 from pymc_dp.contributions import Directions, gradient, plain_gradient
-from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.method import Compiled, Method, runs
 from pymc_dp.methods.newton import Believed, steps_before, with_last_steps
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
+from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.methods.settings import aware_of
 from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
@@ -124,14 +124,15 @@ def dp_advi(
 
     Source: equations 1 and 2 of Jälkö et al. (2017); aligned gradients: Jälkö et al. (2022).
     """
-    refuse_local_latents(records)
+    require_shared_latents(records)
     if not aligned and family is FULL_RANK:
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
     check_count("obj_n_mc", obj_n_mc)
     clip = default_clip_norm(records.size, obj_n_mc) if clip_norm is None else clip_norm
     rate = default_sample_rate(sampling, num_records) if sample_rate is None else sample_rate
     aware = aware_of(noise_aware, noise)
-    count = steps_before(DEFAULT_RELEASES if n is None else n) if aware else n or DEFAULT_RELEASES
+    count = DEFAULT_RELEASES if n is None else n
+    count = steps_before(count) if aware else count
     steps = [(_at(rate, t), _at(clip, t)) for t in range(count)]
     releases = runs(steps, lambda q, c, count: Release("score", sampling, q, c, noise, count))
     _check_adaptive(adaptive_clip, releases)
@@ -185,17 +186,6 @@ class _Ask(NamedTuple):
     clip_norms: tuple[float, ...]
 
 
-def refuse_local_latents(records: Records) -> None:
-    """Refuse latents of single records: gradient methods would release them."""
-    if records.local_latents:
-        name = next(iter(records.local_latents))
-        raise NotSeparableError(
-            f"`{name}` has an entry for every record: it is a local latent, which would have to "
-            "be released record by record. Marginalise it (pm.NegativeBinomial, pm.BetaBinomial, "
-            "pm.Mixture), or index it by groups."
-        )
-
-
 def _check_adaptive(quantile: float | None, releases: tuple[Release, ...]) -> None:
     if quantile is not None and not 0 < quantile < 1:
         raise ValueError(f"adaptive_clip={quantile!r} must be a quantile, between 0 and 1.")
@@ -208,8 +198,7 @@ def _at(schedule: Schedule, t: int) -> float:
 
 
 def _init(records: Records, family: Family, optimizer: Optimizer) -> State:
-    point = np.concatenate([value.ravel() for value in records.point.values()])
-    params = family.init(point, START_SD)
+    params = family.init(records.start, START_SD)
     return State(0, params, params, optimizer.init(params), 1.0, np.nan)
 
 

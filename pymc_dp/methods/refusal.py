@@ -1,5 +1,6 @@
-"""Why a model does not fit a kind of update."""
+"""Why a model does not fit a method, or a kind of update."""
 
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.records import Records
 
 
@@ -11,3 +12,15 @@ def refuse_local_latents(records: Records) -> None:
     """Refuse latents of single records, where a kind of update has none."""
     for name in records.local_latents:
         raise NotConjugateError(f"`{name}` belongs to single records")
+
+
+RELEASED_ONE_BY_ONE = (
+    ": it is a local latent, which would have to be released record by record. Marginalise it "
+    "(pm.NegativeBinomial, pm.BetaBinomial, pm.Mixture), or index it by groups."
+)
+
+
+def require_shared_latents(records: Records, consequence: str = RELEASED_ONE_BY_ONE) -> None:
+    """Refuse latents of single records for a whole method, with what they would mean to it."""
+    for name in records.local_latents:
+        raise NotSeparableError(f"`{name}` has an entry for every record{consequence}")

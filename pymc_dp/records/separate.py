@@ -92,6 +92,11 @@ class Records(NamedTuple):
             for index in np.ndindex(value.shape)
         ]
 
+    @property
+    def start(self) -> np.ndarray:
+        """The latents' initial point, shape (size,), in double precision."""
+        return np.concatenate([x.ravel() for x in self.point.values()]).astype("float64")
+
     def split(self, z: np.ndarray) -> list[np.ndarray]:
         """Cut points, shape (..., size), into the latents' values, in their order."""
         parts, start = [], 0

@@ -5,9 +5,6 @@ sees gross errors alone; the other guards see the small ones. Soundness, rule 20
 the bound is such that it does not cry wolf.
 """
 
-import itertools
-import os
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -20,17 +17,11 @@ from pymc_dp.release import Release
 from pymc_dp.wall import PrivacyWall
 from tests.privacy.toys import vectors
 
-pytestmark = [pytest.mark.slow, pytest.mark.audit]
+pytestmark = [pytest.mark.slow, pytest.mark.audit, pytest.mark.usefixtures("fixed_keys")]
 
 # an attack may succeed outright with a chance of about CANARIES * DELTA / guesses: keep it small
 CANARIES, DELTA, ALPHA = 2000, 1e-7, 1e-4
 GUESSES = (100, 200, 400)
-
-
-@pytest.fixture(autouse=True)
-def fixed_keys(monkeypatch):
-    keys = itertools.count(1)
-    monkeypatch.setattr(os, "urandom", lambda n: next(keys).to_bytes(n, "little"))
 
 
 def lower_bound(correct, guesses):

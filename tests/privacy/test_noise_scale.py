@@ -72,13 +72,6 @@ def released(x, **settings):
     return np.stack([wall.release(Query("score", None)).value for _ in range(RELEASES)])
 
 
-@pytest.fixture
-def fixed_keys(monkeypatch):
-    """ChaCha from keys that are the same in every run of the tests."""
-    keys = itertools.count(1)
-    monkeypatch.setattr(os, "urandom", lambda n: next(keys).to_bytes(n, "little"))
-
-
 NOTHING_TO_SUM = {
     "no records": (np.zeros((0, SIZE)), {}),
     "records that contribute zero": (np.zeros((50, SIZE)), {}),

@@ -2,10 +2,8 @@
 
 import dataclasses
 import functools
-import itertools
 import json
 import math
-import os
 from functools import partial
 
 import numpy as np
@@ -31,17 +29,13 @@ from pymc_dp.query import Noisy
 from pymc_dp.records import separate
 from pymc_dp.wall import PrivacyWall
 
+pytestmark = pytest.mark.usefixtures("fixed_keys")
+
 ALPHA = 1e-6
 ROWS = 2000
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
 AWARE = ("dp_advi", "dp_fullrank_advi", "vips", "dp_sep")
-
-
-@pytest.fixture(autouse=True)
-def fixed_keys(monkeypatch):
-    keys = itertools.count(1)
-    monkeypatch.setattr(os, "urandom", lambda n: next(keys).to_bytes(n, "little"))
 
 
 def design(rows=ROWS):

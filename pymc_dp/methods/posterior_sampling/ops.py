@@ -12,8 +12,8 @@ import xarray as xr
 
 from pymc_dp.contributions.posterior_draw import posterior_draw
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.advi import refuse_local_latents
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release, check_count
@@ -75,7 +75,7 @@ def dp_ops(
     neighbours, *if it is exact*. A chain is not, and how far it is off is unknown; so a result
     states ``epsilon_if_exact``, and no epsilon.
     """
-    refuse_local_latents(records)
+    require_shared_latents(records)
     _refuse_improper(records)
     if sampling == "fixed_size":
         raise ValueError("dp_ops reads every record for a draw: leave sampling= out.")
@@ -89,13 +89,12 @@ def dp_ops(
     if not bound > 0:
         raise ValueError(f"loglik_bound={bound!r} must be above 0.")
     count = 1 if n is None else n
-    start = np.concatenate([value.ravel() for value in records.point.values()]).astype("float64")
 
     def compile_parts(backend: str) -> Compiled:
         return Compiled({"draw": posterior_draw(records, backend, transitions)}, _update)
 
     def released(state: State) -> np.ndarray:
-        return np.array(state.draws or [start])
+        return np.array(state.draws or [records.start])
 
     def posterior(state: State, draws: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return dict(zip(records.point, records.split(released(state)[:draws]), strict=True))
@@ -105,7 +104,7 @@ def dp_ops(
         releases=(Release("draw", "full", 1.0, bound, noise, count, "exponential"),),
         compile=compile_parts,
         init=lambda rng: State(()),
-        query=lambda state, rng: Query("draw", start),
+        query=lambda state, rng: Query("draw", records.start),
         posterior=posterior,
         describe=lambda state: _describe(released(state), records.labels),
         trace=lambda state: {"sample_path": (("rows",), released(state)[-1])},

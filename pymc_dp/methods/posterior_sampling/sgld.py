@@ -17,9 +17,9 @@ from pymc_dp.methods.advi import (
     default_clip_norm,
     default_sample_rate,
     prior_gradient,
-    refuse_local_latents,
 )
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
 from pymc_dp.release import Release
@@ -91,7 +91,7 @@ def dp_sgld(
     wall's noise is accounted, at its own ratio to the clip norm; the public noise that fills a
     step up protects no one and is not counted.
     """
-    refuse_local_latents(records)
+    require_shared_latents(records)
     clip = float(default_clip_norm(records.size) if clip_norm is None else clip_norm)
     rate = default_sample_rate(sampling, num_records) if sample_rate is None else float(sample_rate)
     count = DEFAULT_RELEASES if n is None else n
@@ -100,7 +100,6 @@ def dp_sgld(
     if not 0 < step < math.inf:
         raise ValueError(f"step={step!r} must be above 0 and finite.")
     steps = step * (1 + DECAY_PHASES * np.arange(count) / count) ** -DECAY_POWER
-    start = np.concatenate([value.ravel() for value in records.point.values()])
 
     def compile_parts(backend: str) -> Compiled:
         update = partial(_update, steps, prior_gradient(records, backend))
@@ -110,7 +109,7 @@ def dp_sgld(
         size=records.size,
         releases=(Release("score", sampling, rate, clip, noise, count),),
         compile=compile_parts,
-        init=lambda rng: State(0, start, float(steps[0]), math.nan, None),
+        init=lambda rng: State(0, records.start, float(steps[0]), math.nan, None),
         query=_query,
         posterior=partial(_posterior, records),
         describe=partial(_describe, records),

@@ -1,4 +1,4 @@
-"""Norms and weighted sums of per-record gradients from the frontier's cotangents."""
+"""Norms, sums and rows of per-record gradients from the frontier's cotangents."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -74,6 +74,27 @@ def record_sums(graph: RecordGraph, latents: Sequence[Variable]) -> RecordSums:
     )
 
 
+def record_rows(graph: RecordGraph, latents: Sequence[Variable]) -> Variable:
+    """Build every record's gradient, shape (rows, size of all latents), from the frontier.
+
+    Raises
+    ------
+    NoFrontierRuleError
+        An edge of the graph has no rule.
+    """
+    edges = cut_frontier(graph, latents)
+    blocks = [_rows(latent, _edges_of(latent, edges), edges, graph.rows) for latent in latents]
+    return pt.concatenate(blocks, axis=1)
+
+
+def _rows(
+    latent: Variable, touching: list[Edge], edges: dict[Edge, Variable], count: Variable
+) -> Variable:
+    if not touching:
+        return pt.zeros((count, latent.size))
+    return pt.add(*[_pulled_back(latent, edge, edges[edge]) for edge in touching])
+
+
 def _leaf_norms(edges: dict[Edge, Variable], graph: RecordGraph) -> dict[Variable, str]:
     names = {leaf: name for name, leaf in graph.inputs.items()}
     return {
@@ -87,7 +108,11 @@ def _norms(
     edges: dict[Edge, Variable], graph: RecordGraph, latents: Sequence[Variable]
 ) -> Variable:
     reached = {latent: _edges_of(latent, edges) for latent in latents}
-    blocks = [_block(latent, touching, edges) for latent, touching in reached.items() if touching]
+    blocks = [
+        _block(latent, touching, edges, graph.rows)
+        for latent, touching in reached.items()
+        if touching
+    ]
     return blocks[0] if len(blocks) == 1 else graph_norms(pt.stack(blocks, axis=1))
 
 
@@ -95,11 +120,12 @@ def _edges_of(latent: Variable, edges: dict[Edge, Variable]) -> list[Edge]:
     return [edge for edge in edges if latent in set(ancestors([edge.operand]))]
 
 
-def _block(latent: Variable, touching: list[Edge], edges: dict[Edge, Variable]) -> Variable:
+def _block(
+    latent: Variable, touching: list[Edge], edges: dict[Edge, Variable], count: Variable
+) -> Variable:
     if len(touching) == 1 and _is_itself(touching[0].operand, latent):
         return touching[0].norms(edges[touching[0]])
-    rows = [_pulled_back(latent, edge, edges[edge]) for edge in touching]
-    norms = graph_norms(pt.add(*rows))
+    norms = graph_norms(_rows(latent, touching, edges, count))
     # parts that cancel within a record are added over the batch first: keep them small there
     least = LEAST_SHARE * pt.add(*[edge.norms(edges[edge]) for edge in touching])
     return pt.switch(pt.gt(least, norms), least, norms)

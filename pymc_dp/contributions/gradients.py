@@ -14,7 +14,7 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from pymc_dp.compile import function
 from pymc_dp.contributions.contribution import Batch, Contribution, graph_norms, row_norms
 from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
-from pymc_dp.contributions.ghost import RecordSums, record_sums
+from pymc_dp.contributions.ghost import RecordSums, record_rows, record_sums
 from pymc_dp.records import Records
 
 
@@ -81,7 +81,11 @@ def gradient_rows(records: Records) -> Variable:
 
 def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
     """Compile the gradient of every record of a batch at a point, shape (rows, size)."""
-    return on_batch(records, [], checked(records, gradient_rows(records)), backend)
+    try:
+        rows = record_rows(records.batch, list(records.latents.values()))
+    except NoFrontierRuleError:
+        rows = gradient_rows(records)
+    return on_batch(records, [], checked(records, rows), backend)
 
 
 def by_record(

@@ -5,7 +5,7 @@ A record's contribution is d log p(record | z) / dz, d numbers; all else is post
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,13 +139,13 @@ def dp_advi(
     rates = {name: pace * LEARNING_RATE for name, pace in family.pace.items()}
     optimizer = from_pymc(obj_optimizer) if obj_optimizer else decaying_adam(rates, len(steps))
     contribute = gradient if aligned else plain_gradient
+    prior = cache(partial(prior_gradient, records))  # the last steps take the same function
     ask = _Ask(family, obj_n_mc, aligned, adaptive_clip, tuple(clip for _, clip in steps))
 
     def compile_parts(backend: str) -> Compiled:
-        prior = prior_gradient(records, backend)
         return Compiled(
             contributions={"score": contribute(records, backend, obj_n_mc)},
-            update=partial(_update, family, optimizer, prior, aligned),
+            update=partial(_update, family, optimizer, prior(backend), aligned),
         )
 
     fitted = Method(
@@ -164,7 +164,7 @@ def dp_advi(
     return with_last_steps(
         fitted,
         records,
-        prior=partial(prior_gradient, records),
+        prior=prior,
         believed=lambda state: Believed(state.average["mu"], family.covariance(state.average)),
         typical=steps[-1][1] / obj_n_mc**0.5,
     )

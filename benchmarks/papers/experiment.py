@@ -1,0 +1,127 @@
+"""What every experiment shares: its options, a table that grows cell by cell, its page's numbers.
+
+An experiment names its cells, measures one, and draws the table. Cells that the table holds are not
+measured again, so an experiment that was cut short goes on where it was.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.progress import track
+
+from benchmarks.data import add_data_dir
+
+OUTPUT = Path("benchmarks/results/papers")
+
+
+class Experiment(NamedTuple):
+    """A figure or a table of a paper.
+
+    Attributes
+    ----------
+    name : str
+        Of the files: ``<name>.csv``, and ``<name>.png`` unless it has no picture.
+    cells : arguments -> iterable of NamedTuple
+        What to measure; the fields of a cell are columns of the table, and tell cells apart.
+    measure : (cell, arguments) -> dict
+        The numbers of one cell, by column.
+    summary : table -> table
+        What is printed: one row a setting, say, where cells differ by their seed.
+    draw : table -> Figure, optional
+    """
+
+    name: str
+    cells: Callable[[argparse.Namespace], Iterable[Any]]
+    measure: Callable[[Any, argparse.Namespace], dict[str, float]]
+    summary: Callable[[pd.DataFrame], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Figure] | None = None
+
+
+def options(module: str, doc: str | None, seeds: int) -> argparse.ArgumentParser:
+    """Return the options that all experiments have; ``seeds`` is the default of one of them."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.papers.{module}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=seeds, help="repetitions of each fit")
+    parser.add_argument("--out", type=Path, default=OUTPUT, help="folder of tables and pictures")
+    add_data_dir(parser)
+    return parser
+
+
+def run(experiment: Experiment, arguments: argparse.Namespace) -> pd.DataFrame:
+    """Measure what the table lacks, print the summary, draw, and return the table."""
+    table = measured(
+        list(experiment.cells(arguments)),
+        lambda cell: experiment.measure(cell, arguments),
+        arguments.out / f"{experiment.name}.csv",
+    )
+    print(f"\n{markdown(experiment.summary(table))}\n", flush=True)
+    if experiment.draw:
+        path = arguments.out / f"{experiment.name}.png"
+        experiment.draw(table).savefig(path, dpi=150, bbox_inches="tight")
+        print(f"Wrote {path}.", flush=True)
+    return table
+
+
+def measured(
+    cells: Sequence[Any], measure: Callable[[Any], dict[str, float]], path: Path
+) -> pd.DataFrame:
+    """Return the rows of the cells, in their order; the file gets each row as it is measured."""
+    found = _read(path)
+    for cell in track(cells, path.stem):
+        if _key(cell) not in found:
+            found[_key(cell)] = cell._asdict() | measure(cell)
+            _write(found, path)
+    return pd.DataFrame([found[_key(cell)] for cell in cells])
+
+
+def mean_and_error(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Average over all else; add ``error``, the standard error, and ``fits``, their number."""
+    groups = table.groupby(list(by), sort=False, dropna=False)[value]
+    columns = {value: groups.mean(), "error": groups.sem().fillna(0.0), "fits": groups.count()}
+    return pd.DataFrame(columns).reset_index()
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Lay a table out for a page; numbers with four significant digits.
+
+    >>> print(markdown(pd.DataFrame({"method": ["vips"], "accuracy": [0.123456]})))
+    | method | accuracy |
+    |---|---|
+    | vips | 0.1235 |
+    """
+    rows = [list(table.columns), ["---"] * len(table.columns)]
+    rows += [[_shown(value) for value in row] for row in table.itertuples(index=False)]
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    lines[1] = lines[1].replace(" ", "")
+    return "\n".join(lines)
+
+
+def _key(cell: Iterable[Any]) -> str:
+    return "|".join(map(str, cell))
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """Read rows by the key of their cell."""
+    if not path.exists():
+        return {}
+    table = pd.read_csv(path, index_col="cell", float_precision="round_trip")
+    return dict(zip(table.index, table.to_dict("records"), strict=True))
+
+
+def _write(found: dict[str, dict[str, Any]], path: Path) -> None:
+    """Replace the file at once: whoever is killed leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    pd.DataFrame(list(found.values()), pd.Index(found, name="cell")).to_csv(draft)
+    draft.replace(path)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

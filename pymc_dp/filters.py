@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pymc_dp.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.elsewhere import Elsewhere
 from pymc_dp.plans import Plan
 from pymc_dp.release import unit_noise
 from pymc_dp.sampling import effective_rate
@@ -41,6 +42,9 @@ class Filter(Protocol):
     def cost(self, plan: Priced) -> Cost:
         """Price a whole plan, or refuse one that no proof covers."""
 
+    def price(self, mechanism: Elsewhere) -> Cost:
+        """Price a mechanism of another library."""
+
     def meaning(self, spent: Cost) -> tuple[float, float]:
         """Return epsilon and delta of everything that cost ``spent``."""
 
@@ -65,6 +69,10 @@ class Renyi(NamedTuple):
     def cost(self, plan: Priced) -> Cost:
         """Price a plan by its divergence at the filter's order."""
         return Cost(float(plan.renyi((self.order,))[0]))
+
+    def price(self, mechanism: Elsewhere) -> Cost:
+        """Bound its divergence at the filter's order."""
+        return Cost(mechanism.renyi(self.order))
 
     def meaning(self, spent: Cost) -> tuple[float, float]:
         """Convert at the filter's order."""
@@ -105,6 +113,10 @@ class Concentrated(NamedTuple):
         noises = [(r.count, unit_noise(r, plan.neighbours)) for r in plan.releases]
         return Cost(sum(count / (2 * noise**2) for count, noise in noises))
 
+    def price(self, mechanism: Elsewhere) -> Cost:
+        """Take its rho."""
+        return Cost(mechanism.concentrated)
+
     def meaning(self, spent: Cost) -> tuple[float, float]:
         """Convert at the best order."""
         divergences = spent.amount * np.array(ORDERS)
@@ -133,6 +145,10 @@ class Sums(NamedTuple):
     def cost(self, plan: Priced) -> Cost:
         """Price a plan by its epsilon at its own delta."""
         return Cost(plan.epsilon(), plan.delta)
+
+    def price(self, mechanism: Elsewhere) -> Cost:
+        """Take its epsilon and delta."""
+        return Cost(*mechanism.pair)
 
     def meaning(self, spent: Cost) -> tuple[float, float]:
         """Return the sums themselves."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pymc_dp.filters import Cost
+from pymc_dp.ledger_terms import Terms
 
 # how long one process waits for another
 BUSY_SECONDS = 60.0
@@ -30,18 +31,6 @@ TABLES = (
     "OR NEW.delta != OLD.delta "
     "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
 )
-
-
-class Terms(NamedTuple):
-    """What a ledger fixes when it is created."""
-
-    dataset: str
-    epsilon: float
-    delta: float
-    neighbours: str
-    unit: str
-    filter: str
-    order: float
 
 
 class Booked(NamedTuple):

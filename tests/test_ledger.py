@@ -4,6 +4,7 @@ Soundness, rule 17: settings of later fits may depend on earlier results, so tha
 needed, where composing events would be wrong. Each guard has a planted fault that it must reject.
 """
 
+import itertools
 import math
 import multiprocessing
 import sqlite3
@@ -19,6 +20,7 @@ from scipy.stats import norm
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError, ledger_file
+from pymc_dp.elsewhere import Elsewhere
 from pymc_dp.filters import FILTERS, Cost, best_order
 from pymc_dp.ledger_file import fits_of
 from pymc_dp.plans import Plan
@@ -623,3 +625,60 @@ def test_two_processes_may_create_the_same_ledger(path):
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert Ledger(path).terms.dataset == "survey"
+
+
+@pytest.mark.parametrize(
+    ("filter", "price", "amount", "delta"),
+    [
+        ("zcdp", {"rho": 0.01}, lambda order: 0.01, 0.0),
+        ("zcdp", {"epsilon": 0.2}, lambda order: 0.02, 0.0),
+        ("rdp", {"rho": 0.01}, lambda order: 0.01 * order, 0.0),
+        ("rdp", {"epsilon": 0.01}, lambda order: order * 0.01**2 / 2, 0.0),
+        ("rdp", {"epsilon": 0.5}, lambda order: 0.5, 0.0),
+        ("sum", {"epsilon": 0.5}, lambda order: 0.5, 0.0),
+        ("sum", {"epsilon": 0.5, "delta": 1e-6}, lambda order: 0.5, 1e-6),
+    ],
+)
+def test_a_mechanism_of_another_library_takes_its_price(new, filter, price, amount, delta):
+    ledger = new(filter=filter)
+    before = ledger.left
+    ledger.spend("mean age", **price)
+    assert before.amount - ledger.left.amount == pytest.approx(amount(ledger.terms.order))
+    assert before.delta - ledger.left.delta == pytest.approx(delta)
+    assert "mean age" in ledger.report()
+    assert "1 of 1 releases booked" in ledger.report()
+
+
+def test_the_price_of_pure_epsilon_bounds_the_divergence_of_randomised_response():
+    """No pure mechanism has larger divergences (Bun and Steinke 2016)."""
+    for epsilon, order in itertools.product((0.05, 0.5, 2.0, 8.0), (1.5, 18.0, 200.0)):
+        p = 1 / (1 + math.exp(-epsilon))
+        pairs = ((p, 1 - p), (1 - p, p))
+        powers = [order * math.log(a) + (1 - order) * math.log(b) for a, b in pairs]
+        divergence = np.logaddexp(*powers) / (order - 1)
+        assert divergence <= Elsewhere(epsilon=epsilon).renyi(order) * (1 + 1e-12)
+        assert divergence > 0.1 * Elsewhere(epsilon=epsilon).renyi(order)
+
+
+@pytest.mark.parametrize(
+    ("filter", "price", "sentence"),
+    [
+        ("rdp", {"rho": 10.0}, r"costs \d+ in Rényi .* Nothing was spent"),
+        ("rdp", {"rho": -1.0}, "rho=-1.0 must be at least 0"),
+        ("rdp", {"rho": math.nan}, "rho=nan must be"),
+        ("rdp", {"epsilon": math.inf}, "epsilon=inf must be at least 0 and finite"),
+        ("rdp", {}, "Give rho= or epsilon="),
+        ("rdp", {"rho": 0.1, "epsilon": 0.1}, "and not both"),
+        ("rdp", {"rho": 0.1, "delta": 1e-6}, "0 where rho= is given"),
+        ("rdp", {"epsilon": 0.1, "delta": 1e-6}, "filter='sum'"),
+        ("zcdp", {"epsilon": 0.1, "delta": 1e-6}, "filter='sum'"),
+        ("sum", {"rho": 0.1}, "give epsilon= and delta="),
+        ("sum", {"epsilon": 0.1, "delta": -1e-6}, "delta=-1e-06 must be at least 0"),
+    ],
+)
+def test_a_price_that_is_not_the_ledgers_spends_nothing(new, filter, price, sentence):
+    ledger = new(filter=filter)
+    before = ledger.left
+    with pytest.raises(ValueError, match=sentence):
+        ledger.spend("mean age", **price)
+    assert ledger.left == before

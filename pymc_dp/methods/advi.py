@@ -9,15 +9,14 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.gradient import grad
 
-from pymc_dp.compile import function
 from pymc_dp.contributions import Directions, gradient, plain_gradient
+from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.method import Compiled, Method, runs
 from pymc_dp.methods.newton import Believed, steps_before, with_last_steps
 from pymc_dp.methods.optimizers import Optimizer, decaying_adam, from_pymc
+from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.methods.settings import aware_of
 from pymc_dp.query import Noisy, Query
@@ -44,21 +43,6 @@ class State(NamedTuple):
     optimizer: Any
     clip_factor: float
     noise_to_signal: float
-
-
-def default_clip_norm(size: int, draws: int = 1) -> float:
-    """Return about the norm of ``draws`` scores whose features have unit scale.
-
-    A clip norm below it biases; one above it only adds noise.
-    """
-    return min(max(1.0, 0.6 * size**0.5), 10.0) * draws**0.5
-
-
-def default_sample_rate(sampling: str, num_records: int | None) -> float:
-    """Large batches and few steps win at small epsilon; huge data need no tenth of them."""
-    if sampling == "full":
-        return 1.0
-    return 0.1 if num_records is None else min(0.1, max(20_000 / num_records, 1e-4))
 
 
 def dp_advi(
@@ -246,15 +230,6 @@ def _clip_change(noisy: Noisy) -> float:
     if noisy.many_clipped is None:
         return 1.0
     return float(np.exp(CLIP_STEP if noisy.many_clipped else -CLIP_STEP))
-
-
-def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Compile the gradient of the log prior at a point z, shape (size,)."""
-    latents = list(records.latents.values())
-    parts = grad(records.prior, latents, disconnected_inputs="ignore")
-    flat = pt.concatenate([part.ravel() for part in parts]).astype("float64")
-    fn = function(latents, flat, backend)
-    return lambda z: fn(*records.split(z))
 
 
 def _posterior(

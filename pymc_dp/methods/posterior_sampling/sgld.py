@@ -13,12 +13,9 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.contributions import gradient
-from pymc_dp.methods.advi import (
-    default_clip_norm,
-    default_sample_rate,
-    prior_gradient,
-)
+from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records

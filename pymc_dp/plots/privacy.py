@@ -1,0 +1,138 @@
+"""The picture of a result's guarantee."""
+
+import math
+from typing import Any
+
+import xarray as xr
+from arviz_base.labels import MapLabeller
+from arviz_plots import PlotCollection
+from arviz_plots import visuals as shapes
+
+from pymc_dp.allow_list import privacy_of
+from pymc_dp.plots.visuals import Visuals, backend_of, check_visuals, draw, figure_of
+
+VISUALS = ("line", "mark", "point", "text", "title", "xlabel", "ylabel")
+TITLES = {"epsilon": "What the whole fit costs", "epsilon_spent": "How the cost adds up"}
+X_AXES = {"epsilon": "delta", "epsilon_spent": "releases made"}
+
+
+def plot_privacy(
+    idata: xr.DataTree,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    labeller: Any = None,
+    visuals: Visuals | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Draw what a result costs: epsilon against delta, and the spend along the releases.
+
+    The promised pair of both is a point of either curve.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`.
+    plot_collection : arviz_plots.PlotCollection, optional
+        One with a facet for each of the variables ``epsilon`` and ``epsilon_spent``.
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        The collection's, or ArviZ's default, if left out.
+    labeller : labeller, optional
+        Of ArviZ; makes the titles.
+    visuals : mapping of {str : mapping or bool}, optional
+        Keywords for a visual, or False to leave it out:
+
+        * ``line`` -> the curves, passed to ``arviz_plots.visuals.line``
+        * ``mark`` -> the level of the promised epsilon, passed to ``hline``
+        * ``point``, ``text`` -> the promised pair, passed to ``scatter_xy`` and ``annotate_xy``
+        * ``title`` -> passed to ``labelled_title``
+        * ``xlabel``, ``ylabel`` -> passed to ``labelled_x`` and ``labelled_y``
+    **pc_kwargs
+        Passed to ``PlotCollection.wrap``.
+
+    Returns
+    -------
+    arviz_plots.PlotCollection
+
+    Raises
+    ------
+    ValueError
+        The result has no finite epsilon to draw, or a visual is not known.
+
+    Notes
+    -----
+    **Privacy.** Reads the ``privacy`` group alone.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.plot_privacy(idata, visuals={"text": False})  # doctest: +SKIP
+    """
+    visuals = check_visuals("plot_privacy", visuals, VISUALS)
+    privacy = privacy_of(idata)
+    curves = _curves(privacy)
+    if plot_collection is None:
+        backend = backend_of(backend, plot_collection)
+        figure = figure_of(backend, 900, 380, pc_kwargs.pop("figure_kwargs", {}))
+        pc_kwargs = {"cols": ["__variable__"], "figure_kwargs": figure, **pc_kwargs}
+        plot_collection = PlotCollection.wrap(curves, backend=backend, **pc_kwargs)
+    _draw_curves(plot_collection, visuals, curves)
+    _draw_promise(plot_collection, visuals, privacy)
+    _label(plot_collection, visuals, curves, labeller)
+    return plot_collection
+
+
+def _curves(privacy: xr.Dataset) -> xr.Dataset:
+    """Return epsilon by delta, and epsilon by the releases made, of which none cost nothing."""
+    if not math.isfinite(privacy.attrs["epsilon"]):
+        raise ValueError(
+            "This result has no finite epsilon to draw: it was fitted without noise, or its "
+            "epsilon is not proved. pymc_dp.privacy_report(idata) says what holds."
+        )
+    from_nothing = [0, *privacy["releases"].values]
+    return privacy[[*TITLES]].reindex(releases=from_nothing, fill_value=0.0)
+
+
+def _draw_curves(collection: PlotCollection, visuals: Visuals, curves: xr.Dataset) -> None:
+    draw(collection, visuals, "line", _line, curves, width=2, ignore_aes=set())
+    collection.map(
+        shapes.set_xscale, "xscale", data=curves[["epsilon"]], scale="log", ignore_aes="all"
+    )
+
+
+def _line(values: xr.DataArray, target: Any, **keywords: Any) -> Any:
+    [along] = values.dims
+    return shapes.line(values, target, xname=along, **keywords)
+
+
+def _draw_promise(collection: PlotCollection, visuals: Visuals, privacy: xr.Dataset) -> None:
+    """Mark the epsilon of the whole fit at its delta, which all planned releases cost."""
+    epsilon, delta = privacy.attrs["epsilon"], privacy.attrs["delta"]
+    ends = {"epsilon": delta, "epsilon_spent": privacy.attrs["releases"]}
+    level = xr.Dataset(dict.fromkeys(ends, epsilon))
+    points = xr.Dataset(
+        {name: ("plot_axis", [x, epsilon]) for name, x in ends.items()}, {"plot_axis": ["x", "y"]}
+    )
+    text = f" epsilon {epsilon:.3g}\n at delta {delta:.3g}"
+    draw(collection, visuals, "mark", shapes.hline, level, linestyle="C1", color="B2")
+    draw(collection, visuals, "point", shapes.scatter_xy, points, color="C1", size=40)
+    draw(
+        collection,
+        visuals,
+        "text",
+        shapes.annotate_xy,
+        points[["epsilon"]],
+        text=text,
+        vertical_align="bottom",
+        horizontal_align="left",
+    )
+
+
+def _label(
+    collection: PlotCollection, visuals: Visuals, curves: xr.Dataset, labeller: Any
+) -> None:
+    of_title = {"labeller": labeller or MapLabeller(var_name_map=TITLES), "subset_info": True}
+    of_x = {"labeller": MapLabeller(var_name_map=X_AXES), "subset_info": True}
+    draw(collection, visuals, "title", shapes.labelled_title, curves, **of_title)
+    draw(collection, visuals, "xlabel", shapes.labelled_x, curves, **of_x)
+    draw(collection, visuals, "ylabel", shapes.labelled_y, curves, text="epsilon")

@@ -1,0 +1,156 @@
+"""The picture of a topic model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_base.labels import DimCoordLabeller, NoVarLabeller, mix_labellers
+from arviz_plots import PlotCollection
+from arviz_plots import visuals as shapes
+from arviz_plots.plot_collection import backend_from_object
+
+from pymc_dp.plots.visuals import Visuals, backend_of, check_visuals, draw, figure_of
+from pymc_dp.topics import mean_topics
+
+VISUALS = ("bar", "words", "title", "xlabel")
+# panels in a row of a picture, and dots that a panel and each of its words take
+COLUMNS = 5
+WIDTH, ABOVE_AND_BELOW, WORD = 200, 90, 19
+
+
+def plot_topics(
+    idata: xr.DataTree,
+    *,
+    words: int = 10,
+    coords: Mapping[str, Any] | None = None,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    labeller: Any = None,
+    visuals: Visuals | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Draw the most probable words of every topic, as posterior means of their probabilities.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A topic model's result of `pymc_dp.fit` with ``method="vips"``. Words and topics are named
+        by the coords of the topics' dims.
+    words : int
+        How many words a topic shows.
+    coords : mapping, optional
+        Which topics to draw, as in ArviZ; for example ``{"topic": [0, 3]}``.
+    plot_collection : arviz_plots.PlotCollection, optional
+        One with a facet for each topic, whose aesthetic ``y`` goes by the dimension ``rank``.
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        The collection's, or ArviZ's default, if left out.
+    labeller : labeller, optional
+        Of ArviZ; makes the titles.
+    visuals : mapping of {str : mapping or bool}, optional
+        Keywords for a visual, or False to leave it out:
+
+        * ``bar`` -> the probabilities, passed to the backend's ``fill_between_y``
+        * ``words`` -> passed to the backend's ``yticks``
+        * ``title`` -> passed to ``arviz_plots.visuals.labelled_title``
+        * ``xlabel`` -> passed to ``labelled_x``
+    **pc_kwargs
+        Passed to ``PlotCollection.wrap``.
+
+    Returns
+    -------
+    arviz_plots.PlotCollection
+
+    Raises
+    ------
+    ValueError
+        The result holds no topics, or a visual is not known.
+
+    Notes
+    -----
+    **Privacy.** Reads the ``fit`` group alone, which is released. A word with few occurrences is
+    noise: `pymc_dp.fit` shrinks it towards its overall frequency.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.plot_topics(idata, words=5)  # doctest: +SKIP
+    """
+    visuals = check_visuals("plot_topics", visuals, VISUALS)
+    ranked = _ranked(_named(mean_topics(idata)).sel(coords or {}), words)
+    if plot_collection is None:
+        plot_collection = _collection(ranked, backend_of(backend, plot_collection), pc_kwargs)
+    _draw_topics(plot_collection, visuals, ranked)
+    _label(plot_collection, visuals, ranked, labeller)
+    return plot_collection
+
+
+def _named(topics: xr.DataArray) -> xr.DataArray:
+    """Call topics and words so where the model does not name them."""
+    plain = {dim for dim in topics.dims if dim not in topics.coords}
+    names = dict(zip(topics.dims, ("topic", "word"), strict=True))
+    numbers = {dim: np.arange(topics.sizes[dim]) for dim in plain}
+    renamed = {dim: name for dim, name in names.items() if dim in plain}
+    return topics.assign_coords(numbers).rename(renamed)
+
+
+def _ranked(topics: xr.DataArray, words: int) -> xr.Dataset:
+    """Return the most probable words of each topic, the most probable one first."""
+    topic, vocabulary = topics.dims
+    order = np.argsort(-topics.values, axis=1, kind="stable")[:, :words]
+    dims = (topic, "rank")
+    return xr.Dataset(
+        {
+            "probability": (dims, np.take_along_axis(topics.values, order, axis=1)),
+            "word": (dims, topics[vocabulary].values.astype(str)[order]),
+        },
+        {topic: topics[topic], "rank": np.arange(order.shape[1])},
+    )
+
+
+def _collection(ranked: xr.Dataset, backend: str, pc_kwargs: dict[str, Any]) -> PlotCollection:
+    [topic] = set(ranked["probability"].dims) - {"rank"}
+    number, words = ranked["probability"].shape
+    pc_kwargs = {"cols": [topic], "col_wrap": COLUMNS, **pc_kwargs}
+    columns = min(number, pc_kwargs["col_wrap"])
+    rows = -(-number // columns)
+    size = (WIDTH * columns, rows * (ABOVE_AND_BELOW + WORD * words))
+    figure = figure_of(backend, *size, {"sharex": True, **pc_kwargs.pop("figure_kwargs", {})})
+    downwards = {"aes": {"y": ["rank"]}, "y": -ranked["rank"].values}
+    return PlotCollection.wrap(
+        ranked[["probability"]], backend=backend, figure_kwargs=figure, **downwards | pc_kwargs
+    )
+
+
+def _draw_topics(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset) -> None:
+    draw(
+        collection, visuals, "bar", _bar, ranked[["probability"]], color="C0", ignore_aes=set()
+    )
+    draw(collection, visuals, "words", _words, ranked[["word"]])
+
+
+def _bar(length: xr.DataArray, target: Any, y: float, **keywords: Any) -> Any:
+    ends = [[0.0, length.item()], [y - 0.4] * 2, [y + 0.4] * 2]
+    return backend_from_object(target).fill_between_y(*ends, target, **keywords)
+
+
+def _words(words: xr.DataArray, target: Any, **keywords: Any) -> Any:
+    heights = -words["rank"].values
+    return backend_from_object(target).yticks(heights, words.values.tolist(), target, **keywords)
+
+
+def _label(
+    collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset, labeller: Any
+) -> None:
+    labeller = labeller or mix_labellers((DimCoordLabeller, NoVarLabeller))()
+    panels = ranked[["probability"]]
+    draw(
+        collection,
+        visuals,
+        "title",
+        shapes.labelled_title,
+        panels,
+        labeller=labeller,
+        subset_info=True,
+    )
+    draw(collection, visuals, "xlabel", shapes.labelled_x, panels, text="probability of a word")

@@ -1,0 +1,63 @@
+"""What all pictures share: their visuals, which can be restyled or left out, and their figure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import xarray as xr
+from arviz_base import rcParams
+from arviz_plots import PlotCollection
+
+Visuals = Mapping[str, Mapping[str, Any] | bool]
+
+
+def check_visuals(function: str, visuals: Visuals | None, known: Iterable[str]) -> Visuals:
+    """Refuse visuals that a picture does not have, and what is no styling."""
+    told = f"{', '.join(known)}"
+    for name, keywords in (visuals or {}).items():
+        if name not in known:
+            raise ValueError(
+                f"{function} draws no visual that is named {name!r}: visuals= may name {told}."
+            )
+        if not isinstance(keywords, Mapping | bool):
+            raise TypeError(
+                f"visuals= of {function} gives {keywords!r} for {name!r}: give a mapping of "
+                "keywords, or False to leave it out."
+            )
+    return visuals or {}
+
+
+def keywords_of(visuals: Visuals, name: str, **defaults: Any) -> dict[str, Any] | None:
+    """Return how a visual is drawn; None if it is left out."""
+    given = visuals.get(name, True)
+    if given is False:
+        return None
+    return defaults if given is True else {**defaults, **given}
+
+
+def draw(
+    collection: PlotCollection,
+    visuals: Visuals,
+    name: str,
+    function: Callable[..., Any],
+    data: xr.Dataset,
+    **defaults: Any,
+) -> None:
+    """Map a visual over data, unless it is left out.
+
+    Aesthetics are ignored if ``defaults`` do not say which.
+    """
+    keywords = keywords_of(visuals, name, **{"ignore_aes": "all", **defaults})
+    if keywords is not None:
+        collection.map(function, name, data=data, **keywords)
+
+
+def backend_of(backend: str | None, collection: PlotCollection | None) -> str:
+    """Return the backend that is asked for, else the collection's, else ArviZ's default."""
+    return backend or (collection.backend if collection is not None else rcParams["plot.backend"])
+
+
+def figure_of(backend: str, width: float, height: float, given: Mapping[str, Any]) -> dict:
+    """Return keywords of a figure: its size in dots, and room for all labels."""
+    layout = {"layout": "constrained"} if backend == "matplotlib" else {}
+    size = {} if "figsize" in given else {"figsize": (width, height), "figsize_units": "dots"}
+    return {**layout, **size, **given}

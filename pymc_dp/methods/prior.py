@@ -16,4 +16,5 @@ def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.
     parts = grad(records.prior, latents, disconnected_inputs="ignore")
     flat = pt.concatenate([part.ravel() for part in parts]).astype("float64")
     fn = function(latents, flat, backend)
-    return lambda z: fn(*records.split(z))
+    # a state holds NumPy's arrays, whatever the backend
+    return lambda z: np.asarray(fn(*records.split(z)))

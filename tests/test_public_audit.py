@@ -82,6 +82,7 @@ def test_one_key_for_all_runs_is_caught():
         assert audited(vips_toys.logistic, "dp_advi", runs=200, **PLAIN).contradicted
 
 
+@pytest.mark.audit
 def test_replaced_records_are_audited_too(monkeypatch):
     terms = {"neighbours": "replace_one", "sampling": "full"}
     assert not audited(vips_toys.logistic, "dp_advi", **terms).contradicted

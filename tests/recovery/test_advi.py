@@ -117,7 +117,8 @@ def test_full_rank_finds_the_correlations_that_mean_field_drops():
         {"aligned": False, "n": 400},
         {"obj_n_mc": 3},
         {"adaptive_clip": 0.8, "clip_norm": 0.1},
-        {"clip_norm": lambda t: 2.0 if t < 100 else 1.5, "sample_rate": lambda t: 0.05 + 5e-4 * t},
+        {"clip_norm": lambda t: 2.0 if t < 100 else 1.5}
+        | {"sample_rate": lambda t: 0.05 if t < 50 else 0.1},
         {"obj_optimizer": pm.adagrad_window(learning_rate=0.05)},
         {"neighbours": "replace_one", "sampling": "fixed_size", "accountant": "rdp"}
         | {"num_records": ROWS},

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import pytest
 from scipy.special import expit, kve
 
 import pymc_dp
@@ -122,6 +123,7 @@ def shrinkage(M, V, alpha):
     return inverse_gaussian(1.0, xi, (M**2 + V) / 2)
 
 
+@pytest.mark.slow
 def test_shrinkage_of_a_belief_nets_loadings_is_that_of_variational_bayes():
     idata = fitted(shrunk_belief_net, 700)
     a, b = (idata["fit"][f"zeta.{x}"].values for x in ("rate", "inverse_coefficient"))

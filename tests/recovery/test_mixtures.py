@@ -52,6 +52,7 @@ def test_a_mixture_is_that_of_variational_bayes(build):
     same_to(1e-6, got, vb_mixture())
 
 
+@pytest.mark.slow
 def test_small_batches_of_a_mixture_come_close():
     with deterministic_noise(1):
         settings = {"sampling": "poisson", "sample_rate": 0.2, "kappa": 0.7, "n": 300}

@@ -158,6 +158,7 @@ def test_a_hidden_layer_beats_a_line_and_finds_the_noise(waves):
     assert noise_sd == pytest.approx(NOISE_SD, rel=0.35)
 
 
+@pytest.mark.slow
 def test_two_hidden_layers_with_a_precision_of_weights_beat_a_line(waves):
     features, y = waves
 

@@ -1,15 +1,14 @@
-"""Held-out perplexity and pictures of released topics."""
+"""Held-out perplexity of released topics."""
 
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
 from scipy.sparse import csr_matrix
 
 import pymc_dp
-from tests.recovery.topic_fits import NOISELESS, RNG, lda, result
+from tests.recovery.topic_fits import result
 
 TWO = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
 NEW = np.array([[3, 1, 0], [0, 0, 2], [0, 0, 0], [5, 1, 9]])
@@ -74,25 +73,3 @@ def test_a_result_without_topics_is_refused():
     for read in (lambda idata: pymc_dp.perplexity(idata, NEW), pymc_dp.plot_topics):
         with pytest.raises(ValueError, match="holds no topics"):
             read(xr.DataTree())
-
-
-def test_a_picture_names_the_most_probable_words_first():
-    figure = pymc_dp.plot_topics(result(TWO, np.ones(2), 1.0), words=2)
-    assert [axis.get_title() for axis in figure.axes] == ["topic 0", "topic 1"]
-    labels = [[t.get_text() for t in axis.get_yticklabels()] for axis in figure.axes]
-    assert labels == [["w0", "w1"], ["w2", "w1"]]
-    plt.close(figure)
-
-
-def test_topics_without_coords_are_numbered():
-    idata = pymc_dp.fit(model=lda(), **NOISELESS)
-    figure = pymc_dp.plot_topics(idata)
-    assert [axis.get_title() for axis in figure.axes] == ["topic 0", "topic 1", "topic 2"]
-    plt.close(figure)
-
-
-def test_every_column_of_a_picture_has_an_axis_with_numbers():
-    figure = pymc_dp.plot_topics(result(RNG.dirichlet(np.ones(9), size=7), np.ones(7), 1.0))
-    numbered = [axis.xaxis.get_tick_params()["labelbottom"] for axis in figure.axes]
-    assert numbered == [False, False, *[True] * 5]
-    plt.close(figure)

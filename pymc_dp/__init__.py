@@ -16,12 +16,12 @@ from pymc_dp.fit import fit
 from pymc_dp.hook import install as _install
 from pymc_dp.ledger import Ledger
 from pymc_dp.methods.sep.kl_bound import sep_kl_bound
-from pymc_dp.noise import plot_noise, summary
-from pymc_dp.plots import plot_privacy
+from pymc_dp.noise import summary
+from pymc_dp.plots import plot_noise, plot_privacy, plot_topics
 from pymc_dp.predict import predict
 from pymc_dp.reconstruct import reconstruct
 from pymc_dp.report import privacy_report
-from pymc_dp.topics import perplexity, plot_topics
+from pymc_dp.topics import perplexity
 from pymc_dp.tune import tune
 
 __version__ = version("pymc-dp")

@@ -17,9 +17,13 @@ def privacy_of(idata: xr.DataTree) -> xr.Dataset:
 
     Raises
     ------
-    ValueError
-        The tree is not a result of pymc_dp.
+    TypeError, ValueError
+        It is no tree, or not a result of pymc_dp.
     """
+    if not isinstance(idata, xr.DataTree):
+        raise TypeError(
+            f"A result of pymc_dp.fit is needed, an xarray.DataTree, not {type(idata).__name__}."
+        )
     if "privacy" not in idata.children:
         raise ValueError("This tree has no `privacy` group: it was not made by pymc_dp.")
     return idata["privacy"].to_dataset()
@@ -67,7 +71,7 @@ def save(idata: xr.DataTree, path: str) -> None:
     idata : DataTree
         A result of `pymc_dp.fit`, whatever was added to it since.
     path : str
-        ``arviz.from_netcdf`` reads it back.
+        Where to; an existing file is replaced. ``arviz.from_netcdf`` reads it back.
 
     Raises
     ------

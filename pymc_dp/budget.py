@@ -22,8 +22,8 @@ class Budget:
 
     Raises
     ------
-    ValueError
-        A value is missing or out of its range.
+    ValueError, TypeError
+        A value is missing, out of its range, or no number.
 
     Examples
     --------
@@ -46,6 +46,9 @@ class Budget:
                 "Give exactly one of epsilon= (the budget; the noise is found for it) and "
                 "noise_multiplier= (the noise; the budget follows)."
             )
+        for name in ("epsilon", "delta", "noise_multiplier"):
+            if isinstance(value := getattr(self, name), str):
+                raise TypeError(f"{name}={value!r} is text: give a number, without quotes.")
         if self.epsilon is not None and not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon!r} must be above 0, or infinite for no noise.")
         if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:

@@ -62,11 +62,13 @@ def plan(
     Parameters
     ----------
     model, n, method, public, data, public_start, **settings
-        As in `pymc_dp.fit`; keywords that do not change the plan may be given too.
+        As in `pymc_dp.fit`, but with the model first; keywords that do not change the plan may be
+        given too. With ``num_records`` the text says how the noise compares with the signal.
 
     Returns
     -------
     DryRun
+        Prints as a sentence: releases, epsilon, and how noisy they are.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def plan(
     """
     settings = {key: value for key, value in settings.items() if key not in WHILE_RUNNING}
     prepared = prepare(
-        pm.modelcontext(model),
+        model,
         method,
         n,
         public=public,

@@ -9,6 +9,7 @@ import pymc as pm
 from pymc_dp.methods.kinds import Kind, find
 from pymc_dp.methods.sep.sep import KINDS as SEP_KINDS
 from pymc_dp.methods.vips.vips import KINDS as VIPS_KINDS
+from pymc_dp.prepare import model_of
 from pymc_dp.records import Records, constrained, separate
 
 
@@ -102,7 +103,7 @@ def explain(
         p: Beta block
         y: conjugate likelihood
     """
-    records, columns = separate(constrained(pm.modelcontext(model)), public=public, data=data)
+    records, columns = separate(constrained(model_of(model)), public=public, data=data)
     found = (_fits(kinds, records) for kinds in (VIPS_KINDS, SEP_KINDS))
     return Explanation(tuple(columns), _advi(records), *found)
 

@@ -46,27 +46,47 @@ def fit(
 ) -> xr.DataTree:
     """Fit a PyMC model with differential privacy.
 
+    ``epsilon`` and ``delta``, the budget, and ``method`` matter first; the other settings have
+    public defaults, for predictors of about unit size. `pymc_dp.explain` says which methods fit a
+    model, and `pymc_dp.plan` what a fit would cost; neither spends anything.
+
+    ====================  ======================================================================
+    method                fits
+    ====================  ======================================================================
+    ``dp_advi``           any model without latents of single records, by noisy gradients
+    ``dp_fullrank_advi``  the same, with all correlations from the first step on
+    ``vips``              conjugate models, regressions, mixtures, topics, factors
+    ``dp_sep``            regressions of one linear predictor, Gaussian mixtures, networks
+    ``sep``               the same without privacy; takes no budget
+    ``dp_sgld``           as dp_advi, a baseline: posterior draws, released one by one
+    ``dp_ops``            as dp_advi, a baseline: private only if its draws are exact
+    ====================  ======================================================================
+
     Parameters
     ----------
     n : int, optional
-        Releases; a good public default.
-    method : {"dp_advi", "dp_fullrank_advi", "vips", "dp_sep", "sep", "dp_sgld", "dp_ops"}
-        `pymc_dp.explain` says which fits a model. ``"sep"`` is ``"dp_sep"`` without privacy and
-        takes no budget.
+        Releases; a good public default. Under ``epsilon=`` more of them share one budget.
+    method : str, default "dp_advi"
+        See the table.
     model : pymc.Model, optional
         Inside ``with model:`` it may be left out.
     random_seed : int, optional
         Drives public draws alone; sampling and noise are never reproducible.
     epsilon, noise_multiplier : float
         Exactly one: the budget of the whole fit, or the noise's standard deviation over
-        ``clip_norm``. ``epsilon=inf`` is a fit without privacy.
+        ``clip_norm``. One record changes the odds of any conclusion by a factor of at most
+        exp(epsilon): 2.7 for 1, 20 for 3. ``epsilon=inf`` is a fit without privacy.
     delta : float
         The probability with which epsilon may fail; well below one over the number of records.
+        The documentation's page on the guarantee says more about both.
     neighbours : {"add_remove", "zero_out", "replace_one"}
         Which data sets must be indistinguishable. The number of records is public under the last
         two.
     sampling : {"poisson", "fixed_size", "full"}
+        Batches of records drawn one by one with probability ``sample_rate``, of exactly that
+        share of them, or of all.
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
+        What computes epsilon: the first is the tightest; fixed-size batches need another one.
     num_records : int, optional
         A public, nominal number of records. It sizes defaults, and replaces the noisy count that
         dp_sep needs; only fixed-size batches need it to be exact.
@@ -90,17 +110,26 @@ def fit(
     backend : {"numba", "c", "jax", "python"}, optional
         Chosen by the expected work if left out.
     **options
-        Of the method. All: ``clip_norm``, ``sample_rate`` (of dp_advi also functions of the
-        step). dp_advi, vips and dp_sep: ``noise_aware=False`` leaves the privacy noise out of the
-        posterior. dp_advi: ``obj_optimizer``, ``obj_n_mc``, ``aligned``, ``adaptive_clip``. vips:
-        ``form``, ``iterations``, ``feature_bound``, ``tau0``, ``kappa``. dp_sep: ``form``,
-        ``step``, ``feature_bound``; sep: ``step``, and no ``clip_norm``. dp_sgld: ``step``; dp_ops:
-        ``loglik_bound`` and ``transitions`` alone.
+        Of the method; its page in the documentation explains each.
+
+        * all but dp_ops: ``sample_rate``, the share of records in a batch
+        * all but sep and dp_ops: ``clip_norm``, how much one record may count: a larger one cuts
+          fewer of them short, and adds more noise
+        * dp_advi, dp_fullrank_advi, vips, dp_sep: ``noise_aware=False`` leaves the privacy noise
+          out of the posterior.
+        * dp_advi, dp_fullrank_advi: ``obj_optimizer``, ``obj_n_mc``, ``adaptive_clip``; ``aligned``
+          for dp_advi; ``clip_norm`` and ``sample_rate`` may be functions of the step
+        * vips: ``form``, ``iterations``, ``feature_bound``, ``tau0``, ``kappa``
+        * dp_sep: ``form``, ``step``, ``feature_bound``; sep: ``step``
+        * dp_sgld: ``step``; dp_ops: ``loglik_bound``, ``transitions``
 
     Returns
     -------
     xarray.DataTree
-        Groups ``posterior``, ``noise_sd``, ``fit``, ``fit_stats`` and ``privacy``, for ArviZ.
+        For ArviZ: ``posterior``, draws of what the model calls its variables; ``noise_sd``, how
+        much of their width is privacy noise, where the method knows it; ``fit``, the released
+        parameters; ``fit_stats``, how they moved; ``privacy``, the guarantee with all settings
+        (`pymc_dp.privacy_report` says it in words).
 
     Raises
     ------
@@ -114,7 +143,13 @@ def fit(
     -----
     **Privacy.** The returned tree is (epsilon, delta)-differentially private with respect to one
     record, its rows in all observed variables together, or to one ``unit`` with all its records.
-    Warnings, errors and progress are for whoever holds the data. Stopping early refunds nothing.
+    The plan is settled before the data are used, and counts as spent as a whole from the first
+    release on: stopping early refunds nothing, and every further fit spends again. Warnings,
+    errors and progress are for whoever holds the data.
+
+    **Wide intervals.** `pymc_dp.summary` says which share of them is privacy noise. Where it is
+    large, more records, a larger epsilon or fewer latents help, and another method or ``clip_norm``
+    may; choosing by results spends, and `pymc_dp.tune` accounts for it.
 
     Examples
     --------
@@ -128,7 +163,7 @@ def fit(
     """
     public = tuple(public)
     prepared = prepare(
-        pm.modelcontext(model),
+        model,
         method,
         n,
         public=public,

@@ -13,6 +13,9 @@ from pymc_dp.prepare import METHODS
 # the modules that bind pm.fit by name
 MODULES = (pm, pymc.variational, pymc.variational.inference)
 
+# what PyMC's own methods do not know: whoever gives it asks for privacy
+BUDGET = {"epsilon", "delta", "noise_multiplier"}
+
 
 def install() -> None:
     """Wrap ``pm.fit`` where it is bound, once."""
@@ -35,6 +38,11 @@ def _wrap(original):
         if isinstance(method, str) and method.lower() in METHODS:
             given.update(given.pop("kwargs", {}))
             return private_fit(**given)
+        for term in BUDGET & kwargs.keys():
+            raise TypeError(
+                f"method={method!r} is not private and takes no {term}=: use method='dp_advi', or "
+                "another one of pymc_dp.fit."
+            )
         return original(*args, **kwargs)
 
     fit.__dict__.update(__pymc_dp__=True, __signature__=signature)

@@ -24,8 +24,9 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Its columns, then ``noise_sd``, what the privacy noise adds in root mean square, and
-        ``noise_share``, its share of the posterior variance.
+        One row a variable. ArviZ's columns, then ``noise_sd``, what the privacy noise adds in root
+        mean square, and ``noise_share``, its share of the posterior variance: near 0 the records
+        set the width, near 1 the noise does.
 
     Raises
     ------
@@ -46,54 +47,20 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     >>> list(pymc_dp.summary(idata).columns[-2:])
     ['noise_sd', 'noise_share']
     """
-    noise = _noise_sd(idata)
+    noise = noise_sd_of(idata)
     table = az.summary(idata, **{"kind": "stats", **kwargs})
-    columns = {"noise_sd": _column(noise), "noise_share": _column(_share(idata, noise))}
+    columns = {"noise_sd": _column(noise), "noise_share": _column(share_of(idata, noise))}
     return table.assign(**{name: x.reindex(table.index) for name, x in columns.items()})
 
 
-def plot_noise(idata: xr.DataTree, **kwargs: Any) -> Any:
-    """Draw intervals of a posterior beside those that the records alone would give.
-
-    Parameters
-    ----------
-    idata : DataTree
-        A result of `pymc_dp.fit`.
-    **kwargs
-        Passed to ``arviz.plot_forest``; for example ``var_names`` or ``backend``.
-
-    Returns
-    -------
-    arviz_plots.PlotCollection
+def noise_sd_of(idata: xr.DataTree) -> xr.Dataset:
+    """Return what the privacy noise adds to each variable in root mean square.
 
     Raises
     ------
     ValueError
         The tree was not made by pymc_dp, or its posterior leaves the noise out.
-
-    Notes
-    -----
-    **Privacy.** Post-processing of the result.
-
-    Examples
-    --------
-    >>> import pymc_dp
-    >>> pymc_dp.plot_noise(idata)  # doctest: +SKIP
     """
-    share = _share(idata, _noise_sd(idata))
-    posterior = idata["posterior"].to_dataset()
-    mean = posterior.mean(("chain", "draw"))
-    alone = mean + (posterior - mean) * (1 - share).clip(min=0) ** 0.5
-    pair = {
-        "with privacy noise": xr.DataTree.from_dict({"posterior": posterior}),
-        "records alone": xr.DataTree.from_dict({"posterior": alone}),
-    }
-    drawn = az.plot_forest(pair, **{"combined": True, **kwargs})
-    drawn.add_legend("model", title="", loc="outside upper center", ncols=2)
-    return drawn
-
-
-def _noise_sd(idata: xr.DataTree) -> xr.Dataset:
     privacy_of(idata)
     if "noise_sd" not in idata.children:
         raise ValueError(
@@ -103,8 +70,8 @@ def _noise_sd(idata: xr.DataTree) -> xr.Dataset:
     return idata["noise_sd"].to_dataset()
 
 
-def _share(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:
-    """Share of the posterior variance; what does not vary has no noise."""
+def share_of(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:
+    """Return the noise's share of the posterior variance; what does not vary has no noise."""
     variance = idata["posterior"].to_dataset().astype("float64").var(("chain", "draw"))
     return (noise_sd**2 / variance).fillna(0.0)
 

@@ -21,6 +21,7 @@ from pytensor.tensor.shape import SpecifyShape
 from scipy.sparse import issparse
 
 from pymc_dp.compile import PYTHON, without_c
+from pymc_dp.prepare import model_of
 from pymc_dp.records.axis import RecordAxes
 from pymc_dp.records.batch import remake
 from pymc_dp.records.columns import column
@@ -42,12 +43,12 @@ def predict(
     Parameters
     ----------
     idata : DataTree
-        A result of `pymc_dp.fit`.
+        A result of `pymc_dp.fit`; every draw of its posterior gives one prediction.
     model : pymc.Model
         The model that was fitted; its own data are not used.
     data : mapping, optional
-        New values, one row a new record, for every array of the model that goes by records,
-        except what is predicted.
+        New values by the names of ``pm.Data``, one row a new record, for every array of the model
+        that goes by records, except what is predicted.
     rows : int, optional
         The number of new records of a model without such arrays.
     random_seed : int, optional
@@ -73,7 +74,7 @@ def predict(
     >>> import pymc_dp
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
-    hardened = harden(model)
+    hardened = harden(model_of(model))
     observed, count = hardened.model.observed_RVs, pt.lscalar("count")
     axes, own = _record_axes(hardened)
     shared = [rv for rv in hardened.model.free_RVs if rv not in own]

@@ -41,6 +41,8 @@ REFUSED = {
     "more_obj_params": "they would be fitted to private gradients",
     "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
 }
+# options that read a number
+NUMBERS = {"clip_norm", "sample_rate", "step", "feature_bound", "tau0", "kappa"}
 # what a method's builder gets from the driver; the rest of its keywords are the user's
 FROM_DRIVER = {"records", "family", "sampling", "num_records", "noise", "n"}
 
@@ -60,8 +62,21 @@ class Prepared(NamedTuple):
     units: Units | None
 
 
+def model_of(model: pm.Model | None) -> pm.Model:
+    """Return a model, or the one of the context."""
+    if model is not None and not isinstance(model, pm.Model):
+        raise TypeError(
+            f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
+            "model inside `with pm.Model() as model:`, and give that."
+        )
+    found = pm.Model.get_context(error_if_none=False) if model is None else model
+    if found is None:
+        raise TypeError("There is no model: give model=, or call this inside `with model:`.")
+    return found
+
+
 def prepare(
-    model: pm.Model,
+    model: pm.Model | None,
     method: str,
     n: int | None,
     *,
@@ -74,6 +89,7 @@ def prepare(
 
     ``settings`` are those of the budget and of the method, as `pymc_dp.fit` takes them.
     """
+    model = model_of(model)
     of_budget = {field.name for field in dataclasses.fields(Budget)}
     options = {key: value for key, value in settings.items() if key not in of_budget}
     name = _known(method)
@@ -116,13 +132,15 @@ def _without_privacy(name: str, terms: dict[str, Any]) -> dict[str, Any]:
     return terms | {"epsilon": math.inf}
 
 
-def _refuse_options(name: str, options: Iterable[str]) -> None:
+def _refuse_options(name: str, options: Mapping[str, Any]) -> None:
     known = sorted(set(inspect.signature(METHODS[name]).parameters) - FROM_DRIVER)
-    for option in options:
+    for option, value in options.items():
         if option in REFUSED:
             raise ValueError(f"{option}= is refused in a private fit: {REFUSED[option]}.")
         if option not in known:
             raise TypeError(f"{option!r} is an unknown keyword; {name} takes {known}.")
+        if option in NUMBERS and isinstance(value, str):
+            raise TypeError(f"{option}={value!r} is text: give a number, without quotes.")
 
 
 def compile_prepared(prepared: Prepared, backend: str | None) -> Compiled:

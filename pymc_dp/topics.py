@@ -1,7 +1,7 @@
 """What a fitted topic model says: its topics' words, and how well they predict new documents."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,15 +10,10 @@ from scipy.special import digamma, gammaln
 
 from pymc_dp.methods.vips.topic_documents import TINY, Documents, explain
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 # steps that fit the shares of a new document's topics
 ITERATIONS = 100
 # documents that are held at a time
 PART = 1000
-# panels in a row of a picture
-COLUMNS = 5
 
 
 def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
@@ -82,59 +77,15 @@ def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
     return _perplexity([_completed(part, seen, beta, alpha) for part, seen in pairs], scored)
 
 
-def plot_topics(idata: xr.DataTree, words: int = 10) -> "Figure":
-    """Draw the most probable words of every topic, as posterior means of their probabilities.
-
-    Parameters
-    ----------
-    idata : DataTree
-        A topic model's result of `pymc_dp.fit` with ``method="vips"``. Words and topics are named
-        by the coords of the topics' dims.
-    words : int
-        How many words a topic shows.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+def mean_topics(idata: xr.DataTree) -> xr.DataArray:
+    """Return the posterior means of the words' probabilities, shape (topics, words).
 
     Raises
     ------
     ValueError
         The result holds no topics.
-
-    Notes
-    -----
-    **Privacy.** Reads the ``fit`` group alone, which is released. A word with few occurrences is
-    noise: `pymc_dp.fit` shrinks it towards its overall frequency.
-
-    Examples
-    --------
-    >>> import pymc_dp
-    >>> pymc_dp.plot_topics(idata)  # doctest: +SKIP
     """
-    from matplotlib import pyplot as plt
-
-    topics = _means(_fit_of_topics(idata)["concentration"])
-    columns = min(COLUMNS, len(topics))
-    rows = -(-len(topics) // columns)
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(2.4 * columns, rows * (0.7 + 0.2 * words)),
-        sharex=True,
-        squeeze=False,
-        layout="constrained",
-    )
-    dim = topics.dims[0]
-    title = dim if dim in topics.coords else "topic"
-    for axis, topic, name in zip(axes.flat, topics, topics[dim].values, strict=False):
-        _draw_topic(axis, f"{title} {name}", topic, words)
-    for axis in axes.flat[len(topics) - columns : len(topics)]:
-        axis.tick_params(labelbottom=True)  # no panel is below it
-    for axis in axes.flat[len(topics) :]:
-        axis.remove()
-    figure.supxlabel("probability of a word", fontsize="medium")
-    return figure
+    return _means(_fit_of_topics(idata)["concentration"])
 
 
 def _fit_of_topics(idata: xr.DataTree) -> xr.Dataset:
@@ -198,13 +149,3 @@ def _log_probabilities(documents: Documents, shares: np.ndarray, beta: np.ndarra
     """Log probability of every word that occurs, entry by entry."""
     p = np.vecdot(shares[documents.rows], beta.T[documents.words])
     return np.log(np.maximum(p, TINY))
-
-
-def _draw_topic(axis: Any, name: str, topic: xr.DataArray, words: int) -> None:
-    [vocabulary] = topic.dims
-    top = np.argsort(-topic.values, kind="stable")[:words]
-    axis.barh(np.arange(len(top)), topic.values[top])
-    axis.set_yticks(np.arange(len(top)), topic[vocabulary].values[top].astype(str))
-    axis.invert_yaxis()
-    axis.set_title(name, fontsize="medium")
-    axis.spines[["top", "right"]].set_visible(False)

@@ -221,7 +221,7 @@ def test_a_model_that_is_not_a_sum_over_records_is_refused(fit, build, sentence)
 
 
 def test_outside_a_model_a_model_must_be_given():
-    with pytest.raises(TypeError, match="on context stack"):
+    with pytest.raises(TypeError, match="There is no model: give model="):
         pymc_dp.fit(**GOOD)
 
 

@@ -1,4 +1,4 @@
-"""How much of a posterior's width is noise: the table beside ArviZ's, and the picture."""
+"""How much of a posterior's width is noise: the table beside ArviZ's."""
 
 import re
 
@@ -123,25 +123,6 @@ def test_a_tree_that_is_no_result_is_refused(read):
     tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": (("chain", "draw"), [[1.0, 2]])})})
     with pytest.raises(ValueError, match="not made by pymc_dp"):
         read(tree)
-
-
-@pytest.fixture
-def agg():
-    mpl = pytest.importorskip("matplotlib")
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
-
-    yield
-    plt.close("all")
-
-
-def test_the_picture_shows_both_posteriors(idata, agg, tmp_path):
-    drawn = pymc_dp.plot_noise(idata, var_names=["b", "level"], backend="matplotlib")
-    drawn.savefig(tmp_path / "noise.png")
-    assert (tmp_path / "noise.png").stat().st_size > 5_000
-    figure = drawn.viz["figure"].item()
-    texts = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
-    assert texts == {"with privacy noise", "records alone"}
 
 
 def test_a_saved_result_keeps_its_noise(idata, tmp_path):

@@ -102,10 +102,10 @@ def by_record(
         batched[single] = pt.expand_dims(pt.moveaxis(batch, axis, 0), axis + 1)
     rows = vectorize_graph(list(graphs), batched)
     count = records.batch.rows
-    return [_spread(row, graph, count) for row, graph in zip(rows, graphs, strict=True)]
+    return [spread(row, graph, count) for row, graph in zip(rows, graphs, strict=True)]
 
 
-def _spread(rows: Variable, core: Variable, count: Variable) -> Variable:
+def spread(rows: Variable, core: Variable, count: Variable) -> Variable:
     """A graph that no leaf reaches is the same for every record and has no rows yet."""
     if rows.ndim == core.ndim:
         rows = pt.broadcast_to(rows, [count, *[rows.shape[k] for k in range(rows.ndim)]])

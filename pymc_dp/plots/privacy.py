@@ -1,8 +1,10 @@
 """The picture of a result's guarantee."""
 
 import math
+from collections.abc import Hashable, Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from arviz_base.labels import MapLabeller
 from arviz_plots import PlotCollection
@@ -12,8 +14,11 @@ from pymc_dp.allow_list import privacy_of
 from pymc_dp.plots.visuals import Visuals, backend_of, check_visuals, draw, figure_of
 
 VISUALS = ("line", "mark", "point", "text", "title", "xlabel", "ylabel")
-TITLES = {"epsilon": "What the whole fit costs", "epsilon_spent": "How the cost adds up"}
-X_AXES = {"epsilon": "delta", "epsilon_spent": "releases made"}
+TITLES: Mapping[Hashable, Hashable] = {
+    "epsilon": "What the whole fit costs",
+    "epsilon_spent": "How the cost adds up",
+}
+X_AXES: Mapping[Hashable, Hashable] = {"epsilon": "delta", "epsilon_spent": "releases made"}
 
 
 def plot_privacy(
@@ -83,21 +88,27 @@ def plot_privacy(
 
 
 def _curves(privacy: xr.Dataset) -> xr.Dataset:
-    """Return epsilon by delta, and epsilon by the releases made, of which none cost nothing."""
+    """Return epsilon by log10 of delta, and by the releases made, of which none cost nothing.
+
+    Not every backend has logarithmic axes.
+    """
     if not math.isfinite(privacy.attrs["epsilon"]):
         raise ValueError(
             "This result has no finite epsilon to draw: it was fitted without noise, or its "
             "epsilon is not proved. pymc_dp.privacy_report(idata) says what holds."
         )
     from_nothing = [0, *privacy["releases"].values]
-    return privacy[[*TITLES]].reindex(releases=from_nothing, fill_value=0.0)
+    curves = privacy[[*TITLES]].reindex(releases=from_nothing, fill_value=0.0)
+    return curves.assign_coords(delta=np.log10(curves["delta"]))
 
 
 def _draw_curves(collection: PlotCollection, visuals: Visuals, curves: xr.Dataset) -> None:
     draw(collection, visuals, "line", _line, curves, width=2, ignore_aes=set())
-    collection.map(
-        shapes.set_xscale, "xscale", data=curves[["epsilon"]], scale="log", ignore_aes="all"
-    )
+    lowest, *_, highest = curves["delta"].values
+    powers = range(math.ceil(lowest), math.floor(highest) + 1, 2)
+    ticks = {"values": [*powers], "labels": [f"1e{power}" for power in powers]}
+    unseen = {"ignore_aes": "all", "store_artist": False}
+    collection.map(shapes.set_xticks, data=curves[["epsilon"]], **ticks, **unseen)
 
 
 def _line(values: xr.DataArray, target: Any, **keywords: Any) -> Any:
@@ -108,14 +119,14 @@ def _line(values: xr.DataArray, target: Any, **keywords: Any) -> Any:
 def _draw_promise(collection: PlotCollection, visuals: Visuals, privacy: xr.Dataset) -> None:
     """Mark the epsilon of the whole fit at its delta, which all planned releases cost."""
     epsilon, delta = privacy.attrs["epsilon"], privacy.attrs["delta"]
-    ends = {"epsilon": delta, "epsilon_spent": privacy.attrs["releases"]}
+    ends = {"epsilon": math.log10(delta), "epsilon_spent": privacy.attrs["releases"]}
     level = xr.Dataset(dict.fromkeys(ends, epsilon))
     points = xr.Dataset(
         {name: ("plot_axis", [x, epsilon]) for name, x in ends.items()}, {"plot_axis": ["x", "y"]}
     )
     text = f" epsilon {epsilon:.3g}\n at delta {delta:.3g}"
     draw(collection, visuals, "mark", shapes.hline, level, linestyle="C1", color="B2")
-    draw(collection, visuals, "point", shapes.scatter_xy, points, color="C1", size=40)
+    draw(collection, visuals, "point", shapes.scatter_xy, points, color="C1")
     draw(
         collection,
         visuals,
@@ -128,9 +139,7 @@ def _draw_promise(collection: PlotCollection, visuals: Visuals, privacy: xr.Data
     )
 
 
-def _label(
-    collection: PlotCollection, visuals: Visuals, curves: xr.Dataset, labeller: Any
-) -> None:
+def _label(collection: PlotCollection, visuals: Visuals, curves: xr.Dataset, labeller: Any) -> None:
     of_title = {"labeller": labeller or MapLabeller(var_name_map=TITLES), "subset_info": True}
     of_x = {"labeller": MapLabeller(var_name_map=X_AXES), "subset_info": True}
     draw(collection, visuals, "title", shapes.labelled_title, curves, **of_title)

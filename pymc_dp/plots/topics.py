@@ -10,7 +10,7 @@ from arviz_plots import PlotCollection
 from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import backend_from_object
 
-from pymc_dp.plots.visuals import Visuals, backend_of, check_visuals, draw, figure_of
+from pymc_dp.plots.visuals import Visuals, backend_of, bar, check_visuals, draw, figure_of
 from pymc_dp.topics import mean_topics
 
 VISUALS = ("bar", "words", "title", "xlabel")
@@ -123,34 +123,30 @@ def _collection(ranked: xr.Dataset, backend: str, pc_kwargs: dict[str, Any]) -> 
 
 
 def _draw_topics(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset) -> None:
-    draw(
-        collection, visuals, "bar", _bar, ranked[["probability"]], color="C0", ignore_aes=set()
-    )
-    draw(collection, visuals, "words", _words, ranked[["word"]])
+    draw(collection, visuals, "bar", bar, ranked[["probability"]], color="C0", ignore_aes=set())
+    draw(collection, visuals, "words", _words, ranked[["word"]], store_artist=False)
 
 
-def _bar(length: xr.DataArray, target: Any, y: float, **keywords: Any) -> Any:
-    ends = [[0.0, length.item()], [y - 0.4] * 2, [y + 0.4] * 2]
-    return backend_from_object(target).fill_between_y(*ends, target, **keywords)
-
-
-def _words(words: xr.DataArray, target: Any, **keywords: Any) -> Any:
+def _words(words: xr.DataArray, target: Any, **keywords: Any) -> None:
     heights = -words["rank"].values
-    return backend_from_object(target).yticks(heights, words.values.tolist(), target, **keywords)
+    backend_from_object(target).yticks(heights, words.values.tolist(), target, **keywords)
 
 
-def _label(
-    collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset, labeller: Any
-) -> None:
+def _label(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset, labeller: Any) -> None:
     labeller = labeller or mix_labellers((DimCoordLabeller, NoVarLabeller))()
     panels = ranked[["probability"]]
-    draw(
-        collection,
-        visuals,
-        "title",
-        shapes.labelled_title,
-        panels,
-        labeller=labeller,
-        subset_info=True,
-    )
-    draw(collection, visuals, "xlabel", shapes.labelled_x, panels, text="probability of a word")
+    titles = {"labeller": labeller, "subset_info": True}
+    draw(collection, visuals, "title", shapes.labelled_title, panels, **titles)
+    lowest = _lowest(collection, panels)
+    draw(collection, visuals, "xlabel", shapes.labelled_x, lowest, text="probability")
+    if collection.backend == "matplotlib":  # which hides the numbers above an empty place
+        unseen = {"ignore_aes": "all", "store_artist": False}
+        collection.map(shapes.set_ticklabel_visibility, data=lowest, axis="x", **unseen)
+
+
+def _lowest(collection: PlotCollection, panels: xr.Dataset) -> xr.Dataset:
+    """Blank out the panels but the last one of each column, with none below it."""
+    columns = int(collection.viz["col_index"].max()) + 1
+    topic, _ = panels["probability"].dims
+    place = xr.DataArray(np.arange(panels.sizes[topic]), dims=[topic])
+    return panels.where(place >= panels.sizes[topic] - columns)

@@ -6,6 +6,7 @@ from typing import Any
 import xarray as xr
 from arviz_base import rcParams
 from arviz_plots import PlotCollection
+from arviz_plots.plot_collection import backend_from_object
 
 Visuals = Mapping[str, Mapping[str, Any] | bool]
 
@@ -40,13 +41,13 @@ def draw(
     name: str,
     function: Callable[..., Any],
     data: xr.Dataset,
+    ignore_aes: Any = "all",
     **defaults: Any,
 ) -> None:
-    """Map a visual over data, unless it is left out.
-
-    Aesthetics are ignored if ``defaults`` do not say which.
-    """
-    keywords = keywords_of(visuals, name, **{"ignore_aes": "all", **defaults})
+    """Map a visual over data, unless it is left out; aesthetics go before defaults."""
+    mapped = set() if ignore_aes == "all" else collection.aes_set - ignore_aes
+    free = {key: value for key, value in defaults.items() if key not in mapped}
+    keywords = keywords_of(visuals, name, ignore_aes=ignore_aes, **free)
     if keywords is not None:
         collection.map(function, name, data=data, **keywords)
 
@@ -61,3 +62,11 @@ def figure_of(backend: str, width: float, height: float, given: Mapping[str, Any
     layout = {"layout": "constrained"} if backend == "matplotlib" else {}
     size = {} if "figsize" in given else {"figsize": (width, height), "figsize_units": "dots"}
     return {**layout, **size, **given}
+
+
+def bar(length: xr.DataArray, target: Any, y: Any, height: float = 0.8, **keywords: Any) -> Any:
+    """Draw a horizontal bar from 0: a visual that arviz-plots does not have."""
+    low, high = float(y) - height / 2, float(y) + height / 2
+    ends = [0.0, length.item()]
+    draw_area = backend_from_object(target).fill_between_y
+    return draw_area(ends, [low, low], [high, high], target, **keywords)

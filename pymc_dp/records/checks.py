@@ -75,7 +75,7 @@ def refuse_unknown_names(model: pm.Model, public: Iterable[str]) -> None:
         if name not in known:
             raise ValueError(
                 f"public= names `{name}`, but the model has no pm.Data or pm.Deterministic of "
-                f"that name; it has {sorted(known)}."
+                f"that name; it has {sorted(known)}. Give a list of names, such as public=['X']."
             )
 
 

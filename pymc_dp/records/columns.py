@@ -59,10 +59,17 @@ def make_columns(
 
     Raises
     ------
+    TypeError
+        ``data`` is no mapping.
     ValueError
         ``data`` has an unknown name, leaves a record leaf as it was, or does not fit the model;
         or the leaves differ in their number of records.
     """
+    if data is not None and not hasattr(data, "keys"):
+        raise TypeError(
+            f"data= must be a mapping from names to arrays, such as {{'X': X, 'y': y}}, not "
+            f"{type(data).__name__}."
+        )
     given = {name: leaf.value for name, leaf in leaves.items()} if data is None else dict(data)
     for name in given.keys() - leaves.keys():
         raise ValueError(

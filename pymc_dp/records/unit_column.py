@@ -25,11 +25,18 @@ def read_units(
 
     Raises
     ------
+    TypeError
+        The name is no text.
     ValueError
         The model has no such data, they are declared public, or they are not one code a record.
     NotSeparableError
         A variable of the model reads the codes.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"unit= must be the name of a pm.Data, not {type(name).__name__}: put the codes into "
+            "the model by pm.Data(name, codes), and give that name."
+        )
     held = {variable.name: variable for variable in model.data_vars}
     if name not in held:
         raise ValueError(

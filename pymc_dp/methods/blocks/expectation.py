@@ -5,14 +5,18 @@ statistics. What a conjugate model says about one block is linear in the statist
 block, so its average over the product of their rules is its expectation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.type import TensorType
 
 from pymc_dp.compile import function
+from pymc_dp.contributions.gradients import spread
 from pymc_dp.methods.blocks.exponential import ExponentialFamily, Natural
 from pymc_dp.records import Records
 
@@ -28,20 +32,41 @@ class Message:
 
     Attributes
     ----------
-    evaluate : (values of all latents, in their order) -> natural parameters
-    anywhere : {latent: array}
-        Any values of all latents, for those on which nothing depends.
+    evaluate : points -> natural parameters, stacked along a first axis
     needs : tuple of str
         The latents that it depends on; the block itself may be among them.
     """
 
-    evaluate: Callable[..., Natural]
-    anywhere: Point
+    evaluate: Callable[[Sequence[Point]], Natural]
     needs: tuple[str, ...]
 
     def __call__(self, point: Point) -> Natural:
         """Evaluate at a point of at least the latents that are needed."""
-        return tuple(self.evaluate(*(self.anywhere | point).values()))
+        return tuple(part[0] for part in self.evaluate([point]))
+
+    def average(self, rules: Iterable[Rule]) -> Natural:
+        """Average over the product of rules."""
+        return tuple(part.mean(axis=0) for part in self.evaluate(list(grid(rules))))
+
+
+def at_points(
+    records: Records, graphs: Sequence[Variable]
+) -> tuple[Callable[[Sequence[Point]], Natural], tuple[str, ...]]:
+    """Compile graphs of all latents for many points at once, and name the latents they depend on.
+
+    Values of latents that a point does not name are any.
+    """
+    latents = records.latents.values()
+    many = {x: TensorType(x.dtype, (None, *x.type.shape))() for x in latents}
+    count = next(iter(many.values())).shape[0]
+    rows = zip(vectorize_graph(list(graphs), many), graphs, strict=True)
+    fn = function(list(many.values()), [spread(row, graph, count) for row, graph in rows], "python")
+
+    def evaluate(points: Sequence[Point]) -> Natural:
+        whole = [records.point | point for point in points]
+        return tuple(fn(*[np.stack([at[name] for at in whole]) for name in records.latents]))
+
+    return evaluate, _needed(fn, records)
 
 
 def rule_of(name: str, family: ExponentialFamily, eta: Natural) -> Rule:
@@ -78,18 +103,16 @@ def prior_messages(
     records: Records, families: Mapping[str, ExponentialFamily]
 ) -> dict[str, Message]:
     """Compile what the prior says about each block."""
-    latents = records.latents
 
     def message(name: str) -> Message:
-        graphs = families[name].statistics(records.prior, latents[name])
-        fn = function(list(latents.values()), list(graphs), "python")
-        return Message(fn, records.point, needed(fn, records))
+        graphs = families[name].statistics(records.prior, records.latents[name])
+        evaluate, needs = at_points(records, graphs)
+        return Message(evaluate, needs)
 
     return {name: message(name) for name in families}
 
 
-def needed(fn: Any, records: Records) -> tuple[str, ...]:
-    """Name the latents that a compiled function of all latents depends on."""
+def _needed(fn: Any, records: Records) -> tuple[str, ...]:
     graph = fn.maker.fgraph
     # behind the latents come the shared variables of the prior: dims, public arrays
     pairs = zip(records.latents, graph.inputs[: len(records.latents)], strict=True)
@@ -109,7 +132,7 @@ def prior_says(
         else rule_of(other, families[other], posterior[other])
         for other in messages[name].needs
     ]
-    return tuple(average(messages[name], rules))
+    return messages[name].average(rules)
 
 
 def in_turn(

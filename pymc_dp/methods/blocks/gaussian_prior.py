@@ -7,13 +7,12 @@ import numpy as np
 from pytensor.gradient import grad
 from pytensor.tensor import concatenate
 
-from pymc_dp.compile import function
 from pymc_dp.methods.blocks.expectation import (
     Message,
     Point,
     Rule,
+    at_points,
     average,
-    needed,
     prior_messages,
     rule_of,
     rule_of_normal,
@@ -33,8 +32,8 @@ class GaussianPrior(NamedTuple):
     Attributes
     ----------
     shapes : {Gaussian latent: shape}
-    slope : (point, v) -> (d,)
-        The gradient of the log prior in v; affine in v.
+    slope : (point, v) -> array of v's shape
+        The gradient of the log prior in v, shape (d,) or (points, d); affine in v.
     gammas : {Gamma latent: Message}
     gamma_shapes : {Gamma latent: shape}
     """
@@ -68,11 +67,11 @@ class GaussianPrior(NamedTuple):
     def natural(self, gammas: Gammas) -> tuple[np.ndarray, np.ndarray]:
         """Return precision times mean, (d,), and precision, (d, d), at the Gammas' expectations."""
         rules = _gamma_rules(gammas)
-        nothing = np.zeros(self.d)
+        units = np.vstack([np.zeros(self.d), np.eye(self.d)])
 
         def slopes(point: Point) -> tuple[np.ndarray, np.ndarray]:
-            start = self.slope(point, nothing)
-            return start, np.stack([start - self.slope(point, unit) for unit in np.eye(self.d)])
+            start, *moved = self.slope(point, units)
+            return start, start - np.stack(moved)
 
         start, precision = average(slopes, list(rules.values()))
         return start, (precision + precision.T) / 2
@@ -84,7 +83,7 @@ class GaussianPrior(NamedTuple):
     def message(self, name: str, gammas: Gammas, normal: Rule) -> Natural:
         """Return what the prior says about one Gamma block, given points of v."""
         rules = _gamma_rules(gammas) | {name: [{name: GAMMA.reference(gammas[name])}]}
-        return tuple(average(self.gammas[name], [*rules.values(), normal]))
+        return self.gammas[name].average([*rules.values(), normal])
 
 
 def expected_precision(name: str | None, gammas: Gammas) -> float:
@@ -107,15 +106,14 @@ def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior
         With the block that is not.
     """
     names = gaussian_latents(records)
-    latents = list(records.latents.values())
     families = families_of(records, apart=[*names, *apart])
     for name, family in families.items():
         if family is not GAMMA:
             raise NotConjugateError(f"`{name}` is no precision of the Gaussian latents")
     flat = [g.ravel() for g in grad(records.prior, [records.latents[name] for name in names])]
-    fn = function(latents, concatenate(flat), "python")
+    slopes, needs = at_points(records, [concatenate(flat)])
     for name in apart:
-        if name in needed(fn, records):
+        if name in needs:
             raise NotConjugateError(f"the prior of the Gaussian latents depends on `{name}`")
     shapes = {name: records.point[name].shape for name in names}
     gamma_shapes = {name: records.point[name].shape for name in families}
@@ -123,8 +121,8 @@ def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior
     prior = GaussianPrior(shapes, lambda point, v: v, messages, gamma_shapes)
 
     def slope(point: Point, v: np.ndarray) -> np.ndarray:
-        at = records.point | point | prior.point(v)
-        return fn(*[at[name] for name in records.latents])
+        [found] = slopes([point | prior.point(x) for x in np.atleast_2d(v)])
+        return found.reshape(v.shape)
 
     prior = prior._replace(slope=slope)
     _check_conjugate(records, prior)

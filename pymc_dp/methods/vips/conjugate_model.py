@@ -147,5 +147,5 @@ class Statistics:
         return self._compile(self._inputs, by_record(self._records, joint))
 
     def _compile_possible(self) -> Callable:
-        inside = pt.isfinite(self._records.single.log_likelihood().sum())
-        return self._compile(self._inputs, by_record(self._records, [inside]))
+        inside = pt.isfinite(self._records.batch.log_likelihood())
+        return self._compile(self._inputs, [inside])

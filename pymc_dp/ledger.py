@@ -198,7 +198,7 @@ class Ledger:
             raise ValueError(
                 f"{what!r} costs {_amounts(cost)} in {self._filter.measure}, and the ledger of "
                 f"{self.terms.dataset!r} has {_amounts(self.left)} left. Nothing was spent; add "
-                "more noise, or release less."
+                "more noise, or release less (pymc_dp.plan says what a fit costs)."
             )
         return _Booking(self.path, fit)
 

@@ -27,6 +27,7 @@ SLIPS = [
     ({"epsilon": None, "noise_multiplier": "2"}, "noise_multiplier='2' is text"),
     ({"clip_norm": "1"}, "clip_norm='1' is text"),
     ({"sample_rate": "all"}, "sample_rate='all' is text"),
+    ({"obj_optimizer": "adam"}, "obj_optimizer='adam' must be an optimizer of PyMC, such as"),
     ({"public": "treatment"}, "Give a list of names, such as public="),
     ({"unit": np.arange(20)}, "unit= must be the name of a pm.Data, not ndarray: put the codes"),
     ({"data": X}, "data= must be a mapping from names to arrays, such as .*, not ndarray"),

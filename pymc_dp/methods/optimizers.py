@@ -52,7 +52,17 @@ def from_pymc(obj_optimizer: Callable) -> Optimizer:
     """Wrap an optimizer of PyMC, ``pm.adagrad_window(learning_rate=0.1)`` say.
 
     It keeps its state in shared variables of its own, which never see data.
+
+    Raises
+    ------
+    TypeError
+        It is no function.
     """
+    if not callable(obj_optimizer):
+        raise TypeError(
+            f"obj_optimizer={obj_optimizer!r} must be an optimizer of PyMC, such as "
+            "pm.adam(learning_rate=0.05)."
+        )
 
     def init(params: Params):
         shared = {name: pytensor.shared(value.copy(), name) for name, value in params.items()}

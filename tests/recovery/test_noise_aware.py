@@ -559,6 +559,31 @@ def test_the_noise_on_the_mean_is_what_is_claimed(build, method):
             check_noise(means, fault)
 
 
+def with_unknown_precision():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
+        mean = pm.Data("X", design()) @ b
+        pm.Normal("y", mean, tau=pm.Gamma("tau", 2, 1), observed=linear_outcomes())
+    return model
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_the_noise_on_a_noise_precision_is_what_draws_contain(method):
+    prepared, compiled = ready(with_unknown_precision, method)
+    states = [repeated(prepared, compiled, k) for k in range(200)]
+    means = [(a + 1) / b for a, b in (state.gammas["tau"] for state in states)]
+    aware, plain = prepared.method.noise_aware, prepared.method.posterior
+    variances = [
+        np.mean([np.var(draw(state, 500, np.random.default_rng(1))["tau"]) for state in states])
+        for draw in (aware, plain)
+    ]
+    claimed = np.array([[variances[0] - variances[1]]])
+    check_noise(np.reshape(means, (-1, 1)), claimed)
+    for fault in (claimed / 2, 2 * claimed):
+        with pytest.raises(AssertionError):
+            check_noise(np.reshape(means, (-1, 1)), fault)
+
+
 def test_the_noise_on_a_coin_is_what_is_claimed():
     prepared, compiled = ready(coin, "vips")
     rng, found = np.random.default_rng(0), []

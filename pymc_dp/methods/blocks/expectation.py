@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.tensor.type import TensorType
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType, lscalar
 
-from pymc_dp.compile import function
+from pymc_dp.compile import function, without_c
 from pymc_dp.contributions.gradients import spread
 from pymc_dp.methods.blocks.exponential import ExponentialFamily, Natural
 from pymc_dp.records import Records
@@ -54,19 +56,22 @@ def at_points(
 ) -> tuple[Callable[[Sequence[Point]], Natural], tuple[str, ...]]:
     """Compile graphs of all latents for many points at once, and name the latents they depend on.
 
-    Values of latents that a point does not name are any.
+    Points name these latents at least.
     """
-    latents = records.latents.values()
+    with without_c():
+        plain = rewrite_graph(list(graphs))  # before: shapes of points would be dependences, too
+    reached = set(ancestors(plain))
+    needs = tuple(name for name, latent in records.latents.items() if latent in reached)
+    count = lscalar("count")
+    latents = [records.latents[name] for name in needs]
     many = {x: TensorType(x.dtype, (None, *x.type.shape))() for x in latents}
-    count = next(iter(many.values())).shape[0]
-    rows = zip(vectorize_graph(list(graphs), many), graphs, strict=True)
-    fn = function(list(many.values()), [spread(row, graph, count) for row, graph in rows], "python")
+    rows = zip(vectorize_graph(plain, many), plain, strict=True)
+    fn = function([count, *many.values()], [spread(*row, count) for row in rows], "python")
 
     def evaluate(points: Sequence[Point]) -> Natural:
-        whole = [records.point | point for point in points]
-        return tuple(fn(*[np.stack([at[name] for at in whole]) for name in records.latents]))
+        return tuple(fn(len(points), *[np.stack([at[name] for at in points]) for name in needs]))
 
-    return evaluate, _needed(fn, records)
+    return evaluate, needs
 
 
 def rule_of(name: str, family: ExponentialFamily, eta: Natural) -> Rule:
@@ -110,13 +115,6 @@ def prior_messages(
         return Message(evaluate, needs)
 
     return {name: message(name) for name in families}
-
-
-def _needed(fn: Any, records: Records) -> tuple[str, ...]:
-    graph = fn.maker.fgraph
-    # behind the latents come the shared variables of the prior: dims, public arrays
-    pairs = zip(records.latents, graph.inputs[: len(records.latents)], strict=True)
-    return tuple(name for name, of in pairs if graph.clients[of])
 
 
 def prior_says(

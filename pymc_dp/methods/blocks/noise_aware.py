@@ -5,7 +5,8 @@ true sums plus noise of a known size. Every draw first puts that much noise on t
 which is the posterior of the true sums where nothing else is known about them.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,20 @@ class Told(NamedTuple):
     prior: Natural
     says: Natural
     variances: Natural
+
+
+def told_apart(eta: Natural, says: Iterable[Any], variances: Iterable[Any]) -> Told:
+    """Take what records say off natural parameters: the rest is the prior's.
+
+    >>> told_apart((np.array(5.0),), says=[3.0], variances=[0.5]).prior
+    (array(2.),)
+    """
+    of_records = tuple(np.full_like(a, b) for a, b in zip(eta, says, strict=True))
+    return Told(
+        prior=tuple(np.asarray(a - b) for a, b in zip(eta, of_records, strict=True)),
+        says=of_records,
+        variances=tuple(np.full_like(a, v) for a, v in zip(eta, variances, strict=True)),
+    )
 
 
 def floored(family: ExponentialFamily, says: Natural, variances: Natural) -> Natural:

@@ -32,7 +32,7 @@ from pymc_dp.methods.linear.quadratic import (
     size_of,
     split,
 )
-from pymc_dp.methods.linear.solve import Solved, solve
+from pymc_dp.methods.linear.solve import Solved, solve, told_of
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.query import Noisy, Query
 from pymc_dp.records import Records
@@ -169,9 +169,11 @@ def build(records: Records, structure: Structure, settings: Settings, form: Form
         compile=compile_parts,
         init=lambda rng: _init(fit),
         query=lambda state, rng: Query(release.name, state.asked, state.scale.clip_norm),
-        posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
-        noise_aware=lambda state, draws, rng: _posterior(state).widened().draw(prior, draws, rng),
-        describe=lambda state: _posterior(state).describe(records, prior),
+        posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
+            prior, draws, rng
+        ),
+        describe=lambda state: _posterior(fit, state).describe(records, prior),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
             "clip_norm": ((), state.scale.clip_norm),
@@ -292,7 +294,9 @@ def _following(fit: _Fit, scale: Scale, solved: Solved) -> Scale:
     return with_residual(scale, float(min(told) ** -0.5)) if told else scale
 
 
-def _posterior(state: State) -> GaussianPosterior:
+def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
+    released = fit.precisions, state.averages, state.variances
+    told = {n: told_of(n, eta, *released) for n, eta in state.gammas.items() if n in fit.precisions}
     return GaussianPosterior(
-        state.average.mean, state.covariance, state.average.noise, state.gammas
+        state.average.mean, state.covariance, state.average.noise, state.gammas, told
     )

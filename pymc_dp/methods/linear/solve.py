@@ -5,7 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.blocks.expectation import agree_closely
+from pymc_dp.methods.blocks.exponential import Natural
 from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior, expected_precision
+from pymc_dp.methods.blocks.noise_aware import Told, told_apart
 from pymc_dp.methods.linear.quadratic import Sums
 
 # rounds of updates over precisions and what they scale; they cost nothing
@@ -102,11 +104,30 @@ def _updated(
     gammas = dict(gammas)
     normal = prior.rule(mean, covariance) if gammas else []
     for name in gammas:
-        shape, rate = prior.message(name, gammas, normal)
-        for i, precision in enumerate(precisions):
-            if precision == name:
-                # a rate that noise has swallowed stays at the noise's own scale
-                shape = shape + max(averages.shape[i], 0.0)
-                rate = rate + max(averages.energy[i], variances.energy**0.5)
-        gammas[name] = (shape, rate)
+        says = _of_precision(name, precisions, averages, variances)
+        of_prior = prior.message(name, gammas, normal)
+        gammas[name] = tuple(a + b for a, b in zip(of_prior, says, strict=True))
     return gammas
+
+
+def _of_precision(
+    name: str, precisions: tuple[str | None, ...], averages: Sums, variances: Sums
+) -> tuple[float, float]:
+    """Return what the released sums say about a Gamma: shape and rate, 0 if it is no noise's."""
+    mine = [i for i, precision in enumerate(precisions) if precision == name]
+    # a rate that noise has swallowed stays at the noise's own scale
+    rates = np.maximum(averages.energy[mine], variances.energy**0.5)
+    return float(np.maximum(averages.shape[mine], 0.0).sum()), float(rates.sum())
+
+
+def told_of(
+    name: str,
+    eta: Natural,
+    precisions: tuple[str | None, ...],
+    averages: Sums,
+    variances: Sums,
+) -> Told:
+    """Take apart what prior and released sums say about the Gamma of a noise precision."""
+    says = _of_precision(name, precisions, averages, variances)
+    count = precisions.count(name)
+    return told_apart(eta, says, (count * variances.shape, count * variances.energy))

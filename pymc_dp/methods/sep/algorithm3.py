@@ -102,7 +102,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         init=lambda rng: fit.state(np.zeros(size), 0.0, prior.start(), np.zeros(prior.d)),
         query=lambda state, rng: Query(release.name, _cavity(fit, state)),
         posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
-        noise_aware=lambda state, draws, rng: _posterior(state).widened().draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(state).draw_with_noise(prior, draws, rng),
         describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
         settings={"form": "algorithm3, for reproduction"},

@@ -245,7 +245,7 @@ def _draw(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> dict
 def _noise_aware(
     fit: _Fit, state: State, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    values = _posterior(fit, state).widened().draw(fit.model.prior, draws, rng)
+    values = _posterior(fit, state).draw_with_noise(fit.model.prior, draws, rng)
     if fit.model.weights:
         says = state.sites.weights
         variance = np.full_like(says, state.variances.weights)

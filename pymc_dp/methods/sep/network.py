@@ -7,13 +7,14 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.methods.blocks.exponential import GAMMA, NORMAL
+from pymc_dp.methods.blocks.noise_aware import draw, told_apart
 from pymc_dp.methods.blocks.shown import labels_of, natural_parameters
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.independent_prior import natural
 from pymc_dp.methods.sep.network_model import Network
 from pymc_dp.methods.sep.network_sites import contribution, lengths
 from pymc_dp.methods.sep.network_start import scaled_to, scales_of, start_of, typical_of
-from pymc_dp.methods.sep.network_steps import Fit, State, begin, update
+from pymc_dp.methods.sep.network_steps import Fit, State, begin, of_noise, update
 from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.query import Query
 from pymc_dp.records import Records
@@ -53,9 +54,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
         init=lambda rng: begin(fit, start_of(records, network, size, rng)),
         query=lambda state, rng: Query("sites", state.asked),
         posterior=lambda state, draws, rng: _draw(fit, state, state.variance, draws, rng),
-        noise_aware=lambda state, draws, rng: _draw(
-            fit, state, state.variance + state.average.noise, draws, rng
-        ),
+        noise_aware=partial(_draw_with_noise, fit),
         describe=partial(_describe, records, fit),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
@@ -81,6 +80,17 @@ def _draw(
     weights = mean + sd * rng.normal(size=(draws, len(mean)))
     gammas = {name: GAMMA.sample(eta, draws, rng) for name, eta in state.gammas.items()}
     return fit.network.prior.point(weights) | gammas
+
+
+def _draw_with_noise(
+    fit: Fit, state: State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    values = _draw(fit, state, state.variance + state.average.noise, draws, rng)
+    if fit.of_noise:
+        says = of_noise(fit, state.sites, state.variances)
+        told = told_apart(state.gammas[fit.of_noise], says, state.variances.noise)
+        values[fit.of_noise] = draw(GAMMA, told, draws, rng)
+    return values
 
 
 def _describe(records: Records, fit: Fit, state: State) -> xr.Dataset:

@@ -197,13 +197,18 @@ def _gammas(
     for name in gammas:
         shape, rate = prior.message(name, gammas, normal)
         if name == fit.of_noise:
-            # a rate that noise has swallowed stays at the noise's own scale
-            shape = shape + np.clip(
-                sites.noise[0], *np.multiply(SHAPES, fit.number(sites, variances))
-            )
-            rate = rate + max(sites.noise[1], variances.noise[1] ** 0.5)
+            more = of_noise(fit, sites, variances)
+            shape, rate = shape + more[0], rate + more[1]
         gammas[name] = (shape, rate)
     return gammas
+
+
+def of_noise(fit: Fit, sites: Sums, variances: Sums) -> tuple[float, float]:
+    """Return what records say about the noise precision, shape and rate, within their limits."""
+    limits = np.multiply(SHAPES, fit.number(sites, variances))
+    # a rate that noise has swallowed stays at the noise's own scale
+    rate = max(sites.noise[1], variances.noise[1] ** 0.5)
+    return float(np.clip(sites.noise[0], *limits)), float(rate)
 
 
 def _told(fit: Fit, sites: Sums, variances: Sums, gammas: Gammas, share: float) -> np.ndarray:

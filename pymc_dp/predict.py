@@ -176,8 +176,8 @@ def _put_new_data(
     for name, leaf in records.items():
         if leaf.variable in read and name not in data:
             raise ValueError(
-                f"data= lacks `{name}`, which the predictions depend on. Make it a pm.Data, and "
-                "give its values for the new records."
+                f"data= lacks `{name}`, which the predictions depend on: give its values for the "
+                "new records under this name, or make it a pm.Data with a name of your own."
             )
     columns = {name: column(records[name], axes, values) for name, values in data.items()}
     counts = {new.rows for new in columns.values()} | (set() if rows is None else {rows})

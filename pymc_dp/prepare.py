@@ -174,8 +174,8 @@ def _rehearse(prepared: Prepared, compiled: Compiled, state: Any) -> None:
                 at = contribution.prepare(batch, query.context)
                 sums = contribution.unit_sums(at, query.context, np.arange(2), np.ones(2, bool))
                 contribution.unit_vectors(sums)
-            # made-up rows may lie outside the likelihood's support
-            compiled.update(state, query, Noisy(np.nan_to_num(value, posinf=0.0), 0.0, 1.0))
+            # made-up rows may lie outside the likelihood's support; noise there always is
+            compiled.update(state, query, Noisy(np.nan_to_num(value, posinf=0.0), 1.0, 1.0))
     except Exception as error:
         raise NotImplementedError(
             f"The model's graph does not run on this backend ({type(error).__name__}: {error}). "

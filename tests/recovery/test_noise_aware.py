@@ -509,6 +509,14 @@ def test_units_of_several_records_end_with_the_same_steps():
     np.testing.assert_allclose(idata["fit"]["mean_vector"], mean, atol=0.3)
 
 
+def test_a_flat_prior_leaves_the_last_steps_their_curvature():
+    with pm.Model() as model:
+        b = pm.Flat("b", shape=3)
+        pm.Normal("y", pm.Data("X", design()) @ b, 1.0, observed=linear_outcomes())
+    idata = fitted(model, "dp_advi", n=10, epsilon=4.0)
+    np.testing.assert_allclose(idata["fit"]["mean_vector"], exact_linear()[0], atol=0.3)
+
+
 # --- what is claimed about the noise, against many fits of the same data -------------------------
 
 

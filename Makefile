@@ -2,6 +2,7 @@
 
 PY := .venv/bin/python
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
@@ -44,11 +45,15 @@ calibration: $(STAMP) ## measure the coverage of intervals over generated data s
 bench: $(STAMP) ## time the steps of every method
 	@$(PY) -m benchmarks.steps
 	@$(PY) -m benchmarks.passes
-	@$(PY) -m benchmarks.topics generated
+	@$(PY) -m benchmarks.large_corpus
 
-docs: $(STAMP) ## build the documentation in docs/_build/html
+docs: $(DOCS_STAMP) ## build the documentation in docs/_build/html
+	@$(PY) -m sphinx -W --keep-going -j $(WORKERS) -b html docs docs/_build/html
+
+$(DOCS_STAMP): $(STAMP)
+	@echo "Installing what the documentation is built with"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
-	@$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
+	@touch $@
 
 clean: ## remove caches and build outputs; .venv and benchmarks/results stay
 	@rm -rf build dist *.egg-info demo-output docs/_build docs/generated \

@@ -1,0 +1,178 @@
+"""Bayesian networks on public tables: the DP-SEP paper's Tables 3 and 4.
+
+Test RMSE and test log likelihood, in the units of the target. A repetition is a fit to the next of
+the usual random splits. The line is the same model without a hidden layer. All tables, three times:
+``--tables Kin8nm Power Wine Naval Protein --seeds 3``.
+
+The paper's private rows carry no noise as published, so they are no reference for private fits.
+"""
+
+import argparse
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
+
+import pymc_dp
+from benchmarks.papers.experiment import Experiment, mean_and_error, options, run
+from benchmarks.papers.networks_data import TABLES, Score, Split, score, split
+from benchmarks.papers.picture import COLOURS, line, log_epsilon
+
+# Vinaroz and Park, Tables 3 and 4: the noise of their DP-SEP was never applied, as published
+PAPER = {
+    "Kin8nm": {"SEP": (0.089, 0.999), "clipped SEP": (0.078, 1.121), "DP-SEP": (0.078, 1.125)},
+    "Power": {"SEP": (4.061, -2.821), "clipped SEP": (4.013, -2.809), "DP-SEP": (4.032, -2.814)},
+    "Wine": {"SEP": (0.623, -0.936), "clipped SEP": (0.627, -0.938), "DP-SEP": (0.627, -0.938)},
+    "Naval": {"SEP": (0.002, 4.609), "clipped SEP": (0.002, 4.710), "DP-SEP": (0.002, 4.686)},
+    "Protein": {"SEP": (4.602, -2.945), "clipped SEP": (4.581, -2.941), "DP-SEP": (4.585, -2.941)},
+}
+DELTA, DRAWS = 1e-5, 200
+EPSILONS = (1.0, 4.0, math.inf)
+
+
+class Cell(NamedTuple):
+    """A fit to one split of one table, by a network of so many hidden units."""
+
+    table: str
+    method: str
+    epsilon: float
+    split: int
+    units: int
+
+
+def network(rows: Split, units: int) -> pm.Model:
+    """One hidden layer of ReLUs; weights have priors of variance one over their fan-in."""
+    d = rows.X.shape[1]
+    with pm.Model() as model:
+        W = pm.Normal("W", 0, d**-0.5, shape=(units, d))
+        b = pm.Normal("b", 0, 1, shape=units)
+        w = pm.Normal("w", 0, units**-0.5, shape=units)
+        a = pm.Normal("a", 0, 1)
+        z = pm.math.maximum(0, pm.math.dot(rows.X, W.T) + b)
+        pm.Normal("y", pm.math.dot(z, w) + a, tau=pm.Gamma("tau", 2, 0.5), observed=rows.y)
+    return model
+
+
+def linear(rows: Split, units: int) -> pm.Model:
+    """The same without a hidden layer, which ``units`` would have."""
+    with pm.Model() as model:
+        w, a = pm.Normal("w", 0, 1, shape=rows.X.shape[1]), pm.Normal("a", 0, 1)
+        mean = pm.math.dot(rows.X, w) + a
+        pm.Normal("y", mean, tau=pm.Gamma("tau", 2, 0.5), observed=rows.y)
+    return model
+
+
+# the model, and the settings that are not the method's defaults
+FITS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "sep": (network, {"method": "dp_sep", "clip_norm": math.inf}),
+    "dp_sep": (network, {"method": "dp_sep"}),
+    "dp_advi": (network, {"method": "dp_advi"}),
+    "line by vips": (linear, {"method": "vips"}),
+}
+
+
+LINES = {
+    "dp_sep": COLOURS["dp_sep"],
+    "dp_advi": COLOURS["dp_advi"],
+    "line by vips": COLOURS["vips"],
+    "sep": COLOURS["not private"],
+}
+
+
+def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+    for table in arguments.tables:
+        for method in FITS:
+            for epsilon in EPSILONS if method != "sep" else (math.inf,):
+                for k in range(arguments.seeds):
+                    yield Cell(table, method, epsilon, k, arguments.units)
+
+
+def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
+    rows = split(arguments.data_dir, cell.table, cell.split)
+    build, settings = FITS[cell.method]
+    posterior = fitted(build(rows, cell.units), rows, epsilon=cell.epsilon, **settings)
+    return score(posterior, rows)._asdict()
+
+
+def fitted(model: pm.Model, rows: Split, **settings) -> xr.Dataset:
+    """Fit with the defaults of the method; the number of records is declared."""
+    budget = {} if math.isinf(settings["epsilon"]) else {"delta": DELTA}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        idata = pymc_dp.fit(
+            model=model,
+            num_records=len(rows.y),
+            draws=DRAWS,
+            progressbar=False,
+            **budget,
+            **settings,
+        )
+    return idata["posterior"].to_dataset().isel(chain=0)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Lay out both scores, means over the splits: a row a fit; the paper's rows come last."""
+    whole = pd.concat([table, pd.DataFrame(papers(table["table"].unique()))])
+    means = whole.groupby(["method", "epsilon", "table"], sort=False)[list(Score._fields)].mean()
+    wide = means.unstack("table", sort=False).reset_index()
+    wide.columns = [" ".join(filter(None, names)) for names in wide.columns]
+    return wide
+
+
+def papers(tables: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Return the paper's rows, all without noise."""
+    for table in tables:
+        for method, numbers in PAPER[table].items():
+            scores = Score(*numbers)._asdict()
+            yield {"table": table, "method": f"paper's {method}", "epsilon": math.inf, **scores}
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the test RMSE against epsilon; a broken line is the same fit without noise."""
+    names = list(table["table"].unique())
+    rows = -(-len(names) // 3)
+    figure = Figure(figsize=(9, 2.6 * rows + 0.4), layout="constrained")
+    axes = figure.subplots(rows, 3, squeeze=False).flat
+    for ax in axes[len(names) :]:
+        ax.remove()
+    for ax, name in zip(axes[: len(names)], names, strict=True):
+        _panel(ax, table[table["table"] == name])
+        ax.axhline(PAPER[name]["SEP"][0], color=COLOURS["paper"], ls=":", label="SEP in the paper")
+        ax.set_title(name)
+    figure.supylabel("test RMSE", fontsize=10)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    return figure
+
+
+def _panel(ax: Axes, table: pd.DataFrame) -> None:
+    means = mean_and_error(table, ["method", "epsilon"], "rmse")
+    for method, colour in LINES.items():
+        points = means[means["method"] == method]
+        free = np.isinf(points["epsilon"])
+        without = {"color": colour, "ls": "--", "label": "sep" if method == "sep" else None}
+        ax.axhline(points["rmse"][free].item(), **without)
+        if method != "sep":
+            line(ax, points[~free], "epsilon", "rmse", method, color=colour)
+    log_epsilon(ax, EPSILONS[:-1])
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def main() -> None:
+    """Measure and draw the tables that are asked for."""
+    parser = options("networks", __doc__, seeds=1)
+    parser.add_argument("--units", type=int, default=20, help="of the hidden layer")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=["Kin8nm", "Power", "Wine"])
+    with threadpool_limits(1):  # matrices are small: on busy cores threads wait for each other
+        run(Experiment("networks", cells, measure, summary, draw), parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Public tables of the papers on Bayesian networks, and how their fits are scored.
+
+Features and targets are standardised by the training rows, as in the papers: these are public
+benchmark data, and neither that nor the scores are private.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from scipy.special import logsumexp
+
+from benchmarks.data import load
+
+TABLES = {
+    "Kin8nm": "kin8nm",
+    "Power": "power_plant",
+    "Wine": "wine_quality_red",
+    "Naval": "naval_propulsion_plant",
+    "Protein": "protein_tertiary_structure",
+}
+
+
+class Split(NamedTuple):
+    """Standardised rows to fit and to score; ``unit`` is one standard deviation of the target."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    unit: float
+
+
+class Score(NamedTuple):
+    """Test RMSE and mean test log likelihood, in the units of the target."""
+
+    rmse: float
+    log_likelihood: float
+
+
+def split(folder: Path, name: str, k: int) -> Split:
+    """Standardise by the training rows, as in the papers."""
+    table = load(folder, f"uci_{TABLES[name]}.npz")
+    train, test = table["train_idx"][k], table["test_idx"][k]
+    X, y = table["X"].astype(float), table["y"].astype(float)
+    scale = X[train].std(axis=0)
+    X = (X - X[train].mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+    unit = float(y[train].std())
+    y = (y - y[train].mean()) / unit
+    return Split(X[train], y[train], X[test], y[test], unit)
+
+
+def score(posterior: xr.Dataset, rows: Split) -> Score:
+    """Score the average over posterior draws."""
+    p = {name: values.to_numpy() for name, values in posterior.data_vars.items()}
+    if "W" in p:
+        z = np.maximum(0, rows.X_test @ np.swapaxes(p["W"], 1, 2) + p["b"][:, None])
+        f = np.einsum("snh,sh->sn", z, p["w"]) + p["a"][:, None]
+    else:
+        f = p["w"] @ rows.X_test.T + p["a"][:, None]
+    tau = p["tau"][:, None]
+    density = np.log(tau / (2 * np.pi)) / 2 - tau * (rows.y_test - f) ** 2 / 2
+    log_likelihood = np.mean(logsumexp(density, axis=0)) - np.log(len(f) * rows.unit)
+    error = rows.y_test - f.mean(axis=0)
+    return Score(float(np.sqrt(np.mean(error**2)) * rows.unit), float(log_likelihood))

@@ -111,7 +111,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     """Read rows by the key of their cell."""
     if not path.exists():
         return {}
-    table = pd.read_csv(path, index_col="cell", float_precision="round_trip")
+    table = pd.read_csv(path, index_col="cell")
     return dict(zip(table.index, table.to_dict("records"), strict=True))
 
 

@@ -23,7 +23,8 @@ from pymc_dp.contributions.lengths import BINS, EDGES, Histogram
 from pymc_dp.fit import run
 from pymc_dp.methods.blocks.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.blocks.noise_aware import Told, draw
-from pymc_dp.methods.newton import LENGTHS, NEWTON, RELEASES, STEEPER
+from pymc_dp.methods.newton import LENGTHS, NEWTON
+from pymc_dp.methods.newton_step import RELEASES, STEEPER
 from pymc_dp.prepare import compile_prepared, prepare
 from pymc_dp.query import Noisy
 from pymc_dp.records import separate

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.progress import track
+from threadpoolctl import threadpool_limits
 
 from benchmarks.data import add_data_dir
 
@@ -74,10 +75,11 @@ def measured(
 ) -> pd.DataFrame:
     """Return the rows of the cells, in their order; the file gets each row as it is measured."""
     found = _read(path)
-    for cell in track(cells, path.stem):
-        if _key(cell) not in found:
-            found[_key(cell)] = cell._asdict() | measure(cell)
-            _write(found, path)
+    with threadpool_limits(1):  # matrices are small: on busy cores threads wait for each other
+        for cell in track(cells, path.stem):
+            if _key(cell) not in found:
+                found[_key(cell)] = cell._asdict() | measure(cell)
+                _write(found, path)
     return pd.DataFrame([found[_key(cell)] for cell in cells])
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.experiment import Experiment, options, run
 from benchmarks.papers.mixture_data import Case, compare, generated, papers
@@ -97,9 +96,8 @@ def main() -> None:
     parser.add_argument("--data-sets", type=int, default=5, help="generated data sets, a fit each")
     arguments = parser.parse_args()
     draw = partial(draw_clusters, case=papers(arguments.data_dir))
-    with threadpool_limits(1):  # matrices are small: on busy cores threads wait for each other
-        run(Experiment("mixture", cells, measure, summary, draw_errors), arguments)
-        run(Experiment("mixture_clusters", lambda _: PANELS, moments, listed, draw), arguments)
+    run(Experiment("mixture", cells, measure, summary, draw_errors), arguments)
+    run(Experiment("mixture_clusters", lambda _: PANELS, moments, listed, draw), arguments)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import pymc as pm
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 import pymc_dp
 from benchmarks.papers.experiment import Experiment, mean_and_error, options, run
@@ -170,8 +169,7 @@ def main() -> None:
     parser = options("networks", __doc__, seeds=1)
     parser.add_argument("--units", type=int, default=20, help="of the hidden layer")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=["Kin8nm", "Power", "Wine"])
-    with threadpool_limits(1):  # matrices are small: on busy cores threads wait for each other
-        run(Experiment("networks", cells, measure, summary, draw), parser.parse_args())
+    run(Experiment("networks", cells, measure, summary, draw), parser.parse_args())
 
 
 if __name__ == "__main__":

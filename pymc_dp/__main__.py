@@ -13,7 +13,7 @@ from pymc_dp.explain import explain
 
 PACKAGES = ("pymc-dp", "pymc", "pytensor", "arviz", "dp-accounting", "autodp")
 FITS = {
-    "dp_advi": "any model without latents of single records; take it first",
+    "dp_advi": "any model without latents of single records",
     "dp_fullrank_advi": "the same, with all correlations from the first step on",
     "vips": "conjugate models, regressions, mixtures, topics, factors",
     "dp_sep": "regressions, Gaussian mixtures, Bayesian neural networks",

@@ -87,13 +87,15 @@ class State(NamedTuple):
     share: float
 
 
-def begin(mean: np.ndarray, covariance: np.ndarray, typical: float, unchanged: float) -> State:
+def begin(
+    mean: np.ndarray, covariance: np.ndarray, typical: float, noise_to_signal: float
+) -> State:
     """Start where a first method ended; ``typical`` is a public guess at the norm of a score."""
     nothing = np.zeros_like(covariance)
     at = At(mean, typical, typical**2)
     left = Left(np.eye(mean.size), nothing)
     average = Average.start(mean)
-    return State(0, at, average, left, nothing, 0.0, covariance, nothing, unchanged, 1.0)
+    return State(0, at, average, left, nothing, 0.0, covariance, nothing, noise_to_signal, 1.0)
 
 
 def measured(state: State, noisy: Noisy, unit: float) -> State:

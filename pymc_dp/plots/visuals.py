@@ -13,7 +13,7 @@ Visuals = Mapping[str, Mapping[str, Any] | bool]
 
 def check_visuals(function: str, visuals: Visuals | None, known: Iterable[str]) -> Visuals:
     """Refuse visuals that a picture does not have, and what is no styling."""
-    told = f"{', '.join(known)}"
+    told = ", ".join(known)
     for name, keywords in (visuals or {}).items():
         if name not in known:
             raise ValueError(

@@ -1,12 +1,15 @@
 """How graphs become functions: three backends, a fast start, and which of them suits a fit."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import pytensor
 import pytensor.tensor as pt
 from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Add, Mul
 from pytensor.tensor.elemwise import Elemwise
 
@@ -77,6 +80,7 @@ def choose_backend(backend: str | None, releases: int, rows: float, width: int) 
 
 def function(inputs, outputs, backend: str, updates=None):
     """Compile with inputs that are trusted to have the right type: the wall casts them."""
+    _forget_traces(outputs if isinstance(outputs, list | tuple) else [outputs])
     compiler = nullcontext() if backend == "c" else without_c()
     with compiler:
         fn = pytensor.function(
@@ -84,6 +88,13 @@ def function(inputs, outputs, backend: str, updates=None):
         )
     fn.trust_input = True
     return fn
+
+
+def _forget_traces(outputs: Sequence[Variable]) -> None:
+    """Empty the traces of constants: a rewrite appends a trace to itself, which doubles it."""
+    for variable in ancestors(outputs):
+        if isinstance(variable, Constant):
+            variable.tag.trace = []
 
 
 def without_c():

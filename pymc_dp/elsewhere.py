@@ -1,7 +1,10 @@
 """Mechanisms of other libraries, as far as a ledger knows them: their price alone."""
 
-import math
+from numbers import Real
 from typing import NamedTuple
+
+# of a price; a larger one is no price
+MOST = 1e100
 
 
 class Elsewhere(NamedTuple):
@@ -33,7 +36,7 @@ class Elsewhere(NamedTuple):
                 "A mechanism that needs delta has no rho, and this ledger adds up divergences: "
                 "give rho= where its maker proves one, or use a ledger with filter='sum'."
             )
-        return self.epsilon**2 / 2
+        return self.epsilon * self.epsilon / 2
 
     def renyi(self, order: float) -> float:
         """Return a bound on its Rényi divergence; epsilon bounds the divergence of any order."""
@@ -59,8 +62,11 @@ def elsewhere(rho: float | None, epsilon: float | None, delta: float) -> Elsewhe
     """
     if (rho is None) == (epsilon is None):
         raise ValueError("Give rho= or epsilon= of the mechanism, and not both.")
+    for name, value in {"rho": rho, "epsilon": epsilon, "delta": delta}.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise TypeError(f"{name}={value!r} must be a number.")
     for name, value in {"rho": rho, "epsilon": epsilon}.items():
-        if value is not None and not 0 <= value < math.inf:
+        if value is not None and not 0 <= value < MOST:
             raise ValueError(f"{name}={value!r} must be at least 0 and finite.")
     if not 0 <= delta < 1 or (rho is not None and delta):
         raise ValueError(f"delta={delta!r} must be at least 0, below 1, and 0 where rho= is given.")

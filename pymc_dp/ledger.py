@@ -132,7 +132,8 @@ class Ledger:
         Parameters
         ----------
         what : str
-            What it releases, for the report.
+            What it releases, in one line. It is stored and reported as it is: write no values of
+            the data into it.
         rho : float, optional
             Its loss in zero-concentrated DP: sensitivity squared over twice the noise's variance,
             for Gaussian noise. Not for a ledger with ``filter="sum"``.
@@ -143,6 +144,8 @@ class Ledger:
         ------
         ValueError
             It costs more than is left, or the price is not of the ledger's kind. Nothing is spent.
+        ReleaseError
+            The file could not be written: the price may be set aside, so do not run the mechanism.
 
         Notes
         -----
@@ -161,6 +164,8 @@ class Ledger:
         0.46
         >>> folder.cleanup()
         """
+        if not isinstance(what, str) or not what.isprintable() or not what.strip():
+            raise ValueError(f"what={what!r} must say in one line what the mechanism releases.")
         cost = self._filter.price(elsewhere(rho, epsilon, delta))
         self._reserve(what, 1, cost)()
 

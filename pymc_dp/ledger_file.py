@@ -23,7 +23,10 @@ TABLES = (
     "neighbours TEXT NOT NULL, unit TEXT NOT NULL, filter TEXT NOT NULL, "
     "renyi_order REAL NOT NULL) STRICT",
     "CREATE TABLE fits (id INTEGER PRIMARY KEY, method TEXT NOT NULL, planned INTEGER NOT NULL, "
-    "booked INTEGER NOT NULL, amount REAL NOT NULL, delta REAL NOT NULL) STRICT",
+    "booked INTEGER NOT NULL, amount REAL NOT NULL CHECK (amount >= 0), "
+    "delta REAL NOT NULL CHECK (delta >= 0)) STRICT",
+    "CREATE TRIGGER once BEFORE INSERT ON fits WHEN NEW.id IN (SELECT id FROM fits) "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
     "CREATE TRIGGER stays BEFORE DELETE ON fits "
     "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
     "CREATE TRIGGER grows BEFORE UPDATE ON fits WHEN NEW.booked != OLD.booked + 1 "

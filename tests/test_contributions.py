@@ -85,7 +85,7 @@ def test_the_frontier_and_formed_gradients_agree(name, monkeypatch):
     ghost = gradient(records, "python")
     monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
     formed = gradient(records, "python")
-    assert ghost.width == 0
+    assert ghost.width == (name == "hierarchical")  # the scale's logarithm alone needs its rows
     assert formed.width == records.size
     for seen, told in zip(contribute(ghost, *at), contribute(formed, *at), strict=True):
         np.testing.assert_allclose(seen, told, rtol=1e-10, atol=1e-12)

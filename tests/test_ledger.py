@@ -427,6 +427,7 @@ def test_a_refund_is_caught(new, model, monkeypatch):
         "UPDATE fits SET booked = planned",
         "UPDATE fits SET amount = 0",
         "UPDATE fits SET delta = 1",
+        "INSERT OR REPLACE INTO fits VALUES (1, 'x', 3, 1, 0.0, 0.0)",
     ],
 )
 def test_the_file_itself_refuses_refunds(new, change):
@@ -460,6 +461,14 @@ def test_single_precision_cannot_hide_a_cost_above_what_is_left(new):
     assert float(above) > 1.1e-5
     with pytest.raises(ValueError, match="Nothing was spent"):
         ledger.reserve("dp_advi", plan_of(delta=above))
+
+
+@pytest.mark.parametrize("column", ["amount", "delta"])
+def test_the_file_itself_refuses_a_negative_price(new, column):
+    row = {"amount": 0.1, "delta": 0.0} | {column: -1.0}
+    with closing(sqlite3.connect(new().path)) as db:
+        with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+            db.execute("INSERT INTO fits VALUES (NULL, 'x', 3, 0, :amount, :delta)", row)
 
 
 @pytest.mark.parametrize("column", ["planned", "booked", "amount", "delta"])
@@ -674,11 +683,17 @@ def test_the_price_of_pure_epsilon_bounds_the_divergence_of_randomised_response(
         ("zcdp", {"epsilon": 0.1, "delta": 1e-6}, "filter='sum'"),
         ("sum", {"rho": 0.1}, "give epsilon= and delta="),
         ("sum", {"epsilon": 0.1, "delta": -1e-6}, "delta=-1e-06 must be at least 0"),
+        ("rdp", {"epsilon": 1e200}, "epsilon=1e.200 must be at least 0 and finite"),
+        ("rdp", {"epsilon": "0.1"}, "epsilon='0.1' must be a number"),
+        ("rdp", {"rho": True}, "rho=True must be a number"),
+        ("rdp", {"what": "", "rho": 0.1}, "what='' must say in one line"),
+        ("rdp", {"what": "a\nLeft: 9", "rho": 0.1}, "must say in one line"),
+        ("rdp", {"what": None, "rho": 0.1}, "what=None must say"),
     ],
 )
 def test_a_price_that_is_not_the_ledgers_spends_nothing(new, filter, price, sentence):
     ledger = new(filter=filter)
     before = ledger.left
-    with pytest.raises(ValueError, match=sentence):
-        ledger.spend("mean age", **price)
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        ledger.spend(**{"what": "mean age", **price})
     assert ledger.left == before

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_grad, grad
+from pytensor.compile.ops import deep_copy_op
+from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
@@ -14,9 +15,6 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pymc_dp.contributions.contribution import graph_norms
 from pymc_dp.contributions.frontier import Edge, Product, by_row, cut_frontier
 from pymc_dp.records.batch import RecordGraph
-
-# a record counts as at least this share of its parts; beyond it, doubles lose the other records
-LEAST_SHARE = 1e-10
 
 
 class RecordSums(NamedTuple):
@@ -33,6 +31,8 @@ class RecordSums(NamedTuple):
     weights : vector, shape (rows,)
     leaf_norms : dict
         Inputs for the norms of a leaf's rows, with the name of the leaf.
+    by_rows : tuple
+        Latents of which every record's gradient is formed.
     """
 
     norms: Variable
@@ -40,13 +40,24 @@ class RecordSums(NamedTuple):
     weighted_sum: Variable
     weights: Variable
     leaf_norms: dict[Variable, str]
+    by_rows: tuple[Variable, ...]
+
+
+class _Part(NamedTuple):
+    """Norms of the gradients of one latent, if it has any, their weighted sum, what to keep."""
+
+    norms: Variable | None
+    total: Variable
+    kept: tuple[Variable, ...] = ()
+    formed: bool = False
 
 
 def record_sums(graph: RecordGraph, latents: Sequence[Variable]) -> RecordSums:
     """Build the norms and the weighted sum of per-record gradients from the frontier.
 
     A latent that meets the records once, as it is, needs no gradient: |x| |r| is its norm. For
-    the others the cotangents are pulled back to (rows, size of the latent).
+    the others rows of the gradient are formed. Norm and sum read the same ones: parts that cancel
+    within a record would not cancel in the same way if they were added over the batch first.
 
     Raises
     ------
@@ -55,23 +66,44 @@ def record_sums(graph: RecordGraph, latents: Sequence[Variable]) -> RecordSums:
     """
     edges = cut_frontier(graph, latents)
     weights = pt.vector("weights", dtype="float64")
-    totals = [
-        (disconnected_grad(edge.total(cotangent, weights)) * edge.operand).sum()
-        for edge, cotangent in edges.items()
-    ]
-    parts = grad(pt.add(*totals), list(latents), disconnected_inputs="ignore")
-    hidden = [
-        edge.data
-        for edge in edges
-        if isinstance(edge, Product) and set(latents).intersection(ancestors([edge.data]))
-    ]
+    hidden = _hidden(edges, latents)
+    parts = {latent: _part(latent, edges, hidden, weights, graph.rows) for latent in latents}
+    norms = [part.norms for part in parts.values() if part.norms is not None]
     return RecordSums(
-        norms=_norms(edges, graph, latents),
-        kept=tuple(dict.fromkeys([*edges.values(), *hidden])),
-        weighted_sum=pt.concatenate([part.ravel() for part in parts]),
+        norms=norms[0] if len(norms) == 1 else graph_norms(pt.stack(norms, axis=1)),
+        kept=tuple(dict.fromkeys(kept for part in parts.values() for kept in part.kept)),
+        weighted_sum=pt.concatenate([part.total for part in parts.values()]),
         weights=weights,
         leaf_norms=_leaf_norms(edges, graph),
+        by_rows=tuple(latent for latent, part in parts.items() if part.formed),
     )
+
+
+def _part(
+    latent: Variable,
+    edges: dict[Edge, Variable],
+    hidden: dict[Edge, Variable],
+    weights: Variable,
+    count: Variable,
+) -> _Part:
+    touching = _edges_of(latent, edges)
+    if not touching:
+        return _Part(None, pt.zeros((latent.size,)))
+    if len(touching) == 1 and _is_itself(touching[0].operand, latent):
+        [edge] = touching
+        kept = (edges[edge], hidden[edge]) if edge in hidden else (edges[edge],)
+        return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
+    rows = deep_copy_op(_rows(latent, touching, edges, count))  # bars rewrites
+    return _Part(graph_norms(rows), weights @ rows, (rows,), formed=True)
+
+
+def _hidden(edges: dict[Edge, Variable], latents: Sequence[Variable]) -> dict[Edge, Variable]:
+    """Data that depend on latents, by their edges: where they are kept, a sum needs no latent."""
+    return {
+        edge: edge.data
+        for edge in edges
+        if isinstance(edge, Product) and set(latents).intersection(ancestors([edge.data]))
+    }
 
 
 def record_rows(graph: RecordGraph, latents: Sequence[Variable]) -> Variable:
@@ -104,31 +136,8 @@ def _leaf_norms(edges: dict[Edge, Variable], graph: RecordGraph) -> dict[Variabl
     }
 
 
-def _norms(
-    edges: dict[Edge, Variable], graph: RecordGraph, latents: Sequence[Variable]
-) -> Variable:
-    reached = {latent: _edges_of(latent, edges) for latent in latents}
-    blocks = [
-        _block(latent, touching, edges, graph.rows)
-        for latent, touching in reached.items()
-        if touching
-    ]
-    return blocks[0] if len(blocks) == 1 else graph_norms(pt.stack(blocks, axis=1))
-
-
 def _edges_of(latent: Variable, edges: dict[Edge, Variable]) -> list[Edge]:
     return [edge for edge in edges if latent in set(ancestors([edge.operand]))]
-
-
-def _block(
-    latent: Variable, touching: list[Edge], edges: dict[Edge, Variable], count: Variable
-) -> Variable:
-    if len(touching) == 1 and _is_itself(touching[0].operand, latent):
-        return touching[0].norms(edges[touching[0]])
-    norms = graph_norms(_rows(latent, touching, edges, count))
-    # parts that cancel within a record are added over the batch first: keep them small there
-    least = LEAST_SHARE * pt.add(*[edge.norms(edges[edge]) for edge in touching])
-    return pt.switch(pt.gt(least, norms), least, norms)
 
 
 def _is_itself(operand: Variable, latent: Variable) -> bool:

@@ -33,9 +33,11 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     sum come from one forward and one backward pass, and no gradient of a record is formed.
     """
     try:
-        sums, width = record_sums(records.batch, list(records.latents.values())), 0
+        sums = record_sums(records.batch, list(records.latents.values()))
     except NoFrontierRuleError:
-        sums, width = _sums_of_rows(records), records.size
+        sums = _sums_of_rows(records)
+    formed = [x for name, x in records.point.items() if records.latents[name] in sums.by_rows]
+    width = draws * sum(x.size for x in formed)
     outputs = [checked(records, sums.norms), *sums.kept]
     measure = on_batch(records, list(sums.leaf_norms), outputs, backend)
     kept = {variable: variable.type() for variable in sums.kept}
@@ -116,7 +118,8 @@ def _sums_of_rows(records: Records) -> RecordSums:
     """Without a frontier: form the gradients; their norms and their sum read the same numbers."""
     weights = pt.vector("weights", dtype="float64")
     rows = deep_copy_op(gradient_rows(records))  # bars rewrites, as in `cut_frontier`
-    return RecordSums(graph_norms(rows), (rows,), weights @ rows, weights, {})
+    latents = tuple(records.latents.values())
+    return RecordSums(graph_norms(rows), (rows,), weights @ rows, weights, {}, latents)
 
 
 def checked(records: Records, values: Variable) -> Variable:

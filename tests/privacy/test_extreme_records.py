@@ -6,10 +6,16 @@ doubles round coarsely; a norm and the sum that it bounds must see the same of b
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from pytensor.gradient import disconnected_grad, grad
 
+from pymc_dp.clipped_sum import ByRecord
+from pymc_dp.contributions import ghost, gradient
+from pymc_dp.contributions.contribution import graph_norms
 from pymc_dp.methods.linear import quadratic
 from pymc_dp.prepare import compile_prepared, prepare
+from pymc_dp.records import separate
 from tests.privacy.test_sensitivity import covered_by
 
 ROWS = 8
@@ -70,3 +76,59 @@ def test_curvatures_near_the_least_double_stay_inside():
     inside = covered(heavy_tailed, "dp_sep")
     for size in np.geomspace(5e160, 2e162, 60):
         assert length_of(inside, {"X": size, "y": 1e12}) <= 1
+
+
+# --- latents behind a function -------------------------------------------------------------------
+
+
+def one_meeting():
+    t = pm.math.exp(pm.Normal("b", 0, 1))
+    X = pm.Data("X", np.ones((ROWS, 3)))
+    pm.Normal("y", X @ pt.stack([t, t, -t]), 1.0, observed=np.zeros(ROWS))
+
+
+def three_meetings():
+    t = pm.math.exp(pm.Normal("b", 0, 1))
+    parts = [pm.Data(f"x{k}", np.ones(ROWS)) * t for k in range(3)]
+    pm.Normal("y", parts[0] + parts[1] - parts[2], 1.0, observed=np.zeros(ROWS))
+
+
+def longest(build):
+    """Of clipped gradients of a record whose parts nearly cancel, at latents near and far."""
+    with pm.Model() as model:
+        build()
+    records, columns = separate(model)
+    contribution, rng = gradient(records, "python"), np.random.default_rng(1)
+    parts = {"X": [[0.1, 0.2, 0.3]], "x0": [0.1], "x1": [0.2], "x2": [0.3]}
+    found = []
+    for z in (0.0, 7.0, 14.0, 23.0):
+        for y in 10.0 ** rng.uniform(8, 30, 100):
+            held = {
+                name: column._replace(values=np.array(parts.get(name, [y])))
+                for name, column in columns.items()
+            }
+            total, _ = ByRecord(held).clipped_sum(contribution, np.arange(1), np.full((1, 1), z), 1)
+            found.append(np.linalg.norm(total))
+    return max(found)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+@pytest.mark.parametrize("build", [one_meeting, three_meetings])
+def test_a_latent_behind_a_function_cannot_take_a_record_past_the_clip_norm(build):
+    assert longest(build) <= 1
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+@pytest.mark.parametrize("build", [one_meeting, three_meetings])
+def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_caught(
+    build, monkeypatch
+):
+    def added_first(latent, edges, hidden, weights, count):
+        touching = ghost._edges_of(latent, edges)
+        sums = [(disconnected_grad(e.total(edges[e], weights)) * e.operand).sum() for e in touching]
+        rows = graph_norms(ghost._rows(latent, touching, edges, count))
+        total = grad(pt.add(*sums), latent).ravel()
+        return ghost._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
+
+    monkeypatch.setattr(ghost, "_part", added_first)
+    assert longest(build) > 1.5

@@ -28,7 +28,12 @@ SOURCES = {
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the folder of the files."""
     default = os.environ.get(VARIABLE, "data")
-    parser.add_argument("--data-dir", type=Path, default=Path(default))
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(default),
+        help=f"folder of the public data files; without it {VARIABLE} in the environment, or data",
+    )
 
 
 def load(folder: Path, name: str) -> dict[str, np.ndarray]:

@@ -218,7 +218,7 @@ def test_the_mixtures_pictures_show_every_fit(easy):
 
 
 def test_figure_1_reads_the_moments_in_their_order(easy, monkeypatch):
-    monkeypatch.setattr(mixture, "papers", lambda folder: easy)
+    monkeypatch.setattr(mixture, "papers_data", lambda folder: easy)
     monkeypatch.setattr(mixture, "fitter", lambda *panel: lambda X, seed: easy.reference)
     panel = mixture.Panel("ep", math.inf)
     arguments = mixture.options("mixture", None, 1).parse_args([])

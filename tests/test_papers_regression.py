@@ -63,6 +63,15 @@ def test_every_private_setting_is_repeated_as_often_as_asked(experiment, argumen
     assert set(repeated.values()) == {arguments.seeds}
 
 
+def test_a_fit_without_noise_can_be_repeated(small):
+    setting = abalone.default_setting(abalone.Cell("not private", 1.0, 1.0, 0.0, math.inf, 0))
+    first, again, other = (
+        abalone._fit(small, seed, **setting)["posterior"]["b"].to_numpy() for seed in (3, 3, 4)
+    )
+    assert (first == again).all()
+    assert not (first == other).any()
+
+
 def test_only_peers_claim_a_pure_epsilon(arguments):
     pure = {cell.method for cell in same_data.cells(arguments) if cell.delta == 0}
     assert pure == set(peers.PUBLIC)

@@ -8,7 +8,6 @@ private.
 
 import argparse
 import math
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
@@ -20,7 +19,8 @@ import xarray as xr
 
 import pymc_dp
 from benchmarks.papers.abalone_picture import draw
-from benchmarks.papers.experiment import Experiment, mean_and_error, options, run
+from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, mean_and_error, options, run
+from benchmarks.papers.quiet import quiet_fit
 from benchmarks.papers.tasks import Task, abalone, accuracy, logistic
 from pymc_dp.paper_accounting import advanced_composition
 
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     """List the fits without privacy, of panel a, of panel b, and with defaults."""
-    yield Cell("not private", math.inf, 1.0, 0.0, math.inf, 0)
+    yield Cell(NOT_PRIVATE, math.inf, 1.0, 0.0, math.inf, 0)
     settings = [(clip, SAMPLE_RATE) for clip in CLIP_NORMS]
     settings += [(CLIP_NORM, rate) for rate in SAMPLE_RATES]
     for seed in range(arguments.seeds):
@@ -67,9 +67,9 @@ def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
     """Fit, and score held-out rows."""
     task = _task(arguments.data_dir)
     if cell.method != "paper":
-        idata = _fit(task, **default_setting(cell))
+        idata = _fit(task, cell.seed, **default_setting(cell))
         return _accounted(cell) | {"accuracy": _accuracy(task, idata), "last": math.nan}
-    idata = _fit(task, **paper_setting(cell))
+    idata = _fit(task, cell.seed, **paper_setting(cell))
     last = idata["fit_stats"]["mean_path"].to_numpy()[-1]
     scores = {"accuracy": _accuracy(task, idata), "last": accuracy(*_predicted(task, last))}
     return _accounted(cell) | scores
@@ -119,12 +119,9 @@ def _task(folder) -> Task:
     return abalone(folder)
 
 
-def _fit(task: Task, **settings) -> xr.DataTree:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        return pymc_dp.fit(
-            model=logistic(task), delta=DELTA, progressbar=False, backend="python", **settings
-        )
+def _fit(task: Task, seed: int, **settings) -> xr.DataTree:
+    fixed = {"delta": DELTA, "random_seed": seed, "backend": "python"}
+    return quiet_fit(model=logistic(task), **fixed, **settings)
 
 
 def _predicted(task: Task, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

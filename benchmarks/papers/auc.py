@@ -4,11 +4,12 @@ Area under the curve against epsilon of private logistic regressions: `vips` in 
 and in the paper's, `dp_advi`, and empirical risk minimisation by objective
 perturbation (diffprivlib). The paper's records of strokes are not public; two generated tasks and
 Abalone stand in. The scores read held-out rows of generated or public data: they are not private.
+
+The first run builds an environment for diffprivlib from the network.
 """
 
 import argparse
 import math
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-import pymc_dp
 from benchmarks.papers.auc_picture import draw
-from benchmarks.papers.experiment import Experiment, mean_and_error, options, run
-from benchmarks.papers.peers import fit_peers
+from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, mean_and_error, options, run
+from benchmarks.papers.peers import NORM, fit_peers, objective_perturbation
+from benchmarks.papers.quiet import quiet_fit
 from benchmarks.papers.tasks import Task, abalone, accuracy, auc, correlated, logistic, mode, sparse
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -36,8 +37,6 @@ METHODS = {
 }
 # a standard normal prior is C = 1; smaller ones shrink more, which makes private minima steadier
 SHRINKAGES = (1.0, 0.1, 0.01)
-# public: about the norm of ten features of unit size; longer rows are shortened
-NORM = 3.5
 
 
 class Cell(NamedTuple):
@@ -54,7 +53,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     """List the fits without privacy, of our methods, and of the peer."""
     for seed in range(arguments.seeds):
         for task in TASKS:
-            yield Cell(task, "not private", math.nan, math.inf, seed)
+            yield Cell(task, NOT_PRIVATE, math.nan, math.inf, seed)
             for epsilon in EPSILONS:
                 for method in METHODS:
                     yield Cell(task, method, math.nan, epsilon, seed)
@@ -65,13 +64,12 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
     """Fit, and score held-out rows."""
     task = _task(cell.task, cell.seed, arguments.data_dir)
-    match cell.method:
-        case "peer":
-            score = _peer(cell.task, cell.seed, arguments.data_dir)[cell.C, cell.epsilon]
-        case "not private":
-            score = task.X_held_out @ mode(task)
-        case _:
-            score = task.X_held_out @ _mean(task, cell)
+    if cell.method == "peer":
+        score = _peer(cell.task, cell.seed, arguments.data_dir)[cell.C, cell.epsilon]
+    elif cell.method == NOT_PRIVATE:
+        score = task.X_held_out @ mode(task)
+    else:
+        score = task.X_held_out @ _mean(task, cell)
     return {"auc": auc(task.y_held_out, score), "accuracy": accuracy(task.y_held_out, score)}
 
 
@@ -91,23 +89,11 @@ def _peer(name: str, seed: int, folder: Path) -> dict[tuple[float, float], np.nd
     return dict(zip(grid, found - 0.5, strict=True))
 
 
-def objective_perturbation(C: float, epsilon: float) -> dict:
-    """Return the peer's setting for rows that were divided by their public norm.
-
-    diffprivlib bounds a record's curvature by a quarter of ``data_norm``, where the proof needs the
-    square of the norm: the two agree at 1. ``C`` is in units of the rows as they were. An intercept
-    is a column of X, so that it is shrunk and counted in the norm as the proof wants it.
-    """
-    fixed = {"estimator": "LogisticRegression", "data_norm": 1.0, "fit_intercept": False}
-    return fixed | {"C": C * NORM**2, "epsilon": epsilon}
-
-
 def _mean(task: Task, cell: Cell) -> np.ndarray:
     """Return the posterior mean of the coefficients."""
     settings = METHODS[cell.method] | {"epsilon": cell.epsilon, "delta": DELTA}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        idata = pymc_dp.fit(model=logistic(task), progressbar=False, backend="python", **settings)
+    settings |= {"random_seed": cell.seed, "backend": "python"}
+    idata = quiet_fit(model=logistic(task), **settings)
     return idata["fit"]["mean_vector"].to_numpy()
 
 
@@ -117,7 +103,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     ``error`` is the standard error of the difference from the fit without privacy to the same data.
     """
     by, same = ["task", "method", "C", "epsilon"], ["task", "seed"]
-    free = table[table["method"] == "not private"].set_index(same)["auc"]
+    free = table[table["method"] == NOT_PRIVATE].set_index(same)["auc"]
     lost = table["auc"] - free.loc[pd.MultiIndex.from_frame(table[same])].to_numpy()
     rows = mean_and_error(table, by, "auc")
     rows["error"] = mean_and_error(table.assign(lost=lost), by, "lost")["error"]

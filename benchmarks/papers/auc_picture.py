@@ -3,6 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks.papers.experiment import NOT_PRIVATE
 from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
 
 TITLES = {
@@ -10,7 +11,7 @@ TITLES = {
     "sparse": "rare binary features, N=10000, d=101",
     "abalone": "Abalone, N=3341, d=8",
 }
-SIZE = (9.6, 3.3)
+SIZE = (3.2, 3.3)
 STYLES = {
     "vips": {},
     "paper's form": {"color": COLOURS["vips"], "ls": "--", "mfc": "white"},
@@ -26,16 +27,15 @@ LABELS = {
 
 def draw(rows: pd.DataFrame) -> Figure:
     """Draw the means of a summary, a line a method."""
-    figure, axes = panels(len(TITLES))
-    figure.set_size_inches(SIZE)
+    figure, axes = panels(len(TITLES), size=SIZE)
     for ax, (task, title) in zip(axes, TITLES.items(), strict=True):
         shown = rows[rows["task"] == task].rename(columns={"auc": "AUC"})
         for method, style in STYLES.items():
             points = shown[shown["method"] == method]
             style = {"color": COLOURS.get(method), **style}
             line(ax, points, "epsilon", "AUC", LABELS.get(method, method), **style)
-        free = shown.loc[shown["method"] == "not private", "AUC"].item()
-        ax.axhline(free, color=COLOURS["not private"], ls=":", label="not private")
+        free = shown.loc[shown["method"] == NOT_PRIVATE, "AUC"].item()
+        ax.axhline(free, color=COLOURS[NOT_PRIVATE], ls=":", label=NOT_PRIVATE)
         ax.set_title(title, fontsize=9.5)
         log_epsilon(ax, sorted(set(points["epsilon"])))
     axes[0].set_ylabel("held-out AUC")

@@ -8,7 +8,6 @@ pixels of held-out images that are reconstructed. It reads public data: it is no
 import argparse
 import functools
 import math
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +21,9 @@ from matplotlib.figure import Figure
 
 import pymc_dp
 from benchmarks.data import load
-from benchmarks.papers.experiment import Experiment, mean_and_error, options, run
+from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, mean_and_error, options, run
 from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
-from benchmarks.papers.vips_accountants import COLOURS as COLOURS_OF_ACCOUNTANTS
+from benchmarks.papers.quiet import quiet_fit
 from benchmarks.papers.vips_accountants import (
     DELTA,
     LABELS,
@@ -41,9 +40,10 @@ from benchmarks.papers.vips_accountants import (
 PIXELS, LATENTS, IMAGES, HELD_OUT = 784, 100, 60_000, 2000
 # the paper's noise multiplier, and the number of images by which its code divides a batch
 PAPERS_NOISE, PAPERS_IMAGES = 1.0, 50_000
-# the method's defaults: two passes over the images
-DEFAULT = Schedule(0.05, 40)
-NOT_PRIVATE, DEFAULTS, MEAN_IMAGE = "not private", "defaults", "mean image"
+# of the method's defaults
+TWO_PASSES = Schedule(0.05, 40)
+DEFAULTS, MEAN_IMAGE = "defaults", "mean image"
+SIZE = (5.0, 4.8)  # with room for the legends
 TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200)
 
 
@@ -83,8 +83,12 @@ class Cell(NamedTuple):
 def main() -> None:
     """Measure, print and draw."""
     parser = options("belief_net", __doc__, seeds=1)
-    parser.add_argument("--batches", type=int, nargs="+", default=[800, 3200], help="sizes")
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 2.35])
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=[800, 3200], help="expected images, one pass each"
+    )
+    parser.add_argument(
+        "--epsilons", type=float, nargs="+", default=[1, 2.35], help="of fits by defaults"
+    )
     run(Experiment("belief_net", cells, measure, summary, draw), parser.parse_args())
 
 
@@ -94,9 +98,9 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     for seed in range(arguments.seeds):
         for batch in arguments.batches:
             yield from _one_pass(batch, seed)
-        of_defaults = int(DEFAULT.sample_rate * IMAGES), DEFAULT.n, seed
+        of_defaults = int(TWO_PASSES.sample_rate * IMAGES), TWO_PASSES.n, seed
         for epsilon in arguments.epsilons:
-            yield Cell(DEFAULTS, noises(epsilon, DEFAULT)[TODAY], *of_defaults)
+            yield Cell(DEFAULTS, noises(epsilon, TWO_PASSES)[TODAY], *of_defaults)
 
 
 def _one_pass(batch: int, seed: int) -> Iterator[Cell]:
@@ -155,19 +159,16 @@ def network() -> pm.Model:
 
 
 def fitted(data: Images, cell: Cell) -> xr.DataTree:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        return pymc_dp.fit(
-            model=network(),
-            method="vips",
-            data={"y": data.train},
-            delta=DELTA,
-            draws=1,
-            random_seed=cell.seed,
-            progressbar=False,
-            **cell.schedule._asdict(),
-            **_privacy(cell.noise),
-        )
+    return quiet_fit(
+        model=network(),
+        method="vips",
+        data={"y": data.train},
+        delta=DELTA,
+        draws=1,
+        random_seed=cell.seed,
+        **cell.schedule._asdict(),
+        **_privacy(cell.noise),
+    )
 
 
 def _privacy(noise: float) -> dict[str, Any]:
@@ -183,8 +184,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    figure, (by_batch, by_epsilon) = panels(2)
-    figure.set_figheight(4.8)  # room for the legends
+    figure, (by_batch, by_epsilon) = panels(2, size=SIZE)
     by_epsilon.sharey(by_batch)
     _draw_batches(by_batch, summary(table))
     _draw_epsilons(by_epsilon, summary(table))
@@ -192,10 +192,9 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _draw_batches(ax: Axes, means: pd.DataFrame) -> None:
-    colours = COLOURS | COLOURS_OF_ACCOUNTANTS
     for fit in (NOT_PRIVATE, TODAY, MOMENTS, STRONG):
         label = LABELS.get(fit, fit)
-        line(ax, means[means["fit"] == fit], "batch", "accuracy", label, color=colours[fit])
+        line(ax, means[means["fit"] == fit], "batch", "accuracy", label, color=COLOURS[fit])
     batches = sorted(means.loc[means["fit"] == MOMENTS, "batch"])
     ax.set_xscale("log")
     ax.set_xticks(batches, batches)
@@ -207,13 +206,13 @@ def _draw_batches(ax: Axes, means: pd.DataFrame) -> None:
 def _draw_epsilons(ax: Axes, means: pd.DataFrame) -> None:
     """The fits with the paper's noise, read by every accountant, and the defaults."""
     papers, defaults = (means[means["fit"] == fit] for fit in (MOMENTS, DEFAULTS))
-    for accountant, colour in COLOURS_OF_ACCOUNTANTS.items():
-        label = f"noise of 1, {LABELS[accountant]}"
+    for accountant, words in LABELS.items():
+        label, colour = f"noise of 1, {words}", COLOURS[accountant]
         line(ax, papers, column(accountant), "accuracy", label, color=colour)
-    style = {"color": "#0072B2", "ls": "--", "marker": "s"}
+    style = {"color": COLOURS[DEFAULTS], "ls": "--", "marker": "s"}
     line(ax, defaults, column(TODAY), "accuracy", "defaults, two passes", **style)
     public = means.loc[means["fit"] == NOT_PRIVATE, "accuracy"].mean()
-    ax.axhline(public, color=COLOURS[NOT_PRIVATE], lw=1, label="one pass, not private")
+    ax.axhline(public, color=COLOURS[NOT_PRIVATE], lw=1, label=f"one pass, {NOT_PRIVATE}")
     log_epsilon(ax, TICKS)
     ax.set_title("The same fits, three epsilons")
     _legend(ax, "lower right")

@@ -5,6 +5,7 @@ measured again, so an experiment that was cut short goes on where it was.
 """
 
 import argparse
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks.data import add_data_dir
 
 OUTPUT = Path("benchmarks/results/papers")
+# how tables and pictures name a fit without noise
+NOT_PRIVATE = "not private"
 
 
 class Experiment(NamedTuple):
@@ -50,7 +53,13 @@ def options(module: str, doc: str | None, seeds: int) -> argparse.ArgumentParser
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seeds", type=int, default=seeds, help="repetitions of each fit")
-    parser.add_argument("--out", type=Path, default=OUTPUT, help="folder of tables and pictures")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=OUTPUT,
+        help="folder of tables and pictures; rows found there are kept and not measured again: "
+        "delete them after a change of the code",
+    )
     add_data_dir(parser)
     return parser
 
@@ -84,19 +93,23 @@ def measured(
 
 
 def mean_and_error(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
-    """Average over all else; add ``error``, the standard error, and ``fits``, their number."""
+    """Average over all else; add ``error``, the standard error, and ``fits``, their number.
+
+    One fit has no standard error: it is nan, and a picture has no bar there.
+    """
     groups = table.groupby(list(by), sort=False, dropna=False)[value]
-    columns = {value: groups.mean(), "error": groups.sem().fillna(0.0), "fits": groups.count()}
+    columns = {value: groups.mean(), "error": groups.sem(), "fits": groups.count()}
     return pd.DataFrame(columns).reset_index()
 
 
 def markdown(table: pd.DataFrame) -> str:
     """Lay a table out for a page; numbers with four significant digits.
 
-    >>> print(markdown(pd.DataFrame({"method": ["vips"], "accuracy": [0.123456]})))
-    | method | accuracy |
-    |---|---|
-    | vips | 0.1235 |
+    >>> found = {"method": ["vips"], "accuracy": [0.123456], "error": [math.nan]}
+    >>> print(markdown(pd.DataFrame(found)))
+    | method | accuracy | error |
+    |---|---|---|
+    | vips | 0.1235 | - |
     """
     rows = [list(table.columns), ["---"] * len(table.columns)]
     rows += [[_shown(value) for value in row] for row in table.itertuples(index=False)]
@@ -126,4 +139,6 @@ def _write(found: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return "-" if math.isnan(value) else f"{value:.4g}"

@@ -49,7 +49,7 @@ class Error(NamedTuple):
 
 
 @cache
-def papers(folder: Path) -> Case:
+def papers_data(folder: Path) -> Case:
     """Read the paper's data."""
     data = load(folder, "dpsep_mog_N1000.npz")
     return case(data["X"], data["y"].astype(int), data["true_means"])

@@ -1,7 +1,6 @@
 """What fits the mixture: every method of the experiment, by its label and epsilon."""
 
 import math
-import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -9,9 +8,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-import pymc_dp
 from benchmarks.papers import full_ep, private_em
 from benchmarks.papers.mixture_data import COMPONENTS, RECORDS, D, Posterior, model
+from benchmarks.papers.quiet import quiet
 from pymc_dp.fit import run
 from pymc_dp.prepare import compile_prepared, prepare
 from pymc_dp.wall import PrivacyWall
@@ -32,8 +31,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "vips": {"method": "vips"},
 }
-NOT_PRIVATE = ("ep", "sep", *CLIPPED, "dp_sep")
-PRIVATE = ("dp_sep", "dp_sep, replace-one", "vips", "dp_em")
+WITHOUT_NOISE = ("ep", "sep", *CLIPPED, "dp_sep")
+WITH_NOISE = ("dp_sep", "dp_sep, replace-one", "vips", "dp_em")
 
 Fitter = Callable[[np.ndarray, int], Posterior]
 
@@ -44,18 +43,12 @@ def fitter(label: str, epsilon: float) -> Fitter:
     if label == "ep":
         return full_ep.fit
     if label == "dp_em":
-        return partial(_quiet, partial(private_em.fit, epsilon=epsilon, delta=DELTA))
+        return quiet()(partial(private_em.fit, epsilon=epsilon, delta=DELTA))
     budget = {"epsilon": epsilon} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": DELTA}
-    return _quiet(compiled, **SETTINGS[label], **({} if label == "sep" else budget))
+    return compiled(**SETTINGS[label], **({} if label == "sep" else budget))
 
 
-def _quiet(act: Callable, *args, **settings) -> Any:
-    """Leave out the warning that epsilon 50 says little: that is what the paper has."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        return act(*args, **settings)
-
-
+@quiet()
 def compiled(**settings) -> Fitter:
     """Prepare and compile for made-up records, and put those of each fit behind a wall of its own.
 

@@ -9,7 +9,6 @@ The paper's private rows carry no noise as published, so they are no reference f
 
 import argparse
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -20,13 +19,13 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import pymc_dp
-from benchmarks.papers.experiment import Experiment, mean_and_error, options, run
+from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, mean_and_error, options, run
 from benchmarks.papers.networks_data import TABLES, Score, Split, score, split
-from benchmarks.papers.picture import COLOURS, line, log_epsilon
+from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
+from benchmarks.papers.quiet import quiet_fit
 
 # Vinaroz and Park, Tables 3 and 4: the noise of their DP-SEP was never applied, as published
-PAPER = {
+PUBLISHED = {
     "Kin8nm": {"SEP": (0.089, 0.999), "clipped SEP": (0.078, 1.121), "DP-SEP": (0.078, 1.125)},
     "Power": {"SEP": (4.061, -2.821), "clipped SEP": (4.013, -2.809), "DP-SEP": (4.032, -2.814)},
     "Wine": {"SEP": (0.623, -0.936), "clipped SEP": (0.627, -0.938), "DP-SEP": (0.627, -0.938)},
@@ -35,6 +34,7 @@ PAPER = {
 }
 DELTA, DRAWS = 1e-5, 200
 EPSILONS = (1.0, 4.0, math.inf)
+SIZE = (3.0, 2.8)
 
 
 class Cell(NamedTuple):
@@ -76,13 +76,11 @@ FITS: dict[str, tuple[Any, dict[str, Any]]] = {
     "dp_advi": (network, {"method": "dp_advi"}),
     "line by vips": (linear, {"method": "vips"}),
 }
-
-
 LINES = {
     "dp_sep": COLOURS["dp_sep"],
     "dp_advi": COLOURS["dp_advi"],
     "line by vips": COLOURS["vips"],
-    "sep": COLOURS["not private"],
+    "sep": COLOURS[NOT_PRIVATE],
 }
 
 
@@ -97,39 +95,30 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
     rows = split(arguments.data_dir, cell.table, cell.split)
     build, settings = FITS[cell.method]
-    posterior = fitted(build(rows, cell.units), rows, epsilon=cell.epsilon, **settings)
-    return score(posterior, rows)._asdict()
+    settings = settings | {"epsilon": cell.epsilon, "random_seed": cell.split}
+    return score(fitted(build(rows, cell.units), rows, **settings), rows)._asdict()
 
 
 def fitted(model: pm.Model, rows: Split, **settings) -> xr.Dataset:
     """Fit with the defaults of the method; the number of records is declared."""
     budget = {} if math.isinf(settings["epsilon"]) else {"delta": DELTA}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        idata = pymc_dp.fit(
-            model=model,
-            num_records=len(rows.y),
-            draws=DRAWS,
-            progressbar=False,
-            **budget,
-            **settings,
-        )
+    idata = quiet_fit(model=model, num_records=len(rows.y), draws=DRAWS, **budget, **settings)
     return idata["posterior"].to_dataset().isel(chain=0)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Lay out both scores, means over the splits: a row a fit; the paper's rows come last."""
-    whole = pd.concat([table, pd.DataFrame(papers(table["table"].unique()))])
+    whole = pd.concat([table, pd.DataFrame(published(table["table"].unique()))])
     means = whole.groupby(["method", "epsilon", "table"], sort=False)[list(Score._fields)].mean()
     wide = means.unstack("table", sort=False).reset_index()
     wide.columns = [" ".join(filter(None, names)) for names in wide.columns]
     return wide
 
 
-def papers(tables: Iterable[str]) -> Iterator[dict[str, Any]]:
+def published(tables: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Return the paper's rows, all without noise."""
     for table in tables:
-        for method, numbers in PAPER[table].items():
+        for method, numbers in PUBLISHED[table].items():
             scores = Score(*numbers)._asdict()
             yield {"table": table, "method": f"paper's {method}", "epsilon": math.inf, **scores}
 
@@ -137,14 +126,11 @@ def papers(tables: Iterable[str]) -> Iterator[dict[str, Any]]:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the test RMSE against epsilon; a broken line is the same fit without noise."""
     names = list(table["table"].unique())
-    rows = -(-len(names) // 3)
-    figure = Figure(figsize=(9, 2.6 * rows + 0.4), layout="constrained")
-    axes = figure.subplots(rows, 3, squeeze=False).flat
-    for ax in axes[len(names) :]:
-        ax.remove()
-    for ax, name in zip(axes[: len(names)], names, strict=True):
+    figure, axes = panels(len(names), columns=3, size=SIZE)
+    for ax, name in zip(axes, names, strict=True):
         _panel(ax, table[table["table"] == name])
-        ax.axhline(PAPER[name]["SEP"][0], color=COLOURS["paper"], ls=":", label="SEP in the paper")
+        style = {"color": COLOURS["paper"], "ls": ":", "label": "SEP in the paper"}
+        ax.axhline(PUBLISHED[name]["SEP"][0], **style)
         ax.set_title(name)
     figure.supylabel("test RMSE", fontsize=10)
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
@@ -161,14 +147,14 @@ def _panel(ax: Axes, table: pd.DataFrame) -> None:
         if method != "sep":
             line(ax, points[~free], "epsilon", "rmse", method, color=colour)
     log_epsilon(ax, EPSILONS[:-1])
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 def main() -> None:
     """Measure and draw the tables that are asked for."""
     parser = options("networks", __doc__, seeds=1)
     parser.add_argument("--units", type=int, default=20, help="of the hidden layer")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=["Kin8nm", "Power", "Wine"])
+    default = ["Kin8nm", "Power", "Wine"]
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=default, help="a panel each")
     run(Experiment("networks", cells, measure, summary, draw), parser.parse_args())
 
 

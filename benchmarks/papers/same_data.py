@@ -4,11 +4,12 @@ Every method of the package beside diffprivlib's estimators, for a classificatio
 linear regression (power plant). The peers' epsilon is pure, ours holds up to delta. That of
 ``dp_ops`` holds if its one draw is exact, which is not known. The scores read held-out rows of
 public data: they are not private.
+
+The first run builds an environment for diffprivlib from the network.
 """
 
 import argparse
 import math
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-import pymc_dp
-from benchmarks.papers.experiment import Experiment, options, run
+from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, options, run
 from benchmarks.papers.peers import fit_peers
+from benchmarks.papers.quiet import quiet_fit
 from benchmarks.papers.same_data_picture import draw
 from benchmarks.papers.same_data_problems import PROBLEMS
 from benchmarks.papers.tasks import Task
@@ -46,7 +47,7 @@ class Cell(NamedTuple):
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     """List the fits without privacy, of our methods, of the peers, and of the long chains."""
     for name in PROBLEMS:
-        yield Cell(name, "not private", math.inf, DELTA, 0)
+        yield Cell(name, NOT_PRIVATE, math.inf, DELTA, 0)
     for seed in range(arguments.seeds):
         for name, problem in PROBLEMS.items():
             for epsilon in EPSILONS:
@@ -87,21 +88,12 @@ def _peer(name: str, estimator: str, folder: Path, repetitions: int) -> np.ndarr
 def _draws(cell: Cell, task: Task) -> dict[str, np.ndarray]:
     """Return posterior draws by variable; without privacy, those of vips without noise."""
     settings = {"draws": DRAWS, "method": cell.method}
-    if cell.method == "not private":
+    if cell.method == NOT_PRIVATE:
         settings = {"draws": DRAWS, "method": "vips", "clip_norm": math.inf}
     if cell.method == "dp_ops":  # its draws share the budget: one by default
         settings = {"method": cell.method, "transitions": TRANSITIONS}
-    model = PROBLEMS[cell.problem].model(task)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        idata = pymc_dp.fit(
-            model=model,
-            epsilon=cell.epsilon,
-            delta=cell.delta,
-            progressbar=False,
-            backend="python",
-            **settings,
-        )
+    settings |= {"epsilon": cell.epsilon, "delta": cell.delta, "random_seed": cell.seed}
+    idata = quiet_fit(model=PROBLEMS[cell.problem].model(task), backend="python", **settings)
     posterior = idata["posterior"].to_dataset().isel(chain=0)
     return {str(name): values.to_numpy() for name, values in posterior.items()}
 

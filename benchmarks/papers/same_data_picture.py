@@ -5,6 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.papers.experiment import NOT_PRIVATE
 from benchmarks.papers.picture import COLOURS, panels
 
 PANELS = (
@@ -12,17 +13,15 @@ PANELS = (
     ("linear", "rmse", "linear regression: rmse"),
     ("linear", "log_density", "linear regression: log density"),
 )
-BASELINES = {"dp_sgld": "#882255", "dp_ops": "#999933"}
 PEERS = {"LogisticRegression": "s", "LinearRegression": "^", "GaussianNB": "D"}
-SIZE = (11.0, 4.0)
+SIZE = (11 / 3, 4.0)
 # of a column: neighbouring epsilons are one apart
 SPREAD = 0.6
 
 
 def draw(rows: pd.DataFrame) -> Figure:
     """Draw the medians of a summary."""
-    figure, axes = panels(len(PANELS))
-    figure.set_size_inches(SIZE)
+    figure, axes = panels(len(PANELS), size=SIZE)
     for ax, (problem, score, title) in zip(axes, PANELS, strict=True):
         _points(ax, rows[(rows["problem"] == problem) & rows[score].notna()], score)
         ax.set_title(f"{title}, held out", fontsize=10)
@@ -36,9 +35,9 @@ def draw(rows: pd.DataFrame) -> Figure:
 
 
 def _points(ax: Axes, rows: pd.DataFrame, score: str) -> None:
-    free = rows["method"] == "not private"
+    free = rows["method"] == NOT_PRIVATE
     level = rows.loc[free, score].item()
-    ax.axhline(level, color=COLOURS["not private"], ls=":", label="not private")
+    ax.axhline(level, color=COLOURS[NOT_PRIVATE], ls=":", label=NOT_PRIVATE)
     rows = rows[~free]
     methods, epsilons = list(dict.fromkeys(rows["method"])), sorted(set(rows["epsilon"]))
     for method, offset in zip(methods, np.linspace(-0.5, 0.5, len(methods)), strict=True):
@@ -52,4 +51,4 @@ def _style(method: str) -> dict[str, str]:
     if method in PEERS:
         return {"color": COLOURS["peer"], "marker": PEERS[method]}
     filling = {"mfc": "white"} if method == "dp_ops" else {}  # no guarantee is proved
-    return {"color": BASELINES.get(method) or COLOURS[method], "marker": "o"} | filling
+    return {"color": COLOURS[method], "marker": "o"} | filling

@@ -10,7 +10,7 @@ import pymc as pm
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 
-from benchmarks.papers.auc import NORM, objective_perturbation
+from benchmarks.papers.peers import NORM, objective_perturbation
 from benchmarks.papers.tasks import Task, abalone, accuracy, auc, log_density, logistic, power
 
 Draws = Mapping[str, np.ndarray]

@@ -49,21 +49,23 @@ def abalone(folder: Path) -> Task:
     number = {"M": 2, "F": 1, "I": 0}
     names = [str(name) for name in table["sex_names"]]
     sex = np.array([number[names[i]] for i in table["sex"]])
-    X = standardised(np.column_stack([sex, table["X"]]).astype(float))
+    X = np.column_stack([sex, table["X"]]).astype(float)
+    X = standardised(X, X)
     return split(X, (table["rings"] > 9).astype(int), round(0.8 * len(X)))
 
 
 def power(folder: Path) -> Task:
     """Output of a power plant by four standardised columns; the first of the public splits."""
     table = load(folder, "uci_power_plant.npz")
-    X, y = standardised(table["X"]), standardised(table["y"])
+    X, y = (standardised(table[name], table[name]) for name in "Xy")
     train, test = table["train_idx"][0], table["test_idx"][0]
     return Task(X[train], y[train], X[test], y[test])
 
 
-def standardised(values: np.ndarray) -> np.ndarray:
-    """Scale by the data's own moments, as the papers do; these data are public."""
-    return (values - values.mean(axis=0)) / values.std(axis=0)
+def standardised(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Scale by the moments of some rows, as the papers do; these data are public."""
+    scale = rows.std(axis=0)
+    return (values - rows.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
 
 
 def split(X: np.ndarray, y: np.ndarray, training: int) -> Task:

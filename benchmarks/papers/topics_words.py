@@ -12,11 +12,17 @@ import pandas as pd
 import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
-from benchmarks.papers.experiment import Experiment
+from benchmarks.papers.experiment import NOT_PRIVATE, Experiment
 from benchmarks.papers.topics_corpora import Split, split, vocabulary
-from benchmarks.papers.topics_fits import PAPERS, by_defaults, by_paper
+from benchmarks.papers.topics_fits import (
+    ONE_PASS,
+    PAPERS_EPSILON,
+    by_defaults,
+    by_paper,
+    papers_noises,
+)
+from benchmarks.papers.vips_accountants import MOMENTS, STRONG
 
-NOT_PRIVATE = "not private"
 TOPICS, WORDS, SEED = 3, 8, 0
 
 
@@ -30,13 +36,14 @@ class Cell(NamedTuple):
 Fit = Callable[[Split], xr.DataTree]
 
 
-def experiment(corpus: str, epsilon: float, moments: float, strong: float) -> Experiment:
-    """Compare topics without privacy, by defaults at an epsilon, and by the paper at two noises."""
+def experiment(corpus: str) -> Experiment:
+    """Compare topics without privacy, by defaults, and by the paper at two noises."""
+    noises = papers_noises()
     fits: dict[str, Fit] = {
         NOT_PRIVATE: lambda data: by_defaults(data, SEED, math.inf),
-        "defaults": lambda data: by_defaults(data, SEED, epsilon),
-        "paper, moments accountant": lambda data: by_paper(data, SEED, moments, PAPERS.n),
-        "paper, strong composition": lambda data: by_paper(data, SEED, strong, PAPERS.n),
+        "defaults": lambda data: by_defaults(data, SEED, PAPERS_EPSILON),
+        "paper, moments accountant": lambda data: by_paper(data, SEED, noises[MOMENTS], ONE_PASS.n),
+        "paper, strong composition": lambda data: by_paper(data, SEED, noises[STRONG], ONE_PASS.n),
     }
 
     @functools.cache

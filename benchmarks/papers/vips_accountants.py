@@ -20,7 +20,6 @@ LABELS = {
     MOMENTS: "moments accountant",
     TODAY: "today's accountant",
 }
-COLOURS = {STRONG: "#E69F00", MOMENTS: "#CC79A7", TODAY: "#D55E00"}
 
 
 class Schedule(NamedTuple):

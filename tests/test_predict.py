@@ -69,5 +69,5 @@ def test_new_documents_have_lengths_of_their_own():
     seen = pymc_dp.predict(tree, model, {"length": np.array([5, 9])})["predictions"]["w"]
     assert (seen.sum("w_dim_1") == [5, 9]).all()
     model, tree = topics(lambda: WORDS.sum(axis=1))
-    with pytest.raises(ValueError, match="Make it a pm.Data"):
+    with pytest.raises(ValueError, match="or make it a pm.Data"):
         pymc_dp.predict(tree, model, rows=2)

@@ -1,14 +1,13 @@
 """The budget of one data set, kept in a file over many fits."""
 
 import os
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pymc_dp import ledger_file
+from pymc_dp.booking import Booking
 from pymc_dp.elsewhere import elsewhere
-from pymc_dp.errors import ReleaseError
 from pymc_dp.filters import FILTERS, Cost, Filter, Priced
 from pymc_dp.ledger_file import Booked
 from pymc_dp.ledger_terms import new_terms
@@ -197,7 +196,7 @@ class Ledger:
         ]
         return "\n".join(lines + _warning(fits))
 
-    def _reserve(self, what: str, planned: int, cost: Cost) -> "_Booking":
+    def _reserve(self, what: str, planned: int, cost: Cost) -> Booking:
         fit = ledger_file.reserve(self.path, what, planned, cost, self._filter.limit)
         if fit is None:
             raise ValueError(
@@ -205,7 +204,7 @@ class Ledger:
                 f"{self.terms.dataset!r} has {_amounts(self.left)} left. Nothing was spent; add "
                 "more noise, or release less (pymc_dp.plan says what a fit costs)."
             )
-        return _Booking(self.path, fit)
+        return Booking(self.path, fit)
 
     def _refuse_other_terms(self, given: dict[str, Any]) -> None:
         for name, value in given.items():
@@ -239,32 +238,6 @@ def check_ledger(ledger: Any) -> None:
     """Refuse what is neither a ledger nor None."""
     if ledger is not None and not isinstance(ledger, Ledger):
         raise TypeError(f"ledger={ledger!r} must be a pymc_dp.Ledger, such as Ledger(path).")
-
-
-class _Booking:
-    """Book the releases of one fit in the file, each before it is made.
-
-    A fork copies the position, and the file takes each position once: whoever comes second stays
-    refused, so that a plan's releases are made along one line, whatever their order in it.
-    """
-
-    def __init__(self, path: Path, fit: int) -> None:
-        self.path, self.fit, self.position = path, fit, 0
-
-    def __call__(self) -> None:
-        try:
-            found = ledger_file.book(self.path, self.fit, self.position)
-        except sqlite3.Error as error:
-            raise ReleaseError(
-                f"The release could not be booked in {self.path} ({error}); nothing is handed out."
-            ) from error
-        if not found:
-            raise ReleaseError(
-                f"Release {self.position + 1} of fit {self.fit} is booked in {self.path} already, "
-                "by a process that was forked from this fit, or is beyond its plan; nothing is "
-                "handed out. Let one process alone go on with a fit."
-            )
-        self.position += 1
 
 
 def _amounts(cost: Cost) -> str:

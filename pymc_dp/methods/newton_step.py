@@ -21,7 +21,7 @@ RELEASES = 3
 # theirs the longest scores are: their bias would move the posterior, and no covariance covers it
 STEEPER, LOOSE = 0.1, 1.6
 # shares of the noise's spectral edge that eigenvalues of curvatures are raised to: in steps, which
-# must not follow noise, and in the posterior, which takes what is likely where noise hides them
+# must not follow noise, and elsewhere, where what is likely is taken if noise hides them
 FLOOR, LEAST = 0.5, 0.1
 # a step moves by at most this many prior standard deviations, on average
 TRUST = 1.0
@@ -128,7 +128,7 @@ def step(slope: Slope, state: State, noisy: Noisy) -> State:
         left=left,
         curvature=curvature,
         variance=variance,
-        covariance=np.linalg.inv(prior + H),
+        covariance=np.linalg.inv(prior + floored(curvature, LEAST * edge)),
         noise=average.noise + left.average @ before @ left.average.T,
         noise_to_signal=noisy.noise_to_signal,
         share=state.share,

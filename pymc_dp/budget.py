@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from pymc_dp.accounting import calibrate_plan
 from pymc_dp.plans import Plan
@@ -47,8 +48,7 @@ class Budget:
                 "noise_multiplier= (the noise; the budget follows)."
             )
         for name in ("epsilon", "delta", "noise_multiplier"):
-            if isinstance(value := getattr(self, name), str):
-                raise TypeError(f"{name}={value!r} is text: give a number, without quotes.")
+            refuse_text(name, getattr(self, name))
         if self.epsilon is not None and not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon!r} must be above 0, or infinite for no noise.")
         if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
@@ -83,3 +83,9 @@ class Budget:
             least = min((r.noise_multiplier for r in releases if r.noise_multiplier), default=1.0)
             return calibrate_plan(Plan(scale(releases, max(1.0, 1 / least)), *terms), self.epsilon)
         return Plan(scale(releases, self.noise_multiplier or 1.0), *terms)
+
+
+def refuse_text(name: str, value: Any) -> None:
+    """Refuse a string where a number is asked for."""
+    if isinstance(value, str):
+        raise TypeError(f"{name}={value!r} is text: give a number, without quotes.")

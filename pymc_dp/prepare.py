@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from pymc_dp.budget import Budget
+from pymc_dp.budget import Budget, refuse_text
 from pymc_dp.compile import choose_backend
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.padding import padded
@@ -139,8 +139,8 @@ def _refuse_options(name: str, options: Mapping[str, Any]) -> None:
             raise ValueError(f"{option}= is refused in a private fit: {REFUSED[option]}.")
         if option not in known:
             raise TypeError(f"{option!r} is an unknown keyword; {name} takes {known}.")
-        if option in NUMBERS and isinstance(value, str):
-            raise TypeError(f"{option}={value!r} is text: give a number, without quotes.")
+        if option in NUMBERS:
+            refuse_text(option, value)
 
 
 def compile_prepared(prepared: Prepared, backend: str | None) -> Compiled:

@@ -11,9 +11,8 @@ import xarray as xr
 from benchmarks.papers import full_ep, private_em
 from benchmarks.papers.mixture_data import COMPONENTS, RECORDS, D, Posterior, model
 from benchmarks.papers.quiet import quiet
-from pymc_dp.fit import run
+from pymc_dp.fit import carry_out
 from pymc_dp.prepare import compile_prepared, prepare
-from pymc_dp.wall import PrivacyWall
 
 DELTA = 1e-5
 # Clip norms stand to the natural size of a site here as the paper's 20, 10 and 1 stand to its own:
@@ -57,15 +56,13 @@ def compiled(**settings) -> Fitter:
     template = model(np.zeros((RECORDS, D)))
     prepared = prepare(template, n=None, sampling="full", public=("shares", "noise"), **settings)
     parts = compile_prepared(prepared, "python")
-    method, plan = prepared.method, prepared.plan
     [(name, column)] = prepared.columns.items()
 
     def fit(X: np.ndarray, seed: int) -> Posterior:
-        rng = np.random.default_rng(seed)
-        wall = PrivacyWall({name: column._replace(values=X)}, parts.contributions, plan)
-        ask = partial(method.query, rng=rng)
-        states = run(wall, method.init(rng), ask, parts.update, range(plan.total))
-        return posterior_of(method.describe(states[-1]))
+        held = prepared._replace(columns={name: column._replace(values=X)})
+        steps, rng = range(prepared.plan.total), np.random.default_rng(seed)
+        states, _ = carry_out(held, parts, rng, steps)
+        return posterior_of(prepared.method.describe(states[-1]))
 
     return fit
 

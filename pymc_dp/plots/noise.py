@@ -61,7 +61,7 @@ def plot_noise(
 
         * ``trunk``, ``twig``, ``point_estimate``, ``labels``, ``ticklabels``, ``remove_axis`` ->
           those of ``arviz_plots.plot_forest``
-        * ``share`` -> the bars of shares, passed to ``arviz_plots.visuals.line_x``
+        * ``share`` -> the bars of shares, passed to the backend's ``fill_between_y``
         * ``share_text`` -> the shares in numbers, passed to ``annotate_xy``
         * ``title`` -> the columns' titles, passed to ``labelled_title``
         * ``legend`` -> passed to ``PlotCollection.add_legend``

@@ -11,7 +11,7 @@ from arviz_plots import PlotCollection
 from arviz_plots import visuals as shapes
 
 from pymc_dp.allow_list import privacy_of
-from pymc_dp.plots.visuals import Visuals, backend_of, check_visuals, draw, figure_of
+from pymc_dp.plots.visuals import Visuals, check_visuals, draw, wrapped
 
 VISUALS = ("line", "mark", "point", "text", "title", "xlabel", "ylabel")
 TITLES: Mapping[Hashable, Hashable] = {
@@ -77,10 +77,7 @@ def plot_privacy(
     privacy = privacy_of(idata)
     curves = _curves(privacy)
     if plot_collection is None:
-        backend = backend_of(backend, plot_collection)
-        figure = figure_of(backend, 900, 380, pc_kwargs.pop("figure_kwargs", {}))
-        pc_kwargs = {"cols": ["__variable__"], "figure_kwargs": figure, **pc_kwargs}
-        plot_collection = PlotCollection.wrap(curves, backend=backend, **pc_kwargs)
+        plot_collection = wrapped(curves, backend, 900, 380, pc_kwargs, cols=["__variable__"])
     _draw_curves(plot_collection, visuals, curves)
     _draw_promise(plot_collection, visuals, privacy)
     _label(plot_collection, visuals, curves, labeller)

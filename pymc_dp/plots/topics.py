@@ -10,7 +10,7 @@ from arviz_plots import PlotCollection
 from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import backend_from_object
 
-from pymc_dp.plots.visuals import Visuals, backend_of, bar, check_visuals, draw, figure_of
+from pymc_dp.plots.visuals import Visuals, bar, check_visuals, draw, wrapped
 from pymc_dp.topics import mean_topics
 
 VISUALS = ("bar", "words", "title", "xlabel")
@@ -79,7 +79,7 @@ def plot_topics(
     visuals = check_visuals("plot_topics", visuals, VISUALS)
     ranked = _ranked(_named(mean_topics(idata)).sel(coords or {}), words)
     if plot_collection is None:
-        plot_collection = _collection(ranked, backend_of(backend, plot_collection), pc_kwargs)
+        plot_collection = _collection(ranked, backend, pc_kwargs)
     _draw_topics(plot_collection, visuals, ranked)
     _label(plot_collection, visuals, ranked, labeller)
     return plot_collection
@@ -108,17 +108,24 @@ def _ranked(topics: xr.DataArray, words: int) -> xr.Dataset:
     )
 
 
-def _collection(ranked: xr.Dataset, backend: str, pc_kwargs: dict[str, Any]) -> PlotCollection:
+def _collection(
+    ranked: xr.Dataset, backend: str | None, pc_kwargs: Mapping[str, Any]
+) -> PlotCollection:
     [topic] = set(ranked["probability"].dims) - {"rank"}
     number, words = ranked["probability"].shape
-    pc_kwargs = {"cols": [topic], "col_wrap": COLUMNS, **pc_kwargs}
-    columns = min(number, pc_kwargs["col_wrap"])
+    columns = min(number, pc_kwargs.get("col_wrap", COLUMNS))
     rows = -(-number // columns)
-    size = (WIDTH * columns, rows * (ABOVE_AND_BELOW + WORD * words))
-    figure = figure_of(backend, *size, {"sharex": True, **pc_kwargs.pop("figure_kwargs", {})})
-    downwards = {"aes": {"y": ["rank"]}, "y": -ranked["rank"].values}
-    return PlotCollection.wrap(
-        ranked[["probability"]], backend=backend, figure_kwargs=figure, **downwards | pc_kwargs
+    return wrapped(
+        ranked[["probability"]],
+        backend,
+        WIDTH * columns,
+        rows * (ABOVE_AND_BELOW + WORD * words),
+        pc_kwargs,
+        cols=[topic],
+        col_wrap=COLUMNS,
+        aes={"y": ["rank"]},
+        y=-ranked["rank"].values,
+        figure_kwargs={"sharex": True},
     )
 
 

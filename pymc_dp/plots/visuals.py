@@ -64,6 +64,21 @@ def figure_of(backend: str, width: float, height: float, given: Mapping[str, Any
     return {**layout, **size, **given}
 
 
+def wrapped(
+    data: xr.Dataset,
+    backend: str | None,
+    width: float,
+    height: float,
+    given: Mapping[str, Any],
+    **defaults: Any,
+) -> PlotCollection:
+    """Return a collection of panels; what is ``given`` goes before the defaults."""
+    backend, keywords = backend_of(backend, None), {**defaults, **given}
+    of_figure = {**defaults.get("figure_kwargs", {}), **given.get("figure_kwargs", {})}
+    keywords["figure_kwargs"] = figure_of(backend, width, height, of_figure)
+    return PlotCollection.wrap(data, backend=backend, **keywords)
+
+
 def bar(length: xr.DataArray, target: Any, y: Any, height: float = 0.8, **keywords: Any) -> Any:
     """Draw a horizontal bar from 0: a visual that arviz-plots does not have."""
     low, high = float(y) - height / 2, float(y) + height / 2

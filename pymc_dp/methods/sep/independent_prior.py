@@ -29,11 +29,11 @@ def check_independent(prior: GaussianPrior) -> None:
 
 def natural(prior: GaussianPrior, gammas: Gammas) -> tuple[np.ndarray, np.ndarray]:
     """Return precision times mean, and precision, (d,) each, at the Gammas' expectations."""
-    nothing = np.zeros(prior.d)
+    ends = np.stack([np.zeros(prior.d), np.ones(prior.d)])
 
     def slopes(point: Point) -> tuple[np.ndarray, np.ndarray]:
-        start = prior.slope(point, nothing)
-        return start, start - prior.slope(point, nothing + 1)
+        start, moved = prior.slope(point, ends)
+        return start, start - moved
 
     linear, precision = average(slopes, [rule_of(n, GAMMA, eta) for n, eta in gammas.items()])
     return linear, precision

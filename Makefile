@@ -6,7 +6,7 @@ DOCS_STAMP := .venv/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint audit calibration bench docs clean
+.PHONY: help venv demo test slow lint truth bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -35,12 +35,11 @@ lint: $(STAMP) ## run the linters and the type checker alone
 	@$(PY) -m ruff format --check
 	@$(PY) -m mypy
 
-audit: $(STAMP) ## attack every method, with and without planted faults
-	@$(PY) -m pytest -n $(WORKERS) -m audit
-	@$(PY) -m benchmarks.audit
+slow: $(STAMP) ## run the tests that take minutes, audits of every method among them
+	@$(PY) -m pytest -n $(WORKERS) -m "slow or audit"
 
-calibration: $(STAMP) ## measure the coverage of intervals over generated data sets
-	@$(PY) -m benchmarks.calibration
+truth: $(STAMP) ## measure coverage and width of intervals over generated data sets (hours)
+	@$(PY) -m benchmarks.truth --workers $(WORKERS)
 
 bench: $(STAMP) ## time the steps of every method
 	@$(PY) -m benchmarks.steps

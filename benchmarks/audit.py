@@ -6,13 +6,14 @@ marked and makes the exit status 1.
 
 import sys
 import warnings
+from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
 import pymc as pm
 
 import pymc_dp
-from pymc_dp.rng import SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 
 ROWS = 60
 X = np.random.default_rng(0).normal(size=(ROWS, 2))
@@ -48,8 +49,14 @@ def quarter():
     return mock.patch.object(SecretRandom, "gaussian", lambda s, sd, n: gaussian(s, sd / 4, n))
 
 
+@contextmanager
 def unclipped():
-    return mock.patch("pymc_dp.clipped_sum._clip_weights", lambda norms, bound: np.ones_like(norms))
+    with (
+        mock.patch("pymc_dp.privacy.clipping._clip_weights", lambda norms, _: np.ones_like(norms)),
+        # the wall would refuse sums beyond their bound
+        mock.patch("pymc_dp.privacy.wall.row_norms", lambda rows: np.zeros(len(rows))),
+    ):
+        yield
 
 
 def reused():

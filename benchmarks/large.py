@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 
 from benchmarks.step import milliseconds, private_step
-from pymc_dp.prepare import prepare
+from pymc_dp.driver.setup import set_up
 
 D, BATCH = 20, 5000
 
@@ -56,7 +56,7 @@ def main():
             settings = {**budget, "sample_rate": BATCH / rows, "clip_norm": 2.0}
             before = anonymous()
             data = {"X": X, "y": y}
-            prepared = prepare(template(), "dp_advi", 10**5, data=data, **settings)
+            prepared = set_up(template(), "dp_advi", 10**5, data=data, **settings)
             step = private_step(prepared, "numba")
             milliseconds(step, 20)
             taken = np.median([milliseconds(step, 20) for _ in range(9)])

@@ -12,9 +12,10 @@ import numpy as np
 import pymc as pm
 from scipy.special import expit
 
-from pymc_dp.prepare import compile_prepared, prepare
-from pymc_dp.sampling import draw
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.accounting.samplers import Poisson
+from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.privacy.private_data import open_private
+from pymc_dp.privacy.wall import PrivacyWall
 
 ROUNDS = 9
 SECONDS = 0.3
@@ -106,11 +107,13 @@ def milliseconds(step: Callable[[], object], repeats: int) -> float:
 def steps(case: Case) -> tuple[Callable, Callable]:
     """Return a private step and the pass behind it."""
     model, budget = case.build(), {"noise_multiplier": 2.0, "delta": 1e-6}
-    rows = next(iter(prepare(model, case.method, None, **budget).columns.values()))
+    private = set_up(model, case.method, None, **budget).data
+    rows = next(iter(open_private(private).columns.values()))
     rate = case.batch / rows.rows
-    prepared = prepare(model, case.method, 10**5, sample_rate=rate, **budget)
-    compiled = compile_prepared(prepared, None)
-    wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
+    prepared = set_up(model, case.method, 10**5, sample_rate=rate, **budget)
+    compiled = compile_method(prepared, None)
+    wall = PrivacyWall(prepared.data, compiled.contributions, prepared.plan)
+    columns = open_private(prepared.data).columns
     rng = np.random.default_rng(0)
     states = [prepared.method.init(rng)]
     contributions = compiled.contributions
@@ -122,8 +125,8 @@ def steps(case: Case) -> tuple[Callable, Callable]:
     def plain() -> np.ndarray:
         query = prepared.method.query(states[0], rng=rng)
         contribution = contributions[query.name]
-        chosen = draw("poisson", rng, rows.rows, rate)
-        values = {name: column.take(chosen) for name, column in prepared.columns.items()}
+        chosen = Poisson(rate).draw(rng, rows.rows)
+        values = {name: column.take(chosen) for name, column in columns.items()}
         at = contribution.prepare(values, query.context)
         return contribution.weighted_sum(at, query.context, np.ones(len(chosen)))
 

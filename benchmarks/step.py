@@ -18,20 +18,29 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.gradient import grad
 
 from benchmarks.models import build, generate
-from pymc_dp.compile import compile_mode
+from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.contributions.gradients import on_batch
-from pymc_dp.prepare import compile_prepared, prepare
-from pymc_dp.query import Noisy
-from pymc_dp.sampling import draw
-from pymc_dp.wall import PrivacyWall
+from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.model.compile import compile_mode
+from pymc_dp.privacy.private_data import open_private
+from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.wall import PrivacyWall
 
 ROUNDS = 9
+SECONDS = 0.15
+
+
+def prepare(model, sample_rate):
+    """Set up a fit of gradients alone: it has no last steps, whose releases have other costs."""
+    budget = {"noise_multiplier": 2.0, "delta": 1e-6}
+    options = {"sample_rate": sample_rate, "clip_norm": 2.0, "noise_aware": False}
+    return set_up(model, "dp_advi", 10**6, **budget, **options)
 
 
 def private_step(prepared, backend):
     """A step of dp_advi: sampling, gather, norms, clipped sum, noise, update."""
-    compiled = compile_prepared(prepared, backend)
-    wall = PrivacyWall(prepared.columns, compiled.contributions, prepared.plan)
+    compiled = compile_method(prepared, backend)
+    wall = PrivacyWall(prepared.data, compiled.contributions, prepared.plan)
     rng, states = np.random.default_rng(0), [prepared.method.init(np.random.default_rng(0))]
 
     def step():
@@ -44,18 +53,19 @@ def private_step(prepared, backend):
 
 def plain_step(prepared, backend):
     """The same step without clipping and noise: one gradient of the batch's sum."""
-    _, records, columns, method, plan, _ = prepared
+    _, records, private, method, plan = prepared
+    columns = open_private(private).columns
     compiled = method.compile(backend)
     latents = list(records.latents.values())
     parts = grad(records.batch.log_likelihood().sum(), latents)
     total = pt.concatenate([part.ravel() for part in parts])
     whole = on_batch(records, [], total, backend)
     rng, states = np.random.default_rng(0), [method.init(np.random.default_rng(0))]
-    rows, rate = next(iter(columns.values())).rows, plan.releases[0].sample_rate
+    rows, rate = next(iter(columns.values())).rows, plan.releases[0].sampler.rate
 
     def step():
         query = method.query(states[0], rng=rng)
-        chosen = draw("poisson", rng, rows, rate)
+        chosen = Poisson(rate).draw(rng, rows)
         batch = {name: column.take(chosen) for name, column in columns.items()}
         value = whole(batch, query.context[0])
         states[0] = compiled.update(states[0], query, Noisy(value, 0.0, rate))
@@ -92,10 +102,7 @@ def main():
         parser.add_argument(name, type=int)
     case = parser.parse_args()
     X, y = generate(case.kind, case.rows, case.d)
-    budget = {"noise_multiplier": 2.0, "delta": 1e-6}
-    options = {"sample_rate": case.batch / case.rows, "clip_norm": 2.0}
-    model = build(case.kind, X, y, case.d)
-    prepared = prepare(model, "dp_advi", 10**6, **budget, **options)
+    prepared = prepare(build(case.kind, X, y, case.d), case.batch / case.rows)
     steps = {"dp_advi": private_step(prepared, case.backend)}
     milliseconds(steps["dp_advi"], 2)
     tracemalloc.start()
@@ -112,7 +119,7 @@ def measure(steps):
     repeats = {}
     for name, step in steps.items():
         milliseconds(step, 3)
-        repeats[name] = max(5, int(150 / milliseconds(step, 5)))
+        repeats[name] = max(5, int(1e3 * SECONDS / milliseconds(step, 5)))
     rounds = partial(zip, steps)
     return [
         dict(rounds([milliseconds(step, repeats[name]) for name, step in steps.items()]))

@@ -9,37 +9,25 @@ from typing import Any
 
 import pymc as pm
 
-from pymc_dp.explain import explain
+from pymc_dp.driver.explain import explain
+from pymc_dp.methods.registry import METHODS
 
 PACKAGES = ("pymc-dp", "pymc", "pytensor", "arviz", "dp-accounting", "autodp")
-FITS = {
-    "dp_advi": "any model without latents of single records",
-    "dp_fullrank_advi": "the same, with all correlations from the first step on",
-    "vips": "conjugate models, regressions, mixtures, topics, factors",
-    "dp_sep": "regressions, Gaussian mixtures, Bayesian neural networks",
-    "sep": "the same without privacy, to compare with",
-    "dp_sgld": "as dp_advi; posterior draws one by one, a baseline",
-    "dp_ops": "as dp_advi; private as far as its draws are exact, a baseline",
-}
-
-
-class _NoModelError(Exception):
-    """What was named is no model; says why, as a sentence."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print versions, the methods, or which method fits a model; return the exit status."""
     parser = _parser()
-    asked = parser.parse_args(argv)
-    if asked.version:
+    given = parser.parse_args(argv)
+    if given.version:
         return _say("\n".join(f"{name} {version(name)}" for name in PACKAGES))
-    if asked.explain is None:
+    if given.explain is None:
         return _say(parser.format_help().rstrip())
-    if not asked.explain:
+    if not given.explain:
         return _say(_methods())
     try:
-        return _say(str(explain(_find(asked.explain))))
-    except (_NoModelError, ValueError, TypeError, NotImplementedError) as reason:
+        return _say(str(explain(_find(given.explain))))
+    except (ValueError, TypeError, NotImplementedError) as reason:
         sys.stderr.write(f"{reason}\n")
         return 1
 
@@ -70,27 +58,27 @@ def _say(text: str) -> int:
 
 def _methods() -> str:
     """Lay out the methods, and what each fits, as a table."""
-    width = max(map(len, FITS))
-    rows = [f"{name:{width}}  {fits}" for name, fits in FITS.items()]
-    told = "--explain MODULE:NAME says which of them fit a model, and why."
-    return "\n".join([f"{'method':{width}}  fits", *rows, "", told])
+    width = max(map(len, METHODS))
+    rows = [f"{name:{width}}  {spec.fits}" for name, spec in METHODS.items()]
+    more = "--explain MODULE:NAME says which of them fit a model, and why."
+    return "\n".join([f"{'method':{width}}  fits", *rows, "", more])
 
 
 def _find(address: str) -> pm.Model:
     """Import a model, or a function that returns one."""
     module, colon, name = address.partition(":")
     if not (module and colon and name):
-        raise _NoModelError(f"{address!r} names no model: write MODULE:NAME, as in study:model.")
+        raise ValueError(f"{address!r} names no model: write MODULE:NAME, as in study:model.")
     try:
         found: Any = import_module(module)
     except Exception as error:
-        raise _NoModelError(
+        raise ValueError(
             f"The module `{module}` does not import ({type(error).__name__}: {error}). Run this in "
             "the folder that holds it, and name it without .py."
         ) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise _NoModelError(f"The module `{module}` has no `{name}`: name a model of it.")
+            raise ValueError(f"The module `{module}` has no `{name}`: name a model of it.")
         found = getattr(found, part)
     return _model(address, found)
 
@@ -99,12 +87,12 @@ def _model(address: str, found: Any) -> pm.Model:
     try:
         model = found() if callable(found) and not isinstance(found, pm.Model) else found
     except Exception as error:
-        raise _NoModelError(
+        raise ValueError(
             f"`{address}` does not make a model when it is called without arguments "
             f"({type(error).__name__}: {error}): name a function that does."
         ) from error
     if not isinstance(model, pm.Model):
-        raise _NoModelError(
+        raise ValueError(
             f"`{address}` gives no model but an object of type {type(model).__name__}: name a "
             "pm.Model, or a function that returns one."
         )

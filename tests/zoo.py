@@ -10,7 +10,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc_dp.records import Column
+from pymc_dp.model import Column, separate
+from pymc_dp.privacy.private_data import open_private
 
 N, D = 13, 3
 rng = np.random.default_rng(20260714)
@@ -25,6 +26,17 @@ TRIALS = rng.integers(5, 9, size=N)
 CATEGORY = rng.permutation([0, 1, 2] * 4 + [1])
 PAIRS = rng.normal(size=(N, 2))
 SHARES = rng.multinomial(6, [0.2, 0.3, 0.5], size=N)
+
+
+def separated(model, **settings):
+    """Split a model, and open its private data."""
+    records, data = separate(model, **settings)
+    return records, dict(open_private(data).columns)
+
+
+def columns_of(prepared):
+    """Open the private data of a prepared fit."""
+    return dict(open_private(prepared.data).columns)
 
 
 def take(columns: Mapping[str, Column], rows: list[int]) -> dict[str, np.ndarray]:

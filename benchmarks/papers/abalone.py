@@ -20,9 +20,9 @@ import xarray as xr
 import pymc_dp
 from benchmarks.papers.abalone_picture import draw
 from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, mean_and_error, options, run
+from benchmarks.papers.paper_accounting import advanced_composition
 from benchmarks.papers.quiet import quiet_fit
 from benchmarks.papers.tasks import Task, abalone, accuracy, logistic
-from pymc_dp.paper_accounting import advanced_composition
 
 DELTA = 1e-3
 # the authors' code: releases, windowed Adagrad, its rate with noise and without

@@ -19,6 +19,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.papers.default_clip import default_clip_norm
 from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, mean_and_error, options, run
 from benchmarks.papers.networks_data import TABLES, Score, Split, score, split
 from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
@@ -95,8 +96,12 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
     rows = split(arguments.data_dir, cell.table, cell.split)
     build, settings = FITS[cell.method]
+    model = build(rows, cell.units)
+    if cell.method == "dp_sep" and math.isinf(cell.epsilon):
+        clip_norm = default_clip_norm(model, num_records=len(rows.y), **settings)
+        settings = settings | {"clip_norm": clip_norm}
     settings = settings | {"epsilon": cell.epsilon, "random_seed": cell.split}
-    return score(fitted(build(rows, cell.units), rows, **settings), rows)._asdict()
+    return score(fitted(model, rows, **settings), rows)._asdict()
 
 
 def fitted(model: pm.Model, rows: Split, **settings) -> xr.Dataset:

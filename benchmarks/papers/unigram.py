@@ -6,9 +6,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 import pymc_dp
-from pymc_dp.methods.vips.topic_forms import CLIP_NORM
-from pymc_dp.methods.vips.topic_shrinkage import denoised
+from pymc_dp.methods.vips.topics.defaults import DEFAULTS
+from pymc_dp.methods.vips.topics.shrinkage import denoised
 
+CLIP_NORM = DEFAULTS.clip_norm
 # the prior's concentration of every word
 ETA = 0.1
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from scipy.optimize import brentq
 
 import pymc_dp
-from pymc_dp.paper_accounting import advanced_composition, moments_accountant
+from benchmarks.papers.paper_accounting import advanced_composition, moments_accountant
 
 DELTA = 1e-4
 STRONG, MOMENTS, TODAY = "strong", "moments", "today"

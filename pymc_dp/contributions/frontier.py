@@ -1,7 +1,7 @@
-"""The frontier: every place where a function of the latents alone meets the records.
+"""The frontier: every input of an operation on records that depends on the latents alone.
 
-Cutting the graph there gives one backward pass whose results still have a row per record. From
-the cotangent of each cut follow the norm of the record's gradient, without the gradient itself
+Cutting the graph there gives one backward pass whose results still have a row per record. The
+cotangent of each cut determines the norm of the record's gradient, without the gradient itself
 (ghost norms: Li et al. 2022), and the weighted sum of the gradients without a second backward pass
 (book-keeping: Bu et al. 2023).
 """
@@ -9,10 +9,7 @@ the cotangent of each cut follow the norm of the record's gradient, without the 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pytensor.tensor as pt
 from pytensor.compile.ops import deep_copy_op
-from pytensor.gradient import grad
-from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.blockwise import Blockwise
@@ -21,18 +18,19 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogAddExp, XLog1PY, XLogY
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.contributions.contribution import graph_norms
-from pymc_dp.records.batch import RecordGraph, remake
-from pymc_dp.records.indexing import gather_layout
+from pymc_dp.model.batch import RecordGraph, remake
+from pymc_dp.model.graph_types import Node, Tensor, pt
+from pymc_dp.model.indexing import gather_layout
+from pymc_dp.privacy.norms import graph_norms
 
 
-def by_row(x: Variable, count: Variable) -> Variable:
+def by_row(x: Tensor, count: Tensor) -> Tensor:
     """Flatten all axes but the first, of length ``count``, into one."""
     return x[:, None] if x.ndim == 1 else x.reshape((count, -1))
 
 
 class NoFrontierRuleError(Exception):
-    """The graph has an edge without a rule; per-record gradients must be formed instead."""
+    """No rule covers an edge of the graph; per-record gradients must be formed instead."""
 
 
 class Spread(NamedTuple):
@@ -43,74 +41,71 @@ class Spread(NamedTuple):
     operand); ``total`` their weighted sum, of the operand's shape.
     """
 
-    operand: Variable
-    cut: Variable
+    operand: Tensor
+    cut: Tensor
     axis: int
 
-    def norms(self, cotangent: Variable) -> Variable:
+    def norms(self, cotangent: Tensor) -> Tensor:
         return graph_norms(self.rows(cotangent))
 
-    def rows(self, cotangent: Variable) -> Variable:
+    def rows(self, cotangent: Tensor) -> Tensor:
         return by_row(pt.moveaxis(cotangent, self.axis, 0), cotangent.shape[self.axis])
 
-    def total(self, cotangent: Variable, weights: Variable) -> Variable:
+    def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:
         aligned = [0 if k == self.axis else "x" for k in range(cotangent.ndim)]
         summed = (weights.dimshuffle(aligned) * cotangent).sum(axis=self.axis, keepdims=True)
         return summed.reshape(self.operand.shape, ndim=self.operand.ndim)
 
 
 class Product(NamedTuple):
-    """``operand`` meets one row of ``data`` (rows, n) per record in a matrix product.
+    """``operand`` is multiplied by one row of ``data`` (rows, n) per record in a matrix product."""
 
-    ``data_norms`` are the norms of those rows; an input of its own where the data are a leaf, so
-    that they can be computed outside the graph.
-    """
-
-    operand: Variable
-    cut: Variable
-    data: Variable
-    data_norms: Variable
+    operand: Tensor
+    cut: Tensor
+    data: Tensor
+    # shape (rows,): their norms; an input where the data are a leaf, computed outside the graph
+    data_norms: Tensor
     from_left: bool
 
-    def norms(self, cotangent: Variable) -> Variable:
-        return self.data_norms * graph_norms(self._turned(cotangent))
+    def norms(self, cotangent: Tensor) -> Tensor:
+        return self.data_norms * graph_norms(self._each_record(cotangent))
 
-    def rows(self, cotangent: Variable) -> Variable:
-        left, right = self.data, self._turned(cotangent)
+    def rows(self, cotangent: Tensor) -> Tensor:
+        left, right = self.data, self._each_record(cotangent)
         if right.ndim == 1:
             return left * right[:, None]
         if self.from_left:
             left, right = right, left
         return by_row(left[:, :, None] * right[:, None, :], self.data.shape[0])
 
-    def total(self, cotangent: Variable, weights: Variable) -> Variable:
-        turned = self._turned(cotangent)
-        weighted = pt.shape_padright(weights, turned.ndim - 1) * turned
-        if self.from_left and turned.ndim == 2:
+    def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:
+        rows = self._each_record(cotangent)
+        weighted = pt.shape_padright(weights, rows.ndim - 1) * rows
+        if self.from_left and rows.ndim == 2:
             return weighted.T @ self.data
         return self.data.T @ weighted
 
-    def _turned(self, cotangent: Variable) -> Variable:
+    def _each_record(self, cotangent: Tensor) -> Tensor:
         return cotangent.T if self.from_left else cotangent
 
 
 class Gather(NamedTuple):
-    """Each record picks one entry of ``operand``, by its ``indices``."""
+    """Each record reads one entry of ``operand``, at its ``indices``."""
 
-    operand: Variable
-    cut: Variable
-    indices: tuple[Variable, ...]
+    operand: Tensor
+    cut: Tensor
+    indices: tuple[Tensor, ...]
 
-    def norms(self, cotangent: Variable) -> Variable:
+    def norms(self, cotangent: Tensor) -> Tensor:
         return graph_norms(cotangent)
 
-    def rows(self, cotangent: Variable) -> Variable:
+    def rows(self, cotangent: Tensor) -> Tensor:
         count = cotangent.shape[0]
         empty = pt.zeros((count, *self.operand.shape), dtype=cotangent.dtype)
         picked = empty[(pt.arange(count), *self.indices)]
         return by_row(pt.set_subtensor(picked, cotangent), count)
 
-    def total(self, cotangent: Variable, weights: Variable) -> Variable:
+    def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:
         weighted = pt.shape_padright(weights, cotangent.ndim - 1) * cotangent
         empty = pt.zeros_like(self.operand)
         return pt.inc_subtensor(empty[self.indices], weighted)
@@ -119,16 +114,13 @@ class Gather(NamedTuple):
 Edge = Spread | Product | Gather
 
 
-def cut_frontier(graph: RecordGraph, latents: Sequence[Variable]) -> dict[Edge, Variable]:
+def cut_frontier(graph: RecordGraph, latents: Sequence[Tensor]) -> dict[Edge, Tensor]:
     """Return every edge of the frontier with the cotangent of its cut; row i is record i's.
 
-    Raises
-    ------
-    NoFrontierRuleError
-        An edge has no rule.
+    Raises `NoFrontierRuleError` where an edge has no rule.
     """
     from_latents = set(latents)
-    renewed: dict[Variable, Variable] = {}
+    renewed: dict[Tensor, Tensor] = {}
     edges: list[Edge] = []
     for node in toposort(list(graph.terms)):
         if any(x in from_latents for x in node.inputs):
@@ -143,32 +135,25 @@ def cut_frontier(graph: RecordGraph, latents: Sequence[Variable]) -> dict[Edge, 
         cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
             renewed.update(zip(node.outputs, remake(node, operands), strict=True))
-        # a product or a gather is cut behind the node: its output is known only now
+        # a product or a gather is cut at the node's output, which exists only now
         edges += [
             edge._replace(cut=renewed[carrying[0]]) if edge.cut is None else edge for edge in cuts
         ]
-    total = (
-        graph._replace(terms=tuple(renewed.get(term, term) for term in graph.terms))
-        .log_likelihood()
-        .sum()
-    )
-    cotangents = grad(total, [edge.cut for edge in edges], disconnected_inputs="ignore")
-    # a copy bars rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
+    terms = tuple(renewed.get(term, term) for term in graph.terms)
+    each: Tensor = graph._replace(terms=terms).log_likelihood()
+    cotangents = pt.grad(each.sum(), [edge.cut for edge in edges], disconnected_inputs="ignore")
+    # a copy prevents rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
     return dict(zip(edges, [deep_copy_op(c) for c in cotangents], strict=True))
 
 
-def _cut(
-    node: Apply, operands: list[Variable], i: int, output: Variable, graph: RecordGraph
-) -> Edge:
-    """Describe the edge into input ``i``; where the cut is the operand itself, put it in place."""
+def _cut(node: Node, operands: list[Tensor], i: int, output: Tensor, graph: RecordGraph) -> Edge:
+    """Describe the edge into input ``i``; a broadcast operand is also replaced by its cut."""
     op, k = node.op, graph.axis[output]
-    operand = node.inputs[i]
+    operand: Tensor = node.inputs[i]
+    if isinstance(op, Alloc) and i > 0:
+        raise NoFrontierRuleError
     if isinstance(op, Elemwise | XLogY | XLog1PY | LogAddExp | Alloc):
-        if i > 0 and isinstance(op, Alloc):
-            raise NoFrontierRuleError
-        padded = pt.shape_padleft(operand, output.ndim - operand.ndim)
-        operands[i] = _repeat(padded, k, graph.rows)
-        return Spread(operand, operands[i], k)
+        return _spread(operands, i, operand, output.ndim, k, graph)
     if is_product(node):
         return _product(node, operands, i, k, graph)
     if isinstance(op, AdvancedSubtensor) and i == 0:
@@ -176,26 +161,29 @@ def _cut(
     if isinstance(op, Blockwise):
         batch = output.ndim - len(op.outputs_sig[0])
         if k < batch:
-            core = len(op.inputs_sig[i])
-            padded = pt.shape_padleft(operand, batch + core - operand.ndim)
-            operands[i] = _repeat(padded, k, graph.rows)
-            return Spread(operand, operands[i], k)
+            return _spread(operands, i, operand, batch + len(op.inputs_sig[i]), k, graph)
     raise NoFrontierRuleError
 
 
-def _repeat(x: Variable, axis: int, rows: Variable) -> Variable:
-    return pt.broadcast_to(x, [rows if k == axis else x.shape[k] for k in range(x.ndim)])
+def _spread(
+    operands: list[Tensor], i: int, operand: Tensor, ndim: int, axis: int, graph: RecordGraph
+) -> Edge:
+    """Repeat input ``i`` along the records' axis, and put the result in its place."""
+    padded = pt.shape_padleft(operand, ndim - operand.ndim)
+    shape = [graph.rows if k == axis else padded.shape[k] for k in range(padded.ndim)]
+    operands[i] = pt.broadcast_to(padded, shape)
+    return Spread(operand, operands[i], axis)
 
 
-def is_product(node: Apply) -> bool:
+def is_product(node: Node) -> bool:
     """Whether the node is a plain matrix product."""
     op = node.op
     whole = isinstance(op, Blockwise) and isinstance(op.core_op, Dot)
-    return isinstance(op, Dot) or (whole and node.outputs[0].ndim == len(op.outputs_sig[0]))
+    return isinstance(op, Dot) or (whole and node.outputs[0].type.ndim == len(op.outputs_sig[0]))
 
 
-def _product(node: Apply, operands: list[Variable], i: int, k: int, graph: RecordGraph) -> Edge:
-    data, last = operands[1 - i], node.outputs[0].ndim - 1
+def _product(node: Node, operands: list[Tensor], i: int, k: int, graph: RecordGraph) -> Edge:
+    data, last = operands[1 - i], node.outputs[0].type.ndim - 1
     if data.ndim != 2 or (i, k) not in {(1, 0), (0, last)}:
         raise NoFrontierRuleError
     if i == 0:
@@ -205,7 +193,7 @@ def _product(node: Apply, operands: list[Variable], i: int, k: int, graph: Recor
     return Product(node.inputs[1], None, data, norms, from_left=False)
 
 
-def _gather(node: Apply, operands: list[Variable], k: int) -> Edge:
+def _gather(node: Node, operands: list[Tensor], k: int) -> Edge:
     layout = gather_layout(node)
     indices = tuple(operands[node.inputs.index(index)] for index in layout.arrays.values())
     leading = list(layout.arrays) == list(range(len(indices)))
@@ -214,6 +202,6 @@ def _gather(node: Apply, operands: list[Variable], k: int) -> Edge:
     return Gather(node.inputs[0], None, indices)
 
 
-def _is_real(x: Variable) -> bool:
-    """No gradient passes through whole numbers: sizes, indices, comparisons."""
-    return x.type.dtype.startswith("float")
+def _is_real(x: Tensor) -> bool:
+    """Whether a gradient can pass: not through whole numbers, such as sizes and indices."""
+    return bool(x.type.dtype.startswith("float"))

@@ -3,71 +3,54 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pytensor.tensor as pt
 from pytensor.compile.ops import deep_copy_op
-from pytensor.gradient import grad
-from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
-from pymc_dp.contributions.contribution import graph_norms
 from pymc_dp.contributions.frontier import Edge, Product, by_row, cut_frontier
-from pymc_dp.records.batch import RecordGraph
+from pymc_dp.model.batch import RecordGraph
+from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.privacy.norms import graph_norms
 
 
 class RecordSums(NamedTuple):
-    """Graphs of the records' gradients, none of which forms a gradient.
+    """Graphs of the norms and the weighted sum of the records' gradients."""
 
-    Attributes
-    ----------
-    norms : vector, shape (rows,)
-        The L2 norm of each record's gradient with respect to all latents.
-    kept : tuple
-        What of the pass behind the norms the sum needs; given, it costs no second pass.
-    weighted_sum : vector, shape (size,)
-        The sum of the gradients, each times its entry in ``weights``; the latents concatenated.
-    weights : vector, shape (rows,)
-    leaf_norms : dict
-        Inputs for the norms of a leaf's rows, with the name of the leaf.
-    by_rows : tuple
-        Latents of which every record's gradient is formed.
-    """
-
-    norms: Variable
-    kept: tuple[Variable, ...]
-    weighted_sum: Variable
-    weights: Variable
-    leaf_norms: dict[Variable, str]
-    by_rows: tuple[Variable, ...]
+    # shape (rows,): the L2 norm of each record's gradient with respect to all latents
+    norms: Tensor
+    # intermediate results of the norms that the sum reads: given these, it needs no second pass
+    kept: tuple[Tensor, ...]
+    # shape (size,): the sum of the gradients, each times its entry in ``weights``, latent by latent
+    weighted_sum: Tensor
+    weights: Tensor  # shape (rows,)
+    # inputs for the norms of a leaf's rows, with the name of the leaf
+    leaf_norms: dict[Tensor, str]
+    by_rows: tuple[Tensor, ...]  # latents of which every record's gradient is formed
 
 
 class _Part(NamedTuple):
-    """Norms of the gradients of one latent, if it has any, their weighted sum, what to keep."""
+    """Gradients with respect to one latent; the fields are as in `RecordSums`."""
 
-    norms: Variable | None
-    total: Variable
-    kept: tuple[Variable, ...] = ()
+    norms: Tensor | None  # None where no record depends on the latent
+    total: Tensor
+    kept: tuple[Tensor, ...] = ()
     formed: bool = False
 
 
-def record_sums(graph: RecordGraph, latents: Sequence[Variable]) -> RecordSums:
+def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
     """Build the norms and the weighted sum of per-record gradients from the frontier.
 
-    A latent that meets the records once, as it is, needs no gradient: |x| |r| is its norm. For
-    the others rows of the gradient are formed. Norm and sum read the same ones: parts that cancel
+    A latent that enters at one edge, as it is, needs no gradient: |x| |r| is its norm. For the
+    others rows of the gradient are formed, which both the norm and the sum read: terms that cancel
     within a record would not cancel in the same way if they were added over the batch first.
-
-    Raises
-    ------
-    NoFrontierRuleError
-        An edge of the graph has no rule.
+    Raises `NoFrontierRuleError` where an edge has no rule.
     """
     edges = cut_frontier(graph, latents)
     weights = pt.vector("weights", dtype="float64")
-    hidden = _hidden(edges, latents)
-    parts = {latent: _part(latent, edges, hidden, weights, graph.rows) for latent in latents}
+    latent_data = _latent_data(edges, latents)
+    parts = {latent: _part(latent, edges, latent_data, weights, graph.rows) for latent in latents}
     norms = [part.norms for part in parts.values() if part.norms is not None]
     return RecordSums(
         norms=norms[0] if len(norms) == 1 else graph_norms(pt.stack(norms, axis=1)),
@@ -80,25 +63,25 @@ def record_sums(graph: RecordGraph, latents: Sequence[Variable]) -> RecordSums:
 
 
 def _part(
-    latent: Variable,
-    edges: dict[Edge, Variable],
-    hidden: dict[Edge, Variable],
-    weights: Variable,
-    count: Variable,
+    latent: Tensor,
+    edges: dict[Edge, Tensor],
+    latent_data: dict[Edge, Tensor],
+    weights: Tensor,
+    count: Tensor,
 ) -> _Part:
     touching = _edges_of(latent, edges)
     if not touching:
         return _Part(None, pt.zeros((latent.size,)))
     if len(touching) == 1 and _is_itself(touching[0].operand, latent):
         [edge] = touching
-        kept = (edges[edge], hidden[edge]) if edge in hidden else (edges[edge],)
+        kept = (edges[edge], latent_data[edge]) if edge in latent_data else (edges[edge],)
         return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
-    rows = deep_copy_op(_rows(latent, touching, edges, count))  # bars rewrites
+    rows: Tensor = deep_copy_op(_rows(latent, touching, edges, count))  # prevents rewrites
     return _Part(graph_norms(rows), weights @ rows, (rows,), formed=True)
 
 
-def _hidden(edges: dict[Edge, Variable], latents: Sequence[Variable]) -> dict[Edge, Variable]:
-    """Data that depend on latents, by their edges: where they are kept, a sum needs no latent."""
+def _latent_data(edges: dict[Edge, Tensor], latents: Sequence[Tensor]) -> dict[Edge, Tensor]:
+    """Return factors of products that depend on latents: kept, they are not computed again."""
     return {
         edge: edge.data
         for edge in edges
@@ -106,28 +89,23 @@ def _hidden(edges: dict[Edge, Variable], latents: Sequence[Variable]) -> dict[Ed
     }
 
 
-def record_rows(graph: RecordGraph, latents: Sequence[Variable]) -> Variable:
+def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:
     """Build every record's gradient, shape (rows, size of all latents), from the frontier.
 
-    Raises
-    ------
-    NoFrontierRuleError
-        An edge of the graph has no rule.
+    Raises `NoFrontierRuleError` where an edge has no rule.
     """
     edges = cut_frontier(graph, latents)
     blocks = [_rows(latent, _edges_of(latent, edges), edges, graph.rows) for latent in latents]
     return pt.concatenate(blocks, axis=1)
 
 
-def _rows(
-    latent: Variable, touching: list[Edge], edges: dict[Edge, Variable], count: Variable
-) -> Variable:
+def _rows(latent: Tensor, touching: list[Edge], edges: dict[Edge, Tensor], count: Tensor) -> Tensor:
     if not touching:
         return pt.zeros((count, latent.size))
-    return pt.add(*[_pulled_back(latent, edge, edges[edge]) for edge in touching])
+    return pt.add(*[_rows_through(latent, edge, edges[edge]) for edge in touching])
 
 
-def _leaf_norms(edges: dict[Edge, Variable], graph: RecordGraph) -> dict[Variable, str]:
+def _leaf_norms(edges: dict[Edge, Tensor], graph: RecordGraph) -> dict[Tensor, str]:
     names = {leaf: name for name, leaf in graph.inputs.items()}
     return {
         edge.data_norms: names[edge.data]
@@ -136,11 +114,11 @@ def _leaf_norms(edges: dict[Edge, Variable], graph: RecordGraph) -> dict[Variabl
     }
 
 
-def _edges_of(latent: Variable, edges: dict[Edge, Variable]) -> list[Edge]:
+def _edges_of(latent: Tensor, edges: dict[Edge, Tensor]) -> list[Edge]:
     return [edge for edge in edges if latent in set(ancestors([edge.operand]))]
 
 
-def _is_itself(operand: Variable, latent: Variable) -> bool:
+def _is_itself(operand: Tensor, latent: Tensor) -> bool:
     """Whether the operand is the latent up to its shape, its entries in the same order."""
     while operand is not latent:
         node = operand.owner
@@ -154,13 +132,13 @@ def _is_itself(operand: Variable, latent: Variable) -> bool:
     return True
 
 
-def _pulled_back(latent: Variable, edge: Edge, cotangent: Variable) -> Variable:
-    """Rows of the gradient with respect to the latent, through this edge alone."""
+def _rows_through(latent: Tensor, edge: Edge, cotangent: Tensor) -> Tensor:
+    """Return the rows of the gradient with respect to the latent, through this edge alone."""
     rows = edge.rows(cotangent)
     if _is_itself(edge.operand, latent):
         return rows
     one = edge.operand.type.clone(dtype="float64")("cotangent")
-    pullback = grad((one * edge.operand).sum(), latent)
+    pullback = pt.grad((one * edge.operand).sum(), latent)
     shape = [rows.shape[0], *[edge.operand.shape[k] for k in range(edge.operand.ndim)]]
     batched = pt.specify_shape(rows.reshape(shape), [None, *edge.operand.type.shape])
     return by_row(vectorize_graph(pullback, {one: batched}), rows.shape[0])

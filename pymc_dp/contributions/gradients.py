@@ -1,29 +1,34 @@
 """The gradient of a record's log likelihood with respect to all latents: ADVI's contribution."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.compile.ops import deep_copy_op
-from pytensor.gradient import grad
-from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 
-from pymc_dp.compile import function
-from pymc_dp.contributions.contribution import Batch, Contribution, graph_norms, row_norms
 from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
-from pymc_dp.contributions.ghost import RecordSums, record_rows, record_sums
-from pymc_dp.records import Records
+from pymc_dp.contributions.ghost import record_rows, record_sums
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.privacy.contribution import Batch, Contribution, FactoredContribution, RowContribution
+from pymc_dp.privacy.norms import row_norms
 
 
 class Measured(NamedTuple):
-    """A batch with what the pass behind the norms left, for each draw."""
+    """A batch, its norms, and for each draw what the weighted sum reads of their computation."""
 
     batch: Batch
     norms: np.ndarray
     kept: list[list[np.ndarray]]
+
+
+class Directions(NamedTuple):
+    """Points z, shape (draws, size), and d z / d rho at each of them, same shape."""
+
+    points: np.ndarray
+    slopes: np.ndarray
 
 
 def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
@@ -35,14 +40,14 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     try:
         sums = record_sums(records.batch, list(records.latents.values()))
     except NoFrontierRuleError:
-        sums = _sums_of_rows(records)
+        return _formed_gradient(records, backend, draws)
     formed = [x for name, x in records.point.items() if records.latents[name] in sums.by_rows]
     width = draws * sum(x.size for x in formed)
     outputs = [checked(records, sums.norms), *sums.kept]
     measure = on_batch(records, list(sums.leaf_norms), outputs, backend)
     kept = {variable: variable.type() for variable in sums.kept}
-    [total] = graph_replace([sums.weighted_sum], kept, strict=False)
-    add_up = on_batch(records, [sums.weights, *kept.values()], total, backend)
+    total = graph_replace(sums.weighted_sum, kept, strict=False)
+    sum_weighted = on_batch(records, [sums.weights, *kept.values()], total, backend)
 
     def prepare(batch: Batch, points: np.ndarray) -> Measured:
         leaf_norms = [row_norms(batch[name]) for name in sums.leaf_norms.values()]
@@ -54,29 +59,55 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
 
     def weighted_sum(at: Measured, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
         parts = zip(points, at.kept, strict=True)
-        return np.concatenate([add_up(at.batch, z, weights, *kept) for z, kept in parts])
+        return np.concatenate([sum_weighted(at.batch, z, weights, *kept) for z, kept in parts])
 
-    @cache  # compiled where units of several records need it
-    def each() -> Callable:
-        return each_gradient(records, backend)
+    gradients = cache(partial(each_gradient, records, backend))  # compiled for units alone
 
     def rows(at: Measured, points: np.ndarray) -> np.ndarray:
-        return np.concatenate([each()(at.batch, z) for z in points], axis=1)
+        return np.concatenate([gradients()(at.batch, z) for z in points], axis=1)
 
     def norms(at: Measured, points: np.ndarray) -> np.ndarray:
         return at.norms
 
-    return Contribution(draws * records.size, width, norms, weighted_sum, prepare, rows)
+    return FactoredContribution(draws * records.size, width, norms, weighted_sum, prepare, rows)
 
 
-def gradient_rows(records: Records) -> Variable:
+def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribution:
+    """Contribute gradients that are formed record by record."""
+    gradients, size = each_gradient(records, backend), draws * records.size
+
+    def rows(batch: Batch, points: np.ndarray) -> np.ndarray:
+        return np.concatenate([gradients(batch, z) for z in points], axis=1)
+
+    return RowContribution(size, size, rows)
+
+
+def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContribution:
+    """Contribute the gradients with respect to mu and rho, both clipped and noised.
+
+    For reproduction of Jälkö et al. (2017): the second half is a function of the first, so noise
+    on it is wasted (`gradient` releases the first half alone). The context is a `Directions`.
+    """
+    gradients, size = each_gradient(records, backend), 2 * draws * records.size
+
+    def rows(batch: Batch, at: Directions) -> np.ndarray:
+        halves = []
+        for z, slope in zip(at.points, at.slopes, strict=True):
+            g = gradients(batch, z)
+            halves += [g, g * slope]
+        return np.concatenate(halves, axis=1)
+
+    return RowContribution(size, size, rows)
+
+
+def gradient_rows(records: Records) -> Tensor:
     """Return every record's gradient, shape (rows, size), on the inputs of ``records.batch``.
 
     The graph of one record is differentiated and then vectorized over the rows.
     """
-    one = records.single.log_likelihood().sum()
+    one: Tensor = records.single.log_likelihood()
     latents = list(records.latents.values())
-    gradients = grad(one, latents, disconnected_inputs="ignore")
+    gradients = pt.grad(one.sum(), latents, disconnected_inputs="ignore")
     rows = by_record(records, gradients)
     return pt.concatenate([by_row(row, records.batch.rows) for row in rows], axis=1)
 
@@ -91,8 +122,8 @@ def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray
 
 
 def by_record(
-    records: Records, graphs: Sequence[Variable], given: Mapping[Variable, Variable] | None = None
-) -> list[Variable]:
+    records: Records, graphs: Sequence[Tensor], given: Mapping[Tensor, Tensor] | None = None
+) -> list[Tensor]:
     """Vectorize graphs of one record over a batch; each gets the rows as its first axis.
 
     ``given`` maps further inputs of the graphs of one record to their values for a batch.
@@ -107,22 +138,14 @@ def by_record(
     return [spread(row, graph, count) for row, graph in zip(rows, graphs, strict=True)]
 
 
-def spread(rows: Variable, core: Variable, count: Variable) -> Variable:
-    """A graph that no leaf reaches is the same for every record and has no rows yet."""
+def spread(rows: Tensor, core: Tensor, count: Tensor) -> Tensor:
+    """Repeat a vectorized graph that depends on no leaf, and so has no axis of records yet."""
     if rows.ndim == core.ndim:
         rows = pt.broadcast_to(rows, [count, *[rows.shape[k] for k in range(rows.ndim)]])
     return rows
 
 
-def _sums_of_rows(records: Records) -> RecordSums:
-    """Without a frontier: form the gradients; their norms and their sum read the same numbers."""
-    weights = pt.vector("weights", dtype="float64")
-    rows = deep_copy_op(gradient_rows(records))  # bars rewrites, as in `cut_frontier`
-    latents = tuple(records.latents.values())
-    return RecordSums(graph_norms(rows), (rows,), weights @ rows, weights, {}, latents)
-
-
-def checked(records: Records, values: Variable) -> Variable:
+def checked(records: Records, values: Tensor) -> Tensor:
     """Make the rows nan whose indices point outside the array that they index."""
     valid = records.batch.valid
     if valid is None:
@@ -131,8 +154,8 @@ def checked(records: Records, values: Variable) -> Variable:
 
 
 def on_batch(
-    records: Records, given: list[Variable], outputs: Variable | list[Variable], backend: str
-) -> Callable:
+    records: Records, given: list[Tensor], outputs: Tensor | list[Tensor], backend: str
+) -> Callable[..., Any]:
     """Compile ``outputs`` as a function of a batch, a point z and the values of ``given``."""
     inputs = [*given, *records.batch.inputs.values(), *records.latents.values()]
     fn, names = function(inputs, outputs, backend), list(records.batch.inputs)

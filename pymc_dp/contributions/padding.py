@@ -1,58 +1,66 @@
 """Few batch sizes instead of many, for a backend that compiles anew for every shape."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pymc_dp.contributions.contribution import Batch, Contribution
+from pymc_dp.privacy.contribution import Batch, Contribution, RowContribution
 
 SMALLEST_BATCH = 64
+# what `prepare` returns: the number of records, and the contribution's own result on padded rows
+Padded = tuple[int, Any]
+Rows = Callable[[Any, Any], np.ndarray]
+WeightedSum = Callable[[Any, Any, np.ndarray], np.ndarray]
 
 
 def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
-    """Round batches up to one of few sizes with copies of a row, which weigh nothing."""
+    """Round batches up to one of few sizes with copies of the first row, of weight 0."""
 
-    def prepare(batch: Batch, context: Any) -> tuple[int, Any]:
-        rows = _rows(batch, axes)
-        return rows, contribution.prepare(_pad(batch, axes, rows), context)
+    def prepare(batch: Batch, context: Any) -> Padded:
+        name, values = next(iter(batch.items()))
+        count = values.shape[axes[name]]
+        places = np.arange(_padded_size(count))
+        source = np.where(places < count, places, 0)
+        rows = {leaf: np.take(x, source, axis=axes.get(leaf, 0)) for leaf, x in batch.items()}
+        return count, contribution.prepare(rows, context)
 
     unit = contribution.unit
+    if unit is not None:
+        unit = unit._replace(
+            weighted_sum=unit.weighted_sum and _unweighted_copies(unit.weighted_sum),
+            rows=unit.rows and _without_copies(unit.rows),
+        )
+    if isinstance(contribution, RowContribution):
+        rows = _without_copies(contribution.rows)
+        return contribution._replace(prepare=prepare, rows=rows, unit=unit)
     return contribution._replace(
         prepare=prepare,
-        norms=partial(_first, contribution.norms),
-        weighted_sum=partial(_sum_of_first, contribution.weighted_sum),
-        rows=contribution.rows and partial(_first, contribution.rows),
-        unit=unit and unit._replace(weighted_sum=partial(_sum_of_first, unit.weighted_sum)),
+        norms=_without_copies(contribution.norms),
+        weighted_sum=_unweighted_copies(contribution.weighted_sum),
+        rows=contribution.rows and _without_copies(contribution.rows),
+        unit=unit,
     )
 
 
-def _first(by_row: Callable, at: tuple[int, Any], context: Any) -> np.ndarray:
-    rows, prepared = at
-    return np.asarray(by_row(prepared, context))[:rows]
+def _without_copies(rows: Rows) -> Rows:
+    def first(at: Padded, context: Any) -> np.ndarray:
+        count, prepared = at
+        return np.asarray(rows(prepared, context))[:count]
+
+    return first
 
 
-def _sum_of_first(
-    weighted_sum: Callable, at: tuple[int, Any], context: Any, weights: np.ndarray
-) -> np.ndarray:
-    rows, prepared = at
-    weights = np.pad(weights, (0, _padded_size(rows) - rows))
-    return np.asarray(weighted_sum(prepared, context, weights))
+def _unweighted_copies(weighted_sum: WeightedSum) -> WeightedSum:
+    def sum_of_first(at: Padded, context: Any, weights: np.ndarray) -> np.ndarray:
+        count, prepared = at
+        weights = np.pad(weights, (0, _padded_size(count) - count))
+        return np.asarray(weighted_sum(prepared, context, weights))
 
-
-def _rows(batch: Batch, axes: dict[str, int]) -> int:
-    name, values = next(iter(batch.items()))
-    return values.shape[axes[name]]
-
-
-def _pad(batch: Batch, axes: dict[str, int], rows: int) -> Batch:
-    size = _padded_size(rows)
-    source = np.where(np.arange(size) < rows, np.arange(size), 0)
-    return {name: np.take(values, source, axis=axes[name]) for name, values in batch.items()}
+    return sum_of_first
 
 
 def _padded_size(rows: int) -> int:
     """Round up to one of eight sizes between a power of two and the next."""
-    step = max(SMALLEST_BATCH, 1 << (rows - 1).bit_length()) // 16
+    step: int = max(SMALLEST_BATCH, 1 << (rows - 1).bit_length()) // 16
     return max(SMALLEST_BATCH, -(-rows // step) * step)

@@ -1,47 +1,74 @@
-"""One draw from a tempered posterior, as something that the wall can hand out."""
+"""One draw from a tempered posterior: the exponential mechanism, which ``dp_ops`` alone uses.
+
+It is a `Mechanism` beside the wall's noisy sums, and has no proof of epsilon: a Markov chain is not
+exact.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from pytensor.gradient import grad
 
-from pymc_dp.contributions.contribution import Batch
+from pymc_dp.accounting.mechanisms import EXPONENTIAL
+from pymc_dp.accounting.release import Release
 from pymc_dp.contributions.gradients import checked, on_batch
-from pymc_dp.records import Records
+from pymc_dp.errors import ReleaseError
+from pymc_dp.model import Records
+from pymc_dp.model.graph_types import pt
+from pymc_dp.privacy.clipping import CLIP_MARGIN, SumsByRecord, SumsByUnit
+from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.randomness import SecretRandom
+
+ValueAndGradient = tuple[np.ndarray, np.ndarray]
 
 
 class PosteriorDraw(NamedTuple):
-    """What draws from a posterior given a batch of records; it holds none.
+    """Draw from a posterior given a batch of records; no data are stored."""
 
-    Attributes
-    ----------
-    size : int
-        The number of unconstrained coordinates.
-    width : int
-        How many numbers it holds for a row beside the row itself.
-    log_likelihoods : (batch, z (size,)) -> (rows,)
-        Each record's log likelihood; nan where the record must not contribute.
-    density : (batch, z, bound, temperature) -> (value, gradient (size,))
-        Log prior plus the records' log likelihoods, each clipped to ``[-bound, bound]``, over
-        the temperature.
-    transitions : int
-        Steps of the sampler behind a draw; it adapts in the first half.
-    """
-
-    size: int
-    width: int
+    size: int  # the number of unconstrained coordinates
+    width: int  # how many numbers it holds for a row beside the row itself
+    # (batch, z (size,)) -> (rows,): each record's log likelihood; nan where the record must not
+    # contribute
     log_likelihoods: Callable[[Batch, np.ndarray], np.ndarray]
-    density: Callable[[Batch, np.ndarray, float, float], tuple[np.ndarray, np.ndarray]]
-    transitions: int
+    # (batch, z, bound, temperature) -> (value, gradient (size,)): log prior plus the records' log
+    # likelihoods, each clipped to ``[-bound, bound]``, over the temperature
+    density: Callable[[Batch, np.ndarray, float, float], ValueAndGradient]
+    transitions: int  # steps of the sampler behind a draw; it adapts in the first half
 
     def rehearse(self, batch: Batch, z: np.ndarray) -> np.ndarray:
-        """Run every function once, and return a vector like those that a release hands out."""
+        """Run every function once, and return a vector of a release's shape."""
         self.log_likelihoods(batch, z)
         self.density(batch, z, 1.0, 1.0)
         return z
+
+    def release(
+        self, data: SumsByRecord | SumsByUnit, release: Release, query: Query, random: SecretRandom
+    ) -> Noisy:
+        """Draw once from the posterior of all good records at the release's temperature.
+
+        Notes
+        -----
+        **Privacy.** The exponential mechanism, as far as the draw is exact: a record moves the log
+        density by at most ``clip_norm / temperature``, whatever its values. Nothing else of the
+        chain is handed out.
+        """
+        if release.mechanism != EXPONENTIAL or not isinstance(data, SumsByRecord):
+            raise ReleaseError(f"The plan does not account {release.name!r} as a posterior draw.")
+        bound = release.clip_norm * (1 - CLIP_MARGIN)
+        rng = np.random.default_rng(random.generator.integers(2**32, size=8))
+        try:
+            with np.errstate(all="ignore"):
+                batch = data.take(np.arange(data.number))
+                good = np.flatnonzero(~np.isnan(self.log_likelihoods(batch, query.context)))
+                batch = data.take(good)
+                z = self.draw(batch, query.context, bound, release.temperature, rng)
+        except Exception as error:  # its text may quote data
+            raise ReleaseError(f"The sampler failed with {type(error).__name__}.") from None
+        if not np.isfinite(z).all():
+            raise ReleaseError(f"Release {release.name!r} is not finite; nothing is handed out.")
+        return Noisy(z, 0.0, 1.0)
 
     def draw(
         self,
@@ -65,34 +92,35 @@ class PosteriorDraw(NamedTuple):
 
 
 class _Target:
-    """A density in the form in which PyMC's samplers read one."""
+    """A density with the attributes that PyMC's samplers expect of a compiled function."""
 
     _raveled_inputs = True
     dtype = "float64"
 
-    def __init__(self, density: Callable) -> None:
+    def __init__(self, density: Callable[[np.ndarray], ValueAndGradient]) -> None:
         self._pytensor_function = density
-        self._extra_vars_shared: dict = {}
+        self._extra_vars_shared: dict[str, Any] = {}
 
 
 def posterior_draw(records: Records, backend: str, transitions: int) -> PosteriorDraw:
     """Compile the tempered density of a model's records.
 
-    A gradient that is not a number is taken as 0: the sampler's steps may follow any field, its
-    decisions read the density alone.
+    A gradient that is not a number is set to 0: it only shapes the sampler's proposals, whose
+    acceptance depends on the density alone.
     """
     latents = list(records.latents.values())
     each = checked(records, records.batch.log_likelihood())
     bound, temperature = pt.dscalar("bound"), pt.dscalar("temperature")
     clipped = pt.switch(pt.isnan(each), 0.0, pt.clip(each, -bound, bound))
     value = (records.prior + clipped.sum() / temperature).astype("float64")
-    parts = grad(value, latents, disconnected_inputs="ignore")
+    parts = pt.grad(value, latents, disconnected_inputs="ignore")
     slope = pt.concatenate([part.ravel() for part in parts]).astype("float64")
     slope = pt.switch(pt.isnan(slope), 0.0, slope)
-    look = on_batch(records, [], each, backend)
+    log_likelihoods = on_batch(records, [], each, backend)
     evaluate = on_batch(records, [bound, temperature], [value, slope], backend)
 
-    def density(batch: Batch, z: np.ndarray, bound: float, temperature: float):
-        return evaluate(batch, z, np.asarray(bound), np.asarray(temperature))
+    def density(batch: Batch, z: np.ndarray, bound: float, temperature: float) -> ValueAndGradient:
+        value, slope = evaluate(batch, z, np.asarray(bound), np.asarray(temperature))
+        return value, slope
 
-    return PosteriorDraw(records.size, records.size, look, density, transitions)
+    return PosteriorDraw(records.size, records.size, log_likelihoods, density, transitions)

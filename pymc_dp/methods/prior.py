@@ -1,20 +1,32 @@
-"""The gradient of the prior, which needs no records."""
+"""The gradient and the curvature of the prior, which need no records."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import grad
 
-from pymc_dp.compile import function
-from pymc_dp.records import Records
+from pymc_dp.methods.conjugate.exponential import flat_gradient
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+
+# the step of central differences
+STEP = 1e-4
 
 
 def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
     """Compile the gradient of the log prior at a point z, shape (size,)."""
     latents = list(records.latents.values())
-    parts = grad(records.prior, latents, disconnected_inputs="ignore")
-    flat = pt.concatenate([part.ravel() for part in parts]).astype("float64")
-    fn = function(latents, flat, backend)
+    fn = function(latents, pt.cast(flat_gradient(records.prior, latents), "float64"), backend)
     # a state holds NumPy's arrays, whatever the backend
     return lambda z: np.asarray(fn(*records.split(z)))
+
+
+def prior_curvature(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> np.ndarray:
+    """Differentiate the prior's gradient numerically: minus its Jacobian, symmetric, (d, d).
+
+    >>> prior_curvature(lambda z: -3 * z, np.zeros(1)).round(6)
+    array([[3.]])
+    """
+    steps = STEP * np.eye(point.size)
+    matrix = np.stack([slope(point - e) - slope(point + e) for e in steps], axis=-1)
+    return np.asarray((matrix + matrix.T) / (4 * STEP))

@@ -1,7 +1,7 @@
 """Why a model does not fit a method, or a kind of update."""
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.records import Records
+from pymc_dp.model import Records
 
 
 class NotConjugateError(Exception):

@@ -1,30 +1,33 @@
-"""The picture of how much of a posterior's width is privacy noise."""
+"""A plot of how much of a posterior's width is privacy noise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from typing import Any
 
 import xarray as xr
 from arviz_base.labels import MapLabeller, NoVarLabeller, mix_labellers
-from arviz_plots import PlotCollection, plot_forest
+from arviz_plots import plot_forest
 from arviz_plots import visuals as shapes
+from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.plots.utils import process_group_variables_coords
 
-from pymc_dp.noise import noise_sd_of, share_of
 from pymc_dp.plots.visuals import (
     Visuals,
     backend_of,
     bar,
     check_visuals,
     draw,
+    draw_label,
     figure_of,
     keywords_of,
+    set_axes,
 )
+from pymc_dp.results.summary import noise_sd_of, share_of
 
 OF_FOREST = ("trunk", "twig", "point_estimate", "labels", "ticklabels", "remove_axis")
 VISUALS = (*OF_FOREST, "share", "share_text", "title", "legend")
 TITLES = {"forest": "posterior", "share": "noise's share\nof the variance"}
-# dots that the picture takes, and each of its rows
+# dots that the plot takes, and each of its rows
 WIDTH, ABOVE_AND_BELOW, ROW = 900, 130, 30
 
 
@@ -50,12 +53,9 @@ def plot_noise(
         A result of `pymc_dp.fit`.
     var_names, filter_vars, coords
         Which variables to draw, as in ``arviz_plots.plot_forest``.
-    plot_collection : arviz_plots.PlotCollection, optional
-        One that an earlier call returned, for the same variables.
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        The collection's, or ArviZ's default, if left out.
-    labeller : labeller, optional
-        Of ArviZ; makes the labels.
+    plot_collection, backend, labeller
+        As in `pymc_dp.plot_privacy`; the collection is one that an earlier call returned for the
+        same variables.
     visuals : mapping of {str : mapping or bool}, optional
         Keywords for a visual, or False to leave it out:
 
@@ -90,9 +90,10 @@ def plot_noise(
     """
     visuals = check_visuals("plot_noise", visuals, VISUALS)
     shares = share_of(idata, noise_sd_of(idata))
+    select: Callable[..., xr.Dataset] = process_group_variables_coords
     posterior, shares = (
-        process_group_variables_coords(group, None, var_names, filter_vars, coords)
-        for group in (idata["posterior"].to_dataset(), shares)
+        select(group, None, var_names, filter_vars, coords)
+        for group in (idata["posterior"].to_dataset()[[*shares.data_vars]], shares)
     )
     backend = backend_of(backend, plot_collection)
     if plot_collection is None:
@@ -130,7 +131,7 @@ def _pair(posterior: xr.Dataset, shares: xr.Dataset) -> dict[str, xr.DataTree]:
     }
 
 
-def _draw_shares(collection: PlotCollection, visuals: Visuals, shares: xr.Dataset) -> None:
+def _draw_shares(collection: Any, visuals: Visuals, shares: xr.Dataset) -> None:
     heights = collection.get_aes_as_dataset("y").mean("model")
     at = {
         "coords": {"column": "share"},
@@ -148,17 +149,18 @@ def _draw_shares(collection: PlotCollection, visuals: Visuals, shares: xr.Datase
         horizontal_align="left",
         **at,
     )
-    whole = {"data": xr.Dataset({"share": 0.0}), "ignore_aes": "all", "store_artist": False}
-    whole["coords"] = {"column": "share"}
-    collection.map(shapes.set_xlim, limits=(0, 1.25), **whole)
-    collection.map(shapes.set_xticks, values=[0, 0.5, 1], labels=["0", "50%", "100%"], **whole)
+    whole, ticks = (
+        xr.Dataset({"share": 0.0}),
+        {"values": [0, 0.5, 1], "labels": ["0", "50%", "100%"]},
+    )
+    set_axes(collection, shapes.set_xlim, whole, coords=at["coords"], limits=(0, 1.25))
+    set_axes(collection, shapes.set_xticks, whole, coords=at["coords"], **ticks)
 
 
-def _label(collection: PlotCollection, visuals: Visuals) -> None:
+def _label(collection: Any, visuals: Visuals) -> None:
     labeller = mix_labellers((MapLabeller, NoVarLabeller))(coord_map={"column": TITLES})
     columns = xr.Dataset({"title": ("column", [nan, 0.0, 0.0])}, {"column": ["labels", *TITLES]})
-    titles = {"labeller": labeller, "subset_info": True}
-    draw(collection, visuals, "title", shapes.labelled_title, columns, **titles)
+    draw_label(collection, visuals, "title", shapes.labelled_title, columns, labeller)
     on_top = {"loc": "outside upper center", "ncols": 2}
     placed = on_top if collection.backend == "matplotlib" else {}
     legend = keywords_of(visuals, "legend", title="", **placed)

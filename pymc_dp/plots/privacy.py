@@ -1,17 +1,17 @@
-"""The picture of a result's guarantee."""
+"""A plot of a result's guarantee."""
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from arviz_base.labels import MapLabeller
-from arviz_plots import PlotCollection
 from arviz_plots import visuals as shapes
+from arviz_plots.plot_collection import PlotCollection
 
-from pymc_dp.allow_list import privacy_of
-from pymc_dp.plots.visuals import Visuals, check_visuals, draw, wrapped
+from pymc_dp.plots.visuals import Visuals, check_visuals, draw, draw_label, set_axes, wrapped
+from pymc_dp.results.allow_list import privacy_of
 
 VISUALS = ("line", "mark", "point", "text", "title", "xlabel", "ylabel")
 TITLES: Mapping[Hashable, Hashable] = {
@@ -30,9 +30,9 @@ def plot_privacy(
     visuals: Visuals | None = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
-    """Draw what a result costs: epsilon against delta, and the spend along the releases.
+    """Draw what a result costs: epsilon against delta, and along the releases.
 
-    The promised pair of both is a point of either curve.
+    The guaranteed pair of both is a point of either curve.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def plot_privacy(
         Keywords for a visual, or False to leave it out:
 
         * ``line`` -> the curves, passed to ``arviz_plots.visuals.line``
-        * ``mark`` -> the level of the promised epsilon, passed to ``hline``
-        * ``point``, ``text`` -> the promised pair, passed to ``scatter_xy`` and ``annotate_xy``
+        * ``mark`` -> the level of the guaranteed epsilon, passed to ``hline``
+        * ``point``, ``text`` -> the guaranteed pair, passed to ``scatter_xy`` and ``annotate_xy``
         * ``title`` -> passed to ``labelled_title``
         * ``xlabel``, ``ylabel`` -> passed to ``labelled_x`` and ``labelled_y``
     **pc_kwargs
@@ -79,7 +79,7 @@ def plot_privacy(
     if plot_collection is None:
         plot_collection = wrapped(curves, backend, 900, 380, pc_kwargs, cols=["__variable__"])
     _draw_curves(plot_collection, visuals, curves)
-    _draw_promise(plot_collection, visuals, privacy)
+    _draw_guarantee(plot_collection, visuals, privacy)
     _label(plot_collection, visuals, curves, labeller)
     return plot_collection
 
@@ -104,16 +104,16 @@ def _draw_curves(collection: PlotCollection, visuals: Visuals, curves: xr.Datase
     lowest, *_, highest = curves["delta"].values
     powers = range(math.ceil(lowest), math.floor(highest) + 1, 2)
     ticks = {"values": [*powers], "labels": [f"1e{power}" for power in powers]}
-    unseen = {"ignore_aes": "all", "store_artist": False}
-    collection.map(shapes.set_xticks, data=curves[["epsilon"]], **ticks, **unseen)
+    set_axes(collection, shapes.set_xticks, curves[["epsilon"]], **ticks)
 
 
 def _line(values: xr.DataArray, target: Any, **keywords: Any) -> Any:
     [along] = values.dims
-    return shapes.line(values, target, xname=along, **keywords)
+    draw_line: Callable[..., Any] = shapes.line
+    return draw_line(values, target, xname=along, **keywords)
 
 
-def _draw_promise(collection: PlotCollection, visuals: Visuals, privacy: xr.Dataset) -> None:
+def _draw_guarantee(collection: PlotCollection, visuals: Visuals, privacy: xr.Dataset) -> None:
     """Mark the epsilon of the whole fit at its delta, which all planned releases cost."""
     epsilon, delta = privacy.attrs["epsilon"], privacy.attrs["delta"]
     ends = {"epsilon": math.log10(delta), "epsilon_spent": privacy.attrs["releases"]}
@@ -137,8 +137,8 @@ def _draw_promise(collection: PlotCollection, visuals: Visuals, privacy: xr.Data
 
 
 def _label(collection: PlotCollection, visuals: Visuals, curves: xr.Dataset, labeller: Any) -> None:
-    of_title = {"labeller": labeller or MapLabeller(var_name_map=TITLES), "subset_info": True}
-    of_x = {"labeller": MapLabeller(var_name_map=X_AXES), "subset_info": True}
-    draw(collection, visuals, "title", shapes.labelled_title, curves, **of_title)
-    draw(collection, visuals, "xlabel", shapes.labelled_x, curves, **of_x)
+    titles = labeller or MapLabeller(var_name_map=TITLES)
+    draw_label(collection, visuals, "title", shapes.labelled_title, curves, titles)
+    names = MapLabeller(var_name_map=X_AXES)
+    draw_label(collection, visuals, "xlabel", shapes.labelled_x, curves, names)
     draw(collection, visuals, "ylabel", shapes.labelled_y, curves, text="epsilon")

@@ -1,4 +1,4 @@
-"""The picture of a topic model."""
+"""A plot of a topic model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,15 +6,23 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from arviz_base.labels import DimCoordLabeller, NoVarLabeller, mix_labellers
-from arviz_plots import PlotCollection
 from arviz_plots import visuals as shapes
-from arviz_plots.plot_collection import backend_from_object
+from arviz_plots.plot_collection import PlotCollection
 
-from pymc_dp.plots.visuals import Visuals, bar, check_visuals, draw, wrapped
-from pymc_dp.topics import mean_topics
+from pymc_dp.plots.visuals import (
+    Visuals,
+    backend_of_object,
+    bar,
+    check_visuals,
+    draw,
+    draw_label,
+    set_axes,
+    wrapped,
+)
+from pymc_dp.postprocess.topics import mean_topics
 
 VISUALS = ("bar", "words", "title", "xlabel")
-# panels in a row of a picture, and dots that a panel and each of its words take
+# panels in a row, and dots that a panel and each of its words take
 COLUMNS = 5
 WIDTH, ABOVE_AND_BELOW, WORD = 200, 90, 19
 
@@ -41,12 +49,9 @@ def plot_topics(
         How many words a topic shows.
     coords : mapping, optional
         Which topics to draw, as in ArviZ; for example ``{"topic": [0, 3]}``.
-    plot_collection : arviz_plots.PlotCollection, optional
-        One with a facet for each topic, whose aesthetic ``y`` goes by the dimension ``rank``.
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        The collection's, or ArviZ's default, if left out.
-    labeller : labeller, optional
-        Of ArviZ; makes the titles.
+    plot_collection, backend, labeller, **pc_kwargs
+        As in `pymc_dp.plot_privacy`; the collection has a facet for each topic, and
+        its aesthetic ``y`` goes by the dimension ``rank``.
     visuals : mapping of {str : mapping or bool}, optional
         Keywords for a visual, or False to leave it out:
 
@@ -54,8 +59,6 @@ def plot_topics(
         * ``words`` -> passed to the backend's ``yticks``
         * ``title`` -> passed to ``arviz_plots.visuals.labelled_title``
         * ``xlabel`` -> passed to ``labelled_x``
-    **pc_kwargs
-        Passed to ``PlotCollection.wrap``.
 
     Returns
     -------
@@ -136,19 +139,17 @@ def _draw_topics(collection: PlotCollection, visuals: Visuals, ranked: xr.Datase
 
 def _words(words: xr.DataArray, target: Any, **keywords: Any) -> None:
     heights = -words["rank"].values
-    backend_from_object(target).yticks(heights, words.values.tolist(), target, **keywords)
+    backend_of_object(target).yticks(heights, words.values.tolist(), target, **keywords)
 
 
 def _label(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset, labeller: Any) -> None:
     labeller = labeller or mix_labellers((DimCoordLabeller, NoVarLabeller))()
     panels = ranked[["probability"]]
-    titles = {"labeller": labeller, "subset_info": True}
-    draw(collection, visuals, "title", shapes.labelled_title, panels, **titles)
+    draw_label(collection, visuals, "title", shapes.labelled_title, panels, labeller)
     lowest = _lowest(collection, panels)
     draw(collection, visuals, "xlabel", shapes.labelled_x, lowest, text="probability")
     if collection.backend == "matplotlib":  # which hides the numbers above an empty place
-        unseen = {"ignore_aes": "all", "store_artist": False}
-        collection.map(shapes.set_ticklabel_visibility, data=lowest, axis="x", **unseen)
+        set_axes(collection, shapes.set_ticklabel_visibility, lowest, axis="x")
 
 
 def _lowest(collection: PlotCollection, panels: xr.Dataset) -> xr.Dataset:

@@ -1,23 +1,24 @@
-"""What all pictures share: their visuals, which can be restyled or left out, and their figure."""
+"""What all plots share: visuals that can be restyled or left out, and the figure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import xarray as xr
 from arviz_base import rcParams
-from arviz_plots import PlotCollection
-from arviz_plots.plot_collection import backend_from_object
+from arviz_plots.plot_collection import PlotCollection, backend_from_object
 
 Visuals = Mapping[str, Mapping[str, Any] | bool]
 
+backend_of_object: Callable[..., Any] = backend_from_object
+
 
 def check_visuals(function: str, visuals: Visuals | None, known: Iterable[str]) -> Visuals:
-    """Refuse visuals that a picture does not have, and what is no styling."""
-    told = ", ".join(known)
+    """Refuse visuals that a plot does not have, and values that are no styling."""
     for name, keywords in (visuals or {}).items():
         if name not in known:
             raise ValueError(
-                f"{function} draws no visual that is named {name!r}: visuals= may name {told}."
+                f"{function} draws no visual that is named {name!r}: visuals= may name "
+                f"{', '.join(known)}."
             )
         if not isinstance(keywords, Mapping | bool):
             raise TypeError(
@@ -36,7 +37,7 @@ def keywords_of(visuals: Visuals, name: str, **defaults: Any) -> dict[str, Any] 
 
 
 def draw(
-    collection: PlotCollection,
+    collection: Any,
     visuals: Visuals,
     name: str,
     function: Callable[..., Any],
@@ -44,7 +45,7 @@ def draw(
     ignore_aes: Any = "all",
     **defaults: Any,
 ) -> None:
-    """Map a visual over data, unless it is left out; aesthetics go before defaults."""
+    """Map a visual over data, unless it is left out; aesthetics replace defaults."""
     mapped = set() if ignore_aes == "all" else collection.aes_set - ignore_aes
     free = {key: value for key, value in defaults.items() if key not in mapped}
     keywords = keywords_of(visuals, name, ignore_aes=ignore_aes, **free)
@@ -52,12 +53,31 @@ def draw(
         collection.map(function, name, data=data, **keywords)
 
 
+def draw_label(
+    collection: Any,
+    visuals: Visuals,
+    name: str,
+    function: Callable[..., Any],
+    data: xr.Dataset,
+    labeller: Any,
+) -> None:
+    """Write a title, or the name of an axis, that a labeller makes for each panel."""
+    draw(collection, visuals, name, function, data, labeller=labeller, subset_info=True)
+
+
+def set_axes(collection: Any, function: Callable[..., Any], data: xr.Dataset, **to: Any) -> None:
+    """Set ticks or limits, which are no visuals that a caller can restyle."""
+    collection.map(function, data=data, ignore_aes="all", store_artist=False, **to)
+
+
 def backend_of(backend: str | None, collection: PlotCollection | None) -> str:
-    """Return the backend that is asked for, else the collection's, else ArviZ's default."""
+    """Return the caller's backend, else the collection's, else ArviZ's default."""
     return backend or (collection.backend if collection is not None else rcParams["plot.backend"])
 
 
-def figure_of(backend: str, width: float, height: float, given: Mapping[str, Any]) -> dict:
+def figure_of(
+    backend: str, width: float, height: float, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return keywords of a figure: its size in dots, and room for all labels."""
     layout = {"layout": "constrained"} if backend == "matplotlib" else {}
     size = {} if "figsize" in given else {"figsize": (width, height), "figsize_units": "dots"}
@@ -72,16 +92,18 @@ def wrapped(
     given: Mapping[str, Any],
     **defaults: Any,
 ) -> PlotCollection:
-    """Return a collection of panels; what is ``given`` goes before the defaults."""
+    """Return a collection of panels; what is ``given`` replaces the defaults."""
     backend, keywords = backend_of(backend, None), {**defaults, **given}
     of_figure = {**defaults.get("figure_kwargs", {}), **given.get("figure_kwargs", {})}
     keywords["figure_kwargs"] = figure_of(backend, width, height, of_figure)
-    return PlotCollection.wrap(data, backend=backend, **keywords)
+    wrap: Callable[..., PlotCollection] = PlotCollection.wrap
+    return wrap(data, backend=backend, **keywords)
 
 
 def bar(length: xr.DataArray, target: Any, y: Any, height: float = 0.8, **keywords: Any) -> Any:
     """Draw a horizontal bar from 0: a visual that arviz-plots does not have."""
     low, high = float(y) - height / 2, float(y) + height / 2
     ends = [0.0, length.item()]
-    draw_area = backend_from_object(target).fill_between_y
-    return draw_area(ends, [low, low], [high, high], target, **keywords)
+    return backend_of_object(target).fill_between_y(
+        ends, [low, low], [high, high], target, **keywords
+    )

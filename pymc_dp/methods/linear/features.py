@@ -1,42 +1,33 @@
-"""What records contribute to a linear predictor, whatever the latents are."""
+"""Features of records for a linear predictor, which do not depend on the latents."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 
-from pymc_dp.compile import function
-from pymc_dp.contributions.contribution import Batch
 from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.blocks.exponential import GAMMA, flat_slopes, slopes
-from pymc_dp.methods.blocks.families import gaussian_latents
+from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
+from pymc_dp.methods.conjugate.families import gaussian_latents, precision_family
 from pymc_dp.methods.linear.predictor import Predictor
-from pymc_dp.records import Records
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.privacy.contribution import Batch
 
 
 class Features(NamedTuple):
-    """What records contribute to one predictor; nothing here depends on the latents.
+    """Features of records for one predictor; none depends on the latents."""
 
-    Attributes
-    ----------
-    design : (rows, J, d)
-        Derivatives of psi with respect to the Gaussian latents.
-    offset : (rows, J)
-        psi where all Gaussian latents are 0.
-    slope, curvature : (rows, J)
-        kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const, at a noise
-        precision of 1; the curvature of an augmented likelihood is the one at psi = 0.
-    shape, energy : (rows,)
-        The statistics (a, b) of the noise precision where psi = 0; zero where it has none.
-    """
-
-    design: np.ndarray
-    offset: np.ndarray
+    design: np.ndarray  # derivatives of psi with respect to the Gaussian latents
+    offset: np.ndarray  # psi where all Gaussian latents are 0
+    # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
+    # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
     slope: np.ndarray
     curvature: np.ndarray
+    # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
+    # none
     shape: np.ndarray
     energy: np.ndarray
 
@@ -59,8 +50,8 @@ def features(
     return compute
 
 
-def _at_rest(records: Records) -> dict[Variable, Variable]:
-    """Where features are taken: Gaussian latents at 0, precisions at 1."""
+def _at_rest(records: Records) -> dict[AnyVariable, AnyVariable]:
+    """Where features are taken: Gaussian latents at 0, precisions and variances at 1."""
     gaussian = gaussian_latents(records)
     return {
         v: pt.constant(np.full(records.point[name].shape, float(name not in gaussian)))
@@ -68,25 +59,22 @@ def _at_rest(records: Records) -> dict[Variable, Variable]:
     }
 
 
-def _feature_graphs(records: Records, predictor: Predictor) -> list[Variable]:
-    """The graphs of `Features` for one record; nothing of them depends on the latents."""
+def _feature_graphs(records: Records, predictor: Predictor) -> list[Tensor]:
+    """The graphs of `Features` for one record; none depends on the latents."""
     log_likelihood, precision = predictor.log_likelihood, predictor.precision
-    slope, minus_curvature = slopes(log_likelihood, predictor.cut)
-    energy = (pt.constant(0.0), pt.constant(0.0))
+    derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
+    slope, minus_curvature = derivatives
+    statistics: tuple[Tensor, ...] = (pt.constant(0.0), pt.constant(0.0))
     if precision:
-        energy = GAMMA.statistics(log_likelihood, records.latents[precision])
+        family = precision_family(records, precision)
+        statistics = family.statistics(log_likelihood, records.latents[precision])
     # a record outside the likelihood's support must not contribute
-    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, e.sum()) for e in energy)
-    graphs = [_design(records, predictor), predictor.psi, slope, -minus_curvature, shape, rate]
-    return clone_replace(
-        graphs, {predictor.cut: pt.zeros_like(predictor.psi)}, rebuild_strict=False
-    )
-
-
-def _design(records: Records, predictor: Predictor) -> Variable:
-    """Derivatives of psi, shape (J, d); one entry of psi at a time, which keeps shapes static."""
+    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
     gaussian = [records.latents[name] for name in gaussian_latents(records)]
-    return pt.stack([flat_slopes(predictor.psi[i], gaussian) for i in np.ndindex(predictor.shape)])
+    # one entry of psi at a time, which keeps shapes static
+    design = [flat_gradient(predictor.psi[i], gaussian) for i in np.ndindex(predictor.shape)]
+    graphs = [pt.stack(design), predictor.psi, slope, -minus_curvature, shape, rate]
+    return clone_replace(graphs, {predictor.cut: predictor.psi.zeros_like()}, rebuild_strict=False)
 
 
 def _arranged(values: list[np.ndarray]) -> Features:

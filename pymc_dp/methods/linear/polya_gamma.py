@@ -14,4 +14,5 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     array([1.    , 0.7616])
     """
     c = np.maximum(np.abs(c), SMALL)
-    return 2 * np.tanh(c / 2) / c
+    weight: np.ndarray = 2 * np.tanh(c / 2) / c
+    return weight

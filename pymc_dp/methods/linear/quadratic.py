@@ -1,127 +1,91 @@
-"""What a record says about the Gaussian latents of linear predictors: score and curvature.
+"""Scores and curvatures of records in the Gaussian latents of linear predictors.
 
-Both have factors, a row of the design and one number, so the norm of a record's vector needs
-neither of them.
+Both are products of a row of the design and one number, so the norm of a record's vector is known
+without forming it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions import Contribution
-from pymc_dp.contributions.contribution import Batch, row_norms
-from pymc_dp.contributions.symmetric import smat, svec
+from pymc_dp.contributions import FactoredContribution
+from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.linear.features import Features, features
 from pymc_dp.methods.linear.polya_gamma import pg_weight
 from pymc_dp.methods.linear.predictor import Predictor
-from pymc_dp.records import Records
+from pymc_dp.methods.linear.residual_energy import Bounded
+from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.norms import clip_factors, row_norms
 
-Centre = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # (batch, features, mean of psi, its variance) -> residual around that mean, and weight
 Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def at_mean(rest: np.ndarray, psi: np.ndarray) -> np.ndarray:
-    """Take scores where the latents have their mean."""
-    return psi
+class Bounds(NamedTuple):
+    """Norms that the two parts of a record's vector do not exceed; public values."""
+
+    features: float  # of score and curvature, together
+    noise: float  # of the statistics of each noise precision
 
 
-def at_origin(rest: np.ndarray, psi: np.ndarray) -> np.ndarray:
-    """Take scores where the latents are 0."""
-    return rest
-
-
-class Scales(NamedTuple):
-    """Public factors that bring the parts of a record's vector to comparable norms."""
-
-    curvature: float
-    shape: float
-    energy: float
-    number: float
-
-
-class Asked(NamedTuple):
-    """The Gaussian posterior at which a batch is asked: public values.
-
-    Attributes
-    ----------
-    mean : (d,)
-    covariance : (d, d)
-        Zero for the first release: Pólya-Gamma variables start at their largest mean.
-    scales : Scales
-    """
+class Context(NamedTuple):
+    """The Gaussian posterior, or cavity, at which sums of a batch are taken: public values."""
 
     mean: np.ndarray
+    # zero for the first release: Pólya-Gamma variables start at their largest mean
     covariance: np.ndarray
-    scales: Scales
+    layout: Layout  # of a record's vector
+    # by predictor: the noise precision at which energies are centred
+    precision: np.ndarray
+    # None where no part is shortened by itself: energies are then plain sums
+    bounds: Bounds | None = None
 
 
 class Sums(NamedTuple):
-    """Sums over records for each of P predictors, at a noise precision of 1.
+    """Sums over records for each of P predictors, at a noise precision of 1."""
 
-    Attributes
-    ----------
-    score : (P, d)
-        sum A' (kappa - omega psi); in the absolute form without psi's part from the latents.
-    curvature : (P, d, d)
-        sum A' omega A.
-    shape, energy : (P,)
-        Statistics of the noise precisions.
-    number : ()
-        The number of records.
-    """
-
-    score: np.ndarray
-    curvature: np.ndarray
-    shape: np.ndarray
-    energy: np.ndarray
-    number: np.ndarray
+    # sum A' (kappa - omega psi); in the absolute form without psi's part from the latents
+    score: Any
+    curvature: Any  # sum A' omega A
+    shape: Any  # shape, energy: statistics of the noise precisions
+    energy: Any  # where parts are bounded, the sum of u, see `residual_energy`
+    number: Any  # the number of records
 
 
-def size_of(d: int, predictors: Sequence[Predictor]) -> int:
-    """Return the length of a record's vector: P scores, P curvatures, P noise statistics, 1."""
-    return len(predictors) * (d + d * (d + 1) // 2 + 2) + 1
-
-
-def split(value: np.ndarray, d: int, count: int, scales: Scales) -> Sums:
-    """Cut a released vector into sums for ``count`` predictors, scales undone."""
-    triangle = d * (d + 1) // 2
-    ends = np.cumsum([count * d, count * triangle, count, count])
-    score, curvature, shape, energy, number = np.split(value, ends)
-    return Sums(
-        score.reshape(count, d),
-        np.stack([smat(part) for part in curvature.reshape(count, -1)]) / scales.curvature,
-        shape / scales.shape,
-        energy / scales.energy,
-        number[0] / scales.number,
-    )
-
-
-def noise_of(sd: float, scales: Scales) -> Sums:
-    """Variance of the noise on an entry of each sum."""
-    return Sums(*(sd / np.array([1.0, *scales])) ** 2)
+def layout_of(predictors: int, d: int) -> Layout:
+    """Lay out the `Sums` of a record, with all scales at 1."""
+    parts = {
+        "score": Part((predictors, d)),
+        "curvature": Part((predictors, d, d), symmetric=True),
+        "shape": Part((predictors,)),
+        "energy": Part((predictors,)),
+        "number": Part(()),
+    }
+    return Layout(parts)
 
 
 class Moments(NamedTuple):
-    """Records at the believed posterior; norms and sums read the same numbers.
+    """Records at the current posterior; norms and sums read the same numbers."""
 
-    Attributes
-    ----------
-    score : (rows, d)
-        A' r, summed over the entries of psi once: they may cancel, and would do so differently in
-        a norm and in a weighted sum.
-    root : (rows, J, d)
-        Rows of A times sqrt |omega|, and ``sign``, (rows, J), of omega.
-    shape, energy : (rows,)
-        Statistics of the noise precision.
-    """
-
+    # A' r, summed over the entries of psi once: they may cancel, and would do so differently in a
+    # norm and in a weighted sum
     score: np.ndarray
-    root: np.ndarray
+    root: np.ndarray  # rows of A times sqrt |omega|, and ``sign``, (rows, J), of omega
     sign: np.ndarray
-    shape: np.ndarray
+    shape: np.ndarray  # shape, energy: statistics of the noise precision
     energy: np.ndarray
+
+    def shortened(self, features: np.ndarray, noise: np.ndarray) -> "Moments":
+        """Multiply score and curvature, and the noise statistics, by one factor a record each."""
+        return Moments(
+            self.score * features[:, None],
+            self.root * np.sqrt(features)[:, None, None],
+            self.sign,
+            self.shape * noise,
+            self.energy * noise,
+        )
 
 
 def contribution(
@@ -129,44 +93,43 @@ def contribution(
     predictors: tuple[Predictor, ...],
     d: int,
     expects: Sequence[Expect],
-    centre: Centre,
     feature_bound: float,
     backend: str,
-) -> Contribution:
-    """Contribute scores, curvatures, noise statistics and a one; the context is an `Asked`.
+) -> FactoredContribution:
+    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`.
 
-    ``expects`` makes each likelihood quadratic. ``centre`` picks, from psi without the latents and
-    psi at their mean, where scores are taken. Designs longer than ``feature_bound`` are shortened
-    to it.
+    ``expects`` makes each likelihood quadratic. Designs longer than ``feature_bound``, the declared
+    public bound, are shortened to it.
     """
     compute = features(records, predictors, backend)
 
-    def prepare(batch: Batch, asked: Asked) -> list[Moments]:
+    def prepare(batch: Batch, context: Context) -> list[Moments]:
         parts = zip(predictors, expects, compute(batch), strict=True)
-        return [
-            moments(batch, predictor, expect, shortened(part, feature_bound), asked, centre)
+        found = [
+            moments(batch, predictor, expect, _shortened(part, feature_bound), context)
             for predictor, expect, part in parts
         ]
+        return bounded(predictors, found, context) if context.bounds else found
 
-    def norms(parts: list[Moments], asked: Asked) -> np.ndarray:
-        every = [norm for part in parts for norm in part_norms(part, asked.scales)]
-        return row_norms(np.stack([*every, np.full(len(every[0]), asked.scales.number)], axis=1))
+    def norms(parts: list[Moments], context: Context) -> np.ndarray:
+        scales = scales_of(context)
+        columns = [norm for part in parts for norm in part_norms(part, scales)]
+        return row_norms(np.stack([*columns, np.full(len(columns[0]), scales.number)], axis=1))
 
-    def weighted_sum(parts: list[Moments], asked: Asked, weights: np.ndarray) -> np.ndarray:
-        sums = zip(*[part_sums(part, asked.scales, weights) for part in parts], strict=True)
-        count = asked.scales.number * weights.sum()
-        return np.concatenate([*map(np.concatenate, sums), [count]])
+    def weighted_sum(parts: list[Moments], context: Context, weights: np.ndarray) -> np.ndarray:
+        sums = zip(*[part_sums(part, weights) for part in parts], strict=True)
+        values = dict(zip(Sums._fields, [*map(np.stack, sums), weights.sum()], strict=True))
+        return context.layout.pack(values)
 
-    return Contribution(size_of(d, predictors), 4 * d, norms, weighted_sum, prepare)
+    size = layout_of(len(predictors), d).size
+    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare)
 
 
-def shortened(part: Features, bound: float) -> Features:
-    """Bring the norm of every record's design to at most ``bound``, the declared public bound."""
+def _shortened(part: Features, bound: float) -> Features:
     if np.isinf(bound):
         return part
-    return part._replace(
-        design=part.design * np.fmin(1.0, bound / row_norms(part.design))[:, None, None]
-    )
+    shares = clip_factors(row_norms(part.design), bound)
+    return part._replace(design=part.design * shares[:, None, None])
 
 
 def variational(predictor: Predictor) -> Expect:
@@ -202,29 +165,76 @@ def own_curvature(predictor: Predictor) -> Expect:
     return expect
 
 
+def from_origin(expect: Expect) -> Expect:
+    """Take scores where the latents are 0, not at their mean: A' (kappa - omega psi_0)."""
+
+    def moved(
+        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        residual, weight = expect(batch, part, mean, variance)
+        return residual + weight * (mean - part.offset), weight
+
+    return moved
+
+
 def moments(
-    batch: Batch,
-    predictor: Predictor,
-    expect: Expect,
-    part: Features,
-    asked: Asked,
-    centre: Centre,
+    batch: Batch, predictor: Predictor, expect: Expect, part: Features, context: Context
 ) -> Moments:
-    """E-step: what each record says around the believed psi."""
-    psi = part.offset + part.design @ asked.mean
-    spread = np.einsum("njd,njd->nj", part.design @ asked.covariance, part.design)
+    """E-step: moments of each record around the current psi."""
+    psi = part.offset + part.design @ context.mean
+    spread = np.einsum("njd,njd->nj", part.design @ context.covariance, part.design)
     spread = np.maximum(spread, 0.0)
     residual, weight = expect(batch, part, psi, spread)
     # b - kappa psi + omega psi^2 / 2, in expectation
     energy = part.energy + (weight * (psi**2 + spread) / 2 - part.slope * psi).sum(axis=1)
     energy = energy if predictor.precision else 0 * part.shape  # nan outside the support
-    residual = residual + weight * (psi - centre(part.offset, psi))
     score = np.einsum("njd,nj->nd", part.design, residual)
     root = part.design * np.sqrt(np.abs(weight))[:, :, None]
     return Moments(score, root, np.sign(weight), part.shape, energy)
 
 
-def part_norms(part: Moments, scales: Scales) -> list[np.ndarray]:
+def scales_of(context: Context) -> Sums:
+    """Return the scale of each part of a record's vector."""
+    return Sums(*[context.layout.parts[name].scale for name in Sums._fields])
+
+
+def bounded(
+    predictors: Sequence[Predictor], parts: list[Moments], context: Context
+) -> list[Moments]:
+    """Centre and bound the energies, and shorten each part of a record's vector to its bound.
+
+    So what a record adds about the noise does not depend on its features: were the whole vector
+    shortened by one factor, energies would count less the larger they are.
+
+    **Privacy.** Score and curvature together are at most ``bounds.features`` long, the statistics
+    of each of P noise precisions at most ``bounds.noise``, and the count is its scale s. Their
+    squares add up to F^2 + P B^2 + s^2, which is the squared clip norm. The wall clips the whole
+    vector all the same.
+    """
+    scales, bounds = scales_of(context), context.bounds
+    if bounds is None:
+        return parts
+    centred = [
+        _centred(part, precision) if predictor.precision else part
+        for predictor, part, precision in zip(predictors, parts, context.precision, strict=True)
+    ]
+    lengths = [part_norms(part, scales) for part in centred]
+    features = row_norms(np.stack([x for score, curve, _ in lengths for x in (score, curve)], 1))
+    share = clip_factors(features, bounds.features)
+    return [
+        part.shortened(share, clip_factors(noise, bounds.noise))
+        for part, (_, _, noise) in zip(centred, lengths, strict=True)
+    ]
+
+
+def _centred(part: Moments, precision: float) -> Moments:
+    """Put u in the place of the energy; records that say nothing about the noise add 0."""
+    says = part.shape != 0
+    centred = Bounded.of(np.where(says, part.shape, 1.0))(precision * part.energy)
+    return part._replace(energy=np.where(says, centred, 0.0))
+
+
+def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
     """Norms of a record's score, curvature and noise statistics."""
     if part.root.shape[1] == 1:
         curvature = row_norms(part.root) ** 2
@@ -235,13 +245,9 @@ def part_norms(part: Moments, scales: Scales) -> list[np.ndarray]:
     return [row_norms(part.score), scales.curvature * curvature, noise]
 
 
-def part_sums(part: Moments, scales: Scales, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+def part_sums(part: Moments, weights: np.ndarray) -> tuple[np.ndarray, ...]:
     """Weighted sums of scores, curvatures and noise statistics over records."""
     rows = part.root.reshape(-1, part.root.shape[2])
     weighted = (weights[:, None] * part.sign).ravel()
-    return (
-        weights @ part.score,
-        scales.curvature * svec((rows * weighted[:, None]).T @ rows),
-        scales.shape * np.atleast_1d(weights @ part.shape),
-        scales.energy * np.atleast_1d(weights @ part.energy),
-    )
+    curvature = (rows * weighted[:, None]).T @ rows
+    return weights @ part.score, curvature, weights @ part.shape, weights @ part.energy

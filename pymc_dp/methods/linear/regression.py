@@ -1,137 +1,79 @@
 """Gaussian posteriors of linear predictors from noisy scores and curvatures.
 
-Methods differ in how they make a likelihood quadratic, and in where they ask the next batch.
+Methods differ in how they make a likelihood quadratic, and in where they take scores.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.blocks.averaging import Average, blend, number_of
-from pymc_dp.methods.blocks.gaussian_posterior import GaussianPosterior
-from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior
+from pymc_dp.contributions.layout import Layout
+from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
+from pymc_dp.methods.gaussian.posterior import GaussianPosterior
+from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
 from pymc_dp.methods.linear.clipping import (
-    LOOSE,
-    TIGHT,
     Scale,
+    bounds_of,
     first_scale,
     rescaled,
     with_residual,
 )
+from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.link import GAUSSIAN
+from pymc_dp.methods.linear.noise_precision import TINY, NoisePrecision
+from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.linear.predictor import Predictor
-from pymc_dp.methods.linear.quadratic import (
-    Asked,
-    Expect,
-    Scales,
-    Sums,
-    contribution,
-    noise_of,
-    size_of,
-    split,
-)
-from pymc_dp.methods.linear.solve import Solved, solve, told_of
+from pymc_dp.methods.linear.quadratic import Context, Expect, Sums, contribution, layout_of
+from pymc_dp.methods.linear.residual_energy import energy_of
+from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.query import Noisy, Query
-from pymc_dp.records import Records
-from pymc_dp.release import Release
-
-FIRST_STEP = 1.0
-RELEASES = 10
-# without noise, more steps cost nothing
-NOISELESS_RELEASES = 100
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Noisy, Query
 
 
 class State(NamedTuple):
-    """Where a fit stands: released values and what follows from them.
-
-    Attributes
-    ----------
-    t : int
-    averages, variances : Sums
-        Released sums, averaged with steps rho_t, and the noise's variance on an entry of each.
-    asked : Asked
-        Where the next batch is asked, and with which scales.
-    scale : Scale
-        Its clip norm, and the length of a record that this was made for.
-    mean : (d,)
-    average : Average
-        Of the means along the fit.
-    covariance : (d, d)
-        The posterior's.
-    gammas : {latent: natural parameters}
-    """
+    """Where a fit stands: released values and what follows from them."""
 
     t: int
-    averages: Sums
-    variances: Sums
-    asked: Asked
-    scale: Scale
+    sums: NoisyAverage[Sums]  # released sums, averaged with weights rho_t
+    context: Context  # of the next batch
+    scale: Scale  # its clip norm, and the length of a record that this was made for
     mean: np.ndarray
-    average: Average
-    covariance: np.ndarray
-    gammas: Gammas
+    average: Average  # of the means along the fit
+    covariance: np.ndarray  # the posterior's
+    gammas: Gammas  # {latent: natural parameters}
+    noise: dict[str, NoisePrecision]  # {latent: posterior}: those of the gammas that are noise's
 
 
 class Form(NamedTuple):
-    """How likelihoods are made quadratic, and how the mean follows from the sums.
-
-    Attributes
-    ----------
-    title : str
-    expect : (records, predictor, backend) -> Expect
-    centre : (psi without the latents, psi at their mean) -> psi
-        Where a record's score is taken.
-    advance : (solved, averages, latest, mean, step) -> mean
-    believe : (solved, mean, number of records) -> (mean, covariance)
-        Where the next batch is asked.
-    scales : Scale -> Scales
-    noise : (variances of the noise, weights, mean) -> (d, d)
-        Covariance of a release's noise on what the step multiplies by V.
-    step : float or None
-        None where the mean follows the averages of sums, and is as old as they are.
-    """
+    """How likelihoods are made quadratic, and how the mean follows from the sums."""
 
     title: str
-    expect: Callable[[Records, Predictor, str], Expect]
-    centre: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    advance: Callable[[Solved, Sums, Sums, np.ndarray, float], np.ndarray]
-    believe: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
-    scales: Callable[[Scale], Scales]
-    noise: Callable[[Sums, np.ndarray, np.ndarray], np.ndarray]
+    expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
+    # (solved, mean, number of records) -> (mean, covariance): posterior or cavity for the next
+    # batch
+    next_context: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
+    scaled: Callable[[Layout, Scale], Layout]
+    # length of a Newton step along the latest score. None in the absolute form, whose mean solves
+    # with the averages of sums, and is as old as they are
     step: float | None
+    defaults: tuple[Any, ...] = ()  # tuned constants that the form reads
 
+    def noise(self, noise: Sums, weights: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Covariance (d, d) of a release's noise on what the step multiplies by V.
 
-class Settings(Protocol):
-    """What a method's settings must say."""
-
-    @property
-    def num_records(self) -> int | None:
-        """Declared number of records."""
-
-    @property
-    def noise(self) -> float:
-        """Relative noise multiplier: 1 or 0."""
-
-    @property
-    def noise_aware(self) -> bool:
-        """Whether posteriors shall include the privacy noise."""
-
-    @property
-    def clip_norm(self) -> float | None:
-        """None: it follows the first release."""
-
-    @property
-    def feature_bound(self) -> float:
-        """Public bound on the norm of a record's features."""
-
-    def rate(self, t: int) -> float:
-        """Weight of release t in the averages of sums."""
-
-    def as_release(self, count: int, clip_norm: float) -> Release:
-        """Describe the releases of one fit, given the defaults."""
+        In Newton steps curvatures only precondition. The absolute form solves (S + E) m = g, where
+        E m has covariance s^2 (|m|^2 I + m m') / 2.
+        """
+        identity, length = np.eye(len(mean)), weights @ weights
+        covariance: np.ndarray = noise.score * length * identity
+        if self.step is None:
+            of_mean = (mean @ mean) * identity + np.outer(mean, mean)
+            covariance = covariance + noise.curvature * length / 2 * of_mean
+        return covariance
 
 
 class Structure(NamedTuple):
@@ -141,7 +83,7 @@ class Structure(NamedTuple):
     prior: GaussianPrior
 
 
-def build(records: Records, structure: Structure, settings: Settings, form: Form) -> Method:
+def build(records: Records, structure: Structure, settings: LinearOptions, form: Form) -> Method:
     """Build a method for linear predictors.
 
     Notes
@@ -151,24 +93,22 @@ def build(records: Records, structure: Structure, settings: Settings, form: Form
     the first is a function of the first. All else is post-processing.
     """
     predictors, prior = structure
-    start = first_scale(records, predictors, prior.d, settings.clip_norm, settings.feature_bound)
-    count = RELEASES if settings.noise else NOISELESS_RELEASES
+    start = first_scale(records, predictors, prior.d, _clip_norm(settings), settings.feature_bound)
+    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     release = settings.as_release(count, start.clip_norm)
     fit = _Fit(structure, form, settings, start, release.count)
 
     def compile_parts(backend: str) -> Compiled:
         expects = [form.expect(records, predictor, backend) for predictor in predictors]
-        sums = contribution(
-            records, predictors, prior.d, expects, form.centre, settings.feature_bound, backend
-        )
+        sums = contribution(records, predictors, prior.d, expects, settings.feature_bound, backend)
         return Compiled({release.name: sums}, partial(_update, fit))
 
     return Method(
-        size=size_of(prior.d, predictors),
+        size=layout_of(len(predictors), prior.d).size,
         releases=(release,),
         compile=compile_parts,
         init=lambda rng: _init(fit),
-        query=lambda state, rng: Query(release.name, state.asked, state.scale.clip_norm),
+        query=lambda state, rng: Query(release.name, state.context, state.scale.clip_norm),
         posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
         noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
             prior, draws, rng
@@ -179,20 +119,26 @@ def build(records: Records, structure: Structure, settings: Settings, form: Form
             "clip_norm": ((), state.scale.clip_norm),
         },
         settings={"form": form.title},
+        defaults=(DEFAULTS, *form.defaults),
     )
+
+
+def _clip_norm(settings: LinearOptions) -> float | None:
+    """Return the clip norm of all releases; None where it is to follow the first."""
+    return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
 
 
 def roles_of(
     records: Records, structure: Structure, how: Callable[[Predictor], str]
 ) -> dict[str, str]:
-    """Say what each latent is to the updates, and ``how`` each term is taken."""
-    told = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
-    told |= dict.fromkeys(structure.prior.gammas, "Gamma block: precision of Gaussian latents")
+    """Describe the role of each latent in the updates, and ``how`` each term is treated."""
+    roles = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
+    roles |= {name: structure.prior.role(name) for name in structure.prior.gammas}
     for name, found in zip(records.term_names, structure.predictors, strict=True):
         if found.precision:
-            told[found.precision] = "Gamma block: noise precision"
-        told[name] = f"linear predictor, {how(found)}"
-    return told
+            roles[found.precision] = structure.prior.role(found.precision, "the noise")
+        roles[name] = f"linear predictor, {how(found)}"
+    return roles
 
 
 class _Fit(NamedTuple):
@@ -200,7 +146,7 @@ class _Fit(NamedTuple):
 
     structure: Structure
     form: Form
-    settings: Settings
+    settings: LinearOptions
     start: Scale
     releases: int
 
@@ -210,9 +156,23 @@ class _Fit(NamedTuple):
         return tuple(predictor.precision for predictor in self.structure.predictors)
 
     @property
-    def tightest(self) -> float:
+    def least_clip(self) -> float:
         """The least clip norm in typical lengths: noise can be accounted for, bias cannot."""
-        return LOOSE if self.settings.noise_aware else TIGHT
+        return DEFAULTS.noise_aware_clip if self.settings.noise_aware else DEFAULTS.least_clip
+
+    def step(self, t: int, rho: float) -> float:
+        """Length of step t: as long as the average forgets, if the form has none of its own."""
+        later = rho if self.form.step is None else self.form.step
+        return DEFAULTS.first_step if t < 2 else later
+
+    def weights(self, t: int, rho: float) -> Sums:
+        """Weights of release t in the averages: those of the energies grow like a power of t.
+
+        Residuals around early means are too long.
+        """
+        power = DEFAULTS.energy_power
+        later = min(1.0, (power + 1) / (t + power)) if self.settings.noisy else rho
+        return Sums(rho, rho, rho, later, rho)
 
     @property
     def quadratic(self) -> bool:
@@ -222,81 +182,92 @@ class _Fit(NamedTuple):
 
 def _init(fit: _Fit) -> State:
     names, prior = fit.precisions, fit.structure.prior
-    d, count = prior.d, len(names)
-    of_noise = np.zeros(count)
-    nothing = Sums(np.zeros((count, d)), np.zeros((count, d, d)), of_noise, of_noise, np.zeros(()))
-    quiet = Sums(*np.zeros(5))
-    solved = solve(names, prior, nothing, quiet, np.zeros(d), prior.start())
+    layout = layout_of(len(names), prior.d)
+    sums = NoisyAverage(Sums(**layout.unpack(np.zeros(layout.size))), Sums(*np.zeros(5)))
+    solved = solve(names, prior, sums, np.zeros(prior.d), prior.start())
     mean, covariance = solved.covariance @ solved.linear, solved.covariance
     scale = _following(fit, fit.start, solved)
-    asked = Asked(mean, 0 * covariance, fit.form.scales(scale))
+    context = _context(fit, (mean, 0 * covariance), scale, solved)
     average = Average.start(mean)
-    return State(0, nothing, quiet, asked, scale, mean, average, covariance, solved.gammas)
+    return State(0, sums, context, scale, mean, average, covariance, solved.gammas, solved.noise)
+
+
+def _context(
+    fit: _Fit, moments: tuple[np.ndarray, np.ndarray], scale: Scale, solved: Solved
+) -> Context:
+    """Take the next batch at these moments, and at the precisions that were found."""
+    layout = fit.form.scaled(layout_of(len(fit.precisions), fit.structure.prior.d), scale)
+    return Context(*moments, layout, solved.weights, bounds_of(layout, scale))
+
+
+def _latest(state: State, noisy: Noisy, weights: Sums) -> tuple[Sums, Sums]:
+    """Read a release, and the variances of its noise; bounded energies become plain ones.
+
+    Privacy noise in the mean makes residuals longer: what it adds is known on average.
+    """
+    context = state.context
+    latest = Sums(**context.layout.unpack(noisy.value / noisy.sample_rate))
+    noise = Sums(**context.layout.noise_variance(noisy.sd / noisy.sample_rate))
+    if context.bounds is None:
+        return latest, noise
+    value, variance = state.sums.add(latest, noise, weights)
+    shape = np.maximum(value.shape, max(variance.shape**0.5, TINY))
+    energy = energy_of(latest.energy, shape) / context.precision
+    # half the sum of (x'e)^2, where e is the mean's noise: its expectation and variance
+    along = value.curvature @ state.average.of_latest
+    added = np.maximum(np.trace(along, axis1=1, axis2=2) / 2, 0.0)
+    spread = np.einsum("pij,pji->p", along, along) / 2
+    of_energy = noise.energy / context.precision**2 + spread
+    return latest._replace(energy=energy - added), noise._replace(energy=of_energy)
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Average the sums, update precisions, then move the mean."""
-    names, prior = fit.precisions, fit.structure.prior
-    t, asked = state.t, state.asked
-    sd = noisy.sd / noisy.sample_rate
-    latest = split(noisy.value / noisy.sample_rate, prior.d, len(names), asked.scales)
-    noise = noise_of(sd, asked.scales)
+    prior, t, context = fit.structure.prior, state.t, state.context
     # the first release is a pilot: it enters no average
     rho = fit.settings.rate(max(t - 1, 0))
-    averages = blend(state.averages, latest, 1 - rho, rho)
-    variances = blend(state.variances, noise, (1 - rho) ** 2, rho**2)
-    solved = solve(names, prior, averages, variances, asked.mean, state.gammas)
-    later = rho if fit.form.step is None else fit.form.step
-    step = FIRST_STEP if t < 2 else later
-    mean = fit.form.advance(solved, averages, latest, asked.mean, step)
-    mean = mean + (1 - step) * (state.mean - asked.mean)
+    weights = fit.weights(t, rho)
+    latest, noise = _latest(state, noisy, weights)
+    sums = state.sums.add(latest, noise, weights)
+    loss = float(fit.start.energy.loss) if context.bounds else 0.0
+    solved = solve(fit.precisions, prior, sums, context.mean, state.gammas, loss)
+    step = fit.step(t, rho)
+    if fit.form.step is None:
+        mean = solved.absolute(sums.value)
+    else:
+        mean = solved.residual(latest, context.mean, step)
+    mean = mean + (1 - step) * (state.mean - context.mean)
     if not fit.quadratic:
-        mean = solved.within_reach(state.mean, mean)
-    number = number_of(fit.settings.num_records, averages.number, variances.number)
-    believed = fit.form.believe(solved, mean, number)
+        mean = solved.within_trust_region(state.mean, mean)
     scale = state.scale
     if t == 0:
-        scale = rescaled(scale, latest, noise, fit.releases, fit.tightest)
+        scale = rescaled(scale, latest, noise, fit.releases, fit.least_clip)
     scale = _following(fit, scale, solved)
+    number = number_of(fit.settings.num_records, sums.value.number, sums.variance.number)
+    V, of_release = solved.step_covariance, fit.form.noise(noise, solved.weights, mean)
     # weights of the average of the means grow like t
     weight = 2 / (t + 1) if t else 1.0
-    of_release = fit.form.noise(noise, solved.weights, mean)
     return State(
-        t + 1,
-        averages,
-        variances,
-        Asked(*believed, fit.form.scales(scale)),
-        scale,
-        mean,
-        state.average.add(
-            mean, solved.step_covariance @ of_release @ solved.step_covariance, step, weight
-        ),
-        solved.covariance,
-        solved.gammas,
+        t=t + 1,
+        sums=sums,
+        context=_context(fit, fit.form.next_context(solved, mean, number), scale, solved),
+        scale=scale,
+        mean=mean,
+        average=state.average.add(mean, V @ of_release @ V, step, weight),
+        covariance=solved.covariance,
+        gammas=solved.gammas,
+        noise=solved.noise,
     )
-
-
-def noise_of_score(noise: Sums, weights: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Noise where curvatures only precondition."""
-    return noise.score * (weights @ weights) * np.eye(len(mean))
-
-
-def noise_of_both(noise: Sums, weights: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Noise where the mean solves (S + E) m = g: E m has covariance s^2 (|m|^2 I + m m') / 2."""
-    curvature = noise.curvature * (weights @ weights)
-    of_mean = (mean @ mean) * np.eye(len(mean)) + np.outer(mean, mean)
-    return noise_of_score(noise, weights, mean) + curvature / 2 * of_mean
 
 
 def _following(fit: _Fit, scale: Scale, solved: Solved) -> Scale:
     """Let the clip norm follow the noise precisions, where the model has any."""
-    told = [w for name, w in zip(fit.precisions, solved.weights, strict=True) if name]
-    return with_residual(scale, float(min(told) ** -0.5)) if told else scale
+    weights = [w for name, w in zip(fit.precisions, solved.weights, strict=True) if name]
+    return with_residual(scale, float(min(weights) ** -0.5)) if weights else scale
 
 
 def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
-    released = fit.precisions, state.averages, state.variances
-    told = {n: told_of(n, eta, *released) for n, eta in state.gammas.items() if n in fit.precisions}
+    blocks = {name: found.draw for name, found in state.noise.items()}
     return GaussianPosterior(
-        state.average.mean, state.covariance, state.average.noise, state.gammas, told
+        state.average.mean, state.covariance, state.average.noise, state.gammas, blocks
     )

@@ -4,130 +4,95 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.blocks.expectation import agree_closely
-from pymc_dp.methods.blocks.exponential import Natural
-from pymc_dp.methods.blocks.gaussian_prior import Gammas, GaussianPrior, expected_precision
-from pymc_dp.methods.blocks.noise_aware import Told, told_apart
+from pymc_dp.methods.conjugate.expectation import converged
+from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
+from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior, expected_precision
+from pymc_dp.methods.gaussian.trust_region import within_trust_region
+from pymc_dp.methods.linear.defaults import DEFAULTS
+from pymc_dp.methods.linear.noise_precision import TINY, Energies, NoisePrecision
 from pymc_dp.methods.linear.quadratic import Sums
-
-# rounds of updates over precisions and what they scale; they cost nothing
-ROUNDS = 30
-# the share of the noise's spectral edge below which eigenvalues of a curvature are noise
-FLOOR = 0.5
-# where a likelihood is no parabola, a step moves the Gaussian latents by at most this many prior
-# standard deviations, on average
-TRUST = 1.0
 
 
 class Solved(NamedTuple):
-    """The posterior that averaged sums imply.
+    """The posterior that averaged sums imply."""
 
-    Attributes
-    ----------
-    linear, precision : (d,), (d, d)
-        Natural parameters of the Gaussian prior at the precisions' expectations.
-    weights : (P,)
-        Expected noise precision of each predictor.
-    covariance : (d, d)
-        Posterior covariance: eigenvalues of the curvature that noise made negative count as 0.
-    step_covariance : (d, d)
-        For steps: eigenvalues below the noise's edge are raised to it.
-    gammas : {latent: natural parameters}
-    """
-
+    # linear, precision: natural parameters of the Gaussian prior at the precisions' expectations
     linear: np.ndarray
     precision: np.ndarray
-    weights: np.ndarray
+    weights: np.ndarray  # expected noise precision of each predictor
+    # posterior covariance: eigenvalues of the curvature that noise made negative count as 0
     covariance: np.ndarray
-    step_covariance: np.ndarray
-    gammas: Gammas
+    step_covariance: np.ndarray  # for steps: eigenvalues below the noise's edge are raised to it
+    gammas: Gammas  # {latent: natural parameters}
+    noise: dict[str, NoisePrecision]  # {latent: posterior}: those of the gammas that are noise's
 
     def residual(self, latest: Sums, mean: np.ndarray, step: float) -> np.ndarray:
         """Newton step m + h V (g - (P0 m - h0))."""
         slope = self.weights @ latest.score + self.linear - self.precision @ mean
-        return mean + step * self.step_covariance @ slope
+        moved: np.ndarray = mean + step * self.step_covariance @ slope
+        return moved
 
-    def within_reach(self, mean: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    def within_trust_region(self, mean: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Go from ``mean`` towards ``wanted``, inside the trust region."""
-        move = wanted - mean
-        size = np.sqrt(np.mean(np.diag(self.precision) * move**2))
-        return mean + move * min(1.0, TRUST / max(size, 1e-300))
+        precision = np.diag(self.precision)
+        move = within_trust_region(wanted - mean, precision, DEFAULTS.trust_radius)
+        moved: np.ndarray = mean + move
+        return moved
 
     def absolute(self, averages: Sums) -> np.ndarray:
         """The paper's solution m = V (h0 + n1)."""
-        return self.step_covariance @ (self.weights @ averages.score + self.linear)
+        mean: np.ndarray = self.step_covariance @ (self.weights @ averages.score + self.linear)
+        return mean
 
 
 def solve(
     precisions: tuple[str | None, ...],
     prior: GaussianPrior,
-    averages: Sums,
-    variances: Sums,
+    sums: NoisyAverage[Sums],
     mean: np.ndarray,
     gammas: Gammas,
+    loss: float = 0.0,
 ) -> Solved:
-    """Update precisions and Gaussian covariance in turn until they agree.
+    """Update precisions and Gaussian covariance in turn until they converge.
 
-    ``precisions`` names the noise precision of each predictor that has one.
+    ``precisions`` names the noise precision of each predictor that has one; ``loss`` is what
+    bounding adds to the variance of their energies, as a share.
     """
-    for _ in range(ROUNDS if gammas else 1):
+    energies = {
+        name: energies_of(name, precisions, sums, loss) for name in filter(None, precisions)
+    }
+    noise: dict[str, NoisePrecision] = {}
+    for _ in range(DEFAULTS.rounds if gammas else 1):
         linear, precision = prior.natural(gammas)
         weights = np.array([expected_precision(name, gammas) for name in precisions])
-        curvature = np.tensordot(weights, averages.curvature, axes=1)
-        edge = np.linalg.norm(weights) * np.sqrt(variances.curvature * 2 * len(mean))
-        covariance = _inverse(curvature, 0.0, precision)
-        step_covariance = _inverse(curvature, FLOOR * edge, precision)
-        before, gammas = (
-            gammas,
-            _updated(precisions, prior, averages, variances, mean, covariance, gammas),
-        )
-        if agree_closely(before, gammas):
+        curvature = np.tensordot(weights, sums.value.curvature, axes=1)
+        spectrum = Spectrum.of(curvature)
+        edge = np.linalg.norm(weights) * spectral_edge(sums.variance.curvature, len(mean))
+        covariance = np.linalg.inv(spectrum.floored(0.0) + precision)
+        step_covariance = np.linalg.inv(spectrum.floored(DEFAULTS.step_floor * edge) + precision)
+        normal = prior.rule(mean, covariance) if gammas else []
+        before, gammas = gammas, dict(gammas)
+        for name in gammas:
+            gammas[name] = of_prior = prior.message(name, gammas, normal)
+            if name in energies:
+                noise[name] = NoisePrecision.of(of_prior, energies[name])
+                both = zip(of_prior, noise[name].of_records, strict=True)
+                gammas[name] = tuple(a + b for a, b in both)
+        if converged(before, gammas):
             break
-    return Solved(linear, precision, weights, covariance, step_covariance, gammas)
+    return Solved(linear, precision, weights, covariance, step_covariance, gammas, noise)
 
 
-def _inverse(curvature: np.ndarray, floor: float, precision: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(curvature)
-    return np.linalg.inv((vectors * np.maximum(values, floor)) @ vectors.T + precision)
-
-
-def _updated(
-    precisions: tuple[str | None, ...],
-    prior: GaussianPrior,
-    averages: Sums,
-    variances: Sums,
-    mean: np.ndarray,
-    covariance: np.ndarray,
-    gammas: Gammas,
-) -> Gammas:
-    """Set every Gamma to what its prior and the released sums say."""
-    gammas = dict(gammas)
-    normal = prior.rule(mean, covariance) if gammas else []
-    for name in gammas:
-        says = _of_precision(name, precisions, averages, variances)
-        of_prior = prior.message(name, gammas, normal)
-        gammas[name] = tuple(a + b for a, b in zip(of_prior, says, strict=True))
-    return gammas
-
-
-def _of_precision(
-    name: str, precisions: tuple[str | None, ...], averages: Sums, variances: Sums
-) -> tuple[float, float]:
-    """Return what the released sums say about a Gamma: shape and rate, 0 if it is no noise's."""
+def energies_of(
+    name: str, precisions: tuple[str | None, ...], sums: NoisyAverage[Sums], loss: float
+) -> Energies:
+    """Add up the released energies of a noise precision, over its predictors."""
     mine = [i for i, precision in enumerate(precisions) if precision == name]
-    # a rate that noise has swallowed stays at the noise's own scale
-    rates = np.maximum(averages.energy[mine], variances.energy**0.5)
-    return float(np.maximum(averages.shape[mine], 0.0).sum()), float(rates.sum())
-
-
-def told_of(
-    name: str,
-    eta: Natural,
-    precisions: tuple[str | None, ...],
-    averages: Sums,
-    variances: Sums,
-) -> Told:
-    """Take apart what prior and released sums say about the Gamma of a noise precision."""
-    says = _of_precision(name, precisions, averages, variances)
-    count = precisions.count(name)
-    return told_apart(eta, says, (count * variances.shape, count * variances.energy))
+    value, variance = sums
+    # a number of records below its noise's standard deviation is raised to that
+    shape = np.maximum(value.shape[mine], max(float(variance.shape) ** 0.5, TINY)).sum()
+    energy = float(np.maximum(value.energy[mine], 0.0).sum())
+    of_noise = np.broadcast_to(variance.energy, value.energy.shape)[mine].sum()
+    # energies of records with one precision have the variance A / tau^2
+    return Energies(float(shape), energy, float(of_noise + loss * energy**2 / shape))

@@ -1,58 +1,45 @@
-"""What a caller may choose about a DP-SEP fit, and the releases that follow from it."""
+"""The options of `dp_sep` and `sep`, and the releases that follow from them."""
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from pymc_dp.methods.settings import check_numbers, one_release
-from pymc_dp.release import Release
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.methods.linear.options import LinearOptions
+from pymc_dp.methods.options import SAMPLE_RATE, Options, option
+from pymc_dp.methods.sep.regression.defaults import DEFAULTS
 
-# lambda <- (1 - h) lambda + h (sum of sites)
-STEP = 0.7
+STEP_DOC = "damping h in ``lambda <- (1 - h) lambda + h (sum of sites)``"
 
 
-class Settings(NamedTuple):
-    """The options of `dp_sep`; None stands for the default of the model's kind.
+@dataclass(frozen=True, kw_only=True)
+class Settings(LinearOptions):
+    """The options of `dp_sep`; None stands for the default of the model's class."""
 
-    Attributes
-    ----------
-    sampling, num_records, noise, n, clip_norm, sample_rate, form, noise_aware, step,
-    feature_bound
-        As in `pymc_dp.methods.sep.sep.dp_sep`.
-    """
+    form: str | None = option(None, "``damped``, or the paper's ``algorithm3`` for reproduction")
+    step: float | None = option(None, STEP_DOC)
 
-    sampling: str
-    num_records: int | None
-    noise: float
-    n: int | None
-    clip_norm: float | None
-    sample_rate: float | None
-    form: str | None
-    noise_aware: bool
-    step: float | None = None
-    feature_bound: float = math.inf
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # gamma of Algorithm 3 is divided by the number of records
+        literal = self.form == "algorithm3"
+        longest = (self.num_records or math.inf) if literal else 1
+        if self.step is not None and not 0 < self.step <= longest:
+            raise ValueError(f"step={self.step!r} must lie above 0, and be at most {longest}.")
+        if self.clip_norm is not None and math.isnan(self.clip_norm):
+            raise ValueError("clip_norm=nan is no bound.")
 
     def rate(self, t: int) -> float:
         """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""
-        return 1.0 if t == 0 else (STEP if self.step is None else self.step)
+        return 1.0 if t == 0 else (DEFAULTS.step if self.step is None else self.step)
 
-    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> Release:
-        """Describe the releases of one fit, given what its kind of model takes by default."""
-        return one_release("sites", self, count, clip_norm, sample_rate)
+    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
+        """Describe the released sites."""
+        return self.release_spec("sites", count, clip_norm, sample_rate)
 
 
-def check(settings: Settings) -> None:
-    """Refuse options outside their range.
+@dataclass(frozen=True, kw_only=True)
+class PlainSettings(Options):
+    """The options of `sep`, which neither clips nor adds noise."""
 
-    Raises
-    ------
-    ValueError
-        With the option's name.
-    """
-    check_numbers(settings, ("feature_bound",), ("clip_norm", "sample_rate", "step"))
-    # gamma of Algorithm 3 is divided by the number of records
-    literal = settings.form == "algorithm3"
-    longest = (settings.num_records or math.inf) if literal else 1
-    if settings.step is not None and not 0 < settings.step <= longest:
-        raise ValueError(f"step={settings.step!r} must lie above 0, and be at most {longest}.")
-    if settings.clip_norm is not None and math.isnan(settings.clip_norm):
-        raise ValueError("clip_norm=nan is no bound.")
+    sample_rate: float | None = option(None, SAMPLE_RATE)
+    step: float | None = option(None, STEP_DOC)

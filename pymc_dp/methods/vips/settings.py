@@ -1,62 +1,51 @@
-"""What a caller may choose about a VIPS fit, and the release that follows from it."""
+"""The options of `vips`, and the releases that follow from them."""
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from pymc_dp.methods.settings import check_numbers, one_release
-from pymc_dp.release import Release, check_count
-
-# how fast released sums are averaged, where a kind of model has no default of its own
-KAPPA = 0.7
-# numbers that may be None
-OPTIONAL = ("clip_norm", "sample_rate", "kappa")
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.methods.linear.options import LinearOptions
+from pymc_dp.methods.options import option
 
 
-class Settings(NamedTuple):
-    """The options of `vips`; None stands for the default of the model's kind.
+class Defaults(NamedTuple):
+    """Tuned constants of VIPS; public numbers."""
 
-    Attributes
-    ----------
-    sampling, num_records, noise, n, clip_norm, sample_rate, form, noise_aware, iterations,
-    feature_bound, tau0, kappa
-        As in `pymc_dp.methods.vips.vips`.
-    """
+    # how fast released sums are averaged, where a class of models has no default of its own
+    kappa: float = 0.7
 
-    sampling: str
-    num_records: int | None
-    noise: float
-    n: int | None
-    clip_norm: float | None
-    sample_rate: float | None
-    form: str | None
-    noise_aware: bool
-    iterations: int | None = None
-    feature_bound: float = math.inf
-    tau0: float = 1.0
-    kappa: float | None = None
+
+DEFAULTS = Defaults()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(LinearOptions):
+    """The options of `vips`; None stands for the default of the model's class."""
+
+    form: str | None = option(
+        None,
+        "``residual``, ``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` "
+        "for topics",
+    )
+    iterations: int | None = option(
+        None, "rounds of updates of latents of single records, behind the wall"
+    )
+    tau0: float = option(1.0, "released sums are averaged with steps (tau0 + t)^-kappa")
+    kappa: float | None = option(None, "see ``tau0``")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.tau0 < math.inf:
+            raise ValueError(f"tau0={self.tau0!r} must be finite and at least 1.")
+        if self.kappa is not None and not 0 <= self.kappa <= 1:
+            raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
 
     def rate(self, t: int) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
-        kappa = KAPPA if self.kappa is None else self.kappa
-        return min(1.0, (self.tau0 + t) ** -kappa)
+        kappa = DEFAULTS.kappa if self.kappa is None else self.kappa
+        return min(1.0, float((self.tau0 + t) ** -kappa))
 
-    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> Release:
-        """Describe the releases of one fit, given what its kind of model takes by default."""
-        return one_release("statistics", self, count, clip_norm, sample_rate)
-
-
-def check(settings: Settings) -> None:
-    """Refuse options outside their range.
-
-    Raises
-    ------
-    ValueError
-        With the option's name.
-    """
-    if settings.iterations is not None:
-        check_count("iterations", settings.iterations)
-    check_numbers(settings, ("feature_bound", "tau0"), OPTIONAL)
-    if not 1 <= settings.tau0 < math.inf:
-        raise ValueError(f"tau0={settings.tau0!r} must be finite and at least 1.")
-    if settings.kappa is not None and not 0 <= settings.kappa <= 1:
-        raise ValueError(f"kappa={settings.kappa!r} must lie between 0 and 1.")
+    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
+        """Describe the released statistics."""
+        return self.release_spec("statistics", count, clip_norm, sample_rate)

@@ -1,1 +1,0 @@
-"""Coverage of private posteriors over many generated data sets."""

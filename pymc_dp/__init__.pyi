@@ -1,0 +1,49 @@
+"""The public names, and where each is defined: what `pymc_dp` loads when it is first used."""
+
+from .accounting.calibration import calibrate, epsilon
+from .auditing.audit import audit
+from .driver.explain import explain
+from .driver.fit import fit
+from .driver.plan import plan
+from .errors import NotSeparableError, PrivacyWarning, ReleaseError
+from .ledger.ledger import Ledger
+from .methods.sep.kl_bound import sep_kl_bound
+from .plots.noise import plot_noise
+from .plots.privacy import plot_privacy
+from .plots.topics import plot_topics
+from .postprocess.predict import predict
+from .postprocess.reconstruct import reconstruct
+from .postprocess.topics import perplexity
+from .results.allow_list import save
+from .results.composition import Composition, compose
+from .results.report import privacy_report
+from .results.summary import summary
+from .tuning.tune import tune
+
+__version__: str
+
+__all__ = [
+    "Composition",
+    "Ledger",
+    "NotSeparableError",
+    "PrivacyWarning",
+    "ReleaseError",
+    "audit",
+    "calibrate",
+    "compose",
+    "epsilon",
+    "explain",
+    "fit",
+    "perplexity",
+    "plan",
+    "plot_noise",
+    "plot_privacy",
+    "plot_topics",
+    "predict",
+    "privacy_report",
+    "reconstruct",
+    "save",
+    "sep_kl_bound",
+    "summary",
+    "tune",
+]

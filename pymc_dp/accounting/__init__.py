@@ -1,0 +1,1 @@
+"""What may be released and what it costs: plans, samplers, accountants and calibration."""

@@ -1,0 +1,201 @@
+"""What an accountant is: a proof for some plans, and what these cost.
+
+Every number is an upper bound: it errs towards a larger epsilon.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from pymc_dp.accounting.mechanisms import GAUSSIAN
+from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.samplers import FixedSize, Full, Poisson, Sampler
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from pymc_dp.accounting.plan import Plan
+
+Deltas = tuple[float, ...]
+Pairs = frozenset[tuple[type[Sampler], Neighbours]]
+
+# noise over sensitivity below which no accountant was checked
+NOISE_FLOOR = 0.3
+
+FULL: Pairs = frozenset((Full, neighbours) for neighbours in Neighbours)
+POISSON: Pairs = frozenset({(Poisson, Neighbours.ADD_REMOVE), (Poisson, Neighbours.ZERO_OUT)})
+POISSON_REPLACED: Pairs = frozenset({(Poisson, Neighbours.REPLACE_ONE)})
+FIXED_SIZE: Pairs = frozenset({(FixedSize, Neighbours.REPLACE_ONE)})
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """What an accountant reads of a plan; releases that are equal to it count as one."""
+
+    releases: tuple[Release, ...]
+    neighbours: Neighbours
+    num_records: int | None
+
+    @property
+    def all_full(self) -> bool:
+        """Whether every batch holds every record."""
+        return all(self.rate(release) == 1 for release in self.releases)
+
+    def rate(self, release: Release) -> float:
+        """Rate at which a record is really drawn."""
+        return release.sampler.effective_rate(self.num_records)
+
+    def noise(self, release: Release) -> float:
+        """Noise over sensitivity."""
+        return release.unit_noise(self.neighbours)
+
+
+def accounted(plan: Plan) -> Accounted:
+    """Read of a plan what its cost depends on: neither names nor clip norms do."""
+    counts: Counter[Release] = Counter()
+    for release in plan.releases:
+        kind = dataclasses.replace(release, name="", clip_norm=1.0, count=1)
+        counts[kind] += release.count
+    kinds = (dataclasses.replace(kind, count=count) for kind, count in counts.items())
+    return Accounted(tuple(kinds), plan.neighbours, plan.num_records)
+
+
+@dataclass(frozen=True)
+class Accountant(ABC):
+    """What turns a plan into epsilon."""
+
+    name: ClassVar[str]
+    package: ClassVar[str] = "dp-accounting"
+    proved: ClassVar[Pairs] = frozenset()  # what there is a proof for
+    smallest_delta: ClassVar[float] = 0.0
+    # whether the library itself doubles the sensitivity under replace-one neighbours
+    doubles: ClassVar[bool] = False
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that no proof covers, and say what one does."""
+        for release in plan.releases:
+            if (type(release.sampler), plan.neighbours) not in self.proved:
+                raise ValueError(_no_proof(self, release.sampler, plan.neighbours))
+            _check_noise(release, plan.neighbours)
+        self.check_delta(plan.delta)
+
+    def check_delta(self, delta: float) -> None:
+        """Refuse a delta at which the accountant's number would not be a guarantee."""
+        if not 0 < delta < 1:
+            raise ValueError(f"delta={delta!r} must lie strictly between 0 and 1, such as 1e-5.")
+        if delta < self.smallest_delta:
+            raise ValueError(
+                f"delta={delta!r} is too small for accountant={self.name!r}, which understates "
+                f"epsilon below {self.smallest_delta}: give a larger delta, or accountant='rdp'."
+            )
+
+    def epsilons(self, plan: Plan, deltas: Deltas) -> np.ndarray:
+        """Return the epsilon of a plan at each of several deltas; warn where it is loose."""
+        self.check(plan)
+        for delta in deltas:
+            self.check_delta(delta)
+        found = self.estimates(plan, deltas)
+        if np.isfinite(found).all():
+            self._warn_if_loose(accounted(plan), deltas)
+        return found
+
+    def estimates(self, plan: Plan, deltas: Deltas) -> np.ndarray:
+        """Return the same without a check: it is a bound for plans that `check` lets pass alone."""
+        return np.array(_cached(self, accounted(plan), deltas))
+
+    def event(self, plan: Plan | Accounted) -> DpEvent:
+        """Compose the releases of a plan into one event of dp-accounting.
+
+        Its noise is over the clip norm where the library doubles the sensitivity under replace-one
+        neighbours by itself, and over the sensitivity where it does not.
+        """
+        import dp_accounting as dp
+
+        events = []
+        for release in plan.releases:
+            of_library = self.doubles and release.mechanism == GAUSSIAN
+            noise = release.noise_multiplier if of_library else release.unit_noise(plan.neighbours)
+            event = release.sampler.event(release.mechanism.event(noise), plan.num_records)
+            events.append(dp.SelfComposedDpEvent(event, int(release.count)))
+        return dp.ComposedDpEvent(events)
+
+    def renyi(self, plan: Plan, orders: tuple[float, ...] | None = None) -> np.ndarray:
+        """Return the Rényi divergence of a plan at each order, whatever its accountant."""
+        from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING  # which inherits from here
+
+        RDP_DP_ACCOUNTING.check(plan)
+        return RDP_DP_ACCOUNTING.divergences(plan, *([] if orders is None else [orders]))
+
+    def _warn_if_loose(self, plan: Accounted, deltas: Deltas) -> None:
+        """Warn where a better choice of settings would find a smaller number."""
+        return
+
+    @abstractmethod
+    def _of_sums(self, sums: Accounted, deltas: Deltas) -> Sequence[float]:
+        """Return the epsilon of Gaussian releases at each delta."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _cached(accountant: Accountant, plan: Accounted, deltas: Deltas) -> Sequence[float]:
+    if any(release.noise_multiplier == 0 for release in plan.releases):
+        return (math.inf,) * len(deltas)
+    draws = [release for release in plan.releases if release.mechanism != GAUSSIAN]
+    pure = sum(release.count * release.pure_epsilon(plan.neighbours) for release in draws)
+    sums = gaussian_part(plan)
+    found: Sequence[float] = [0.0] * len(deltas)
+    if sums.releases:
+        found = accountant._of_sums(sums, deltas)
+    # accountants have returned such numbers without an exception: fail closed
+    if any(not value >= 0 for value in found):
+        raise ArithmeticError(
+            f"accountant={accountant.name!r} returned epsilon={found}, which cannot be: give "
+            "another accountant, and report this plan."
+        )
+    return tuple(float(pure + value) for value in found)
+
+
+def gaussian_part(plan: Accounted) -> Accounted:
+    """Leave out posterior draws."""
+    sums = (release for release in plan.releases if release.mechanism == GAUSSIAN)
+    return dataclasses.replace(plan, releases=tuple(sums))
+
+
+def _check_noise(release: Release, neighbours: Neighbours) -> None:
+    """Refuse noise that is lower than any for which the accountants were checked."""
+    noise = release.unit_noise(neighbours)
+    if release.mechanism == GAUSSIAN and 0 < noise < NOISE_FLOOR * (1 - 1e-9):
+        raise ValueError(
+            f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, which "
+            f"is {noise:.4g} of its sensitivity under neighbours={neighbours.value!r}: accountants "
+            f"are not reliable below {NOISE_FLOOR}. Give more noise (a smaller epsilon), or "
+            "noise_multiplier=0 for a fit without privacy."
+        )
+
+
+def _no_proof(accountant: Accountant, sampler: Sampler, neighbours: Neighbours) -> str:
+    from pymc_dp.accounting.accountants import ACCOUNTANTS  # which inherit from here
+
+    kind = type(sampler)
+    proofs = {
+        pair: [name for name in sorted(ACCOUNTANTS) if (kind, pair) in ACCOUNTANTS[name].proved]
+        for pair in Neighbours
+    }
+    supported = "; ".join(
+        f"neighbours={pair.value!r} with accountant={' or '.join(map(repr, names))}"
+        for pair, names in proofs.items()
+        if names
+    )
+    return (
+        f"No proof covers sampling={sampler.name!r} under neighbours={neighbours.value!r} with "
+        f"accountant={accountant.name!r}. For sampling={sampler.name!r} use {supported}."
+    )

@@ -1,0 +1,87 @@
+"""The privacy side of a call: what may be spent, under which terms."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pymc_dp.accounting.accountants import accountant_named
+from pymc_dp.accounting.arguments import check_count, refuse_text
+from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.noise_search import calibrate_plan
+from pymc_dp.accounting.plan import Plan, warn_if_weak
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import Sampler, sampler_named
+
+# delta of a fit without privacy, where its value says nothing
+ANY_DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a fit may spend: the arguments of `pymc_dp.fit`, whose text becomes values here.
+
+    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
+    <Neighbours.ADD_REMOVE: 'add_remove'>
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    noise_multiplier: float | None = None
+    neighbours: str = "add_remove"
+    sampling: str = "poisson"
+    accountant: str = "pld"
+    num_records: int | None = None
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError(
+                "Give exactly one of epsilon= (the budget; the noise is found for it) and "
+                "noise_multiplier= (the noise; the budget follows)."
+            )
+        for name in ("epsilon", "delta", "noise_multiplier"):
+            refuse_text(name, getattr(self, name))
+        if self.epsilon is not None and not self.epsilon > 0:
+            raise ValueError(f"epsilon={self.epsilon!r} must be above 0, or infinite for no noise.")
+        if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(
+                f"noise_multiplier={self.noise_multiplier!r} must be finite and at least 0."
+            )
+        if self.num_records is not None:
+            check_count("num_records", self.num_records)
+        if self.delta is None and self.noisy:
+            raise ValueError(
+                "delta= is missing: the probability with which epsilon may fail, such as 1e-5. "
+                "Take it well below one over the number of records."
+            )
+
+    @property
+    def noisy(self) -> bool:
+        """Whether there is any noise: without it a fit is not private."""
+        return self.epsilon != math.inf and self.noise_multiplier != 0
+
+    @property
+    def sampler(self) -> type[Sampler]:
+        """The kind of sampler, whose rate is the method's to choose."""
+        return sampler_named(self.sampling)
+
+    @property
+    def terms(self) -> Plan:
+        """A plan without releases yet."""
+        return Plan(
+            (),
+            Neighbours(self.neighbours),
+            ANY_DELTA if self.delta is None else self.delta,
+            accountant_named(self.accountant),
+            self.num_records,
+            self.unit,
+        )
+
+    def settle(self, specs: Sequence[ReleaseSpec]) -> Plan:
+        """Turn what a method asks for into the plan of a fit, if a proof covers it."""
+        if self.epsilon is not None:
+            plan = calibrate_plan(self.terms, specs, self.epsilon)
+        else:
+            plan = self.terms.granting(specs, self.noise_multiplier or 0.0)
+        warn_if_weak(plan)
+        return plan

@@ -1,0 +1,149 @@
+"""How the rows of one batch are drawn, and which event that is to an accountant.
+
+Shuffled epochs are missing on purpose: they are not amplified by sampling, however often this is
+claimed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+
+@dataclass(frozen=True)
+class Sampler(ABC):
+    """One way to draw batches."""
+
+    name: ClassVar[str]
+    rate: float  # the probability of a record to be in a batch, in (0, 1]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"sample_rate={self.rate!r}: it must be above 0 and at most 1.")
+
+    def draw(self, rng: np.random.Generator, number: int) -> np.ndarray:
+        """Draw the sorted rows of one batch out of ``number``, int64 of shape (batch,).
+
+        **Privacy.** A uniform subset, given its size. For a guarantee the generator must be
+        cryptographic, and its state must stay secret. The accountants assume that the drawn rows,
+        their number included, stay secret.
+        """
+        size = self._size(rng, number)
+        if size == number:
+            return np.arange(number, dtype=np.int64)
+        rows = rng.choice(number, size, replace=False, shuffle=False)
+        return np.sort(rows, kind="stable")  # in order, so that memory maps are read forward
+
+    def event(self, release: DpEvent, num_records: int | None) -> DpEvent:
+        """Describe a release of one batch; a batch of every row is not amplified."""
+        if self.effective_rate(num_records) == 1:
+            return release
+        return self._amplified(release, num_records)
+
+    def effective_rate(self, num_records: int | None) -> float:
+        """Rate at which a record is really drawn."""
+        return self.rate
+
+    @abstractmethod
+    def _size(self, rng: np.random.Generator, number: int) -> int: ...
+
+    @abstractmethod
+    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent: ...
+
+
+class Poisson(Sampler):
+    """Each row independently.
+
+    **Privacy.** Exact: a Binomial(number, rate) size, then a uniform subset of that size, is the
+    same as one independent coin per row. The batch is never cut to a maximum size, which would void
+    the amplification; it may be empty, and may hold every row.
+    """
+
+    name = "poisson"
+
+    def _size(self, rng: np.random.Generator, number: int) -> int:
+        return int(rng.binomial(number, self.rate))
+
+    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
+        import dp_accounting as dp
+
+        return dp.PoissonSampledDpEvent(self.rate, release)
+
+
+class FixedSize(Sampler):
+    """A uniform subset of the whole number of rows that is nearest to the rate, and at least 1.
+
+    >>> len(FixedSize(0.1).draw(np.random.default_rng(0), 1000))
+    100
+    """
+
+    name = "fixed_size"
+
+    def batch_size(self, number: int) -> int:
+        """Rows in a batch.
+
+        >>> FixedSize(0.02).batch_size(3341)
+        67
+        """
+        return max(1, round(self.rate * number))
+
+    def effective_rate(self, num_records: int | None) -> float:
+        """Share of the records in a batch: it holds whole ones."""
+        return self.rate if num_records is None else self.batch_size(num_records) / num_records
+
+    def _size(self, rng: np.random.Generator, number: int) -> int:
+        if number == 0:
+            raise ValueError("sampling='fixed_size' needs at least one row of data: there is none.")
+        return self.batch_size(number)
+
+    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
+        import dp_accounting as dp
+
+        if num_records is None:
+            raise ValueError("Batches of fixed size are amplified only over a known num_records.")
+        size = self.batch_size(num_records)
+        return dp.SampledWithoutReplacementDpEvent(num_records, size, release)
+
+
+@dataclass(frozen=True)
+class Full(Sampler):
+    """Every row.
+
+    >>> Full().draw(np.random.default_rng(0), 4)
+    array([0, 1, 2, 3])
+    """
+
+    name = "full"
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rate != 1:
+            raise ValueError(
+                f"sample_rate={self.rate!r}, but sampling='full' takes every row: give "
+                "sample_rate=1, or sampling='poisson'."
+            )
+
+    def _size(self, rng: np.random.Generator, number: int) -> int:
+        return number
+
+    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
+        return release
+
+
+SAMPLERS: dict[str, type[Sampler]] = {kind.name: kind for kind in (Poisson, FixedSize, Full)}
+
+
+def sampler_named(name: str) -> type[Sampler]:
+    """Return the kind of sampler that a caller's ``sampling=`` names."""
+    if name not in SAMPLERS:
+        raise ValueError(
+            f"sampling={name!r} is unknown: use 'poisson', 'fixed_size' or 'full'. Shuffled epochs "
+            "are not offered, because shuffling does not amplify privacy as sampling does."
+        )
+    return SAMPLERS[name]

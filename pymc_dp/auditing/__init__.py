@@ -1,0 +1,1 @@
+"""Attacks on whole fits, and what they prove about epsilon."""

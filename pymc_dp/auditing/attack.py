@@ -1,0 +1,163 @@
+"""Guess from what a fit released whether a record was in it, and what the guesses prove."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import beta
+
+# features are cut at this many interquartile ranges before they are combined
+LARGEST_FEATURE = 20.0
+# how much a rule's advantage counts where no rule proves anything yet
+TIE_BREAK = 1e-3
+
+
+class Observation(NamedTuple):
+    """One release, as an attacker sees it, in units of the claimed noise."""
+
+    name: str  # the release
+    rest: np.ndarray  # what was released less what is expected of all other records
+    shift: np.ndarray  # what the canary adds if it is in the batch
+    sample_rate: float  # how likely it is in the batch
+
+
+def features(observations: list[Observation]) -> np.ndarray:
+    """Numbers that the canary moves, shape (7,): each shows another fault.
+
+    The log likelihood ratio of correct releases, the plain sum of inner products, the largest, the
+    first, and their energy; then the same of differences of successive releases, from which noise
+    that is used twice drops out.
+    """
+    length = np.array([np.linalg.norm(s.shift) for s in observations])
+    along = np.array([s.rest @ s.shift for s in observations]) / np.fmax(length, 1e-300)
+    rate = np.array([s.sample_rate for s in observations])
+    ratio = np.logaddexp(np.log1p(-np.fmin(rate, 1 - 1e-12)), np.log(rate) + length * along)
+    ratio = ratio - np.log1p(rate * np.expm1(np.fmin(length**2 / 2, 50.0)))
+    steps = [(b, b.rest - a.rest, b.shift - a.shift) for a, b in _pairs(observations)]
+    change = sum(float(rest @ shift) for _, rest, shift in steps)
+    size = sum(float(shift @ shift) for _, _, shift in steps)
+    jumps = [abs(rest @ b.shift) for b, rest, _ in steps]
+    return np.array(
+        [
+            ratio.sum(),
+            (length * along).sum(),
+            along.max(),
+            along[0],
+            (along**2).sum(),
+            change / max(size, 1e-300),
+            max(jumps, default=0.0),
+        ]
+    )
+
+
+def _pairs(observations: list[Observation]) -> list[tuple[Observation, Observation]]:
+    """Successive releases of one name."""
+    latest: dict[str, Observation] = {}
+    pairs = []
+    for sight in observations:
+        if sight.name in latest:
+            pairs.append((latest[sight.name], sight))
+        latest[sight.name] = sight
+    return pairs
+
+
+class Rule(NamedTuple):
+    """Guess that the canary is in where ``sign * score > threshold``.
+
+    The score is one feature, or the last one: a linear discriminant of them all.
+    """
+
+    centre: np.ndarray
+    scale: np.ndarray
+    weights: np.ndarray
+    which: int
+    sign: float
+    threshold: float
+
+    def guesses(self, seen: np.ndarray) -> np.ndarray:
+        """Guess for each row of features."""
+        scores = _scores(seen, self.centre, self.scale, self.weights)
+        return self.sign * scores[:, self.which] > self.threshold
+
+
+class Claims(NamedTuple):
+    """What is claimed: ``epsilon[k]`` at ``delta[k]``, all at once."""
+
+    delta: np.ndarray
+    epsilon: np.ndarray
+
+
+def learn(seen: np.ndarray, present: np.ndarray, claims: Claims, alpha: float) -> Rule:
+    """Find the rule that would exceed a claim most on these runs, shape (runs, features)."""
+    low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75], axis=0)
+    scale = np.where(high > low, high - low, 1.0)
+    cut = _cut(seen, centre, scale)
+    apart = cut[present].mean(axis=0) - cut[~present].mean(axis=0)
+    spread = np.cov(cut[present].T) + np.cov(cut[~present].T) + 1e-3 * np.eye(len(apart))
+    weights = np.linalg.solve(spread, apart)
+    scores = _scores(seen, centre, scale, weights)
+    best = max(
+        (*_best_threshold(sign * scores[:, which], present, claims, alpha), which, sign)
+        for which in range(scores.shape[1])
+        for sign in (1.0, -1.0)
+    )
+    _, threshold, which, sign = best
+    return Rule(centre, scale, weights, which, sign, threshold)
+
+
+def _scores(
+    seen: np.ndarray, centre: np.ndarray, scale: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    return np.column_stack([seen, _cut(seen, centre, scale) @ weights])
+
+
+def _cut(seen: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    cut: np.ndarray = np.clip((seen - centre) / scale, -LARGEST_FEATURE, LARGEST_FEATURE)
+    return cut
+
+
+def _best_threshold(
+    score: np.ndarray, present: np.ndarray, claims: Claims, alpha: float
+) -> tuple[float, float]:
+    """By how much the best threshold would exceed a claim, and that threshold."""
+    order = np.argsort(score, kind="stable")
+    ordered, held = score[order], present[order]
+    false_negatives = np.cumsum(held)[:-1]
+    false_positives = (~held).sum() - np.cumsum(~held)[:-1]
+    counts = held.sum(), (~held).sum()
+    errors = false_negatives[:, None], false_positives[:, None]
+    proved = (lower_bound(*errors, *counts, claims.delta, alpha) - claims.epsilon).max(axis=1)
+    advantage = 1 - false_negatives / counts[0] - false_positives / counts[1]
+    value = np.where(ordered[1:] > ordered[:-1], proved + TIE_BREAK * advantage, -np.inf)
+    k = int(value.argmax())
+    return float(value[k]), float((ordered[k] + ordered[k + 1]) / 2)
+
+
+def lower_bound(
+    false_negatives: np.ndarray | int,
+    false_positives: np.ndarray | int,
+    present: int,
+    absent: int,
+    delta: np.ndarray | float,
+    alpha: float,
+) -> np.ndarray:
+    """Least epsilon that such errors allow, wrong with probability ``alpha`` at most.
+
+    Clopper-Pearson bounds at ``alpha / 2`` on both error rates hold together; whatever is
+    (epsilon, delta)-differentially private has ``1 - delta <= fnr + exp(epsilon) * fpr``, and the
+    same with the rates exchanged (Kairouz, Oh and Viswanath 2015).
+
+    >>> round(float(lower_bound(0, 0, 250, 250, 1e-5, 1e-4)), 2)
+    3.21
+    """
+    fnr = _upper(false_negatives, present, alpha / 2)
+    fpr = _upper(false_positives, absent, alpha / 2)
+    one = np.log(np.fmax(1 - delta - fnr, 1e-300) / fpr)
+    other = np.log(np.fmax(1 - delta - fpr, 1e-300) / fnr)
+    bound: np.ndarray = np.fmax(0.0, np.fmax(one, other))
+    return bound
+
+
+def _upper(errors: np.ndarray | int, trials: int, alpha: float) -> np.ndarray:
+    errors = np.asarray(errors)
+    bound = beta.ppf(1 - alpha, errors + 1, np.fmax(trials - errors, 1))
+    return np.where(errors < trials, bound, 1.0)

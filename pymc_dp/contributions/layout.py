@@ -1,0 +1,162 @@
+"""The layout of a record's vector: named arrays, each times a public scale, one after another.
+
+A release is one vector with one clip norm. Scales bring its parts to comparable norms, and a
+symmetric matrix takes its upper triangle alone, so that no entry is noised twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_dp.contributions.symmetric import smat, svec
+from pymc_dp.privacy.norms import row_norms
+
+
+class Part(NamedTuple):
+    """One array of a record's vector."""
+
+    shape: tuple[int, ...]
+    scale: Any = 1.0  # positive factor of the part in the vector, or one for each of its entries
+    # whether the last two axes hold symmetric matrices. Off-diagonal entries of the upper
+    # triangle are packed times sqrt 2, so that the norm is the Frobenius norm.
+    symmetric: bool = False
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        """The shape before it becomes flat, a triangle along the last axis."""
+        if not self.symmetric:
+            return self.shape
+        d = self.shape[-1]
+        return (*self.shape[:-2], d * (d + 1) // 2)
+
+    @property
+    def size(self) -> int:
+        """How many entries the part has in the vector."""
+        return int(np.prod(self.packed_shape, dtype=int))
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The parts of a vector, in order.
+
+    >>> layout = Layout({"score": Part((2,)), "curvature": Part((2, 2), 0.5, symmetric=True)})
+    >>> packed = layout.pack({"score": np.array([1.0, 2.0]), "curvature": 4 * np.eye(2)})
+    >>> packed
+    array([1., 2., 2., 0., 2.])
+    >>> layout.unpack(packed)["curvature"]
+    array([[4., 0.],
+           [0., 4.]])
+    >>> layout.noise_variance(sd=3.0)
+    {'score': 9.0, 'curvature': 36.0}
+    """
+
+    parts: Mapping[str, Part]  # {name: Part}
+
+    def __post_init__(self) -> None:
+        for name, part in self.parts.items():
+            scale = np.asarray(part.scale)
+            if not (np.isfinite(scale) & (scale > 0)).all():
+                raise ValueError(f"the scale of {name!r} must be finite and above 0")
+            if scale.shape not in ((), part.shape):
+                raise ValueError(f"the scale of {name!r} must have shape () or {part.shape}")
+            if part.symmetric and (len(part.shape) < 2 or part.shape[-1] != part.shape[-2]):
+                raise ValueError(f"{name!r} is symmetric, so its last two axes must be equal")
+            if part.symmetric and scale.ndim:
+                raise ValueError(f"{name!r} is symmetric, so its scale must be one number")
+
+    def __eq__(self, other: object) -> bool:
+        """Layouts are equal where they pack equal values into equal vectors."""
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return list(self.parts) == list(other.parts) and all(
+            map(_equal, self.parts.values(), other.parts.values())
+        )
+
+    @property
+    def size(self) -> int:
+        """The length of the vector."""
+        return sum(part.size for part in self.parts.values())
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Where each part stands in the vector."""
+        ends = accumulate((part.size for part in self.parts.values()), initial=0)
+        return {
+            name: slice(start, end)
+            for name, (start, end) in zip(self.parts, pairwise(ends), strict=True)
+        }
+
+    def with_scales(self, **scales: Any) -> "Layout":
+        """Return the same layout with other scales for the parts that are named."""
+        changed = {name: self.parts[name]._replace(scale=scale) for name, scale in scales.items()}
+        return replace(self, parts={**self.parts, **changed})
+
+    def pack(self, values: Mapping[str, ArrayLike]) -> np.ndarray:
+        """Write arrays of shape (..., *shape of the part) into vectors of shape (..., size).
+
+        Raises ValueError where names or shapes are not those of the layout.
+        """
+        if values.keys() != self.parts.keys():
+            raise ValueError(f"expected the parts {list(self.parts)}, got {list(values)}")
+        return np.concatenate(
+            [_packed(name, part, np.asarray(values[name])) for name, part in self.parts.items()],
+            axis=-1,
+        )
+
+    def unpack(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
+        """Undo `pack`; raises ValueError where the vectors are not of this layout's size."""
+        if vectors.shape[-1] != self.size:
+            raise ValueError(f"expected {self.size} entries, got {vectors.shape[-1]}")
+        return {
+            name: _unpacked(self.parts[name], vectors[..., where])
+            for name, where in self.slices.items()
+        }
+
+    def noise_variance(self, sd: float) -> dict[str, Any]:
+        """Return the variance of noise in each entry of every unpacked part.
+
+        ``sd`` is the noise's standard deviation in every coordinate of the vector. The variance is
+        an array where the scale is one; of a symmetric part it is that of diagonal entries, and
+        off-diagonal ones have half of it.
+        """
+        return {name: (sd / part.scale) ** 2 for name, part in self.parts.items()}
+
+    def norms(self, norms: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Compute the norms (rows,) of packed rows from the norms of their parts.
+
+        A part's Frobenius norms have shape (rows,), or (rows, pieces) where it is made of pieces.
+        Scales must be single numbers.
+        """
+        if norms.keys() != self.parts.keys():
+            raise ValueError(f"expected the parts {list(self.parts)}, got {list(norms)}")
+        columns = [
+            part.scale * (norms[name] if norms[name].ndim > 1 else norms[name][:, None])
+            for name, part in self.parts.items()
+        ]
+        return row_norms(np.concatenate(columns, axis=1))
+
+
+def _equal(part: Part, other: Part) -> bool:
+    # tuples cannot compare arrays of scales
+    same_form = (part.shape, part.symmetric) == (other.shape, other.symmetric)
+    return same_form and np.array_equal(part.scale, other.scale)
+
+
+def _packed(name: str, part: Part, values: np.ndarray) -> np.ndarray:
+    leading = values.ndim - len(part.shape)
+    if leading < 0 or values.shape[leading:] != part.shape:
+        raise ValueError(f"{name!r} must have shape {part.shape}, got {values.shape}")
+    if part.symmetric:
+        values = svec(values)
+    scaled: np.ndarray = part.scale * values
+    return scaled.reshape(*values.shape[:leading], part.size)
+
+
+def _unpacked(part: Part, packed: np.ndarray) -> np.ndarray:
+    values = packed.reshape((*packed.shape[:-1], *part.packed_shape))
+    unscaled: np.ndarray = (smat(values) if part.symmetric else values) / part.scale
+    return unscaled

@@ -1,0 +1,127 @@
+"""Which method fits which part of a model, and why."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pymc as pm
+
+from pymc_dp.driver.setup import model_in_use
+from pymc_dp.methods.model_class import match
+from pymc_dp.methods.registry import METHODS
+from pymc_dp.methods.spec import MethodSpec
+from pymc_dp.model import Records, constrained, separate
+
+
+class Fits(NamedTuple):
+    """Whether a method has updates for a model."""
+
+    why: str
+    # {variable: role}: what each latent and each term of the likelihood is to these updates;
+    # empty where there are none
+    roles: dict[str, str]
+
+    def __str__(self) -> str:
+        return "\n".join([self.why, *(f"    {name}: {role}" for name, role in self.roles.items())])
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Explanation:
+    """What `explain` found; prints as a text."""
+
+    records: tuple[str, ...]  # the data that go by records
+    # {method: Fits}: the class of models that it has updates for, or why the model belongs to
+    # none
+    methods: Mapping[str, Fits]
+
+    @property
+    def dp_advi(self) -> str:
+        """Why the gradient methods and posterior sampling fit or do not fit."""
+        return self.methods["dp_advi"].why
+
+    @property
+    def vips(self) -> Fits:
+        """What vips found."""
+        return self.methods["vips"]
+
+    @property
+    def dp_sep(self) -> Fits:
+        """What dp_sep found."""
+        return self.methods["dp_sep"]
+
+    def __str__(self) -> str:
+        lines = [f"Records: one row of {', '.join(f'`{name}`' for name in self.records)}."]
+        alike: dict[str, list[str]] = {}
+        for name, fits in self.methods.items():
+            alike.setdefault(str(fits), []).append(name)
+        lines += [f"{', '.join(names)}: {fits}" for fits, names in alike.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def explain(
+    model: pm.Model | None = None,
+    *,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+) -> Explanation:
+    """Say which method fits which part of a model, and why.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        Inside ``with model:`` it may be left out.
+    public, data
+        As in `pymc_dp.fit`.
+
+    Returns
+    -------
+    Explanation
+        Print it, or one of its parts.
+
+    Raises
+    ------
+    NotSeparableError
+        No method fits: the likelihood is not proved to be one term per record.
+
+    Notes
+    -----
+    **Privacy.** Spends nothing. What fits is decided at made-up rows and points; the data are read
+    only to check that the model can be fitted.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> print(pymc_dp.explain(model).vips)
+    fits, as a model of conjugate blocks and mixtures.
+        p: Beta block
+        y: conjugate likelihood
+    """
+    records, private = separate(
+        constrained(model_in_use(model)), public=public, data=data, number_is_public=True
+    )
+    return Explanation(
+        tuple(private.spec), {name: _fits(spec, records) for name, spec in METHODS.items()}
+    )
+
+
+def _fits(spec: MethodSpec, records: Records) -> Fits:
+    if not spec.model_classes:
+        return _any_model(records)
+    model_class, structure, reasons = match(spec.model_classes, records)
+    if model_class is not None:
+        roles = model_class.roles(records, structure)
+        return Fits(f"fits, as a model of {model_class.title}.", roles)
+    listed = ";".join(f"\n    not of {title}: {reason}" for title, reason in reasons.items())
+    return Fits(f"does not fit:{listed}.", {})
+
+
+def _any_model(records: Records) -> Fits:
+    if not records.local_latents:
+        return Fits("fit, as any model does that has no latent of single records.", {})
+    name = next(iter(records.local_latents))
+    return Fits(f"do not fit: `{name}` has an entry for every record. Marginalise it.", {})

@@ -1,0 +1,113 @@
+"""What a fit would cost, before it costs anything."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pymc as pm
+
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.driver.setup import set_up
+
+# keywords of fit that do not change the plan
+WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "backend", "ledger"}
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedFit:
+    """What a fit would cost, and how noisy it would be.
+
+    Attributes
+    ----------
+    plan : Plan
+    epsilon, delta : float
+        What the whole fit would cost.
+    noise_sd : float
+        Standard deviation of the noise on the estimated sum of all records' contributions
+        (clip_norm * noise_multiplier / sample_rate), in the first release.
+    noise_to_signal : float
+        The noise's norm over the largest norm that the sum of ``num_records`` clipped
+        contributions can have; nan if ``num_records`` was not given, or with a ``unit``, whose
+        number is not known. Near 1 and above, one release is mostly noise.
+    """
+
+    plan: Plan
+    epsilon: float
+    delta: float
+    noise_sd: float
+    noise_to_signal: float
+
+    def __str__(self) -> str:
+        first = self.plan.releases[0]
+        return (
+            f"{self.plan.total} releases cost epsilon={self.epsilon:.4g} at delta={self.delta:g} "
+            f"({self.plan.neighbours.value}, {self.plan.accountant.name}); noise multiplier "
+            f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g}, "
+            f"noise to largest signal {self.noise_to_signal:.2g}."
+        )
+
+
+def plan(
+    model: pm.Model | None = None,
+    n: int | None = None,
+    method: str = "dp_advi",
+    *,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    public_start: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> PlannedFit:
+    """Do a dry run: check a fit's inputs and say what it would cost, spending nothing.
+
+    Parameters
+    ----------
+    model, n, method, public, data, public_start, **settings
+        As in `pymc_dp.fit`, but with the model first; keywords that do not change the plan may be
+        given too. With ``num_records`` the text says how the noise compares with the signal.
+
+    Returns
+    -------
+    PlannedFit
+        Prints as a sentence: releases, epsilon, and how noisy they are.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Whatever the fit would raise before its first release.
+
+    Notes
+    -----
+    **Privacy.** Reads no data beyond checking that the model can be fitted.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> dry = pymc_dp.plan(model, epsilon=1, delta=1e-5, num_records=1000)
+    >>> dry.plan.total, round(dry.epsilon, 2)
+    (200, 1.0)
+    """
+    settings = {key: value for key, value in settings.items() if key not in WHILE_RUNNING}
+    setup = set_up(
+        model,
+        method,
+        n,
+        public=public,
+        data=data,
+        public_start=public_start,
+        **settings,
+    )
+    first = setup.plan.releases[0]
+    # 0 without noise, also where the clip norm is infinite
+    noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
+    number = setup.plan.num_records if setup.data.unit is None else None
+    largest = (number or float("nan")) / setup.method.size**0.5
+    return PlannedFit(
+        plan=setup.plan,
+        epsilon=setup.plan.epsilon(),
+        delta=setup.plan.delta,
+        noise_sd=noise and noise * first.clip_norm,
+        noise_to_signal=noise / largest,
+    )

@@ -1,0 +1,101 @@
+"""The loop of every fit: ask, release, update."""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pymc_dp.driver.setup import Setup
+from pymc_dp.methods.method import Compiled
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.results.build import Outcome
+
+# called as (state, None, i), like those of pm.fit
+Callback = Callable[[Any, None, int], Any]
+
+
+def run_releases(
+    setup: Setup,
+    compiled: Compiled,
+    rng: np.random.Generator,
+    steps: Iterable[int],
+    callbacks: Sequence[Callback] = (),
+    reserve: Callable[[], Callable[[], None]] | None = None,
+) -> tuple[list[Any], Outcome]:
+    """Put the data behind a wall and make the releases; return the states along the way."""
+    method, plan = setup.method, setup.plan
+    wall = build_wall(setup, compiled, reserve)
+    ask = partial(method.query, rng=rng)
+    states = run(wall, method.init(rng), ask, compiled.update, steps, callbacks)
+    return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
+
+
+def build_wall(
+    setup: Setup, compiled: Compiled, reserve: Callable[[], Callable[[], None]] | None = None
+) -> PrivacyWall:
+    """Put the data behind a wall, which checks that they are those of the plan."""
+    return PrivacyWall(setup.data, compiled.contributions, setup.plan, reserve)
+
+
+def run(
+    wall: PrivacyWall,
+    state: Any,
+    ask: Callable[[Any], Query],
+    update: Callable[[Any, Query, Noisy], Any],
+    steps: Iterable[int],
+    callbacks: Sequence[Callback] = (),
+) -> list[Any]:
+    """Release once a step; return the states along the way, the last one last.
+
+    A callback's StopIteration, or an interrupt, ends the fit with what was released until then. A
+    callback that fails is not called again: the budget is spent, so that the fit goes on.
+    """
+    states, callbacks = [state], list(callbacks)
+    try:
+        for i in steps:
+            query = ask(states[-1])
+            states.append(update(states[-1], query, wall.release(query)))
+            for callback in tuple(callbacks):
+                try:
+                    callback(read_only(states[-1]), None, i)
+                except StopIteration:
+                    raise
+                except Exception as error:
+                    callbacks.remove(callback)
+                    _warn(callback, i, error)
+    except (StopIteration, KeyboardInterrupt):
+        pass
+    return states
+
+
+def read_only(value: Any) -> Any:
+    """Copy a state, with views of its arrays that cannot be written to.
+
+    Earlier states that it holds stay as they are.
+
+    >>> read_only({"mean": np.zeros(2)})["mean"].flags.writeable
+    False
+    """
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.flags.writeable = False
+        return view
+    if isinstance(value, dict):
+        return {key: read_only(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [item if type(item) is type(value) else read_only(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def _warn(callback: Callback, i: int, error: Exception) -> None:
+    name = getattr(callback, "__name__", type(callback).__name__)
+    warnings.warn(
+        f"The callback {name} failed after release {i} ({type(error).__name__}: {error}) and is "
+        "not called again. The fit goes on: its budget is spent.",
+        RuntimeWarning,
+        stacklevel=2,
+    )

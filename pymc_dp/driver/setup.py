@@ -1,0 +1,193 @@
+"""Everything that is settled before any budget is spent."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+
+from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.budget import Budget
+from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.contributions import Contribution
+from pymc_dp.contributions.padding import padded
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.options import Options
+from pymc_dp.methods.registry import method_named
+from pymc_dp.methods.spec import MethodSpec
+from pymc_dp.model import PrivateData, Records, constrained, separate
+from pymc_dp.model.compile import choose_backend
+from pymc_dp.model.unit_column import read_units
+from pymc_dp.privacy.contribution import rehearse
+from pymc_dp.privacy.probe import FaultyContributionError, probe
+from pymc_dp.privacy.query import Noisy
+
+# keywords of pm.fit that would carry data into a fit, or out of it
+REFUSED = {
+    "start": "a start can be computed from data: give public_start= if it is public",
+    "start_sigma": "a start can be computed from data",
+    "inf_kwargs": "they can carry a start that was computed from data",
+    "score": "the loss is a sum over private records",
+    "more_updates": "they would be computed from private gradients",
+    "more_obj_params": "they would be fitted to private gradients",
+    "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
+}
+TERMS = tuple(field.name for field in dataclasses.fields(Budget))
+
+# rows that an undeclared data set is taken to have where only speed depends on it
+NOMINAL_RECORDS = 10_000
+
+
+class Setup(NamedTuple):
+    """A model split into records, the method built for it and the plan that it must obey."""
+
+    name: str
+    records: Records
+    data: PrivateData
+    method: Method
+    plan: Plan
+
+
+def model_in_use(model: pm.Model | None) -> pm.Model:
+    """Return a model, or the one of the context."""
+    if model is not None and not isinstance(model, pm.Model):
+        raise TypeError(
+            f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
+            "model inside `with pm.Model() as model:`, and give that."
+        )
+    found = pm.Model.get_context(error_if_none=False) if model is None else model
+    if found is None:
+        raise TypeError("There is no model: give model=, or call this inside `with model:`.")
+    return found
+
+
+def set_up(
+    model: pm.Model | None,
+    method: str,
+    n: int | None,
+    **settings: Any,
+) -> Setup:
+    """Check every input of a fit and settle its plan; takes what `set_up_method` takes."""
+    setup, budget = set_up_method(model, method, n, **settings)
+    return setup._replace(plan=budget.settle(setup.method.releases))
+
+
+def set_up_method(
+    model: pm.Model | None,
+    method: str,
+    n: int | None,
+    *,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    public_start: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> tuple[Setup, Budget]:
+    """Check every input of a fit; the plan has its terms and no releases yet.
+
+    ``settings`` are those of the budget and of the method, as `pymc_dp.fit` takes them.
+    """
+    model = model_in_use(model)
+    spec = method_named(method)
+    terms = {key: settings.pop(key) for key in TERMS if key in settings}
+    _check_keywords(spec, settings)
+    budget = _budget(spec, terms)
+    options = _options(spec, budget, n, settings)
+    seen = constrained(model) if spec.constrained else model
+    units = None if budget.unit is None else read_units(model, budget.unit, data, public)
+    if units is not None and data is not None:
+        data = {key: value for key, value in data.items() if key != units.name}
+    records, private = separate(
+        seen,
+        data=data,
+        public=public,
+        start=public_start,
+        units=units,
+        number_is_public=budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy,
+    )
+    built = spec.build(records, options)
+    return Setup(spec.name, records, private, built, budget.terms), budget
+
+
+def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
+    """Refuse what the method does not know, and what would carry data."""
+    known = sorted(spec.options.keywords())
+    for name in keywords:
+        if name in REFUSED:
+            raise ValueError(f"{name}= is refused in a private fit: {REFUSED[name]}.")
+        if name not in known:
+            raise TypeError(f"{name!r} is an unknown keyword; {spec.name} takes {known}.")
+
+
+def _budget(spec: MethodSpec, terms: dict[str, Any]) -> Budget:
+    """Read the budget; that of a method without privacy is infinite, and must not be given."""
+    if spec.private:
+        return Budget(**terms)
+    for term in ("epsilon", "delta", "noise_multiplier"):
+        if terms.get(term) is not None:
+            raise ValueError(
+                f"method={spec.name!r} is not private and takes no {term}=: use "
+                f"method='dp_{spec.name}', or leave {term}= out."
+            )
+    return Budget(**terms | {"epsilon": math.inf})
+
+
+def _options(
+    spec: MethodSpec, budget: Budget, n: int | None, keywords: Mapping[str, Any]
+) -> Options:
+    if n is not None:
+        check_count("n", n)
+    return spec.options(
+        sampling=budget.sampler,
+        num_records=budget.num_records,
+        noisy=budget.noisy,
+        n=n,
+        **keywords,
+    )
+
+
+def compile_method(setup: Setup, backend: str | None) -> Compiled:
+    """Compile a method for the backend that suits the expected work."""
+    _, records, private, method, plan = setup
+    drawn = sum(release.count * release.sampler.rate for release in plan.releases)
+    rows = drawn / plan.total * (plan.num_records or NOMINAL_RECORDS)
+    backend = choose_backend(backend, plan.total, rows, records.size + len(private.spec))
+    compiled = method.compile(backend)
+    if backend == "jax":
+        axes = {name: spec.axis for name, spec in private.spec.items()}
+        contributions = {
+            name: padded(c, axes) if isinstance(c, Contribution) else c  # others read all rows
+            for name, c in compiled.contributions.items()
+        }
+        compiled = compiled._replace(contributions=contributions)
+    for state in method.trials(np.random.default_rng(0)):
+        _rehearse(setup, compiled, state)
+    return compiled
+
+
+def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> None:
+    """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
+    query = setup.method.query(state, rng=np.random.default_rng(0))
+    contribution, data = compiled.contributions[query.name], setup.data
+    batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
+    try:
+        with np.errstate(all="ignore"):
+            if isinstance(contribution, Contribution):
+                value = rehearse(contribution, batch, query.context, data.unit is not None)
+                probe(contribution, data.spec, query.context)
+            else:
+                value = contribution.rehearse(batch, query.context)
+            # made-up rows may lie outside the likelihood's support; noise there always is
+            compiled.update(state, query, Noisy(np.nan_to_num(value, posinf=0.0), 1.0, 1.0))
+    except FaultyContributionError as fault:
+        raise NotImplementedError(
+            f"Release {query.name!r} would not be private on this backend: on made-up records, "
+            f"{fault}. Nothing was released; try backend='python', or report this as a bug."
+        ) from fault
+    except Exception as error:
+        raise NotImplementedError(
+            f"The model's graph does not run on this backend ({type(error).__name__}: {error}). "
+            "Nothing was released; try backend='python'."
+        ) from error

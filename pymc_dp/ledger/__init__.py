@@ -1,0 +1,1 @@
+"""The budget of one data set, kept in a file over many fits."""

@@ -1,0 +1,188 @@
+"""How a ledger adds up fits whose settings may depend on earlier results.
+
+Composing events is not valid then; a privacy filter is. It fixes one measure of loss and one limit
+before the first fit, and lets a fit pass while the sum of costs stays within the limit.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, override
+
+import numpy as np
+
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.selection import Selection
+from pymc_dp.ledger.external import ExternalMechanism
+
+Spending = Plan | Selection | ExternalMechanism
+# how far a limit may stay below the largest that a search could find
+ROUNDING = 1e-9
+# how far the epsilon of what is left stays below what numbers of limited precision give
+MARGIN = 1e-6
+
+
+class Cost(NamedTuple):
+    """What a fit takes from a limit: an amount in the filter's measure, and of delta."""
+
+    amount: float
+    delta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Filter(ABC):
+    """One measure of loss and its limit, fixed before the first fit."""
+
+    epsilon: float  # of all fits together
+    delta: float
+    order: float  # of the Rényi divergences that add up; other filters do not read it
+
+    @property
+    @abstractmethod
+    def measure(self) -> str:
+        """What an amount is an amount of."""
+
+    @property
+    @abstractmethod
+    def limit(self) -> Cost:
+        """The largest cost of all fits together that still means (epsilon, delta)."""
+
+    @abstractmethod
+    def cost(self, spending: Spending) -> Cost:
+        """Return the cost of a whole plan or mechanism, or refuse one that no proof covers."""
+
+    @abstractmethod
+    def meaning(self, spent: Cost) -> tuple[float, float]:
+        """Return epsilon and delta of everything that cost ``spent``."""
+
+    @abstractmethod
+    def affordable(self, left: Cost) -> float:
+        """Return an epsilon that a further fit may have; `Ledger.left` says which fits."""
+
+
+class Renyi(Filter):
+    """Rényi DP at one order: divergences add up (Feldman and Zrnic 2021, theorem 4.3)."""
+
+    @property
+    @override
+    def measure(self) -> str:
+        return f"Rényi divergence of order {self.order:g}"
+
+    @property
+    @override
+    def limit(self) -> Cost:
+        return Cost(float(_limits(self.epsilon, self.delta, np.array([self.order]))[0]))
+
+    @override
+    def cost(self, spending: Spending) -> Cost:
+        return Cost(float(spending.renyi((self.order,))[0]))
+
+    @override
+    def meaning(self, spent: Cost) -> tuple[float, float]:
+        return epsilon_of_renyi([self.order], [spent.amount], self.delta), self.delta
+
+    @override
+    def affordable(self, left: Cost) -> float:
+        # that of Gaussian releases, whose divergence is order times rho
+        return _gaussian_epsilon(left.amount / self.order, self.delta)
+
+
+class Concentrated(Filter):
+    """Zero-concentrated DP: rho adds up, at all Rényi orders at once."""
+
+    measure = "rho of zero-concentrated DP"
+
+    @property
+    @override
+    def limit(self) -> Cost:
+        low, high = 0.0, 1.0
+        while self._within(high):
+            high *= 2
+        # the meaning jumps up from zero where delta alone covers the loss: it has no root there
+        while high - low > ROUNDING * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._within(middle) else (low, middle)
+        return Cost(low)
+
+    @override
+    def cost(self, spending: Spending) -> Cost:
+        if spending.rho is None:
+            raise ValueError(
+                "A ledger with filter='zcdp' takes releases of all records alone: sampled batches "
+                "and selections have no useful rho. Give sampling='full', or use a ledger with "
+                "filter='rdp'."
+            )
+        return Cost(spending.rho)
+
+    @override
+    def meaning(self, spent: Cost) -> tuple[float, float]:
+        divergences = spent.amount * np.array(ORDERS)
+        return epsilon_of_renyi(ORDERS, divergences, self.delta), self.delta
+
+    @override
+    def affordable(self, left: Cost) -> float:
+        return _gaussian_epsilon(left.amount, self.delta)
+
+    def _within(self, rho: float) -> bool:
+        return self.meaning(Cost(rho))[0] <= self.epsilon
+
+
+class Sums(Filter):
+    """Basic composition: epsilons and deltas add up (Rogers et al. 2016, theorem 3.6)."""
+
+    measure = "epsilon"
+
+    @property
+    @override
+    def limit(self) -> Cost:
+        return Cost(self.epsilon, self.delta)
+
+    @override
+    def cost(self, spending: Spending) -> Cost:
+        return Cost(spending.epsilon(), spending.delta)
+
+    @override
+    def meaning(self, spent: Cost) -> tuple[float, float]:
+        return spent.amount, spent.delta
+
+    @override
+    def affordable(self, left: Cost) -> float:
+        return max(left.amount, 0.0) if left.delta > 0 else 0.0
+
+
+def best_order(epsilon: float, delta: float) -> float:
+    """Return the Rényi order at which Gaussian releases get the most out of a budget.
+
+    A Gaussian's divergence is proportional to the order, so it is the limit over the order that
+    counts.
+
+    >>> float(best_order(1.0, 1e-5))
+    18.0
+    """
+    orders = np.array(ORDERS)
+    limits = _limits(epsilon, delta, orders)
+    if not (limits > 0).any():
+        raise ValueError(
+            f"No Rényi order means epsilon={epsilon:g} at delta={delta:g}: give a larger epsilon "
+            "or delta, or filter='sum'."
+        )
+    return float(orders[np.argmax(limits / orders)])
+
+
+def _gaussian_epsilon(rho: float, delta: float) -> float:
+    """Return epsilon of Gaussian releases of some rho in total, rounded down."""
+    from dp_accounting import get_epsilon_gaussian
+
+    if not rho > 0:
+        return 0.0
+    found = get_epsilon_gaussian(1 / (2 * rho) ** 0.5, delta)
+    return max(0.0, float(found) * (1 - MARGIN) - MARGIN)
+
+
+def _limits(epsilon: float, delta: float, orders: np.ndarray) -> np.ndarray:
+    """Invert dp-accounting's conversion (Canonne et al. 2020, proposition 12) at each order."""
+    found: np.ndarray = epsilon - np.log1p(-1 / orders) + np.log(delta * orders) / (orders - 1)
+    return (1 - ROUNDING) * found
+
+
+FILTERS: dict[str, type[Filter]] = {"rdp": Renyi, "zcdp": Concentrated, "sum": Sums}

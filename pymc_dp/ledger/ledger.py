@@ -1,0 +1,245 @@
+"""The budget of one data set, kept in a file over many fits."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from pymc_dp.accounting.arguments import checked_number
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.selection import Selection
+from pymc_dp.errors import ReleaseError
+from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.external import external_mechanism
+from pymc_dp.ledger.filters import FILTERS, Cost
+from pymc_dp.ledger.report import Balance, amounts, balances, report_of
+from pymc_dp.ledger.terms import new_terms, refuse_other_fits, refuse_other_terms
+
+
+class Ledger:
+    """The privacy budget of one data set, over all fits on it.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file; it is created if it does not exist. An existing ledger keeps its terms: those
+        given must be the same.
+    epsilon, delta : float
+        What all fits together may cost.
+    dataset : str
+        A name for the data.
+    neighbours : {"add_remove", "zero_out", "replace_one"}, default "add_remove"
+    unit : str, default "record"
+        Whom the budget protects: the name of the ``pm.Data``, as in `pymc_dp.fit`. Its codes must
+        mean the same persons in every fit; names alone are compared.
+    filter : {"rdp", "zcdp", "sum"}, default "rdp"
+        How costs add up: Rényi divergences at one order, rho of Gaussian releases of all records,
+        or epsilons and deltas.
+
+    Raises
+    ------
+    ValueError
+        The file is no ledger, is damaged or cannot be created, has other terms, or a term is
+        missing or out of its range.
+    TypeError
+        Epsilon or delta is no number.
+
+    Notes
+    -----
+    **Privacy.** All fits that were given this ledger are together (epsilon, delta)-differentially
+    private, although their settings may depend on earlier results. A fit's plan is set aside
+    before its first release, each release is booked before it is handed out, and nothing is ever
+    refunded. Fits without the ledger do not count, and neither do those that an old copy of the
+    file has forgotten.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> terms = {"epsilon": 1.0, "delta": 1e-5, "dataset": "survey"}
+    >>> ledger = Ledger(folder.name + "/survey.ledger", **terms)
+    >>> round(ledger.left.epsilon, 2)  # for a fit of all records
+    0.91
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        dataset: str | None = None,
+        neighbours: str | None = None,
+        unit: str | None = None,
+        filter: str | None = None,
+    ) -> None:
+        # a link may later point to another file, with other terms
+        self.path = Path(path).resolve()
+        given = {
+            "dataset": dataset,
+            "epsilon": checked_number("epsilon", epsilon),
+            "delta": checked_number("delta", delta),
+            "neighbours": neighbours,
+            "unit": unit,
+            "filter": filter,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if not self.path.exists():
+            ledger_file.create(self.path, new_terms(given, self.path))
+        self.terms = ledger_file.terms_of(self.path)
+        refuse_other_terms(self.terms, given, self.path)
+        self._filter = FILTERS[self.terms.filter](
+            self.terms.epsilon, self.terms.delta, self.terms.order
+        )
+
+    def __repr__(self) -> str:
+        terms = self.terms
+        try:
+            fits = ledger_file.fits_of(self.path)
+            spent, left = balances(self._filter, fits)
+            state = (
+                f"spent {spent.epsilon:.4g} and left {left.epsilon:.4g} at delta={terms.delta:g}, "
+                f"{len(fits)} fits"
+            )
+        except (sqlite3.Error, ValueError) as error:
+            state = f"unreadable: {error}"
+        return f"Ledger({str(self.path)!r}, {terms.dataset!r}: epsilon {terms.epsilon:g}, {state})"
+
+    @property
+    def spent(self) -> Balance:
+        """What was set aside so far: ``epsilon``, ``delta``, and ``amount`` in the filter's unit.
+
+        The epsilon is what the amount means at the ledger's delta (with ``filter="sum"`` at the sum
+        of deltas) if the settings of these fits did not depend on each other's results. The
+        ledger's guarantee needs no such condition, and is that of its terms.
+        """
+        return balances(self._filter, ledger_file.fits_of(self.path))[0]
+
+    @property
+    def left(self) -> Balance:
+        """What later fits may cost: ``epsilon``, ``delta``, and ``amount`` in the filter's unit.
+
+        A further fit that releases sums of all records (``sampling="full"``) is admitted if its
+        epsilon at the ledger's delta is at most this, by whatever accountant. For fits of sampled
+        batches, whose divergence of one order is not a function of their epsilon, it is a guide:
+        it was within a few percent for fits of 100 releases and more, and a fit of few releases or
+        little noise can need more than its epsilon. With ``filter="sum"`` it holds for every fit
+        whose own delta is at most ``delta``.
+        """
+        return balances(self._filter, ledger_file.fits_of(self.path))[1]
+
+    def reserve(self, method: str, plan: Plan | Selection) -> Callable[[], None]:
+        """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
+
+        What it returns is to be called before every release: it books the next one, or raises
+        `ReleaseError`. Of processes forked from a fit, only the first to book goes on.
+
+        Raises
+        ------
+        ValueError
+            The fit costs more than is left, is not private, or has other terms than the ledger.
+        ReleaseError
+            The file could not be written: the plan may be set aside, so make no release.
+        """
+        for each in plan.plans:
+            refuse_other_fits(self.terms, each)
+        return self._reserve(method, plan.bookings, self._filter.cost(plan))
+
+    def spend(
+        self,
+        what: str,
+        *,
+        rho: float | None = None,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+    ) -> None:
+        """Book a mechanism of another library, before it runs.
+
+        Parameters
+        ----------
+        what : str
+            What it releases, in one line. It is stored and reported as it is: write no values of
+            the data into it.
+        rho : float, optional
+            Its loss in zero-concentrated DP: sensitivity squared over twice the noise's variance,
+            for Gaussian noise. Not for a ledger with ``filter="sum"``.
+        epsilon, delta : float, optional
+            Its loss in their place. A delta above zero is for a ledger with ``filter="sum"`` alone.
+
+        Raises
+        ------
+        ValueError
+            It costs more than is left, or the price is not of the ledger's kind. Nothing is spent.
+        TypeError
+            The price is no number.
+        ReleaseError
+            The file could not be written: the price may be set aside, so do not run the mechanism.
+
+        Notes
+        -----
+        **Privacy.** The price is taken on trust: it must hold between the ledger's neighbours, for
+        its unit, whatever was released before. Nothing is refunded if the mechanism fails.
+
+        Source: theorem 3.6 of Rogers et al. (2016), theorem 4.3 of Feldman and Zrnic (2021).
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = Ledger(folder.name + "/a.ledger", epsilon=1, delta=1e-5, dataset="survey")
+        >>> ledger.spend("mean income, clipped at 100", rho=0.005)
+        >>> round(ledger.left.amount, 2)  # 18 times less: the filter's order is 18
+        0.46
+        >>> folder.cleanup()
+        """
+        if not isinstance(what, str) or not what.isprintable() or not what.strip():
+            raise ValueError(f"what={what!r} must say in one line what the mechanism releases.")
+        cost = self._filter.cost(external_mechanism(rho, epsilon, delta))
+        self._reserve(what, 1, cost)()
+
+    def report(self) -> str:
+        """Say in words what the budget is, what was spent on what, and what is left.
+
+        Returns
+        -------
+        str
+
+        Notes
+        -----
+        **Privacy.** Made of settings, and of how many releases each fit has booked. A fit that
+        ended early may have done so because of the data: its count is no release, and is for
+        whoever holds the data.
+        """
+        fits = ledger_file.fits_of(self.path)
+        return report_of(self.terms, self._filter, fits, *balances(self._filter, fits))
+
+    def _reserve(self, what: str, planned: int, cost: Cost) -> ledger_file.Booking:
+        limit = self._filter.limit
+        try:
+            fit = ledger_file.reserve(self.path, self.terms, what, planned, cost, limit)
+        except sqlite3.Error as error:
+            raise ReleaseError(
+                f"{what!r} could not be set aside in {self.path} ({error}); nothing is released."
+            ) from error
+        if fit is None:
+            raise ValueError(
+                f"{what!r} costs {amounts(cost)} in {self._filter.measure}, and the ledger of "
+                f"{self.terms.dataset!r} has {amounts(self.left)} left. Nothing was spent; add "
+                "more noise, or release less (pymc_dp.plan says what a fit costs)."
+            )
+        return ledger_file.Booking(self.path, fit)
+
+
+def open_ledger(ledger: Ledger | str | os.PathLike[str] | None) -> Ledger | None:
+    """Return a ledger, or open the one at a path; it must exist, since a new one needs terms."""
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise TypeError(f"ledger={ledger!r} must be a pymc_dp.Ledger, or the path of one.")
+    if not Path(ledger).exists():
+        raise ValueError(
+            f"ledger={os.fspath(ledger)!r} does not exist: create it with its terms, "
+            "pymc_dp.Ledger(path, epsilon=..., delta=..., dataset=...)."
+        )
+    return Ledger(ledger)

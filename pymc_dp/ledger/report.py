@@ -1,0 +1,65 @@
+"""What was spent from a ledger and what is left, as numbers and as the text of its report."""
+
+from typing import NamedTuple
+
+from pymc_dp.ledger.file import Entry, difference, spent
+from pymc_dp.ledger.filters import Cost, Filter
+from pymc_dp.ledger.terms import Terms
+
+
+class Balance(NamedTuple):
+    """What was spent from a ledger, or what is left in it; see `Ledger` for epsilon."""
+
+    amount: float  # in the filter's measure
+    delta: float  # the sum of the fits' deltas with filter="sum", and 0 with the others
+    epsilon: float
+
+
+def balances(filter: Filter, fits: list[Entry]) -> tuple[Balance, Balance]:
+    """Return what fits have spent and what they leave."""
+    taken, left = spent(fits), difference(filter.limit, fits)
+    epsilon, _ = filter.meaning(taken)
+    return Balance(*taken, epsilon), Balance(*left, filter.affordable(left))
+
+
+def report_of(
+    terms: Terms, filter: Filter, fits: list[Entry], taken: Balance, left: Balance
+) -> str:
+    """Say what the budget is, what was spent on what, and what is left."""
+    _, delta = filter.meaning(Cost(taken.amount, taken.delta))
+    lines = [
+        f"Ledger of {terms.dataset!r}: ({terms.epsilon:g}, {terms.delta:g})-differential "
+        f"privacy per {terms.unit} ({terms.neighbours}) for all fits together.",
+        f"Limit: {amounts(filter.limit)} in {filter.measure}.",
+        *map(_entry_line, fits),
+        f"Spent: {amounts(taken)}, which is ({taken.epsilon:.4g}, {delta:g})-differential "
+        "privacy if no setting depended on an earlier result.",
+        f"Left: {amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
+        f"once it is spent, the total is ({terms.epsilon:g}, {terms.delta:g}), whatever settings "
+        "depended on.",
+    ]
+    return "\n".join(lines + _warning(fits))
+
+
+def amounts(cost: Cost | Balance) -> str:
+    """Write an amount, and a delta where there is one."""
+    return f"{cost.amount:.4g}" + (f" and delta {cost.delta:g}" if cost.delta else "")
+
+
+def _entry_line(entry: Entry) -> str:
+    return (
+        f"Fit {entry.fit}: {entry.method}, {amounts(entry.cost)}, {entry.booked} of "
+        f"{entry.planned} releases booked."
+    )
+
+
+def _warning(fits: list[Entry]) -> list[str]:
+    """Say so if a count can depend on the data."""
+    incomplete = [str(fit.fit) for fit in fits if fit.booked < fit.planned]
+    if not incomplete:
+        return []
+    return [
+        f"Not all releases are booked of fit {', '.join(incomplete)}: it is running, or it ended "
+        "early. That can be because of the data, and is not covered by the guarantee: do not "
+        "publish it."
+    ]

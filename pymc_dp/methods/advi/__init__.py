@@ -1,0 +1,1 @@
+"""Private variational inference by noisy gradients."""

@@ -1,0 +1,101 @@
+"""The options of `dp_advi` and `dp_fullrank_advi`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import FixedSize
+from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
+from pymc_dp.methods.gaussian.rounds import ROUNDS
+from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
+
+# releases of the shortest rounds: scales, then two of scores and curvatures
+FEWEST_ROUNDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviOptions(Options):
+    """The options of `dp_advi` and `dp_fullrank_advi`."""
+
+    clip_norm: Schedule | None = option(None, CLIP_NORM)
+    sample_rate: Schedule | None = option(None, SAMPLE_RATE)
+    obj_optimizer: Callable[..., Any] | None = option(
+        None, "optimizer of PyMC, ``pm.adam(learning_rate=0.05)`` say, in place of a decaying Adam"
+    )
+    obj_n_mc: int = option(1, "draws of z a step; their gradients are clipped as one vector")
+    aligned: bool = option(
+        True, "``False`` for the paper's own form, which clips and noises all 2d coordinates"
+    )
+    adaptive_clip: float | None = option(
+        None, "move the clip norm towards this quantile of the records' norms"
+    )
+    noise_aware: bool = option(True, NOISE_AWARE)
+
+    takes_rounds: bool = field(init=False)  # whether rounds in whitened coordinates end the fit
+
+    def __post_init__(self) -> None:
+        aware = self.noise_aware  # without noise, too, rounds find the mode
+        super().__post_init__()
+        alone = not self.noisy and self.asks_for_steps
+        object.__setattr__(self, "takes_rounds", bool(aware) and not alone)
+        if self.adaptive_clip is not None and not 0 < self.adaptive_clip < 1:
+            raise ValueError(
+                f"adaptive_clip={self.adaptive_clip!r} must be a quantile, between 0 and 1."
+            )
+
+    @property
+    def asks_for_steps(self) -> bool:
+        """Whether the caller has set an option of gradient steps, or more releases than rounds.
+
+        Rounds take all records, so batches of a fixed size are an option of steps, too.
+        """
+        set_by_caller = any(
+            getattr(self, name) != each.default
+            for name, each in self.keywords().items()
+            if name != "noise_aware"
+        )
+        many = self.n is not None and self.n > ROUNDS + 1
+        return set_by_caller or many or self.sampling is FixedSize
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether gradient steps come first."""
+        return self.asks_for_steps or not self.takes_rounds
+
+    @property
+    def releases_of_rounds(self) -> int:
+        """How many releases belong to rounds: all, or at most half where steps come first."""
+        if not self.takes_rounds:
+            return 0
+        most = ROUNDS + 1 if self.n is None else min(self.n, ROUNDS + 1)
+        count = min(most, (self.n or 2 * most) // 2) if self.takes_steps else most
+        if count < FEWEST_ROUNDS:
+            raise ValueError(
+                f"n={self.n} leaves {count} releases to the rounds that make the posterior "
+                f"noise-aware, which need {FEWEST_ROUNDS}: give a larger n=, or noise_aware=False."
+            )
+        return count
+
+    def schedule(self, size: int, count: int) -> list[tuple[float, float]]:
+        """Return the sample rate and the clip norm of every step, for ``size`` latents."""
+        clip, rate = self.clip_norm, self.sample_rate
+        if clip is None:
+            clip = default_clip_norm(size, self.obj_n_mc)
+            # an adaptive clip norm implies clipping
+            clip = self.default_clip_norm(clip) if self.adaptive_clip is None else clip
+        if rate is None:
+            rate = default_sample_rate(self.sampling, self.num_records)
+        return [(_at(rate, t), _at(clip, t)) for t in range(count)]
+
+    def releases(self, steps: list[tuple[float, float]]) -> tuple[ReleaseSpec, ...]:
+        """Describe a schedule's releases: equal neighbours are one kind, with their count."""
+        return tuple(
+            ReleaseSpec("score", self.sampling(rate), clip, len(list(equal)))
+            for (rate, clip), equal in groupby(steps)
+        )
+
+
+def _at(schedule: Schedule, t: int) -> float:
+    return float(schedule(t) if callable(schedule) else schedule)

@@ -1,0 +1,218 @@
+"""Conjugate exponential families: natural parameters from derivatives of a log density.
+
+The log density of a conjugate block x is ``<eta, t(x)> + const``. Its derivatives at any one point
+determine eta, so sufficient statistics of a user's graph need no pattern matching.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.gradient import grad
+from pytensor.tensor import concatenate as untyped_concatenate
+from scipy.special import digamma, softmax
+
+from pymc_dp.model.graph_types import AnyVariable, Tensor
+
+Natural = tuple[np.ndarray, ...]
+# PyTensor gives it no types
+concatenate: Callable[..., Tensor] = untyped_concatenate
+
+
+def _unchanged(eta: Natural, reference: np.ndarray, unit: np.ndarray) -> Natural:
+    return eta
+
+
+def uniform(
+    *ranges: tuple[float, float],
+) -> Callable[[tuple[int, ...], np.random.Generator], Natural]:
+    """Draw natural parameters evenly from one range each."""
+    return lambda shape, rng: tuple(rng.uniform(*ends, shape) for ends in ranges)
+
+
+class ExponentialFamily(NamedTuple):
+    """One conjugate family; all functions work entry by entry (Dirichlet: row by row)."""
+
+    name: str
+    # (log density, x) -> eta: compute eta from the derivatives of a graph in the tensor x
+    statistics: Callable[[AnyVariable, Tensor], tuple[Tensor, ...]]
+    # eta -> tuple of points x: their average reproduces the expectation of every sufficient
+    # statistic, exactly
+    rule: Callable[[Natural], tuple[np.ndarray, ...]]
+    # eta -> x: a point of the support where derivatives are taken
+    reference: Callable[[Natural], np.ndarray]
+    # the least value that each natural parameter of the likelihood may have
+    lower_bounds: tuple[float, ...]
+    # whether a parameter is also raised to the noise on it: at 0 the variance is infinite
+    raised_to_noise: tuple[bool, ...]
+    # (eta, draws, rng) -> (draws, ...)
+    sample: Callable[[Natural, int, np.random.Generator], np.ndarray]
+    moments: Callable[[Natural], tuple[np.ndarray, np.ndarray]]  # eta -> (mean, standard deviation)
+    parameters: tuple[str, ...]  # names of the natural parameters in a result
+    # (shape, rng) -> eta: a random proper eta, for probe points
+    random_parameters: Callable[[tuple[int, ...], np.random.Generator], Natural]
+    # whiten, restore ((eta, reference, unit) -> eta): to and from coordinates in which one
+    # record's statistics have a norm near 1: around the reference, in units of ``unit``, the
+    # curvature of one record. Linear in eta.
+    whiten: Callable[[Natural, np.ndarray, np.ndarray], Natural] = _unchanged
+    restore: Callable[[Natural, np.ndarray, np.ndarray], Natural] = _unchanged
+
+
+def gradients(value: AnyVariable, wrt: Iterable[AnyVariable]) -> list[Tensor]:
+    """Gradients of a scalar, zero in the variables that it does not depend on."""
+    slopes: Any = grad(value, list(wrt), disconnected_inputs="ignore", return_disconnected="zero")
+    return list(slopes)
+
+
+def two_derivatives(log_density: AnyVariable, x: AnyVariable) -> tuple[Tensor, Tensor]:
+    """First and second derivative of a scalar; the second is right where entries do not mix."""
+    [first] = gradients(log_density, [x])
+    [second] = gradients(first.sum(), [x])
+    return first, second
+
+
+def flat_gradient(value: AnyVariable, wrt: Iterable[AnyVariable]) -> Tensor:
+    """Gradient of a scalar in several variables, as one vector."""
+    slopes = [slope.ravel() for slope in gradients(value, wrt)]
+    return concatenate(slopes)
+
+
+def _normal_restore(eta: Natural, mean: np.ndarray, unit: np.ndarray) -> Natural:
+    precision = eta[1] * unit
+    return eta[0] * unit**0.5 + precision * mean, precision
+
+
+def _normal_statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:
+    """Eta x - Lambda x^2 / 2, as (eta, Lambda)."""
+    first, second = two_derivatives(log_density, x)
+    return first - x * second, -second
+
+
+NORMAL = ExponentialFamily(
+    name="Gaussian",
+    statistics=_normal_statistics,
+    rule=lambda eta: (eta[0] / eta[1] + eta[1] ** -0.5, eta[0] / eta[1] - eta[1] ** -0.5),
+    reference=lambda eta: eta[0] / eta[1],
+    lower_bounds=(-np.inf, 0.0),
+    whiten=lambda eta, mean, unit: ((eta[0] - eta[1] * mean) / unit**0.5, eta[1] / unit),
+    restore=_normal_restore,
+    raised_to_noise=(False, True),
+    sample=lambda eta, draws, rng: rng.normal(
+        eta[0] / eta[1], eta[1] ** -0.5, (draws, *eta[0].shape)
+    ),
+    moments=lambda eta: (eta[0] / eta[1], eta[1] ** -0.5),
+    parameters=("precision_mean", "precision"),
+    random_parameters=lambda shape, rng: (rng.normal(size=shape), rng.uniform(0.5, 2.0, shape)),
+)
+
+
+def _gamma_statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:
+    """A log x - b x, as (a, b); a density has a - 1."""
+    first, second = two_derivatives(log_density, x)
+    return -(x**2) * second, -(first + x * second)
+
+
+def _gamma_rule(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
+    """The two points with the mean of x and the mean of log x."""
+    shape, rate = eta[0] + 1, eta[1]
+    mean, geometric = shape / rate, np.exp(digamma(shape)) / rate
+    upper = mean + np.sqrt(np.maximum(mean**2 - geometric**2, 0.0))
+    return upper, geometric * (geometric / upper)
+
+
+GAMMA = ExponentialFamily(
+    name="Gamma",
+    statistics=_gamma_statistics,
+    rule=_gamma_rule,
+    reference=lambda eta: (eta[0] + 1) / eta[1],
+    lower_bounds=(0.0, 0.0),
+    whiten=lambda eta, mean, unit: (eta[0], eta[1] * mean),
+    restore=lambda eta, mean, unit: (eta[0], eta[1] / mean),
+    raised_to_noise=(False, True),
+    sample=lambda eta, draws, rng: rng.gamma(eta[0] + 1, 1 / eta[1], (draws, *eta[0].shape)),
+    moments=lambda eta: ((eta[0] + 1) / eta[1], np.sqrt(eta[0] + 1) / eta[1]),
+    parameters=("log_coefficient", "rate"),
+    random_parameters=uniform((0.5, 3.0), (0.5, 2.0)),
+)
+
+
+def _beta_statistics(log_density: AnyVariable, p: Tensor) -> tuple[Tensor, ...]:
+    """A log p + b log(1 - p), as (a, b); a density has a - 1 and b - 1."""
+    first, second = two_derivatives(log_density, p)
+    odds = p / (1 - p)
+    b = -(p * first + p**2 * second) / (odds * (1 + odds))
+    return p * first + odds * b, b
+
+
+def _beta_rule(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
+    """The two points with the mean of log p and the mean of log(1 - p)."""
+    a, b = eta[0] + 1, eta[1] + 1
+    yes, no = np.exp(digamma(a) - digamma(a + b)), np.exp(digamma(b) - digamma(a + b))
+    half = (1 + yes**2 - no**2) / 2
+    upper = half + np.sqrt(np.maximum(half**2 - yes**2, 0.0))
+    return upper, yes * (yes / upper)
+
+
+def _beta_moments(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
+    a, b = eta[0] + 1, eta[1] + 1
+    mean = a / (a + b)
+    return mean, np.sqrt(mean * (1 - mean) / (a + b + 1))
+
+
+BETA = ExponentialFamily(
+    name="Beta",
+    statistics=_beta_statistics,
+    rule=_beta_rule,
+    reference=lambda eta: _beta_moments(eta)[0],
+    lower_bounds=(0.0, 0.0),
+    raised_to_noise=(False, False),
+    sample=lambda eta, draws, rng: rng.beta(eta[0] + 1, eta[1] + 1, (draws, *eta[0].shape)),
+    moments=_beta_moments,
+    parameters=("log_coefficient", "log_complement_coefficient"),
+    random_parameters=uniform((0.5, 3.0), (0.5, 3.0)),
+)
+
+
+def _dirichlet_statistics(log_density: AnyVariable, p: Tensor) -> tuple[Tensor, ...]:
+    """Sum a log p, as (a,); a density has a - 1."""
+    [slope] = gradients(log_density, [p])
+    return (p * slope,)
+
+
+def geometric_mean(concentration: np.ndarray) -> np.ndarray:
+    """exp(E log p) of Dirichlet rows: the point at which log p has its expectation."""
+    total = concentration.sum(axis=-1, keepdims=True)
+    means: np.ndarray = np.exp(digamma(concentration) - digamma(total))
+    return means
+
+
+def _dirichlet_moments(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
+    concentration = eta[0] + 1
+    total = concentration.sum(axis=-1, keepdims=True)
+    mean = concentration / total
+    return mean, np.sqrt(mean * (1 - mean) / (total + 1))
+
+
+def _dirichlet_sample(eta: Natural, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw by the logarithms of gamma variables, which do not underflow; one draw at a time."""
+    concentration = eta[0] + 1
+    values = np.empty((draws, *concentration.shape))
+    for value in values:
+        log = np.log(rng.standard_gamma(concentration + 1))
+        log -= rng.standard_exponential(concentration.shape) / concentration
+        value[...] = softmax(log, axis=-1)
+    return values
+
+
+DIRICHLET = ExponentialFamily(
+    name="Dirichlet",
+    statistics=_dirichlet_statistics,
+    rule=lambda eta: (geometric_mean(eta[0] + 1),),
+    reference=lambda eta: _dirichlet_moments(eta)[0],
+    lower_bounds=(0.0,),
+    raised_to_noise=(False,),
+    sample=_dirichlet_sample,
+    moments=_dirichlet_moments,
+    parameters=("log_coefficient",),
+    random_parameters=uniform((0.5, 3.0)),
+)

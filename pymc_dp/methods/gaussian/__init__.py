@@ -1,0 +1,1 @@
+"""Tools of Gaussian posteriors: priors, averages, rounds in whitened coordinates and draws."""

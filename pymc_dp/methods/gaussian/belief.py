@@ -1,0 +1,179 @@
+"""What releases say about a posterior's mode and curvature, and how uncertain that is.
+
+The curvature of the log likelihood is H = H_hat + Q^(1/2) G Q^(1/2), with svec(G) ~ N(0, I): the
+noise of a release in coordinates W has Q proportional to (W'W)^-1. The mode is N(m, C). Both follow
+from released values alone.
+"""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.noise_floor import spectral_edge, without_noise
+
+# eigenvalues are kept this far from 0, as a share of the largest
+TINY = 1e-12
+
+
+def symmetric(matrix: np.ndarray) -> np.ndarray:
+    """Return the symmetric part."""
+    part: np.ndarray = (matrix + matrix.T) / 2
+    return part
+
+
+class Curvature(NamedTuple):
+    """An estimate of a curvature with Kronecker noise; (d, d) each."""
+
+    estimate: np.ndarray  # H_hat
+    noise: np.ndarray  # Q, positive definite
+
+    def combined(self, other: "Curvature") -> "Curvature":
+        """Weigh two independent estimates by their noise.
+
+        In coordinates that make both noises diagonal, entry (i, j) of the other has n_i n_j times
+        the variance. The noise of the combination is Kronecker again, to first order.
+
+        >>> one = Curvature(np.eye(2), np.eye(2))
+        >>> one.combined(Curvature(3 * np.eye(2), np.eye(2))).estimate
+        array([[2., 0.],
+               [0., 2.]])
+        """
+        root = np.linalg.cholesky(self.noise)
+        inverse = np.linalg.inv(root)
+        n, vectors = np.linalg.eigh(symmetric(inverse @ other.noise @ inverse.T))
+        n = np.maximum(n, TINY * n[-1])
+        to, back = vectors.T @ inverse, root @ vectors
+        weight = 1 / (1 + np.outer(n, n))
+        mixed = to @ self.estimate @ to.T
+        mixed = mixed + weight * (to @ (other.estimate - self.estimate) @ to.T)
+        noise = (back / np.sqrt(1 + 1 / n**2)) @ back.T
+        return Curvature(symmetric(back @ mixed @ back.T), symmetric(noise))
+
+    def spectrum(self) -> "CurvatureSpectrum":
+        """Decompose the estimate in units of its noise."""
+        root = np.linalg.cholesky(self.noise)
+        inverse = np.linalg.inv(root)
+        values, vectors = np.linalg.eigh(symmetric(inverse @ self.estimate @ inverse.T))
+        return CurvatureSpectrum(values, root @ vectors)
+
+    def moved(self, share: float, floor: float) -> "Curvature":
+        """Let the curvature change by a share of itself, as it does where the point moves.
+
+        The share is that of the largest eigenvalue of the change, squared.
+        """
+        spectrum = self.spectrum()
+        values = 2 * spectrum.visible(floor) / spectrum.edge
+        noise = (spectrum.vectors * np.sqrt(1 + share * values**2)) @ spectrum.vectors.T
+        return self._replace(noise=symmetric(noise))
+
+
+class CurvatureSpectrum(NamedTuple):
+    """H_hat = L diag(values) L' where the noise is G in the same coordinates."""
+
+    values: np.ndarray
+    vectors: np.ndarray  # L
+
+    @property
+    def edge(self) -> float:
+        """The largest eigenvalue that noise alone has: the edge of the semicircle."""
+        return spectral_edge(1.0, len(self.values))
+
+    @property
+    def hidden(self) -> np.ndarray:
+        """Which eigenvalues noise hides."""
+        return self.values <= self.edge
+
+    def visible(self, floor: float) -> np.ndarray:
+        """Remove the noise's effect on eigenvalues; hidden ones become a share of the edge."""
+        return without_noise(self.values, self.edge, floor * self.edge)
+
+    def matrix(self, floor: float) -> np.ndarray:
+        """Return the curvature without noise, with a value for what is hidden."""
+        return symmetric((self.vectors * self.visible(floor)) @ self.vectors.T)
+
+    def matrix_at_least(self, floor: float) -> np.ndarray:
+        """Return the curvature with all eigenvalues raised to a share of the edge."""
+        values = np.maximum(self.visible(0.0), floor * self.edge)
+        return symmetric((self.vectors * values) @ self.vectors.T)
+
+
+class Mode(NamedTuple):
+    """What is known of the mode: N(mean, covariance)."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    def update(self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray) -> "Update":
+        """Learn from s = (H + P)(mode - mean) + noise.
+
+        ``total`` is H + P and ``noise`` the covariance of all that is noise in s.
+        """
+        spread = symmetric(total @ self.covariance @ total + noise)
+        gain = np.linalg.solve(spread, total @ self.covariance).T
+        step = gain @ slope
+        covariance = symmetric(self.covariance - gain @ total @ self.covariance)
+        surprise = float(slope @ np.linalg.solve(spread, slope)) / len(slope)
+        return Update(step, covariance, surprise)
+
+    def doubted(
+        self,
+        slope: np.ndarray,
+        total: np.ndarray,
+        noise: np.ndarray,
+        prior: np.ndarray,
+        surprise: float,
+        most: float,
+    ) -> Self:
+        """Widen directions in which a slope is larger than was likely.
+
+        Where the squared slope exceeds ``surprise`` times its expectation, the variance grows as
+        far as it makes the slope likely, at most ``most`` times, and not beyond the prior's.
+        """
+        root = np.linalg.cholesky(symmetric(noise))
+        inverse = np.linalg.inv(root)
+        signal, vectors = np.linalg.eigh(
+            symmetric(inverse @ total @ self.covariance @ total @ inverse.T)
+        )
+        squares = (vectors.T @ inverse @ slope) ** 2
+        grown = np.where(
+            squares > surprise * (1 + signal), np.minimum(squares - 1, most * signal), signal
+        )
+        if np.array_equal(grown, signal):
+            return self
+        back = np.linalg.solve(total, root @ vectors)
+        covariance = symmetric((back * grown) @ back.T)
+        return self._replace(covariance=no_wider(covariance, prior))
+
+
+class Update(NamedTuple):
+    """How a slope moves the mode."""
+
+    step: np.ndarray
+    covariance: np.ndarray
+    surprise: float  # mean square of the slope over its expectation: about 1
+
+
+def no_wider(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Bring a covariance to at most that of a prior of this precision, in every direction.
+
+    >>> no_wider(np.diag([4.0, 0.5]), np.eye(2))
+    array([[1. , 0. ],
+           [0. , 0.5]])
+    """
+    root = np.linalg.cholesky(prior)
+    values, vectors = np.linalg.eigh(symmetric(root.T @ covariance @ root))
+    inverse = np.linalg.inv(root)
+    back = inverse.T @ vectors
+    return symmetric((back * np.minimum(values, 1.0)) @ back.T)
+
+
+def whitening_of(precision: np.ndarray, number: float) -> np.ndarray:
+    """Return W with W precision W' = number I.
+
+    >>> whitening_of(np.diag([4.0, 1.0]), number=4.0)
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    root = np.linalg.cholesky(symmetric(precision))
+    whitening: np.ndarray = np.sqrt(number) * np.linalg.inv(root)
+    return whitening

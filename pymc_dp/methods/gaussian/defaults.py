@@ -1,0 +1,64 @@
+"""Tuned constants of rounds in whitened coordinates."""
+
+from typing import NamedTuple
+
+
+class Defaults(NamedTuple):
+    """Tuned constants of whitened rounds; none of them is fitted to data."""
+
+    # shares of the budget: of the first release, and of each round's curvature and score
+    scales_share: float = 0.04
+    curvature_shares: tuple[float, ...] = (
+        0.03,
+        0.03,
+        0.04,
+        0.05,
+        0.05,
+        0.06,
+        0.06,
+        0.04,
+        0.02,
+        0.01,
+    )
+    score_shares: tuple[float, ...] = (
+        *(0.01, 0.01, 0.015, 0.02, 0.03),
+        *(0.04, 0.06, 0.09, 0.15, 0.2),
+    )
+    # a count of a bin above so many standard deviations of its noise is of records
+    visible_count: float = 5.0
+    # where no count is visible, so many standard deviations are taken for the number of records
+    hidden_count: float = 1.5
+    # norm bounds in whitened coordinates grow with the records over the noise: factor and range
+    # for curvatures, over the number of latents, and for scores, over its root
+    curvature_bound: float = 0.2
+    curvature_range: tuple[float, float] = (1.5, 4.0)
+    score_bound: float = 0.2
+    score_range: tuple[float, float] = (1.6, 3.0)
+    # eigenvalues of the curvature that noise hides become this share of the noise's edge: in steps,
+    # in the coordinates of the next round (as a least value), and in the reported posterior
+    floor_in_steps: float = 0.15
+    floor_in_coordinates: float = 0.7
+    floor_in_posterior: float = 0.03
+    # how much the curvature changes over one whitened unit
+    nonlinearity: float = 0.5
+    # a latent's longest step, in whitened units
+    longest_step: float = 1.0
+    # how far eigenvalues of the curvature are from what independent latents would have, at first
+    correlation: float = 0.8
+    # squared slopes so many times their expectation are doubted: where all curvature is visible,
+    # and where a sixth of the directions or more is hidden; variances then grow at most so much
+    surprise: tuple[float, float] = (12.0, 4.0)
+    most_growth: float = 2.0
+    # the belief about the mode starts this many times as wide as the prior, in variance
+    start_width: float = 4.0
+    # precisions below are those of priors without an end
+    least_prior_precision: float = 1e-10
+    # the least variance of clipped scores over the slope of their mean, and how much of the earlier
+    # rounds' weight stays in its average
+    least_variance: float = 0.3
+    kept_of_earlier: float = 0.25
+    # the share of the budget of rounds that follow gradient steps
+    share_after_steps: float = 0.8
+
+
+DEFAULTS = Defaults()

@@ -1,0 +1,31 @@
+"""From noisy histograms of scores to the scale of every latent."""
+
+import numpy as np
+
+from pymc_dp.contributions.whitened import BINS, LEAST
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+
+
+def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
+    """Sum squared scores by latent, (d,), from noisy counts by bins, (d, BINS).
+
+    Scores of 0 fall in the first bin. Where noise hides all counts of a latent, as many records as
+    it can hide are taken to have the squares that other latents have.
+
+    >>> counts = np.zeros((2, BINS))
+    >>> counts[0, -LEAST] = 100.0  # scores between 1 and 2
+    >>> sums_of_squares(counts, sd=1.0)
+    array([200.,   3.])
+    """
+    squares = 4.0 ** (np.arange(BINS) + LEAST + 0.5)
+    seen = counts > DEFAULTS.visible_count * sd
+    seen[:, 0] = False
+    near = seen | np.roll(seen, 1, axis=1) | np.roll(seen, -1, axis=1)
+    near[:, 0] = False
+    records = np.where(near, np.maximum(counts, 0.0), 0.0)
+    sums: np.ndarray = records @ squares
+    found = sums > 0
+    if found.any():
+        typical = np.median(sums[found] / records.sum(axis=1)[found])
+        sums[~found] = DEFAULTS.hidden_count * sd * typical
+    return sums

@@ -1,0 +1,63 @@
+"""Eigenvalues of noisy symmetric matrices: the edge of the noise, floors and shrinkage."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+
+def spectral_edge(variance: float | np.ndarray, d: int) -> float:
+    """Largest eigenvalue of symmetric (d, d) noise; ``variance`` is that of `svec`'s entries.
+
+    Off-diagonal entries have half of it, so the semicircle's edge is at sqrt(2 d variance).
+    """
+    return float(np.sqrt(2 * d * variance))
+
+
+def without_noise(values: np.ndarray, edge: float, least: float) -> np.ndarray:
+    """Remove the noise's effect on eigenvalues; those that noise hides become ``least``.
+
+    Source: Benaych-Georges and Nadakuditi (2011).
+    """
+    signal = (values + np.sqrt(np.maximum(values**2 - edge**2, 0.0))) / 2
+    found: np.ndarray = np.where(values > edge, signal, least)
+    return found
+
+
+class Spectrum(NamedTuple):
+    """Eigenvalues and eigenvectors of one symmetric matrix, or of several."""
+
+    values: np.ndarray
+    vectors: np.ndarray
+
+    @classmethod
+    def of(cls, matrices: np.ndarray) -> Self:
+        """Decompose matrices of shape (..., d, d)."""
+        return cls(*np.linalg.eigh(matrices))
+
+    def replaced(self, values: np.ndarray) -> np.ndarray:
+        """Return the matrix that has other eigenvalues."""
+        transposed = np.swapaxes(self.vectors, -1, -2)
+        matrices: np.ndarray = (self.vectors * values[..., None, :]) @ transposed
+        return matrices
+
+    def floored(self, least: float) -> np.ndarray:
+        """Raise eigenvalues to ``least``."""
+        return self.replaced(np.maximum(self.values, least))
+
+    def root(self) -> np.ndarray:
+        """Return the symmetric square root; the matrix must be positive definite."""
+        return self.replaced(np.sqrt(self.values))
+
+    def shrunk(self, edge: float, least: float) -> np.ndarray:
+        """Remove the noise's effect on eigenvalues, as far as it is known.
+
+        Noise of spectral edge e lifts an eigenvalue h > e / 2 to h + e^2 / 4 h, and spreads the
+        others over [-e, e], where they are unknown: they become ``least``.
+
+        Source: Benaych-Georges and Nadakuditi (2011).
+
+        >>> Spectrum.of(np.diag([5.0, 0.5])).shrunk(edge=4.0, least=0.4).round(3)
+        array([[4. , 0. ],
+               [0. , 0.4]])
+        """
+        return self.replaced(without_noise(self.values, edge, least))

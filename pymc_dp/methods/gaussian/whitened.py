@@ -1,0 +1,131 @@
+"""Rounds in whitened coordinates as stages of a method."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import Full
+from pymc_dp.contributions.whitened import drawn_scores, score_scales, vector_size, whitened_scores
+from pymc_dp.methods.chain import Stage, chain
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
+from pymc_dp.methods.gaussian.rounds import ROUNDS, Slope, State, begin, measured, schedule, step
+from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Query
+
+SCALES, SCORES = "score scales", "whitened scores"
+
+
+def whitened_method(
+    records: Records,
+    prior: Callable[[str], Slope],
+    number: int | None,
+    count: int = ROUNDS + 1,
+) -> Method:
+    """Fit by rounds alone, from the model's initial point; ``count`` releases in all."""
+    scales, rounds = whitened_stages(records, prior, number, count)
+    slope = cache(lambda: prior("python"))
+    first = Method(
+        size=vector_size(records.size),
+        releases=scales.releases,
+        compile=scales.compile,
+        init=lambda rng: begin(records.start, slope(), number),
+        query=scales.query,
+        posterior=scales.posterior,
+        describe=scales.describe,
+        trace=scales.trace,
+        settings={},
+        defaults=scales.defaults,
+    )
+    # the last round has no share: it takes what the others leave, and a caller's noise multiplier
+    *others, last = (*scales.releases, *rounds.releases)
+    releases = (*others, dataclasses.replace(last, share=None))
+    return chain(first, rounds)._replace(releases=releases)
+
+
+def whitened_stages(
+    records: Records,
+    prior: Callable[[str], Slope],
+    number: int | None,
+    count: int = ROUNDS + 1,
+    share: float = 1.0,
+    point: Callable[[Any], np.ndarray] = lambda state: np.zeros(0),
+) -> tuple[Stage, Stage]:
+    """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
+
+    ``prior`` compiles the gradient of the log prior for a backend, ``number`` is the declared
+    number of records, and ``point`` returns where the method before has ended.
+
+    **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
+    one, and ``count - 1`` vectors of score, curvature and variance, whose joint norm is clipped.
+    All take all records; coordinates and clip norms are functions of earlier releases. All else is
+    post-processing.
+    """
+    shares, d = schedule(count - 1), records.size
+    slope = cache(lambda: prior("python"))
+    # some passes over the records: any faster backend would take longer to compile
+    compiled = cache(lambda: drawn_scores(records, "python"))
+    scales = Stage(
+        hand_over=lambda state: begin(point(state), slope(), number),
+        releases=(_spec(SCALES, d**0.5, share * DEFAULTS.scales_share),),
+        compile=lambda backend: Compiled(
+            {SCALES: score_scales(compiled())},
+            lambda state, query, noisy: measured(slope(), shares, number, state, noisy),
+        ),
+        query=lambda state, rng: Query(SCALES, state.at.point),
+        posterior=partial(_draw, records, 0.0),
+        describe=partial(_describe, records),
+        trace=_trace,
+        defaults=(DEFAULTS,),
+    )
+    clip_norm = DEFAULTS.score_range[0] * d**0.5
+    rounds = scales._replace(
+        hand_over=lambda state: state,
+        releases=tuple(_spec(SCORES, clip_norm, share * own.of_release) for own in shares),
+        compile=lambda backend: Compiled(
+            {SCORES: whitened_scores(compiled())}, partial(step, slope(), shares)
+        ),
+        query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
+        noise_aware=partial(_noise_aware, records),
+    )
+    return scales, rounds
+
+
+def _spec(name: str, clip_norm: float, share: float) -> ReleaseSpec:
+    return ReleaseSpec(name, Full(), clip_norm, count=1, share=share)
+
+
+def _draw(
+    records: Records, noise: float, state: State, draws: int, rng: np.random.Generator
+) -> Draws:
+    learnt = state.learnt
+    v = draw_gaussian(learnt.mode.mean, learnt.covariance + noise * learnt.noise, draws, rng)
+    return dict(zip(records.point, records.split(v), strict=True))
+
+
+def _noise_aware(
+    records: Records, state: State, draws: int, rng: np.random.Generator
+) -> Draws | None:
+    """Draw with the noise; None before the first round, when it is not known, and without any."""
+    known = state.t > 1 and state.noise_unit > 0
+    return _draw(records, 1.0, state, draws, rng) if known else None
+
+
+def _describe(records: Records, state: State) -> xr.Dataset:
+    learnt = state.learnt
+    described = describe_gaussian(learnt.mode.mean, learnt.covariance, records.labels)
+    return described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
+
+
+def _trace(state: State) -> Trace:
+    return {
+        "mean_path": (("rows",), state.learnt.mode.mean),
+        "noise_to_signal": ((), state.noise_to_signal),
+        "clip_factor": ((), 1.0),
+    }

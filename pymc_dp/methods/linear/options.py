@@ -1,0 +1,31 @@
+"""Options that methods for linear predictors share."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearOptions(BatchOptions, ABC):
+    """The options of a method that fits linear predictors; None stands for its default."""
+
+    noise_aware: bool = option(True, NOISE_AWARE)
+    feature_bound: float = option(
+        math.inf, "public bound on the norm of a record's features; longer ones are shortened to it"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.feature_bound > 0:
+            raise ValueError(f"feature_bound={self.feature_bound!r} must be above 0.")
+
+    @abstractmethod
+    def rate(self, t: int) -> float:
+        """Weight of release t = 0, 1, ... in the averages of sums."""
+
+    @abstractmethod
+    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
+        """Describe the releases of one fit, given what its class of models takes by default."""

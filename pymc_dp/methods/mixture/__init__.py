@@ -1,0 +1,1 @@
+"""Mixtures of Gaussian components, and a private start that misses none of them."""

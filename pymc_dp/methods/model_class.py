@@ -1,0 +1,76 @@
+"""Classes of models that a method has updates for, and which of them a model belongs to."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.method import Method
+from pymc_dp.methods.options import Options
+from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.model import Records
+
+
+class ModelClass(NamedTuple):
+    """A class of models with updates of its own."""
+
+    title: str
+    # records -> structure: raises NotConjugateError where the model is of another class
+    recognise: Callable[[Records], Any]
+    build: Callable[[Records, Any, Any], Method]  # (records, structure, options) -> Method
+    # (records, structure) -> {variable: str}: what each latent and each term of the likelihood is
+    # to the updates
+    roles: Callable[[Records, Any], dict[str, str]]
+    forms: tuple[str, ...]  # the values that ``form=`` may have
+    options: tuple[str, ...]  # which of the options that not every class has it reads
+
+
+class Match(NamedTuple):
+    """The first class that a model belongs to, or why it belongs to none."""
+
+    model_class: ModelClass | None
+    structure: Any  # what `ModelClass.recognise` found
+    # {title: str}: why the model does not belong to the classes that were tried before
+    reasons: dict[str, str]
+
+
+def match(classes: Sequence[ModelClass], records: Records) -> Match:
+    """Try classes in their order."""
+    reasons: dict[str, str] = {}
+    for model_class in classes:
+        try:
+            return Match(model_class, model_class.recognise(records), reasons)
+        except NotConjugateError as reason:
+            reasons[model_class.title] = str(reason)
+    return Match(None, None, reasons)
+
+
+def build_matching(
+    method: str, classes: Sequence[ModelClass], records: Records, options: Options
+) -> Method:
+    """Build a method for the first class that the model belongs to."""
+    model_class, structure, reasons = match(classes, records)
+    if model_class is not None:
+        _refuse_unread(model_class, classes, options)
+        built = model_class.build(records, structure, options)
+        return built if getattr(options, "noise_aware", True) else built._replace(noise_aware=None)
+    listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
+    raise NotSeparableError(
+        f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
+        "which takes any model without latents of single records, or see pymc_dp.explain(model)."
+    )
+
+
+def _refuse_unread(
+    model_class: ModelClass, classes: Sequence[ModelClass], options: Options
+) -> None:
+    """Refuse a form of another class, and options that nothing would read."""
+    form = getattr(options, "form", None)
+    if form not in (None, *model_class.forms):
+        raise ValueError(
+            f"form={form!r} is not for {model_class.title}: use one of {list(model_class.forms)}, "
+            "or leave it out."
+        )
+    fields = options.keywords()
+    for name in {name for other in classes for name in other.options} - {*model_class.options}:
+        if getattr(options, name) != fields[name].default:
+            raise ValueError(f"{name}= has no meaning for {model_class.title}: leave it out.")

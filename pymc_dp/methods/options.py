@@ -1,0 +1,92 @@
+"""What a method is built with: the terms of the fit and the caller's own options.
+
+Every option stands in one place: a field of the method's `Options`, with its type, its default and
+a line of documentation. Checks, error messages, the help of `pymc_dp.fit` and tables of the
+documentation read it there.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+from pymc_dp.accounting.arguments import check_count, refuse_text
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import Sampler
+
+# a number, or one for every step
+Schedule = float | Callable[[int], float]
+
+SAMPLE_RATE = "share of records in a batch"
+CLIP_NORM = (
+    "how much one record may count: a larger one cuts fewer of them short, and adds more noise; "
+    "without noise none is cut by default"
+)
+NOISE_AWARE = "``False`` leaves the privacy noise out of the posterior"
+
+
+def option(default: Any, doc: str) -> Any:
+    """Declare a keyword of the caller: its default, and one line that says what it is."""
+    return dataclasses.field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The terms that every method is given; methods add fields with `option`."""
+
+    sampling: type[Sampler]
+    num_records: int | None  # as in `pymc_dp.fit`
+    noisy: bool  # false for a fit without noise
+    n: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, field in self.keywords().items():
+            _check_type(name, field.type, getattr(self, name))
+        if not self.noisy and getattr(self, "noise_aware", False):
+            object.__setattr__(self, "noise_aware", False)  # there is no noise
+
+    @classmethod
+    def keywords(cls) -> "dict[str, dataclasses.Field[Any]]":
+        """Return the caller's keywords, by name."""
+        return {f.name: f for f in dataclasses.fields(cls) if "doc" in f.metadata}
+
+    def default_clip_norm(self, clip_norm: float) -> float:
+        """Return a default, or infinity where there is no noise: clipping would only be a bias."""
+        return clip_norm if self.noisy else math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(Options):
+    """Options of methods whose releases are all alike."""
+
+    clip_norm: float | None = option(None, CLIP_NORM)
+    sample_rate: float | None = option(None, SAMPLE_RATE)
+
+    def release_spec(
+        self, name: str, count: int, clip_norm: float, sample_rate: float
+    ) -> ReleaseSpec:
+        """Describe the releases: as the options say, else by the defaults given here."""
+        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
+        clip = self.clip_norm
+        clip = self.default_clip_norm(clip_norm) if clip is None else float(clip)
+        count = count if self.n is None else self.n
+        return ReleaseSpec(name, self.sampling(rate), clip, count)
+
+
+def _check_type(name: str, declared: Any, value: Any) -> None:
+    """Refuse a value that is not of the type which an option declares."""
+    kinds = get_args(declared) or (declared,)
+    if value is None and NoneType in kinds:
+        return
+    if bool in kinds and not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} must be True or False.")
+    if int in kinds:
+        check_count(name, value)
+    if float in kinds:
+        refuse_text(name, value)
+        schedule = callable(value) and any(get_origin(kind) is not None for kind in kinds)
+        if not (schedule or isinstance(value, Real)):
+            raise ValueError(f"{name}={value!r} must be a number.")

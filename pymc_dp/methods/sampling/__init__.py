@@ -1,0 +1,1 @@
+"""Posterior draws themselves as releases: dp_sgld and dp_ops."""

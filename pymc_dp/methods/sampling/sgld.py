@@ -1,0 +1,191 @@
+"""Private stochastic gradient Langevin dynamics (Wang, Fienberg and Smola 2015, algorithm 2).
+
+A Langevin step needs noise anyway. The wall's noise, times half the step over the sample rate, is
+that noise where the step is long enough; where it is shorter, public noise makes up the rest.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.contributions import gradient
+from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
+from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
+from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.options import BatchOptions, option
+from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.methods.sampling.defaults import DEFAULTS
+from pymc_dp.methods.spec import MethodSpec
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Noisy, Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgldOptions(BatchOptions):
+    """The options of `dp_sgld`."""
+
+    step: float | None = option(
+        None, "first step size, in squared units of the unconstrained latents"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.step is not None and not 0 < self.step < math.inf:
+            raise ValueError(f"step={self.step!r} must be above 0 and finite.")
+
+
+class State(NamedTuple):
+    """Where a chain stands; ``earlier`` are the states that led here."""
+
+    t: int
+    z: np.ndarray
+    step: float
+    noise_to_signal: float
+    earlier: "State | None"
+
+
+def build(records: Records, options: SgldOptions) -> Method:
+    """Build private Langevin dynamics for one model.
+
+    The second half of the iterates is the posterior. The step is by default twice the sample rate,
+    at most a half, over the nominal number of records times ``clip_norm`` squared. No step is
+    longer than the wall's noise allows.
+
+    **Privacy.** ``n`` releases of the sum of the records' scores, each clipped to ``clip_norm``
+    in L2 norm, which is the sensitivity (twice that under replace-one neighbours). Only the
+    wall's noise is accounted, at its own ratio to the clip norm; the public noise that is added
+    to reach a step's Langevin noise is not counted.
+    """
+    require_shared_latents(records)
+    release = options.release_spec(
+        "score",
+        DEFAULTS.releases,
+        default_clip_norm(records.size),
+        default_sample_rate(options.sampling, options.num_records),
+    )
+    count = release.count
+    step = _first_step(records, release, options)
+    steps = step * (1 + DEFAULTS.decay_phases * np.arange(count) / count) ** -DEFAULTS.decay_power
+
+    def compile_parts(backend: str) -> Compiled:
+        update = partial(_update, steps, prior_gradient(records, backend))
+        return Compiled({"score": gradient(records, backend)}, update)
+
+    return Method(
+        size=records.size,
+        releases=(release,),
+        compile=compile_parts,
+        init=lambda rng: State(0, _fixed(records.start), float(steps[0]), math.nan, None),
+        query=_query,
+        posterior=partial(_posterior, records),
+        describe=partial(_describe, records),
+        trace=_trace,
+        settings={"step": float(step)},
+        defaults=(DEFAULTS, OF_GRADIENTS),
+        most_draws=count - int(DEFAULTS.burn_in * count),
+    )
+
+
+DP_SGLD = MethodSpec(
+    name="dp_sgld",
+    build=build,
+    options=SgldOptions,
+    fits="as dp_advi, a baseline: posterior draws, released one by one",
+    by="stochastic gradient Langevin dynamics",
+    source="Wang et al. 2015",
+    page="posterior_sampling",
+)
+
+
+def _first_step(records: Records, release: ReleaseSpec, options: SgldOptions) -> float:
+    """Short enough that batches add little to the Langevin noise, and whole data do not diverge."""
+    if options.step is not None:
+        return options.step
+    # without clipping there is no bound on the curvature to go by
+    clip = release.clip_norm
+    scale = clip if math.isfinite(clip) else default_clip_norm(records.size)
+    number = options.num_records or DEFAULTS.nominal_records
+    return min(2 * release.sampler.rate, 0.5) / (number * scale**2)
+
+
+def _query(state: State, rng: np.random.Generator) -> Query:
+    return Query("score", state.z[None], draw=rng.standard_normal(state.z.size))
+
+
+def _update(
+    steps: np.ndarray,
+    prior: Callable[[np.ndarray], np.ndarray],
+    state: State,
+    query: Query,
+    noisy: Noisy,
+) -> State:
+    step = langevin_step(steps[state.t], noisy)
+    drift = prior(state.z) + noisy.value / noisy.sample_rate
+    z = state.z + step / 2 * drift + filling_sd(step, noisy) * query.draw
+    return State(state.t + 1, _fixed(z), step, noisy.noise_to_signal, state)
+
+
+def _fixed(z: np.ndarray) -> np.ndarray:
+    """Return a view that cannot be written to: later states hold it."""
+    view = z.view()
+    view.flags.writeable = False
+    return view
+
+
+def langevin_step(step: float, noisy: Noisy) -> float:
+    """Cut a step to the longest whose Langevin noise the wall's noise does not exceed.
+
+    A step eta turns the wall's noise into one of standard deviation ``eta / 2 * sd / q``, which
+    is the square root of eta at ``(2 q / sd)^2``.
+
+    >>> langevin_step(1.0, Noisy(np.zeros(1), sd=4.0, sample_rate=0.5))
+    0.0625
+    """
+    return float(min(step, (2 * noisy.sample_rate / noisy.sd) ** 2) if noisy.sd else step)
+
+
+def filling_sd(step: float, noisy: Noisy) -> float:
+    """Standard deviation of the public noise that a step needs beside the wall's.
+
+    >>> filling_sd(0.0625, Noisy(np.zeros(1), sd=4.0, sample_rate=0.5))
+    0.0
+    """
+    present = (step / 2 * noisy.sd / noisy.sample_rate) ** 2
+    return math.sqrt(max(0.0, step - present))
+
+
+def _kept(state: State) -> np.ndarray:
+    """The iterates after burn-in, shape (kept, size); the start alone if there is none."""
+    path = [state.z]
+    while state.earlier is not None:
+        state = state.earlier
+        path.append(state.z)
+    made = path[:-1] or path
+    return np.array(made[: len(made) - int(DEFAULTS.burn_in * len(made))][::-1])
+
+
+def _posterior(records: Records, state: State, draws: int, rng: np.random.Generator) -> Draws:
+    kept = _kept(state)
+    chosen = np.linspace(0, len(kept) - 1, min(draws, len(kept))).round().astype(int)
+    return dict(zip(records.point, records.split(kept[chosen]), strict=True))
+
+
+def _describe(records: Records, state: State) -> xr.Dataset:
+    draws = _kept(state)
+    moments = {"mean_vector": draws.mean(axis=0), "standard_deviation": draws.std(axis=0)}
+    return xr.Dataset({k: ("rows", v) for k, v in moments.items()}, {"rows": records.labels})
+
+
+def _trace(state: State) -> Trace:
+    return {
+        "sample_path": (("rows",), state.z),
+        "step": ((), state.step),
+        "noise_to_signal": ((), state.noise_to_signal),
+    }

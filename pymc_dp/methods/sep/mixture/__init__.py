@@ -1,0 +1,1 @@
+"""Stochastic expectation propagation for Gaussian mixtures."""

@@ -1,0 +1,230 @@
+"""Mixtures by stochastic expectation propagation: releases, steps and the posterior.
+
+The updates read releases alone: they are post-processing.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.methods.conjugate.description import natural_parameters
+from pymc_dp.methods.conjugate.exponential import DIRICHLET
+from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
+from pymc_dp.methods.gaussian.cavity import cavity, site_share
+from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
+from pymc_dp.methods.gaussian.posterior import GaussianPosterior
+from pymc_dp.methods.gaussian.prior import Gammas
+from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
+from pymc_dp.methods.linear.quadratic import Sums
+from pymc_dp.methods.linear.solve import Solved, solve
+from pymc_dp.methods.method import Compiled, Draws, Method
+from pymc_dp.methods.mixture.model import MixtureModel
+from pymc_dp.methods.mixture.places import places_of
+from pymc_dp.methods.mixture.start import after_a_sketch
+from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
+from pymc_dp.methods.sep.mixture.sites import Context, Sites, contribution, layout_of
+from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Noisy, Query
+
+# `solve` gets curvatures that are floored already
+NO_NOISE = Sums(*np.zeros(5))
+
+
+class State(NamedTuple):
+    """State of a fit: released values and what follows from them."""
+
+    t: int
+    sums: NoisyAverage[Sites]  # the product of all sites
+    context: Context  # the cavity for the next batch
+    mean: np.ndarray  # of all Gaussian latents
+    solved: Solved
+    average: Average  # of the last means
+
+
+class _Fit(NamedTuple):
+    """What the updates of one fit share: public values and compiled priors."""
+
+    model: MixtureModel
+    root: np.ndarray  # symmetric roots of one record's precision
+    settings: Settings
+    releases: int
+    annealed: bool  # whether components part while the likelihood's power grows
+
+    @property
+    def step(self) -> float:
+        """The damping h."""
+        return DEFAULTS.step if self.settings.step is None else self.settings.step
+
+    def temperature(self, t: int) -> float:
+        """Power of the likelihood at release t: components that start alike part slowly."""
+        if not self.annealed or self.releases == 1:
+            return 1.0
+        return min(1.0, DEFAULTS.first_temperature + DEFAULTS.warming * t / (self.releases - 1))
+
+    def weight(self, t: int) -> float:
+        """Weight of the mean after release t in the average of the last ones."""
+        averaged = DEFAULTS.averaged_of_annealed if self.annealed else DEFAULTS.averaged
+        return 1 / max(1, t + 1 - round((1 - averaged) * self.releases))
+
+    def number(self, sums: NoisyAverage[Sites]) -> float:
+        """Take the declared number of records, else the released one, as far as it is known."""
+        return number_of(self.settings.num_records, sums.value.number, sums.variance.number)
+
+    def expand(self, score: np.ndarray, precision: np.ndarray) -> Sums:
+        """Bring sums from a record's units to all Gaussian latents."""
+        blocks, d = self.model.blocks, self.model.prior.d
+        all_scores, all_precisions, zero = np.zeros((1, d)), np.zeros((1, d, d)), np.zeros(1)
+        all_scores[0, blocks] = np.einsum("kde,ke->kd", self.root, score)
+        inside = self.root @ precision @ self.root
+        all_precisions[0, blocks[:, :, None], blocks[:, None, :]] = inside
+        return Sums(all_scores, all_precisions, zero, zero, zero)
+
+    def solve(self, sums: Sums, mean: np.ndarray, gammas: Gammas) -> Solved:
+        """Multiply the sites of the means with the prior."""
+        return solve((None,), self.model.prior, NoisyAverage(sums, NO_NOISE), mean, gammas)
+
+    def within(self, covariance: np.ndarray) -> np.ndarray:
+        """Covariance of each component's own latents, (K, d, d)."""
+        blocks = self.model.blocks
+        within: np.ndarray = covariance[blocks[:, :, None], blocks[:, None, :]]
+        return within
+
+    def concentration(self, weights: np.ndarray) -> np.ndarray:
+        """Concentration of the weights, from their sites."""
+        least = DEFAULTS.least_concentration
+        found: np.ndarray = np.maximum(self.model.concentration + weights, least)
+        return found
+
+
+def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
+    """Build stochastic expectation propagation for a mixture.
+
+    Notes
+    -----
+    **Privacy.** Each release is one vector: sites of the components' means in a record's own
+    units, sites of the weights and a one, clipped jointly. Before them, components that are alike
+    at the public initial point take one release of a sketch (`after_a_sketch`). All else is
+    post-processing.
+    """
+    start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
+    alike = not np.ptp(start[model.blocks], axis=0).any()
+    places = places_of(records, model) if alike else None
+    annealed = alike and places is None
+    count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
+    count = count if settings.noisy else DEFAULTS.noiseless_releases
+    per_latent = 1 + DEFAULTS.precision_scale**2
+    typical = model.blocks.shape[1] * per_latent + (model.weights is not None)
+    release = settings.as_release(count, DEFAULTS.clip_norm * typical**0.5)
+    fit = _Fit(model, Spectrum.of(model.curvature).root(), settings, release.count, annealed)
+    method = Method(
+        size=layout_of(*model.blocks.shape).size,
+        releases=(release,),
+        compile=lambda backend: Compiled(
+            {"sites": contribution(records, model, fit.root, backend)}, partial(_update, fit)
+        ),
+        init=partial(_begin, fit, start),
+        query=lambda state, rng: Query("sites", state.context),
+        posterior=partial(_draw, fit),
+        noise_aware=partial(_draw_with_noise, fit),
+        describe=partial(_describe, records, fit),
+        trace=lambda state: {
+            "mean_path": (("gaussian",), state.mean),
+            "temperature": ((), state.context.temperature),
+        },
+        settings={"form": "damped"},
+        defaults=(DEFAULTS, LINEAR),
+    )
+    if places is None:
+        return method
+    begin = partial(_begin_at, fit, start)
+    return after_a_sketch(records, model, places, method, begin, settings.num_records)
+
+
+def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:
+    """Start at the public initial point; components that only annealing parts are set apart."""
+    means = start[fit.model.blocks]
+    if fit.annealed:
+        apart = DEFAULTS.separation * rng.normal(size=(*means.shape, 1))
+        means = means + np.linalg.solve(fit.root, apart)[..., 0]
+    return _begin_at(fit, start, means)
+
+
+def _begin_at(fit: _Fit, start: np.ndarray, means: np.ndarray) -> State:
+    """Start with these means, (K, d), of the components."""
+    model, (count, d) = fit.model, fit.model.blocks.shape
+    mean = start.copy()
+    mean[model.blocks] = means
+    precision = DEFAULTS.start_precision * np.tile(np.eye(d), (count, 1, 1))
+    sites = Sites(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
+    solved = fit.solve(fit.expand(sites.score, precision), mean, model.prior.start())
+    covariance = fit.within(solved.covariance)
+    context = Context(mean, covariance, model.concentration, fit.temperature(0))
+    sums = NoisyAverage(sites, Sites(*np.zeros(4)))
+    return State(0, sums, context, mean, solved, Average.start(mean))
+
+
+def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Damp the sites, move the means by the scores at the cavity, then take out one site."""
+    h, sd, centre = fit.step, noisy.sd / noisy.sample_rate, query.context.mean
+    count, d = fit.model.blocks.shape
+    layout, identities = layout_of(count, d), np.tile(np.eye(d), (count, 1, 1))
+    latest = Sites(**layout.unpack(noisy.value / noisy.sample_rate))
+    sums = state.sums.add(latest, Sites(**layout.noise_variance(sd)), h)
+    number = fit.number(sums)
+    least = max(spectral_edge(sums.variance.precision, d), DEFAULTS.least_share * number)
+    expanded = fit.expand(latest.score, Spectrum.of(sums.value.precision).floored(least))
+    solved = fit.solve(expanded, state.mean, state.solved.gammas)
+    mean = solved.residual(expanded, centre, h) + (1 - h) * (state.mean - centre)
+    mean = solved.within_trust_region(state.mean, mean)
+    of_score = fit.expand(0 * latest.score, sd**2 * identities).curvature[0]
+    fresh = solved.covariance @ of_score @ solved.covariance
+    found = cavity(solved.linear, solved.precision, expanded.curvature[0], mean, number)
+    context = Context(
+        found.mean,
+        fit.within(found.covariance),
+        fit.concentration((1 - site_share(number)) * sums.value.weights),
+        fit.temperature(state.t + 1),
+    )
+    average = state.average.add(mean, fresh, h, fit.weight(state.t))
+    return State(state.t + 1, sums, context, mean, solved, average)
+
+
+def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
+    """Multiply prior and sites; a component keeps at least a few records."""
+    sites, mean = state.sums.value, state.average.mean
+    precision = Spectrum.of(sites.precision).floored(DEFAULTS.least_share * fit.number(state.sums))
+    solved = fit.solve(fit.expand(0 * sites.score, precision), mean, state.solved.gammas)
+    return GaussianPosterior(mean, solved.covariance, state.average.noise, solved.gammas)
+
+
+def _draw(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draws:
+    values = _posterior(fit, state).draw(fit.model.prior, draws, rng)
+    if fit.model.weights:
+        eta = (fit.concentration(state.sums.value.weights) - 1,)
+        values[fit.model.weights] = DIRICHLET.sample(eta, draws, rng)
+    return values
+
+
+def _draw_with_noise(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draws:
+    values = _posterior(fit, state).draw_with_noise(fit.model.prior, draws, rng)
+    if fit.model.weights:
+        sites = state.sums.value.weights
+        variance = np.full_like(sites, state.sums.variance.weights)
+        block = NoisyBlock((fit.model.concentration - 1,), (sites,), (variance,))
+        values[fit.model.weights] = draw(DIRICHLET, block, draws, rng)
+    return values
+
+
+def _describe(records: Records, fit: _Fit, state: State) -> xr.Dataset:
+    """Describe the Gaussian posterior, and the weights' concentration with its noise."""
+    described = _posterior(fit, state).describe(records, fit.model.prior)
+    name = fit.model.weights
+    if name is None:
+        return described
+    eta = (fit.concentration(state.sums.value.weights) - 1,)
+    described = described.assign(natural_parameters(records, {name: DIRICHLET}, {name: eta}))
+    return described.assign({f"{name}_noise_sd": state.sums.variance.weights**0.5})

@@ -1,0 +1,1 @@
+"""Stochastic expectation propagation for Bayesian networks."""

@@ -1,0 +1,28 @@
+"""Tuned constants of stochastic expectation propagation for linear predictors."""
+
+from typing import NamedTuple
+
+
+class Defaults(NamedTuple):
+    """Public numbers; none of them is fitted to data."""
+
+    # h in lambda <- (1 - h) lambda + h (sum of sites)
+    step: float = 0.7
+    # Gauss-Hermite nodes, Newton steps towards the mode of a tilted density, and how far in psi
+    # one of them may go
+    nodes: int = 20
+    newton_steps: int = 10
+    longest_newton_step: float = 3.0
+    # standard deviations of a cavity below which derivatives of the likelihood are averaged
+    narrow: float = 0.1
+    # a tilted variance is at least this share of the cavity's
+    least_tilted: float = 1e-6
+    # the paper's experiments: passes over the data, damping gamma, and clip norm
+    papers_passes: int = 100
+    papers_damping: float = 1.0
+    papers_clip_norm: float = 1.0
+    # there natural parameters are clipped unscaled, and the count of records is not used
+    papers_count_scale: float = 1e-6
+
+
+DEFAULTS = Defaults()

@@ -1,0 +1,163 @@
+"""Sites of records along one linear predictor, from the moments of tilted distributions.
+
+With psi ~ N(mu, s^2) under the cavity, g and beta are the first and second derivative of
+log Z = log E p(y | psi) in mu, and a record's site has the natural parameters
+tau = -beta / (1 + s^2 beta) and nu = tau mu + g / (1 + s^2 beta) (Minka 2001, section 3.2).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import vectorize_graph
+from scipy.special import erfcx
+
+from pymc_dp.contributions.gradients import by_record
+from pymc_dp.methods.conjugate.exponential import two_derivatives
+from pymc_dp.methods.linear.features import Features
+from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT, PROBIT_SLOPE
+from pymc_dp.methods.linear.predictor import Predictor
+from pymc_dp.methods.linear.quadratic import Expect
+from pymc_dp.methods.sep.regression.defaults import DEFAULTS
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import Tensor
+from pymc_dp.privacy.contribution import Batch
+
+# standard normal quantile below which z + phi(z) / Phi(z) is -1/z, to rounding
+UNLIKELY = -1e4
+
+# (batch, psi of shape (rows, K)) -> log likelihood and its two derivatives in psi, (rows, K) each
+Along = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+class LogZ(NamedTuple):
+    """Derivatives of log Z in the cavity's mean: g and beta, shape (rows,) each."""
+
+    slope: np.ndarray
+    curvature: np.ndarray
+
+
+class Site(NamedTuple):
+    """A site around the cavity's mean: nu - tau mu, and tau, shape (rows,) each."""
+
+    residual: np.ndarray
+    precision: np.ndarray
+
+
+def sites(records: Records, found: Predictor, backend: str) -> Expect:
+    """Compile a record's site in psi from the cavity's mean and variance."""
+    if found.form == GAUSSIAN:
+        return _exact
+    if found.form == PROBIT:
+        return _closed
+    along = likelihood_of_psi(records, found, backend)
+
+    def expect(
+        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        log_z = quadrature(along, batch, mean[:, 0], variance[:, 0])
+        residual, precision = site(log_z, variance[:, 0])
+        return residual[:, None], precision[:, None]
+
+    return expect
+
+
+def _exact(
+    batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    return part.slope - part.curvature * mean, part.curvature
+
+
+def _closed(
+    batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    # log Phi(c psi), with c from its slope at psi = 0
+    c = part.slope / PROBIT_SLOPE
+    mean, variance = c * mean, c**2 * variance
+    residual, precision = site(probit(mean, variance), variance)
+    return c * residual, c**2 * precision
+
+
+def site(log_z: LogZ, variance: np.ndarray) -> Site:
+    """Divide the tilted density's Gaussian by the cavity, of variance s^2.
+
+    >>> import numpy as np
+    >>> y, mu, variance = 2.0, 0.5, 3.0  # a Gaussian likelihood with noise of variance 1
+    >>> known = LogZ(np.array([(y - mu) / (1 + variance)]), np.array([-1 / (1 + variance)]))
+    >>> site(known, np.array([variance]))
+    Site(residual=array([1.5]), precision=array([1.]))
+    """
+    share = np.maximum(1 + variance * log_z.curvature, DEFAULTS.least_tilted)
+    return Site(log_z.slope / share, -log_z.curvature / share)
+
+
+def probit(mean: np.ndarray, variance: np.ndarray) -> LogZ:
+    """Closed form for p(y | psi) = Phi(psi).
+
+    >>> import numpy as np
+    >>> probit(np.array([0.0, -1e9, 1e9]), np.zeros(3))
+    LogZ(slope=array([7.97884561e-01, 1.00000000e+09, 0.00000000e+00]),
+         curvature=array([-0.63661977, -1.        , -0.        ]))
+    """
+    scale = np.sqrt(1 + variance)
+    z = mean / scale
+    # the density over the distribution function, which both underflow for an unlikely outcome
+    ratio = (2 / np.pi) ** 0.5 / erfcx(-z / 2**0.5)
+    # where z + ratio is rounded off, it is 1 / ratio
+    curvature = np.where(z < UNLIKELY, 1.0, ratio * (z + ratio))
+    return LogZ(ratio / scale, -curvature / scale**2)
+
+
+def quadrature(along: Along, batch: Batch, mean: np.ndarray, variance: np.ndarray) -> LogZ:
+    """Gauss-Hermite quadrature around the mode of each record's tilted density.
+
+    Moments of u = (psi - mu) / s and derivatives of the likelihood are equivalent. Moments are
+    more accurate where the cavity is wide, and undefined where it has no width.
+    """
+    scale = np.sqrt(variance)
+    mode, width = _laplace(along, batch, mean, scale)
+    x, weights = np.polynomial.hermite.hermgauss(DEFAULTS.nodes)
+    u = mode[:, None] + 2**0.5 * width[:, None] * x
+    value, slope, second = along(batch, mean[:, None] + scale[:, None] * u)
+    log_mass = value - u**2 / 2 + x**2 + np.log(weights)
+    mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
+    mass /= mass.sum(axis=1, keepdims=True)
+    # outside the support there is no mass, and derivatives are undefined
+    slope, second = (np.where(mass > 0, values, 0.0) for values in (slope, second))
+    first = np.vecdot(mass, slope)
+    narrow = LogZ(first, np.vecdot(mass, second + slope**2) - first**2)
+    centre, safe = np.vecdot(mass, u), np.maximum(scale, DEFAULTS.narrow)
+    wide = LogZ(centre / safe, (np.vecdot(mass, (u - centre[:, None]) ** 2) - 1) / safe**2)
+    return LogZ(
+        *(np.where(scale > DEFAULTS.narrow, *both) for both in zip(wide, narrow, strict=True))
+    )
+
+
+def _laplace(
+    along: Along, batch: Batch, mean: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mode and width of the tilted density of u = (psi - mu) / s, by a fixed number of steps."""
+    u = np.zeros(len(mean))
+    farthest = DEFAULTS.longest_newton_step / np.maximum(scale, 1e-300)
+    for _ in range(DEFAULTS.newton_steps):
+        _, slope, second = (x[:, 0] for x in along(batch, (mean + scale * u)[:, None]))
+        precision = 1 + scale**2 * np.maximum(-second, 0.0)
+        u = u + np.clip((scale * slope - u) / precision, -farthest, farthest)
+    return u, precision**-0.5
+
+
+def likelihood_of_psi(records: Records, predictor: Predictor, backend: str) -> Along:
+    """Compile a record's log likelihood as a function of its linear predictor alone."""
+    value, cut = predictor.log_likelihood, predictor.cut
+    graphs: list[Tensor] = [value, *two_derivatives(value, cut)]
+    points: Tensor = pt.vector("points", dtype="float64")
+    along = {cut: points.reshape((-1, *(1,) * cut.ndim))}
+    each = vectorize_graph([graph.sum() for graph in graphs], along)
+    psi = pt.matrix("psi", dtype="float64")
+    inputs = records.batch.inputs
+    # psi is nan where an index is out of bounds, see `features`
+    rows = by_record(records, each, {points: psi})
+    fn = function([psi, *inputs.values()], rows, backend)
+    return lambda batch, psi: tuple(fn(psi, *[batch[name] for name in inputs]))

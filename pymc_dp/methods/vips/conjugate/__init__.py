@@ -1,0 +1,1 @@
+"""VIPS for conjugate models and finite mixtures of them."""

@@ -1,0 +1,249 @@
+"""VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.contributions.layout import Layout
+from pymc_dp.methods.conjugate.description import describe, mean_path
+from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages, rules_of
+from pymc_dp.methods.conjugate.exponential import (
+    BETA,
+    DIRICHLET,
+    NORMAL,
+    ExponentialFamily,
+)
+from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
+from pymc_dp.methods.conjugate.probe_points import probe_rows
+from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.mixture.model import MixtureModel
+from pymc_dp.methods.mixture.model import recognise as recognise_components
+from pymc_dp.methods.mixture.places import Places, places_of
+from pymc_dp.methods.mixture.start import after_a_sketch
+from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
+from pymc_dp.methods.vips.conjugate.expected_sums import Context, contribution, layout_of
+from pymc_dp.methods.vips.conjugate.model import Posterior, Statistics, Structure
+from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Noisy, Query
+
+SMALLEST_UNIT = 1e-12
+
+
+class State(NamedTuple):
+    """Where a fit stands: released values and what follows from them."""
+
+    t: int
+    # the likelihood's part of natural parameters, averaged over releases
+    likelihood: NoisyAverage[Posterior]
+    context: Context  # the posterior, at which the next batch is evaluated
+
+
+class _Fit(NamedTuple):
+    """What the updates of one fit share; public values and compiled graphs."""
+
+    records: Records
+    structure: Structure
+    layout: Layout
+    prior: ConjugatePrior
+    probe: Statistics
+    settings: Settings
+
+    @property
+    def families(self) -> dict[str, ExponentialFamily]:
+        return self.structure.families
+
+    @property
+    def gaussian(self) -> list[str]:
+        """Names of the Gaussian latents."""
+        return [name for name, family in self.families.items() if family is NORMAL]
+
+    def starts_apart(self, name: str) -> bool:
+        """Whether the author's initial values of a latent differ."""
+        return np.unique(self.records.point[name]).size > 1
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.records.point[name].shape
+
+    def zeros(self) -> Posterior:
+        """Natural parameters of a likelihood without records."""
+        return {
+            name: (np.zeros(self.shape(name)),) * len(family.parameters)
+            for name, family in self.families.items()
+        }
+
+    def within_bounds(self, likelihood: NoisyAverage[Posterior]) -> Posterior:
+        """Raise released natural parameters to their lower bounds."""
+        value, variance = likelihood
+        return {
+            name: within_bounds(family, value[name], variance[name])
+            for name, family in self.families.items()
+        }
+
+
+def build(records: Records, structure: Structure, settings: Settings) -> Method:
+    """Build VIPS for a conjugate model.
+
+    Notes
+    -----
+    **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
+    clipped jointly. If nothing but the record enters them they are released once. Before them,
+    Gaussian components of known covariance take one release of a sketch (`after_a_sketch`).
+    """
+    families, layout = structure.families, layout_of(records, structure)
+    once = _depend_on_records_alone(records, structure)
+    probe = Statistics(records, structure, "python")
+    prior = ConjugatePrior(families, prior_messages(records, families))
+    fit = _Fit(records, structure, layout, prior, probe, settings)
+    bounded = once and all(f in (BETA, DIRICHLET) for f in structure.in_likelihood.values())
+    clip_norm = DEFAULTS.clip_norm_of_probabilities if bounded else DEFAULTS.clip_norm
+    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+    method = Method(
+        size=layout.size,
+        releases=(settings.as_release(1 if once else count, clip_norm),),
+        compile=lambda backend: Compiled(
+            {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
+        ),
+        init=partial(_init, fit),
+        query=lambda state, rng: Query("statistics", state.context),
+        posterior=lambda state, draws, rng: {
+            name: family.sample(state.context.posterior[name], draws, rng)
+            for name, family in families.items()
+        },
+        noise_aware=partial(_noise_aware, fit),
+        describe=lambda state: describe(
+            records, families, state.context.posterior, state.likelihood.variance
+        ),
+        trace=lambda state: mean_path(families, state.context.posterior),
+        settings={"form": "absolute"},
+        defaults=(DEFAULTS,),
+    )
+    found = _sketched(fit)
+    if found is None:
+        return method
+    begin = partial(_begin_at, fit, found.model)
+    return after_a_sketch(records, *found, method, begin, settings.num_records)
+
+
+class _Sketched(NamedTuple):
+    model: MixtureModel
+    places: Places
+
+
+def _sketched(fit: _Fit) -> _Sketched | None:
+    """Find the components that a sketch can show, if they start alike."""
+    if not fit.structure.mixtures or any(map(fit.starts_apart, fit.gaussian)):
+        return None
+    try:
+        model = recognise_components(fit.records)
+    except NotConjugateError:
+        return None
+    places = places_of(fit.records, model)
+    return None if places is None else _Sketched(model, places)
+
+
+def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
+    """Whether every block's statistics are functions of the record alone."""
+    if structure.mixtures:
+        return False
+    for name, family in structure.families.items():
+        x = records.latents[name]
+        others = set(records.latents.values()) - {x}
+        if others.intersection(ancestors(family.statistics(structure.completed, x))):
+            return False
+    return True
+
+
+def _context(fit: _Fit, posterior: Posterior) -> Context:
+    """Take the units of the next release from a probe row that belongs to all components."""
+    batch = probe_rows(fit.records, np.random.default_rng(0), [1])
+    rules = rules_of(fit.families, posterior)
+    weights = [np.ones_like(x) for x in fit.probe.responsibilities(batch, rules)]
+    units = {name: np.ones(fit.shape(name)) for name in fit.families}
+    for name, family in fit.families.items():
+        if family is NORMAL:
+            _, precision = fit.probe.expected(name, batch, weights, posterior)
+            units[name] = np.maximum(np.abs(precision[0]), SMALLEST_UNIT)
+    return Context(posterior, units)
+
+
+def _init(fit: _Fit, rng: np.random.Generator) -> State:
+    """Start at the prior; components of a mixture start apart, at public points.
+
+    These are the author's initial values where they differ, else draws from the prior.
+    """
+    posterior = _prior(fit, rng)
+    points = {}
+    for name in fit.gaussian if fit.structure.mixtures else ():
+        drawn = rng.normal(*NORMAL.moments(posterior[name]))
+        points[name] = fit.records.point[name] if fit.starts_apart(name) else drawn
+    return _start(fit, posterior, points)
+
+
+def _begin_at(fit: _Fit, model: MixtureModel, means: np.ndarray) -> State:
+    """Start with these means of a mixture's components, (K, d)."""
+    posterior = _prior(fit, np.random.default_rng(0))
+    centres = [NORMAL.moments(posterior[name])[0].ravel() for name in model.prior.shapes]
+    v = np.concatenate(centres)
+    v[model.blocks] = means
+    return _start(fit, posterior, model.prior.point(v))
+
+
+def _prior(fit: _Fit, rng: np.random.Generator) -> Posterior:
+    """The natural parameters of all blocks without records."""
+    posterior = {
+        name: family.random_parameters(fit.shape(name), rng)
+        for name, family in fit.families.items()
+    }
+    return fit.prior.coordinate_ascent(fit.families, {}, posterior)
+
+
+def _start(fit: _Fit, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
+    """Start from the prior, with some Gaussian latents near given points."""
+    for name, point in points.items():
+        precision = DEFAULTS.start_precision * posterior[name][1]
+        posterior = posterior | {name: (point * precision, precision)}
+    return State(0, NoisyAverage(fit.zeros(), fit.zeros()), _context(fit, posterior))
+
+
+def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Average the statistics with step rho_t, then update every block in closed form."""
+    latest, variance = _restored(fit, state.context, noisy)
+    likelihood = state.likelihood.add(latest, variance, fit.settings.rate(state.t))
+    posterior = fit.prior.coordinate_ascent(
+        fit.families, fit.within_bounds(likelihood), state.context.posterior
+    )
+    return State(state.t + 1, likelihood, _context(fit, posterior))
+
+
+def _restored(fit: _Fit, context: Context, noisy: Noisy) -> tuple[Posterior, Posterior]:
+    """Turn a released vector into natural parameters, and into the variances of their noise."""
+    sums = fit.layout.unpack(noisy.value / noisy.sample_rate)
+    sd = noisy.sd / noisy.sample_rate
+    latest, variance = fit.zeros(), fit.zeros()
+    for name, whitened in sums.items():
+        family, unit = fit.families[name], context.units[name]
+        at = family.reference(context.posterior[name])
+        latest[name] = family.restore(tuple(whitened), at, unit)
+        # restoring is linear: the noise of each parameter by itself, then the sum of the squares
+        alone = np.multiply.outer(np.eye(len(whitened)), np.full(fit.shape(name), sd))
+        restored = [family.restore(tuple(noise), at, unit) for noise in alone]
+        variance[name] = tuple(sum(x**2 for x in each) for each in zip(*restored, strict=True))
+    return latest, variance
+
+
+def _noise_aware(
+    fit: _Fit, state: State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draw every block, with the noise of the releases on the likelihood's part."""
+    posterior, (value, variance) = state.context.posterior, state.likelihood
+    bounded, values = fit.within_bounds(state.likelihood), {}
+    for name, family in fit.families.items():
+        prior = tuple(a - b for a, b in zip(posterior[name], bounded[name], strict=True))
+        block = NoisyBlock(prior, value[name], variance[name])
+        values[name] = draw(family, block, draws, rng)
+    return values

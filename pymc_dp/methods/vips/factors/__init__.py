@@ -1,0 +1,1 @@
+"""VIPS for factor models and belief networks."""

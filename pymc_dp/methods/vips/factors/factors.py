@@ -1,0 +1,120 @@
+"""VIPS for factor models: factor analysis, probabilistic PCA and sigmoid belief networks.
+
+Each release is a residual score of loadings and intercept with one curvature matrix that all rows
+of the loadings share, so that noise on the curvature only preconditions.
+"""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import Full
+from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
+from pymc_dp.methods.conjugate.exponential import NORMAL
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.vips.factors.binary_latents import binary_latents
+from pymc_dp.methods.vips.factors.blocks import Posterior, context_of, natural
+from pymc_dp.methods.vips.factors.defaults import DEFAULTS
+from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
+from pymc_dp.methods.vips.factors.model import FactorModel
+from pymc_dp.methods.vips.factors.normal_latents import normal_latents
+from pymc_dp.methods.vips.factors.state import Fit, State, start
+from pymc_dp.methods.vips.factors.sums import Inference, contribution
+from pymc_dp.methods.vips.factors.updates import update
+from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Query
+
+
+def build(records: Records, structure: FactorModel, settings: Settings) -> Method:
+    """Build VIPS for a factor model.
+
+    Notes
+    -----
+    **Privacy.** Each release is one vector: the score, the upper triangle of the curvature
+    (off-diagonals times sqrt 2) and, if the noise's precision is a latent, the squared residual;
+    clipped jointly. A record's latents are inferred behind the wall and never released.
+    """
+    fit = Fit(records, structure, settings)
+    inference = inference_of(structure, settings.iterations)
+    return Method(
+        size=fit.layout.size,
+        releases=(_release(structure, settings),),
+        compile=partial(_compiled, fit, inference),
+        init=partial(start, fit),
+        query=lambda state, rng: Query("statistics", context_of(structure, state.posterior)),
+        posterior=lambda state, draws, rng: _draw(structure, state.posterior, draws, rng),
+        noise_aware=lambda state, draws, rng: _draw(
+            structure, state.posterior | _widened(structure, state), draws, rng
+        ),
+        describe=partial(_describe, fit),
+        trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},
+        settings={"form": "residual"},
+        defaults=(DEFAULTS,),
+    )
+
+
+def inference_of(structure: FactorModel, iterations: int | None) -> Inference:
+    """Choose how the records' latents are inferred."""
+    if structure.latent.binary:
+        return binary_latents(structure.curvature, iterations or DEFAULTS.sweeps)
+    return normal_latents(np.sqrt(structure.curvature))
+
+
+def _compiled(fit: Fit, inference: Inference, backend: str) -> Compiled:
+    structure = fit.structure
+    slopes = scores_at_zero(fit.records, structure.predictor, structure.latent, backend)
+    contributions = {"statistics": contribution(fit.layout, slopes, inference)}
+    return Compiled(contributions, partial(update, fit))
+
+
+def _release(structure: FactorModel, settings: Settings) -> ReleaseSpec:
+    root = structure.shape[0] ** 0.5
+    if not structure.latent.binary:
+        count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+        return settings.as_release(count, DEFAULTS.clip_norm * root)
+    rate = 1.0
+    if settings.sampling is not Full:
+        of_batch = DEFAULTS.binary_batch / (settings.num_records or np.inf)
+        rate = min(1.0, max(DEFAULTS.binary_sample_rate, of_batch))
+    return settings.as_release(DEFAULTS.binary_releases, DEFAULTS.binary_clip_norm * root, rate)
+
+
+def _draw(
+    structure: FactorModel, posterior: Posterior, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    families = structure.prior.families.items()
+    return {name: family.sample(posterior[name], draws, rng) for name, family in families}
+
+
+def _widened(structure: FactorModel, state: State) -> Posterior:
+    """Loadings and intercept whose variances include the privacy noise."""
+    wide: Posterior = {}
+    for name, noise in _noise_sd(structure, state).items():
+        mean, sd = NORMAL.moments(state.posterior[name])
+        precision = 1 / (sd**2 + noise**2)
+        wide[name] = (mean * precision, precision)
+    return wide
+
+
+def _noise_sd(structure: FactorModel, state: State) -> dict[str, np.ndarray]:
+    sd = np.broadcast_to(np.sqrt(state.noise), (structure.shape[0], len(state.noise)))
+    blocks = natural(structure, sd, np.ones_like(sd))
+    return {name: eta / precision for name, (eta, precision) in blocks.items()}
+
+
+def _describe(fit: Fit, state: State) -> xr.Dataset:
+    """Show moments of loadings, intercept and log odds; natural parameters of the other blocks."""
+    records, structure = fit.records, fit.structure
+    variables: dict[str, Any] = {}
+    for name in fit.moved:
+        mean, sd = NORMAL.moments(state.posterior[name])
+        dims = dims_of(records, name)
+        variables |= {f"{name}.mean": (dims, mean), f"{name}.sd": (dims, sd)}
+    for name, sd in _noise_sd(structure, state).items():
+        variables[f"{name}.noise_sd"] = (dims_of(records, name), sd)
+    others = {name: structure.prior.families[name] for name in fit.following}
+    return xr.Dataset(variables | natural_parameters(records, others, state.posterior))

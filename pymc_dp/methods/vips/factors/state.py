@@ -1,0 +1,76 @@
+"""Where the fit of a factor model stands, and where it starts."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.layout import Layout
+from pymc_dp.methods.conjugate.exponential import NORMAL
+from pymc_dp.methods.vips.factors.blocks import Posterior, blocks_of
+from pymc_dp.methods.vips.factors.defaults import DEFAULTS
+from pymc_dp.methods.vips.factors.model import FactorModel
+from pymc_dp.methods.vips.factors.sums import layout_of
+from pymc_dp.methods.vips.settings import Settings
+from pymc_dp.model import Records
+
+
+class State(NamedTuple):
+    """Where a fit stands: released values and what follows from them."""
+
+    t: int
+    curvature: np.ndarray  # average of the released curvatures
+    energy: float  # average of the released energies
+    posterior: Posterior  # {latent: natural parameters}
+    noise: np.ndarray  # variance of the privacy noise on an entry of each column of the means
+    # predicted standard deviation of one full step's noise in a predictor, relative to its own
+    # scale
+    noise_of_psi: float
+
+
+class Fit(NamedTuple):
+    """What the updates of one fit share; public values and compiled priors."""
+
+    records: Records
+    structure: FactorModel
+    settings: Settings
+
+    @property
+    def layout(self) -> Layout:
+        """Of a record's vector."""
+        return layout_of(self.structure.shape, self.structure.predictor.precision is not None)
+
+    @property
+    def moved(self) -> list[str]:
+        """The blocks that releases move; the others follow from them in closed form."""
+        log_odds = self.structure.latent.log_odds
+        return [*blocks_of(self.structure), *([log_odds] if log_odds else [])]
+
+    @property
+    def following(self) -> list[str]:
+        """The other blocks."""
+        return [name for name in self.structure.prior.families if name not in self.moved]
+
+    def follow(self, posterior: Posterior, likelihood: Posterior) -> Posterior:
+        """Update the blocks that no release moves, given the likelihood's natural parameters."""
+        return self.structure.prior.coordinate_ascent(
+            self.following, likelihood, posterior, DEFAULTS.prior_rounds
+        )
+
+
+def start(fit: Fit, rng: np.random.Generator) -> State:
+    """Start with small random loadings; precisions start as if loadings were of unit scale."""
+    structure, point, scale = fit.structure, fit.records.point, DEFAULTS.start_scale
+    posterior = {
+        name: (np.zeros(point[name].shape), np.ones(point[name].shape))
+        if family is NORMAL
+        else family.random_parameters(point[name].shape, rng)
+        for name, family in structure.prior.families.items()
+    }
+    posterior = fit.follow(posterior, {})
+    for name in fit.moved:
+        mean = point[name]
+        if name == structure.loadings and np.unique(mean).size == 1:
+            mean = scale * rng.normal(size=mean.shape)
+        posterior[name] = (mean / scale**2, np.full(mean.shape, scale**-2))
+    n = structure.shape[1] + 1
+    return State(0, np.eye(n), 0.0, posterior, np.zeros(n), 0.0)

@@ -1,0 +1,143 @@
+"""From released sums to the next posterior of a factor model; all of it post-processing."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.conjugate.exponential import NORMAL
+from pymc_dp.methods.linear.polya_gamma import pg_weight
+from pymc_dp.methods.vips.factors.blocks import Posterior, blocks_of, natural, side_by_side
+from pymc_dp.methods.vips.factors.defaults import DEFAULTS
+from pymc_dp.methods.vips.factors.model import FactorModel
+from pymc_dp.methods.vips.factors.state import Fit, State
+from pymc_dp.methods.vips.factors.steps import (
+    Curvature,
+    averaged,
+    averaged_energy,
+    expansion,
+    noise_spread,
+    solve_rows,
+    step_length,
+)
+from pymc_dp.methods.vips.factors.sums import Context, Sums
+from pymc_dp.privacy.query import Noisy, Query
+
+
+class _Rows(NamedTuple):
+    """What scores and curvatures are multiplied by, row by row.
+
+    ``psi`` and ``psi_of_batch`` turn noise, and the error of a batch, into steps of psi relative to
+    the scale of the outcomes' own noise.
+    """
+
+    gain: np.ndarray
+    weight: np.ndarray
+    psi: float
+    psi_of_batch: float
+
+
+def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Average the curvature, move the means, then update everything behind them."""
+    structure, context = fit.structure, query.context
+    sd = noisy.sd / noisy.sample_rate
+    sums = Sums(**fit.layout.unpack(noisy.value / noisy.sample_rate))
+    curvature = averaged(state.t, state.curvature, sums, sd, fit.settings.num_records)
+    rows = _rows(structure, context)
+    noise_of_psi = sd * rows.psi * float(np.sqrt(curvature.inverse_trace))
+    rho = step_length(state.t, float(np.hypot(noise_of_psi, _of_batch(noisy, rows, curvature))))
+    step = _step(fit, state.posterior, sums, curvature, rows, rho)
+    stretch = _stretch(structure, state.t, curvature)
+    after = curvature.transformed(np.linalg.inv(stretch))
+    precision = rows.weight[:, None] * np.diag(after.corrected) + step.alpha
+    moved = natural(structure, step.mean @ stretch, 1 / precision)
+    moved |= _moved_log_odds(fit, state.posterior, curvature, rho)
+    energy, likelihood = _noise_precision(fit, state, context, sums, curvature, sd)
+    posterior = fit.follow(state.posterior | moved, likelihood)
+    noise = (1 - rho) ** 2 * state.noise + (rho * sd / curvature.share) ** 2 * step.spread
+    return State(state.t + 1, after.average, energy, posterior, noise @ stretch**2, noise_of_psi)
+
+
+def _stretch(structure: FactorModel, t: int, curvature: Curvature) -> np.ndarray:
+    """Find the map of latents that loadings and intercept absorb."""
+    if structure.latent.binary or t >= DEFAULTS.expansions:
+        return np.eye(len(curvature.average))
+    moments = curvature.corrected / curvature.number
+    return expansion(moments, structure.latent.parameter, bool(structure.intercept))
+
+
+def _rows(structure: FactorModel, context: Context) -> _Rows:
+    weight = context.precision * structure.curvature
+    gain = context.precision * structure.gain
+    if structure.latent.binary:
+        of_psi = float(np.mean(1 / weight))
+        return _Rows(gain, weight, of_psi, of_psi**0.5)
+    return _Rows(gain, weight, context.precision**0.5, 1.0)
+
+
+def _of_batch(noisy: Noisy, rows: _Rows, curvature: Curvature) -> float:
+    """Predicted standard deviation of a step in psi that comes from drawing a batch."""
+    n, rate = len(curvature.average), noisy.sample_rate
+    return float(rows.psi_of_batch * np.sqrt(n * (1 - rate) / (rate * curvature.number)))
+
+
+class _Step(NamedTuple):
+    """New means of loadings and intercept, their prior precisions, and noise from noise of 1."""
+
+    mean: np.ndarray
+    alpha: np.ndarray
+    spread: np.ndarray
+
+
+def _step(
+    fit: Fit,
+    posterior: Posterior,
+    sums: Sums,
+    curvature: Curvature,
+    rows: _Rows,
+    rho: float,
+) -> _Step:
+    """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m)."""
+    structure = fit.structure
+    blocks = blocks_of(structure)
+    linear, alpha = side_by_side(
+        structure, {x: structure.prior.message(x, posterior) for x in blocks}
+    )
+    mean, _ = side_by_side(structure, {x: NORMAL.moments(posterior[x]) for x in blocks})
+    slope = rows.gain[:, None] * sums.score / curvature.share + linear - alpha * mean
+    n = mean.shape[1] if structure.intercept else mean.shape[1] - 1
+    shared = curvature.corrected[:n, :n]
+    mean[:, :n] += rho * solve_rows(shared, rows.weight, alpha[:, :n], slope[:, :n])
+    spread = np.zeros(mean.shape[1])
+    spread[:n] = np.mean(rows.gain**2) * noise_spread(shared, rows.weight, alpha[:, :n])
+    return _Step(mean, alpha, spread)
+
+
+def _moved_log_odds(fit: Fit, posterior: Posterior, curvature: Curvature, rho: float) -> Posterior:
+    """Move the latents' prior log odds, by Pólya-Gamma variables; the curvature holds the sums."""
+    name = fit.structure.latent.log_odds
+    if name is None:
+        return {}
+    number, least = curvature.number, curvature.number * DEFAULTS.log_odds_share
+    mean, sd = NORMAL.moments(posterior[name])
+    ones = np.clip(curvature.average[:-1, -1] / curvature.share, least, number - least)
+    omega = number / 4 * pg_weight(np.hypot(mean, sd))
+    linear, alpha = fit.structure.prior.message(name, posterior)
+    precision = omega + alpha
+    slope = ones.reshape(mean.shape) - number / 2 - omega * mean + linear - alpha * mean
+    return {name: (precision * mean + rho * slope, precision)}
+
+
+def _noise_precision(
+    fit: Fit, state: State, context: Context, sums: Sums, curvature: Curvature, sd: float
+) -> tuple[float, Posterior]:
+    """Average the energy; return also the likelihood's natural parameters of the precision."""
+    structure = fit.structure
+    name = structure.predictor.precision
+    if name is None:
+        return 0.0, {}
+    entries = structure.shape[0] * curvature.number
+    energy, raised = averaged_energy(state.t, state.energy, sums, sd, entries * curvature.share)
+    of_loadings = context.variance.sum(axis=0) @ np.diag(curvature.corrected)
+    shape = fit.records.point[name].shape
+    rate = (raised / curvature.share + of_loadings) / 2
+    return energy, {name: (np.full(shape, entries / 2), np.full(shape, rate))}

@@ -1,0 +1,1 @@
+"""VIPS for topic models."""

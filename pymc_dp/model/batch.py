@@ -1,0 +1,121 @@
+"""Rebuild the terms on batches: the same graph, with leaves of as many rows as a batch has."""
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.shape import Reshape, reshape
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from pymc_dp.model.axis import RecordAxes
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
+from pymc_dp.model.indexing import counted_rows, gather_layout
+from pymc_dp.model.terms import KEPT_WHOLE
+
+
+class RecordGraph(NamedTuple):
+    """Log-likelihood terms on ``inputs`` whose rows are records; it holds no data."""
+
+    # shape (rows, ...): the elementwise log likelihood of every observed variable and potential
+    terms: tuple[AnyVariable, ...]
+    inputs: dict[str, AnyVariable]  # leaf name to its batch input; float64 where the leaf is real
+    rows: AnyVariable  # the number of rows
+    # every variable that carries records, with the axis along which it does
+    axis: dict[AnyVariable, int]
+    # shape (rows,): whether the record's indices lie inside the arrays that they index (None: no
+    # index). Indices outside are clipped, so that no backend reads foreign memory.
+    valid: AnyVariable | None
+
+    def log_likelihood(self) -> AnyVariable:
+        """Sum the terms of each record; shape (rows,)."""
+        terms: tuple[Tensor, ...] = self.terms
+        total: AnyVariable = pt.add(*[x.sum(axis=tuple(range(1, x.ndim))) for x in terms])
+        return total
+
+
+def build_graph(
+    terms: Mapping[str, AnyVariable],
+    axes: RecordAxes,
+    leaves: Mapping[str, AnyVariable],
+    *,
+    rows: int | None,
+) -> RecordGraph:
+    """Rebuild ``terms`` on batch inputs in place of ``leaves``.
+
+    ``rows=None`` takes batches of any size; ``rows=1`` makes the length static, so that the graph
+    of one record can be vectorized.
+    """
+    inputs: dict[str, AnyVariable] = {
+        name: _batch_input(leaf, axes.axis[leaf], rows) for name, leaf in leaves.items()
+    }
+    renewed: dict[AnyVariable, Any] = {leaves[name]: x for name, x in inputs.items()}
+    first, leaf = next(iter(leaves.items()))
+    along: Tensor = inputs[first]
+    count = along.shape[axes.axis[leaf]] if rows is None else pt.constant(rows, dtype="int64")
+    valid: list[Tensor] = []
+    for node in toposort(list(terms.values())):
+        operands: list[Tensor] = [renewed.get(x, x) for x in node.inputs]
+        _count_rows(node, operands, axes, count)
+        valid += _clip_indices(node, operands, axes)
+        if any(new is not old for new, old in zip(operands, node.inputs, strict=True)):
+            renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+    axis = {renewed.get(variable, variable): k for variable, k in axes.axis.items()}
+    batch_terms = tuple(renewed.get(term, term) for term in terms.values())
+    return RecordGraph(
+        batch_terms, inputs, count, axis, pt.stack(valid).all(axis=0) if valid else None
+    )
+
+
+def _batch_input(leaf: AnyVariable, axis: int, rows: int | None) -> Tensor:
+    """Return an input like ``leaf``, in the widest type of its kind.
+
+    A length of 1 is made static: PyTensor turns ``X @ b`` into ``X * b`` where it knows it of one.
+    """
+    lengths = stored_value(leaf).shape if isinstance(leaf, SharedVariable) else ()
+    shape = [1 if 1 in ends else ends[0] for ends in zip_longest(leaf.type.shape, lengths)]
+    shape[axis] = rows
+    return pt.tensor(leaf.name, dtype=batch_dtype(leaf.type.dtype), shape=tuple(shape))
+
+
+def batch_dtype(stored: str) -> str:
+    """Widen a leaf's dtype: an index given by ``data=`` must not wrap into the template's."""
+    if stored == "bool":
+        return stored
+    return "float64" if stored.startswith("float") else "int64"
+
+
+def _count_rows(node: Node, operands: list[Tensor], axes: RecordAxes, count: AnyVariable) -> None:
+    for i, operand in enumerate(operands):
+        if (node, i) in axes.counts:
+            position = axes.counts[node, i]
+            sized = count if position is None else pt.set_subtensor(operand[position], count)
+            operands[i] = sized
+
+
+def _clip_indices(node: Node, operands: list[Tensor], axes: RecordAxes) -> list[Tensor]:
+    """Keep indices that come from records inside their array; return which records obeyed."""
+    checks = []
+    if isinstance(node.op, AdvancedSubtensor):
+        i = 0
+        for axis, index in gather_layout(node).arrays.items():
+            i = node.inputs.index(index, i + 1)  # one array may index several axes
+            if index in axes.axis and counted_rows(index) is None:
+                size = operands[0].shape[axis]
+                inside = pt.clip(operands[i], -size, size - 1)
+                record = axes.axis[index]
+                others = tuple(a for a in range(index.type.ndim) if a != record)
+                checks.append(pt.eq(inside, operands[i]).all(axis=others))
+                operands[i] = inside.astype(operands[i].dtype)
+    return checks
+
+
+def remake(node: Node, operands: list[AnyVariable]) -> list[AnyVariable]:
+    """Apply the node's operation to new operands, letting static shapes be inferred anew."""
+    if isinstance(node.op, KEPT_WHOLE):  # their inner graphs remember the old static shapes
+        output = node.op(*operands)
+        return [output]
+    if isinstance(node.op, Reshape):
+        return [reshape(operands[0], operands[1], ndim=node.outputs[0].type.ndim)]
+    return list(node.op.make_node(*operands).outputs)

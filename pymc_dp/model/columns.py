@@ -1,0 +1,109 @@
+"""The private columns: the values behind the record leaves, for the wall alone."""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import numpy as np
+from pytensor.graph.traversal import ancestors
+from scipy.sparse import issparse
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.axis import RecordAxes
+from pymc_dp.model.batch import batch_dtype
+from pymc_dp.model.harden import DataLeaf, HardenedModel
+from pymc_dp.privacy.private_data import Column
+
+NO_RECORDS = "The data have no records: give two or more."
+
+
+def refuse_few_rows(hardened: HardenedModel, likelihood: Container[str]) -> None:
+    """Refuse private observed values without rows, or with a single one."""
+    for rv in hardened.model.observed_RVs:
+        for variable in ancestors([hardened.model.rvs_to_values[rv]]):
+            leaf = hardened.leaves.get(variable)
+            if rv.name in likelihood and leaf is not None and leaf.name not in hardened.public:
+                if leaf.variable.ndim:
+                    _refuse_few(rv.name, leaf.value.shape[0])
+
+
+def _refuse_few(name: str, rows: int) -> None:
+    if rows == 0:
+        raise NotSeparableError(NO_RECORDS)
+    if rows == 1:
+        raise NotSeparableError(
+            f"`{name}` has a single row, and the array of one record looks like one that all "
+            "records share. If its values are public, name it in public=[...]; if they are "
+            "private, build the model on two records or more."
+        )
+
+
+def make_columns(
+    leaves: Mapping[str, DataLeaf], axes: RecordAxes, data: Mapping[str, Any] | None
+) -> dict[str, Column]:
+    """Pair every record leaf with its values, or with those that ``data`` gives in their place.
+
+    Values must fit the model, be given for all leaves, and be as many records in each, of which
+    the model's own arrays must have two or more.
+    """
+    if data is not None and not hasattr(data, "keys"):
+        raise TypeError(
+            f"data= must be a mapping from names to arrays, such as {{'X': X, 'y': y}}, not "
+            f"{type(data).__name__}."
+        )
+    given = {name: leaf.value for name, leaf in leaves.items()} if data is None else dict(data)
+    for name in given.keys() - leaves.keys():
+        raise ValueError(
+            f"data= names `{name}`, but the model's records are {sorted(leaves)}. "
+            "Use the names of its pm.Data and observed variables."
+        )
+    for name in leaves.keys() - given.keys():
+        hint = "" if leaves[name].declared else " It has no name: wrap it in pm.Data first."
+        raise ValueError(
+            f"data= replaces the model's records but leaves `{name}` as it was: "
+            f"give it as well.{hint}"
+        )
+    for name, leaf in leaves.items():
+        _refuse_few(name, leaf.value.shape[axes.axis[leaf.variable]])
+    columns = {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
+    counts = {name: column.rows for name, column in columns.items()}
+    if 0 in counts.values():
+        raise NotSeparableError(NO_RECORDS)
+    if len(set(counts.values())) > 1:
+        raise NotSeparableError(
+            f"The records differ in number: {counts}. One record is one row of every observed "
+            "variable; fit models of different records separately."
+        )
+    return columns
+
+
+def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
+    """Check that values fit the leaf they stand for, and pair them with its axis."""
+    if np.ma.isMaskedArray(values):
+        raise ValueError(
+            f"data=`{leaf.name}` is a masked array, and a private fit takes no missing values: "
+            "drop the incomplete records."
+        )
+    if not isinstance(values, np.ndarray) and not issparse(values):  # pandas gathers by label
+        values = np.asarray(values)
+    if issparse(values) and axes.axis[leaf.variable] != 0:
+        raise ValueError(f"data=`{leaf.name}` is sparse, which needs the records along axis 0.")
+    dtype = batch_dtype(leaf.variable.type.dtype)
+    template = leaf.variable.type
+    if len(values.shape) != template.ndim:
+        raise ValueError(
+            f"data=`{leaf.name}` has {len(values.shape)} dimensions, the model's has "
+            f"{template.ndim}."
+        )
+    if not np.can_cast(values.dtype, dtype, casting="same_kind"):
+        raise ValueError(
+            f"data=`{leaf.name}` holds {values.dtype} values, but the model takes {dtype}: "
+            "convert it first."
+        )
+    axis = axes.axis[leaf.variable]
+    for k, length in enumerate(np.shape(leaf.value)):
+        if k != axis and values.shape[k] != length:
+            raise ValueError(
+                f"data=`{leaf.name}` has length {values.shape[k]} along axis {k}, the model's "
+                f"has {length}; only the records' axis {axis} may differ."
+            )
+    return Column(values, axis, dtype)

@@ -1,0 +1,98 @@
+"""How graphs become functions: three backends, a fast start, and which of them suits a fit."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytensor.tensor as pt
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pytensor.compile import maker
+from pytensor.compile.executor import Function
+from pytensor.compile.mode import Mode
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Add, Mul
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_dp.model.graph_types import AnyVariable, Node
+
+# NumPy's ufuncs, on which the Python linker runs, take at most 32 operands
+MOST_OPERANDS = 16
+# just before fusion and the in-place rewrites
+AFTER_SPECIALIZE = 48.9
+# numbers that the Python linker handles while numba compiles for the first time
+WORTH_COMPILING = 1e10
+
+
+def _split_long_sums(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
+    scalar_op = node.op.scalar_op
+    if not isinstance(scalar_op, Add | Mul) or len(node.inputs) <= MOST_OPERANDS:
+        return None
+    fold = pt.add if isinstance(scalar_op, Add) else pt.mul
+    parts = [node.inputs[i : i + MOST_OPERANDS] for i in range(0, len(node.inputs), MOST_OPERANDS)]
+    whole = fold(*[fold(*part) if len(part) > 1 else part[0] for part in parts])
+    return [whole.astype(node.outputs[0].type.dtype)]
+
+
+# without fusion: a fused loop is one Python call per element on this linker
+FAST_RUN: Any = Mode(linker="py", optimizer="fast_run")
+PYTHON: Mode = FAST_RUN.excluding("fusion").register(
+    (in2out(node_rewriter([Elemwise])(_split_long_sums)), AFTER_SPECIALIZE)
+)
+
+
+def compile_mode(backend: str) -> Mode:
+    """Return the PyTensor mode of a backend: ``"python"``, or one of PyMC's names."""
+    if backend == "python":
+        return PYTHON
+    if backend not in ("numba", "c", "jax"):
+        raise ValueError(
+            f"backend={backend!r} is unknown: use 'numba', 'c', 'jax' or 'python', "
+            "or leave it out to have it chosen by the expected work."
+        )
+    mode: Mode = resolve_backend_compile_kwargs(backend, None)["mode"]
+    return mode
+
+
+def choose_backend(backend: str | None, releases: int, rows: float, width: int) -> str:
+    """Choose by the expected work, unless the caller names a ``backend``.
+
+    The work is ``releases`` times the expected ``rows`` of each, from public numbers alone, times
+    the ``width`` numbers of a row.
+    """
+    if backend is not None:
+        compile_mode(backend)
+        return backend
+    return "numba" if releases * rows * width > WORTH_COMPILING else "python"
+
+
+def function(
+    inputs: Sequence[AnyVariable],
+    outputs: AnyVariable | list[AnyVariable] | tuple[AnyVariable, ...],
+    backend: str,
+    updates: dict[AnyVariable, AnyVariable] | None = None,
+) -> Function:
+    """Compile with inputs that are trusted to have the right type: the wall casts them."""
+    _forget_traces(outputs if isinstance(outputs, list | tuple) else [outputs])
+    compiler = nullcontext() if backend == "c" else without_c()
+    with compiler:
+        fn: Function = maker.function(
+            inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
+        )
+    fn.trust_input = True
+    return fn
+
+
+def _forget_traces(outputs: Sequence[AnyVariable]) -> None:
+    """Empty the traces of constants: a rewrite appends a trace to itself, which doubles it."""
+    for variable in ancestors(outputs):
+        if isinstance(variable, Constant):
+            variable.tag.trace = []
+
+
+def without_c() -> AbstractContextManager[None]:
+    """Keep PyTensor from building C code for every constant that it folds, a second each."""
+    return config.change_flags(cxx="")

@@ -1,0 +1,89 @@
+"""Numbers in a model that no check can see into: they are trusted, and listed by name."""
+
+from collections.abc import Container, Hashable, Iterable, Mapping
+
+import numpy as np
+from pymc.distributions.mixture import MixtureRV
+from pytensor.graph.traversal import walk
+
+from pymc_dp.model.axis import RecordAxes
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import DataLeaf, is_size, is_structural
+from pymc_dp.model.split import Split
+from pymc_dp.model.walk import inner_variables, tensor_constants
+
+
+def trusted_constants(split: Split, read: Mapping[str, Iterable[AnyVariable]]) -> tuple[str, ...]:
+    """Count the numbers in a model that no check can see into; one line for each name.
+
+    ``read`` maps the name of each random variable and potential to the graphs that the refusals
+    walk. A line separates the numbers among its arguments from those in its density alone: in a
+    formula of PyMC's, or closed over.
+
+    Arrays that go by records do not count, since the number of their entries is private, nor those
+    that are declared public, which have a list of their own.
+    """
+    model = split.hardened.model
+    counted = {
+        variable: leaf
+        for variable, leaf in split.hardened.leaves.items()
+        if variable not in split.axes.axis and leaf.name not in split.hardened.public
+    }
+    # an observed distribution may read records that its term does not, such as trials
+    single = {variable: leaf for variable, leaf in counted.items() if leaf.value.ndim == 0}
+    variables, lines = set(model.basic_RVs), []
+    kinds = {rv.name: "likelihood" for rv in model.observed_RVs}
+    kinds |= {potential.name: "potential" for potential in model.potentials}
+    for name, graphs in read.items():
+        kind = kinds.get(name, "prior")
+        arrays = single if kind == "likelihood" else counted
+        densities = [graph for graph in graphs if graph not in variables]
+        # a distribution is read by its arguments, since its own parents have lines of their own
+        own = [x for g in graphs if g in variables and g.owner for x in g.owner.inputs] or densities
+        arguments = _numbers(own, variables, arrays, split.axes)
+        density = _numbers(densities, variables, counted, split.axes)
+        count = sum(arguments.values())
+        others = sum(density[key] for key in density.keys() - arguments.keys())
+        if count or others:
+            line = f"{kind} of {name}: {count} number{'s' * (count != 1)}"
+            lines.append(line + (f", and {others} in its density" if others else ""))
+    return tuple(lines)
+
+
+def _numbers(
+    graphs: Iterable[AnyVariable],
+    blockers: Container[AnyVariable],
+    leaves: Mapping[AnyVariable, DataLeaf],
+    axes: RecordAxes,
+) -> dict[Hashable, int]:
+    """Map a key of each array in some graphs to how many numbers the array may carry.
+
+    Sizes of random variables and the number of records are left out. PyMC writes the author's
+    numbers anew with other types and axes, so that keys are values.
+    """
+
+    def operands(variable: AnyVariable) -> list[AnyVariable]:
+        node = variable.owner
+        return [
+            x
+            for i, x in enumerate(node.inputs if node else ())
+            if x not in blockers and (node, i) not in axes.counts and not is_size(node, x)
+        ]
+
+    found = list(walk([graph for graph in graphs if graph not in blockers], operands))
+    values = [leaves[v].value for v in found if v in leaves]
+    # what PyMC itself adds to a mixture are shapes
+    values += [v.data for v in tensor_constants([*found, *inner_variables(found, (MixtureRV,))])]
+    return {_key(value): _how_many(value) for value in values}
+
+
+def _how_many(value: np.ndarray) -> int:
+    """Count the numbers that an array may carry: a regular one, such as ones, at most two."""
+    return min(np.size(value), 2) if is_structural(value) else np.size(value)
+
+
+def _key(value: np.ndarray) -> Hashable:
+    value = np.asarray(value)
+    if value.size == 1:
+        return str(float(value.item()))
+    return value.shape, str(value.dtype), value.tobytes()

@@ -1,0 +1,176 @@
+"""Turn every array that a model holds into a named leaf, before anything is derived from it.
+
+PyTensor folds expressions of constants: ``x - x.mean()`` over a NumPy array would arrive as one
+harmless-looking array, and a model that couples its records would pass for one that does not.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
+from pymc.model.transform.conditioning import remove_value_transforms
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+
+from pymc_dp.model.graph_types import AnyVariable, Node, shared, stored_value
+
+
+class DataLeaf(NamedTuple):
+    """An array of the model."""
+
+    name: str
+    variable: Any  # a shared variable; stands for the array in the graph
+    value: np.ndarray
+    declared: bool  # whether the author named it (``pm.Data`` or ``observed=``)
+
+
+class HardenedModel(NamedTuple):
+    """A copy of a model in which every array and every observed value is a `DataLeaf`.
+
+    Numbers that the author wrote, with any number of axes, stay in the graph: only what is observed
+    counts as data whatever its size.
+    """
+
+    model: pm.Model
+    leaves: dict[AnyVariable, DataLeaf]  # by variable, in an order that is the same every time
+    initvals: dict[str, object]  # the author's initial values, by the name of the variable
+    public: frozenset[str] = frozenset()  # names that the author declares public
+
+
+def is_structural(value: np.ndarray) -> bool:
+    """Say whether an array carries at most two numbers: a fill, an even sequence, an identity.
+
+    Libraries make such arrays by themselves: ``np.ones(3)``, the frequencies of a basis, a jitter
+    on a diagonal, the row numbers of a packed Cholesky factor. Two real numbers are a sequence
+    only if they differ by one.
+
+    >>> import numpy as np
+    >>> is_structural(np.ones(3)), is_structural(np.arange(4.0)), is_structural(np.r_[1.0, 5, 2])
+    (True, True, False)
+    >>> is_structural(np.arange(2)), is_structural(np.r_[0.3, 4.1])
+    (True, False)
+    """
+    value = np.asarray(value)
+    flat = value.ravel()
+    if flat.size < 2:
+        return True
+    if value.ndim == 2 and np.array_equal(value, flat[0] * np.eye(*value.shape)):
+        return True
+    if flat.dtype.kind not in "iuf":
+        return bool((flat == flat[0]).all())
+    steps = np.diff(flat.astype(float))
+    if flat.size == 2 and flat.dtype.kind == "f":
+        return bool(abs(steps[0]) in (0, 1))
+    return bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0)) or _is_triangle(flat)
+
+
+def _is_triangle(flat: np.ndarray) -> bool:
+    side = int((2 * flat.size) ** 0.5)
+    return any(np.array_equal(flat, numbers) for numbers in np.tril_indices(side))
+
+
+def harden(model: pm.Model) -> HardenedModel:
+    """Copy ``model`` with all observed values and constants of several numbers made shared.
+
+    The author's model is left as it was.
+    """
+    given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
+    with _no_initvals(model):
+        fgraph, _ = fgraph_from_model(model)
+    names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
+    lifted: list[DataLeaf] = []
+    for constant in _array_constants(fgraph):
+        _lift(fgraph, constant, names, lifted)
+    hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
+    data = [
+        DataLeaf(str(variable.name), variable, stored_value(variable), True)
+        for variable in hardened.data_vars
+        if isinstance(variable, SharedVariable)
+    ]
+    initvals = {name: value for name, value in given.items() if value is not None}
+    return HardenedModel(hardened, {leaf.variable: leaf for leaf in (*data, *lifted)}, initvals)
+
+
+def constrained(model: pm.Model) -> pm.Model:
+    """Copy ``model`` with every latent on its own scale, not on the whole real line."""
+    with _no_initvals(model):
+        copy = remove_value_transforms(model)
+    given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
+    copy.rvs_to_initial_values.update({rv: given[rv.name] for rv in copy.free_RVs})
+    return copy
+
+
+@contextmanager
+def _no_initvals(model: pm.Model) -> Iterator[None]:
+    """PyMC copies a model to a graph only where no initial values are set: lift them for the time.
+
+    Its warning about variables of Gaussian processes is for people who keep using the old objects.
+    """
+    kept = dict(model.rvs_to_initial_values)
+    try:
+        model.rvs_to_initial_values.update(dict.fromkeys(kept))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
+            yield
+    finally:
+        model.rvs_to_initial_values.update(kept)
+
+
+def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:
+    inputs = [variable for node in fgraph.toposort() for variable in node.inputs]
+    return [
+        variable
+        for variable in dict.fromkeys(inputs)  # in an order that is the same every time
+        if isinstance(variable, Constant)
+        and isinstance(variable.type, pt.TensorType)
+        and (np.size(variable.data) > 1 or _observing(fgraph, variable))
+        and not all(is_size(node, variable) for node, _ in fgraph.clients[variable])
+    ]
+
+
+def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
+    """Return the names of the variables that were observed to have this value."""
+    return [
+        node.op.name for node, _ in fgraph.clients[constant] if isinstance(node.op, ModelObservedRV)
+    ]
+
+
+def is_size(node: Node, variable: AnyVariable) -> bool:
+    """Whether the variable is the shape of a random variable, which PyTensor must know."""
+    sizes = getattr(node.op, "size_param", None)
+    return sizes is not None and sizes(node) is variable
+
+
+def _lift(
+    fgraph: FunctionGraph, constant: Constant[Any], names: Iterator[str], lifted: list[DataLeaf]
+) -> None:
+    """Put a leaf in place of a constant; equal arrays without names become one leaf.
+
+    An array that goes by records is then found wherever the author has used it again.
+    """
+    observed = _observing(fgraph, constant)
+    equal = [] if observed else [leaf for leaf in lifted if _is_copy(leaf, constant.data)]
+    if not equal:
+        name = observed[0] if observed else next(names)
+        # Lengths must not be static, or PyTensor would fold them. Length 1 must be, for
+        # broadcasting, but never along the records: a single observed row is a record too.
+        shape = tuple(
+            1 if length == 1 and not (observed and axis == 0) else None
+            for axis, length in enumerate(constant.data.shape)
+        )
+        variable = shared(constant.data, name=name, shape=shape, borrow=True)
+        equal = [DataLeaf(name, variable, constant.data, bool(observed))]
+        lifted += equal
+    fgraph.replace(constant, equal[0].variable, import_missing=True)
+
+
+def _is_copy(leaf: DataLeaf, value: np.ndarray) -> bool:
+    same_type = leaf.value.dtype == value.dtype and leaf.value.shape == value.shape
+    return same_type and not leaf.declared and leaf.value.tobytes() == value.tobytes()

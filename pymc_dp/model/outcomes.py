@@ -1,0 +1,153 @@
+"""Outcomes that a model's own distributions draw for its records, given the latents.
+
+What is drawn for a record may read what its log likelihood reads, and nothing of other records: a
+stand-in for the draw, which depends on all that it depends on, passes the proof that the likelihood
+has passed.
+"""
+
+from typing import NamedTuple
+
+import pymc as pm
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.replace import clone_replace, graph_replace
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType, random_generator_type
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.axis import find_record_axes, refuse_mixing
+from pymc_dp.model.batch import build_graph
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
+from pymc_dp.model.split import Split
+from pymc_dp.model.terms import Terms, simplify
+
+
+class Outcomes(NamedTuple):
+    """Graphs that draw every observed variable for a batch of records; they hold no data."""
+
+    drawn: dict[str, AnyVariable]  # {leaf: draws, of the shape and dtype of its batch input}
+    inputs: dict[str, AnyVariable]  # leaf name to its batch input
+    generators: tuple[AnyVariable, ...]  # one for each distribution that is drawn from
+
+
+class _Random(NamedTuple):
+    """A random variable inside the graph of an outcome, and a stand-in for it."""
+
+    node: Node
+    parameters: tuple[Tensor, ...]
+    stand_in: Tensor
+
+
+class _Drawn(NamedTuple):
+    """An observed variable, and the graph of its draws, where stand-ins replace what is random."""
+
+    leaf: Tensor
+    graph: Tensor
+    random: tuple[_Random, ...]
+
+
+def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> Outcomes | None:
+    """Build graphs that draw outcomes; None where the model does not say how, or not by records.
+
+    Potentials have no distribution. ``lengths`` are those of dimensions that are not public.
+    """
+    rvs = {rv.name: rv for rv in split.hardened.model.observed_RVs}
+    if split.local or not rvs.keys() >= split.terms.keys():
+        return None
+    found = [_drawn(split, rvs[name]) for name in split.terms]
+    drawn = [one for one in found if one is not None]
+    if len(drawn) < len(found) or not _are_outcomes_alone(split, drawn):
+        return None
+    graphs: Terms = {str(one.leaf.name): one.graph for one in drawn}
+    try:
+        axes = find_record_axes(split.terms | {f"draws of {k}": x for k, x in graphs.items()})
+        refuse_mixing(graphs, axes, lengths)
+    except NotSeparableError:
+        return None
+    parts = {
+        (name, i, j): part
+        for name, one in zip(graphs, drawn, strict=True)
+        for i, random in enumerate(one.random)
+        for j, part in enumerate((random.stand_in, *random.parameters))
+    }
+    terms = graphs | {f"{name} {i} {j}": part for (name, i, j), part in parts.items()}
+    leaves = {str(variable.name): variable for variable in axes.inputs()}
+    batch = build_graph(terms, axes, leaves, rows=None)
+    rebuilt = dict(zip(terms, batch.terms, strict=True))
+    generators: list[AnyVariable] = []
+    outcomes = {}
+    for name, one in zip(graphs, drawn, strict=True):
+        value: Tensor = batch.inputs[name]
+        draws = {}
+        for i, random in enumerate(one.random):
+            generators.append(random_generator_type())
+            parameters = [rebuilt[f"{name} {i} {j + 1}"] for j in range(len(random.parameters))]
+            draws[rebuilt[f"{name} {i} 0"]] = _draw(random.node, generators[-1], parameters, value)
+        outcome: Tensor = graph_replace([rebuilt[name]], draws, strict=False)[0]
+        outcomes[name] = outcome.astype(value.type.dtype)
+    return Outcomes(outcomes, batch.inputs, tuple(generators))
+
+
+def _drawn(split: Split, rv: Tensor) -> _Drawn | None:
+    """Replace what is random in the graph of an observed variable by stand-ins."""
+    model = split.hardened.model
+    [leaf] = simplify([model.rvs_to_values[rv]])
+    if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
+        return None
+    if isinstance(rv.owner.op, MinibatchRandomVariable):
+        rv = rv.owner.inputs[0]
+    graph = _given_values(model, rv)
+    nodes = [n for n in toposort([graph]) if isinstance(n.op, RandomVariable)]
+    random = []
+    for node in nodes:
+        parameters = tuple(node.op.dist_params(node))
+        inside = set(ancestors(parameters)).intersection(n.outputs[1] for n in nodes)
+        if inside or node.outputs[1].type.ndim != leaf.type.ndim:
+            return None
+        random.append(_Random(node, parameters, _stand_in(node, parameters, leaf)))
+    stand_ins = {one.node.outputs[1]: one.stand_in for one in random}
+    [graph] = graph_replace([graph], stand_ins, strict=False)
+    return _Drawn(leaf, graph, tuple(random)) if random else None
+
+
+def _given_values(model: pm.Model, rv: Tensor) -> Tensor:
+    """Return the graph of a draw, with the latents' values in place of the latents."""
+    node = rv.owner
+    places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
+    values = model.replace_rvs_by_values([node.inputs[i] for i in places])
+    inputs = dict(zip((node.inputs[i] for i in places), values, strict=True))
+    [graph] = clone_replace([rv], inputs, rebuild_strict=False)
+    [graph] = simplify([graph])
+    return graph
+
+
+def _stand_in(node: Node, parameters: tuple[Tensor, ...], leaf: Tensor) -> Tensor:
+    """Return a graph of the draw's shape that reads its parameters and carries the records."""
+    support = node.op.ndim_supp
+    parts = [
+        pt.shape_padright(x.sum(axis=tuple(range(x.ndim - core, x.ndim))) if core else x, support)
+        for x, core in zip(parameters, node.op.ndims_params, strict=True)
+    ]
+    whole: Tensor = pt.add(leaf, *parts) if parts else leaf
+    return whole.astype(node.outputs[1].type.dtype)
+
+
+def _draw(
+    node: Node, generator: AnyVariable, parameters: list[AnyVariable], value: Tensor
+) -> AnyVariable:
+    size = value.shape[: value.ndim - node.op.ndim_supp]
+    draw: AnyVariable = node.op.make_node(generator, size, *parameters).outputs[1]
+    return draw
+
+
+def _are_outcomes_alone(split: Split, drawn: list[_Drawn]) -> bool:
+    """Whether nothing but its own likelihood reads an outcome, and draws read what that reads."""
+    own = {one.leaf for one in drawn}
+    read = [x for one in drawn for random in one.random for x in random.parameters]
+    if len(own) < len(drawn) or own.intersection(ancestors(read)):
+        return False
+    terms = split.terms.values()
+    counts = [sum(one.leaf in set(ancestors([term])) for term in terms) for one in drawn]
+    known, leaves = set(ancestors(terms)), split.hardened.leaves
+    graphs = ancestors([one.graph for one in drawn])
+    return max(counts) == 1 and all(v in known for v in graphs if v in leaves)

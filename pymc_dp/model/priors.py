@@ -1,0 +1,71 @@
+"""The priors of a model's latents: their densities, and where an inference starts from them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.initial_point import make_initial_point_expression, make_initial_point_fn
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.model.compile import without_c
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.terms import simplify
+
+Prior = dict[str, list[AnyVariable]]
+
+
+def prior_graphs(model: pm.Model, initvals: Mapping[str, Any]) -> Prior:
+    """Map each latent to its log prior density, its distribution, initial value and output.
+
+    The output is what a posterior calls the latent: its value, transformed back.
+
+    Numbers that the author wrote as initial values have no graph: they are trusted, and listed.
+    """
+    latents = model.free_RVs
+    initvals = {k: value for k, value in initvals.items() if isinstance(value, str | Variable)}
+    terms = simplify(model.logp(vars=latents, sum=False))
+    starts = make_initial_point_expression(
+        free_rvs=latents,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={rv: initvals.get(rv.name) for rv in latents},
+        return_transformed=True,
+    )
+    outputs = model.replace_rvs_by_values(latents)
+    graphs = zip(latents, terms, _on_leaves(starts, model), outputs, strict=True)
+    return {rv.name: [term, rv, start, output] for rv, term, start, output in graphs}
+
+
+def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
+    """Put the model's own arrays back where PyMC has copied their variables."""
+    own = {
+        id(v.container): v
+        for v in ancestors([*model.basic_RVs, *model.data_vars])
+        if isinstance(v, SharedVariable)
+    }
+    copies: dict[AnyVariable, AnyVariable] = {
+        v: own[id(v.container)]
+        for v in ancestors(graphs)
+        if isinstance(v, SharedVariable) and id(v.container) in own
+    }
+    return list(clone_replace(graphs, copies, rebuild_strict=False))
+
+
+def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable]) -> AnyVariable:
+    """Sum the log densities of the shared latents, and the potentials that read no data."""
+    terms: list[Any] = [*(graphs[0] for graphs in prior.values()), *potentials.values()]
+    nothing = pt.constant(0.0)  # where all latents belong to single records
+    density: AnyVariable = pt.add(nothing, *[term.sum() for term in terms])
+    return density
+
+
+def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
+    with without_c():
+        fn = make_initial_point_fn(model=model, overrides=dict(initvals))
+        point = fn(0)
+    return {name: np.asarray(value, "float64") for name, value in point.items()}

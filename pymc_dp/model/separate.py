@@ -1,0 +1,225 @@
+"""A model as a prior plus one log likelihood per record, or a reason why it is not."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.op import Op
+
+from pymc_dp.model.axis import refuse_mixing
+from pymc_dp.model.batch import RecordGraph, build_graph
+from pymc_dp.model.checks import (
+    refuse_bad_start,
+    refuse_data_in_prior,
+    refuse_discrete,
+    refuse_draws,
+    refuse_hidden,
+    refuse_undeclared,
+    refuse_unknown_names,
+    refuse_unproved,
+    refuse_unread,
+    refuse_unsupported,
+)
+from pymc_dp.model.columns import make_columns, refuse_few_rows
+from pymc_dp.model.constants import trusted_constants
+from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import harden
+from pymc_dp.model.operations import unproved_by_variable, unproved_in
+from pymc_dp.model.outcomes import Outcomes, find_outcomes
+from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
+from pymc_dp.model.released import Outputs, releasable
+from pymc_dp.model.split import Split, split_by_record
+from pymc_dp.model.terms import declare_public, likelihood_terms
+from pymc_dp.model.unit_column import check_lengths, without_unit
+from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
+from pymc_dp.privacy.private_data import Column, PrivateData
+from pymc_dp.privacy.units import Units
+
+
+class Records(NamedTuple):
+    """The graphs of a model; no data."""
+
+    prior: AnyVariable  # log prior density of the latents in their unconstrained space
+    batch: RecordGraph  # batch, single: the log likelihood of a batch of records, and of one record
+    single: RecordGraph
+    # the variables whose log densities are the terms of ``batch`` and ``single``
+    term_names: tuple[str, ...]
+    # name of every shared latent's value variable to the variable, in the model's order
+    latents: dict[str, AnyVariable]
+    point: dict[str, np.ndarray]  # their initial values, from the prior alone
+    # name of the latents that belong to single records, to the axis of the records. Their priors
+    # are among the terms, and they among the inputs, of ``batch`` and ``single``.
+    local_latents: dict[str, int]
+    # the same names, and those of local latents, to the random variable's Op
+    distributions: dict[str, Op]
+    # the shape of every input of ``batch``, with None along the records' axis
+    shapes: dict[str, tuple[int | None, ...]]
+    outputs: Outputs  # what of the posterior may be released, as graphs of the latents
+    # draws of the observed variables for a batch; None where the model does not say how
+    outcomes: Outcomes | None
+    trusted: tuple[str, ...]  # the constants that no check can see into, in words
+
+    @property
+    def size(self) -> int:
+        """The number of unconstrained coordinates of the latents."""
+        return sum(value.size for value in self.point.values())
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the coordinates: ``a``, ``b[0]``, ``b[1]``, ``sigma_log__``."""
+        return [
+            name + (f"[{', '.join(map(str, index))}]" if index else "")
+            for name, value in self.point.items()
+            for index in np.ndindex(value.shape)
+        ]
+
+    @property
+    def start(self) -> np.ndarray:
+        """The latents' initial point, shape (size,), in double precision."""
+        return np.concatenate([x.ravel() for x in self.point.values()]).astype("float64")
+
+    def split(self, z: np.ndarray) -> list[np.ndarray]:
+        """Cut points, shape (..., size), into the latents' values, in their order."""
+        parts, start = [], 0
+        for value in self.point.values():
+            part = z[..., start : start + value.size]
+            parts.append(part.reshape((*z.shape[:-1], *value.shape)))
+            start += value.size
+        return parts
+
+
+def separate(
+    model: pm.Model,
+    *,
+    data: Mapping[str, Any] | None = None,
+    public: Iterable[str] = (),
+    start: Mapping[str, Any] | None = None,
+    units: Units | None = None,
+    number_is_public: bool = False,
+) -> tuple[Records, PrivateData]:
+    """Split ``model`` into its records.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    data : mapping, optional
+        Arrays (also memory maps and SciPy sparse matrices) that replace every record leaf of a
+        model built on a small template, by the name of the ``pm.Data`` or observed variable.
+    public : iterable of str
+        Names of ``pm.Data``, observed variables and deterministics that the author declares
+        public, and of operations of their own that hold no data. An observed variable that is
+        public belongs to the prior, with its density as written.
+    start : mapping, optional
+        Public initial values of latents, by name, in place of the model's.
+    units : Units, optional
+        Which records belong to one unit, if it is not the record.
+    number_is_public : bool
+        Whether their number may be the length of a latent, or of an array in a prior.
+
+    Returns
+    -------
+    records : Records
+    data : PrivateData
+        For the wall alone.
+    """
+    declared = tuple(public)
+    refuse_unsupported(model)
+    hardened = declare_public(harden(model), declared)
+    refuse_bad_start(model, start or {}, hardened.initvals)
+    hardened.initvals.update(start or {})
+    terms, potentials = likelihood_terms(hardened)
+    refuse_few_rows(hardened, terms)
+    if units is not None:
+        terms = without_unit(terms, hardened, units.name)
+    prior = prior_graphs(hardened.model, hardened.initvals)
+    factors = terms | potentials
+    unproved = unproved_by_variable(hardened.model, factors, prior)
+    every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
+    allowed = refuse_unknown_names(model, declared, every)
+    held_back = {v.name for v in model.deterministics} - hardened.public
+    refuse_unproved({k: v for k, v in unproved.items() if k not in held_back}, allowed)
+    refuse_draws(factors)
+    read = _graphs_read(hardened.model, factors, prior)
+    refuse_hidden(read, hardened)
+    split = split_by_record(hardened, terms, potentials, prior)
+    refuse_unread(split)
+    refuse_discrete(split)
+    dims = find_dims(split, units and units.name)
+    refuse_record_dims(split, dims)
+    refuse_mixing(split.terms, split.axes, dims.lengths)
+    point = initial_point(hardened.model, hardened.initvals)
+    shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
+    refuse_undeclared(split)
+    refuse_data_in_prior(split, shapes)
+    refuse_private_lengths(split, dims)
+    columns = make_columns(split.record_leaves, split.axes, data)
+    if units is not None:
+        check_lengths(units, columns)
+    check_groups(split, columns, units)
+    refuse_centres(hardened.model, columns)
+    if not number_is_public:
+        refuse_as_many(split, shapes, columns, units)
+    doubtful = {name for name, names in unproved.items() if not names <= allowed}
+    trusted = (
+        *trusted_constants(split, read),
+        *(f"initial value of {name}" for name in hardened.initvals),
+        *(f"operation {name}" for name in sorted(allowed)),
+    )
+    order = [v.name for v in (*model.free_RVs, *model.deterministics)]
+    outputs = releasable(split, order, dims, shapes, doubtful)
+    names = [v.name for v in model.value_vars]  # the copy reorders them
+    records = _records(split, names, point, columns, outputs, trusted)
+    drawn = find_outcomes(split, dims.lengths)
+    return records._replace(outcomes=drawn), PrivateData(columns, units)
+
+
+def _records(
+    split: Split,
+    order: Iterable[str],
+    point: Mapping[str, np.ndarray],
+    columns: Mapping[str, Column],
+    outputs: Outputs,
+    trusted: tuple[str, ...],
+) -> Records:
+    """Rebuild the graphs of a model that all checks have passed, without its data."""
+    axis = split.axes.axis
+    inputs = {str(variable.name): variable for variable in split.axes.inputs()}
+    shapes = {name: np.shape(column.values) for name, column in columns.items()}
+    local = {str(value.name): axis[value] for value in split.local.values()}
+    shapes |= {name: point[name].shape for name in local}
+    shared = {str(value.name): value for value in split.shared.values()}
+    latents = {name: shared[name] for name in order if name in shared}
+    model = split.hardened.model
+    return Records(
+        prior=log_prior(split.prior, split.potentials),
+        batch=build_graph(split.terms, split.axes, inputs, rows=None),
+        single=build_graph(split.terms, split.axes, inputs, rows=1),
+        term_names=tuple(split.terms),
+        latents=latents,
+        point={name: point[name] for name in latents},
+        local_latents=local,
+        distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
+        shapes={name: _by_row(shapes[name], axis[v]) for name, v in inputs.items()},
+        outputs=outputs,
+        outcomes=None,
+        trusted=trusted,
+    )
+
+
+def _graphs_read(
+    model: pm.Model, factors: Mapping[str, AnyVariable], prior: Prior
+) -> dict[str, list[AnyVariable]]:
+    """Collect by variable all graphs in which numbers may hide.
+
+    They are a latent's log density, its distribution, its initial value and what is released of it,
+    an observed variable's log density and distribution, and potentials.
+    """
+    distributions = {rv.name: [rv] for rv in model.observed_RVs}
+    densities = {name: [graph, *distributions.get(name, [])] for name, graph in factors.items()}
+    return {name: list(graphs) for name, graphs in prior.items()} | densities
+
+
+def _by_row(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
+    return (*shape[:axis], None, *shape[axis + 1 :])

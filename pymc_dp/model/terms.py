@@ -1,0 +1,193 @@
+"""The elementwise log-likelihood terms of a model, free of wrappers that would hide records."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import pymc as pm
+from pymc.data import MinibatchOp
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import HardenedModel, is_structural
+
+Terms = dict[str, AnyVariable]
+# these have gradients of their own, stabler than those of their inner graphs
+KEPT_WHOLE = (Softmax, LogSoftmax, LogSumExp, LogAddExp, XLogY, XLog1PY)
+
+
+def likelihood_terms(hardened: HardenedModel) -> tuple[Terms, Terms]:
+    """Split observed variables and potentials into likelihood terms and terms of the prior.
+
+    Potentials, and observed variables that are declared public, belong to the prior where they
+    reach no private array. An array without a name may hold records; but what a public observation
+    reads may be regular, such as ones.
+    """
+    model, public, leaves = hardened.model, hardened.public, hardened.leaves
+    _refuse_missing(model)
+    variables = [*model.observed_RVs, *model.potentials]
+    factors = model.logp(vars=variables, sum=False, jacobian=False)
+    factors = [
+        term if rv.name in public else _counted(model, rv, _unscaled(rv, term))
+        for rv, term in zip(variables, factors, strict=True)
+    ]
+    likelihood = dict(zip([rv.name for rv in variables], simplify(factors), strict=True))
+    arrays = {v for v, leaf in leaves.items() if leaf.variable.ndim and leaf.name not in public}
+    regular = {v for v in arrays if not leaves[v].declared and is_structural(leaves[v].value)}
+    prior = {}
+    for rv in variables:
+        private = arrays - regular if rv.name in public else arrays
+        if private.isdisjoint(ancestors([likelihood[rv.name]])) and (
+            rv.name in public
+            or (rv in model.potentials and not _is_single_row(rv, model.basic_RVs))
+        ):
+            prior[rv.name] = likelihood.pop(rv.name)
+    if not likelihood:
+        raise NotSeparableError(
+            "The model has no observed data that are private: give at least one variable "
+            "`observed=` that public= does not name."
+        )
+    return likelihood, prior
+
+
+def _is_single_row(potential: AnyVariable, latents: Collection[AnyVariable]) -> bool:
+    """Whether a potential has one row, and reads an array of one number that may be an outcome."""
+    return (
+        potential.type.ndim > 0
+        and potential.type.broadcastable[0]
+        and any(
+            isinstance(v, Constant) and getattr(v, "ndim", 0)
+            for v in ancestors([potential], blockers=latents)
+        )
+    )
+
+
+def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedModel:
+    """Declare names public, and complete them.
+
+    An observed variable and the array that it observes, which may have a name of its own, are
+    public together.
+    """
+    public, model, leaves = set(names), hardened.model, hardened.leaves
+    values = without_lengths([model.rvs_to_values[rv] for rv in model.observed_RVs])
+    for rv, value in zip(model.observed_RVs, values, strict=True):
+        if rv.name in public and value in leaves:
+            public.add(leaves[value].name)
+        read = {leaves[v].name for v in ancestors([value]) if v in leaves}
+        if read and read <= public:
+            public.add(rv.name)
+        elif read:  # the name says nothing of arrays that the observed value is computed from
+            public.discard(rv.name)
+    return hardened._replace(public=frozenset(public))
+
+
+def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> AnyVariable:
+    """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
+    if rv.owner is None or not isinstance(rv.owner.op, MultinomialRV):
+        return term
+    [p] = model.replace_rvs_by_values([rv.owner.inputs[-1]])
+    value = model.rvs_to_values[rv]
+    density: AnyVariable = pm.logp(pm.Multinomial.dist(n=value.sum(axis=-1), p=p), value)
+    return density
+
+
+def _refuse_missing(model: pm.Model) -> None:
+    """PyMC splits a variable with missing entries in two, of these names."""
+    latents = {rv.name for rv in model.free_RVs}
+    for rv in model.observed_RVs:
+        name = rv.name.removesuffix("_observed")
+        if name != rv.name and f"{name}_unobserved" in latents:
+            raise NotSeparableError(
+                f"`{name}` has missing entries, which become latents of single records. "
+                "Drop the incomplete records, or model the observed part alone."
+            )
+
+
+def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:
+    """Replace minibatches by their full data, inline nested graphs and drop runtime checks.
+
+    The checks are dropped because they reduce over all records and raise errors that depend on
+    data; a record that they would have refused has a non-finite contribution, which the wall drops.
+    """
+    terms = _exhaust(without_lengths(terms), _nested_graphs)
+    return _exhaust(terms, _checks)
+
+
+def without_lengths(variables: list[AnyVariable]) -> list[AnyVariable]:
+    """Replace minibatches by their full data, and forget how many rows the data had."""
+    variables = _exhaust(variables, _minibatch_sources)
+    left = None
+    while (lengths := _fixed_lengths(variables)) and len(lengths) != left:
+        left = len(lengths)  # a reshape asks for the length of its shape anew, each time
+        variables = clone_replace(variables, lengths, rebuild_strict=False)
+    return variables
+
+
+def _exhaust(
+    terms: list[AnyVariable], find: Callable[[list[AnyVariable]], dict[AnyVariable, AnyVariable]]
+) -> list[AnyVariable]:
+    while replacements := find(terms):
+        terms = clone_replace(terms, replacements, rebuild_strict=False)
+    return terms
+
+
+def _minibatch_sources(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
+    """Map every output of ``pm.Minibatch`` to the full data behind it."""
+    return {
+        variable: _without_fixed_length(
+            variable.owner.inputs[variable.owner.outputs.index(variable)]
+        )
+        for variable in ancestors(terms)
+        if variable.owner is not None and isinstance(variable.owner.op, MinibatchOp)
+    }
+
+
+def _fixed_lengths(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
+    """Hardening leaves the length of the data behind each leaf: drop it again."""
+    return {
+        variable: leaf
+        for variable in ancestors(terms)
+        if (leaf := _without_fixed_length(variable)) is not variable
+    }
+
+
+def _without_fixed_length(variable: AnyVariable) -> AnyVariable:
+    node = variable.owner
+    if node is not None and isinstance(node.op, SpecifyShape):
+        if isinstance(node.inputs[0], SharedVariable):
+            return node.inputs[0]
+    return variable
+
+
+def _nested_graphs(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
+    for variable in ancestors(terms):
+        node = variable.owner
+        if node is not None and isinstance(node.op, OpFromGraph):
+            if not isinstance(node.op, KEPT_WHOLE):
+                return {variable: inline_ofg_node(node)[node.outputs.index(variable)]}
+    return {}
+
+
+def _checks(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
+    return {
+        variable: variable.owner.inputs[0]
+        for variable in ancestors(terms)
+        if variable.owner is not None and isinstance(variable.owner.op, CheckAndRaise)
+    }
+
+
+def _unscaled(rv: AnyVariable, term: Any) -> Any:
+    """Undo ``total_size``: PyMC multiplies the term of a minibatch by a scaling."""
+    if rv.owner is not None and isinstance(rv.owner.op, MinibatchRandomVariable):
+        return term.owner.inputs[0]
+    return term

@@ -1,0 +1,124 @@
+"""The column that says which records belong to one unit: private, and outside the model's graph."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
+from scipy.sparse import issparse
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import HardenedModel
+from pymc_dp.model.terms import without_lengths
+from pymc_dp.privacy.private_data import Column
+from pymc_dp.privacy.units import Units, units_of
+
+
+def read_units(
+    model: pm.Model, name: str, data: Mapping[str, Any] | None, public: Iterable[str]
+) -> Units:
+    """Sort the records by unit: the codes of a `pm.Data` that no variable of the model reads."""
+    if not isinstance(name, str):
+        raise TypeError(
+            f"unit= must be the name of a pm.Data, not {type(name).__name__}: put the codes into "
+            "the model by pm.Data(name, codes), and give that name."
+        )
+    held = {variable.name: variable for variable in model.data_vars}
+    if name not in held:
+        raise ValueError(
+            f"unit={name!r} names no pm.Data of the model, which has {sorted(held)}: add "
+            "pm.Data(name, codes) with one whole number a record, equal for records of one person."
+        )
+    if name in public:
+        raise ValueError(
+            f"public= names `{name}`, but unit= needs it private: who is in the data, and with how "
+            "many records, is what the fit protects. Leave it out of public=."
+        )
+    if data is not None and name not in data:
+        raise ValueError(
+            f"data= replaces the model's records but leaves the unit `{name}` as it was: give it "
+            "as well."
+        )
+    _refuse_read(model, held[name])
+    return units_of(_codes(held[name].get_value() if data is None else data[name], name), name)
+
+
+def _codes(values: Any, name: str) -> np.ndarray:
+    """Check codes; those of a mask, of floats with nan, and of text are no whole numbers."""
+    if np.ma.isMaskedArray(values) or issparse(values):
+        raise ValueError(f"unit=`{name}` is masked or sparse: give one whole number a record.")
+    codes = np.asarray(values)
+    if codes.ndim != 1:
+        raise ValueError(
+            f"unit=`{name}` has {codes.ndim} axes and needs one: one whole number a record."
+        )
+    if codes.dtype.kind not in "iu":
+        raise ValueError(
+            f"unit=`{name}` holds {codes.dtype} values and needs whole numbers: number the persons "
+            "by pandas.factorize, after dropping records of nobody."
+        )
+    codes = codes.astype("int64")
+    if (codes < 0).any():
+        raise ValueError(
+            f"unit=`{name}` has negative codes, as pandas writes for missing labels and as PyMC "
+            "makes of numbers beyond 2^31: drop records of nobody, and number the persons from 0."
+        )
+    return codes
+
+
+def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
+    """Refuse a model that computes with the codes; how many there are is another matter."""
+    read: dict[str, list[AnyVariable]] = {
+        v.name: [v] for v in (*model.basic_RVs, *model.deterministics, *model.potentials)
+    }
+    for rv in model.observed_RVs:
+        read[rv.name].append(model.rvs_to_values[rv])
+    for name, graphs in read.items():
+        lengths = [v for v in ancestors(graphs) if _is_length_of(v, column)]
+        if column in set(ancestors(graphs, blockers=lengths)):
+            raise NotSeparableError(
+                f"`{name}` reads `{column.name}`, which unit= names. What is computed for a unit "
+                "belongs to one person, and no fit can release it: marginalise latents of single "
+                f"units, or index by public groups, and leave `{column.name}` out of the model."
+            )
+    for rv in model.free_RVs:
+        if column in set(ancestors(read[rv.name])):
+            raise NotSeparableError(
+                f"`{rv.name}` takes its length from `{column.name}`, which unit= names: make "
+                f"`{column.name}` after the model's other data, or without dims."
+            )
+
+
+def _is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
+    node = variable.owner
+    return node is not None and isinstance(node.op, Shape | Shape_i) and node.inputs[0] is column
+
+
+def without_unit(
+    terms: Mapping[str, AnyVariable], hardened: HardenedModel, name: str
+) -> dict[str, AnyVariable]:
+    """Let terms of the likelihood take their length from what they observe.
+
+    A dimension has the length of the first array that has it, which may be the column of units.
+    """
+    [column] = [variable for variable, leaf in hardened.leaves.items() if leaf.name == name]
+    found = dict(terms)
+    for rv in hardened.model.observed_RVs:
+        if rv.name in terms and column in set(ancestors([terms[rv.name]])):
+            [value] = without_lengths([hardened.model.rvs_to_values[rv]])
+            found[rv.name] = clone_replace(terms[rv.name], {column: value}, rebuild_strict=False)
+    return found
+
+
+def check_lengths(units: Units, columns: Mapping[str, Column]) -> None:
+    """Refuse codes that are not as many as the records."""
+    rows = next(iter(columns.values())).rows
+    if len(units.order) != rows:
+        raise ValueError(
+            f"unit=`{units.name}` has {len(units.order)} codes for {rows} records: give one code "
+            "for each record."
+        )

@@ -1,0 +1,55 @@
+"""The walk that all checks share: through a graph, and through the graphs inside its operations."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pytensor.graph.basic import Constant
+from pytensor.graph.op import HasMultipleInnerGraph, Op
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+
+from pymc_dp.model.graph_types import AnyVariable
+
+
+def layers(op: Op) -> Iterator[Op]:
+    """Yield an operation, and what it applies to every entry."""
+    yield op
+    for name in ("core_op", "scalar_op"):
+        if hasattr(op, name):
+            yield from layers(getattr(op, name))
+
+
+def inner_variables(
+    variables: Iterable[AnyVariable], closed: tuple[type[Op], ...] = ()
+) -> Iterator[AnyVariable]:
+    """Yield the variables inside the operations that compute ``variables``, however deep.
+
+    Operations of the classes ``closed`` are not entered.
+    """
+    for op in {id(v.owner.op): v.owner.op for v in variables if v.owner}.values():
+        for layer in layers(op):
+            if isinstance(layer, HasMultipleInnerGraph) and not isinstance(layer, closed):
+                graphs = layer.inner_graphs.values()
+                inner = list(ancestors([output for graph in graphs for output in graph.outputs]))
+                yield from inner
+                yield from inner_variables(inner, closed)
+
+
+def all_variables(
+    graphs: Iterable[AnyVariable], closed: tuple[type[Op], ...] = ()
+) -> Iterator[AnyVariable]:
+    """Yield the variables of graphs, and those inside of operations, however deep."""
+    outer = list(ancestors(graphs))
+    yield from outer
+    yield from inner_variables(outer, closed)
+
+
+def operations(graphs: Iterable[AnyVariable]) -> Iterator[Op]:
+    """Yield every operation of graphs, and those inside of operations, however deep."""
+    for op in {id(v.owner.op): v.owner.op for v in all_variables(graphs) if v.owner}.values():
+        yield from layers(op)
+
+
+def tensor_constants(variables: Iterable[AnyVariable]) -> list[Constant[Any]]:
+    """Return those of the variables that are numbers, with any number of axes."""
+    return [v for v in variables if isinstance(v, Constant) and isinstance(v.type, TensorType)]

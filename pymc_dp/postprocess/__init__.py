@@ -1,0 +1,1 @@
+"""Computations on released results: predictions, perplexity, reconstructions."""

@@ -1,0 +1,1 @@
+"""What touches data: the wall, clipping, secret randomness, and the contract of contributions."""

@@ -1,0 +1,137 @@
+"""Contributions: the vector that each record adds to a sum, as functions that hold no data.
+
+A method hands contributions to the wall, and there are two kinds. For a `RowContribution` the wall
+computes every record's vector and its norm itself. A `FactoredContribution` computes norms without
+forming vectors; `probe` checks these norms on artificial records before every fit.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dp.privacy.norms import row_norms
+
+Batch = dict[str, np.ndarray]
+
+
+def as_it_is(batch: Batch, context: Any) -> Any:
+    """Prepare nothing."""
+    return batch
+
+
+class UnitVector(NamedTuple):
+    """The vector of a unit of several records, as a function of a sum over its records."""
+
+    size: int  # the length of the sum
+    # (sums (units, size), context) -> (units, size of the contribution); not finite where a sum
+    # is not finite
+    vectors: Callable[[np.ndarray, Any], np.ndarray]
+    # (prepared, context, weights) -> (size,), optional
+    weighted_sum: Callable[[Any, Any, np.ndarray], np.ndarray] | None = None
+    # (prepared, context) -> (rows, size), optional: what is summed, record by record, where units
+    # are summed faster from it. One of the two must be given.
+    rows: Callable[[Any, Any], np.ndarray] | None = None
+
+
+class RowContribution(NamedTuple):
+    """One record's vector, given public context, computed for every record of a batch."""
+
+    size: int  # the length of the vector
+    # how many numbers the functions hold for a row beside the row itself; the wall cuts large
+    # batches accordingly
+    width: int
+    # (prepared, context) -> (rows, size): the records' vectors. Not finite where the record must
+    # not contribute.
+    rows: Callable[[Any, Any], np.ndarray]
+    # (batch, context) -> prepared: what the other functions read, by default the batch itself. It
+    # never leaves the wall.
+    prepare: Callable[[Batch, Any], Any] = as_it_is
+    # how vectors of units of several records are made, if not as the sums of their records'
+    unit: UnitVector | None = None
+    # (batch, context, generator) -> arrays of random numbers, records along axis 0, that join the
+    # batch before it is prepared: each record's from the record and the generator alone
+    draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
+
+    def norms(self, prepared: Any, context: Any) -> np.ndarray:
+        """Return the L2 norm of each record's vector."""
+        return row_norms(self.rows(prepared, context))
+
+    def weighted_sum(self, prepared: Any, context: Any, weights: np.ndarray) -> np.ndarray:
+        """Return the sum of the vectors, each times its weight."""
+        return np.asarray(weights @ self.rows(prepared, context))
+
+
+class FactoredContribution(NamedTuple):
+    """One record's vector, given public context, where no vector is formed.
+
+    Norms and weighted sums are computed from factors of the vectors (ghost norms: Li et al. 2022).
+    """
+
+    size: int  # size, width, prepare, unit, draw: as in `RowContribution`
+    width: int
+    # (prepared, context) -> (rows,): the L2 norm of each record's vector, or more. Not finite
+    # where the record must not contribute.
+    norms: Callable[[Any, Any], np.ndarray]
+    # (prepared, context, weights) -> (size,): the sum of the vectors, each times its weight
+    weighted_sum: Callable[[Any, Any, np.ndarray], np.ndarray]
+    prepare: Callable[[Batch, Any], Any] = as_it_is
+    # (prepared, context) -> (rows, size), optional: the records' vectors themselves, where units
+    # of several records are summed faster from them than by a weighted sum for each unit
+    rows: Callable[[Any, Any], np.ndarray] | None = None
+    unit: UnitVector | None = None
+    draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
+
+
+Contribution = RowContribution | FactoredContribution
+
+
+def with_draws(
+    contribution: Contribution, batch: Batch, context: Any, generator: np.random.Generator
+) -> Batch:
+    """Complete a batch by the random numbers that a contribution draws for its records."""
+    return batch | contribution.draw(batch, context, generator) if contribution.draw else batch
+
+
+def unit_vector(contribution: Contribution) -> UnitVector:
+    """Return how vectors of units are formed: by default as the sums of their records' vectors."""
+    return contribution.unit or UnitVector(
+        contribution.size, _as_summed, contribution.weighted_sum, contribution.rows
+    )
+
+
+def _as_summed(sums: np.ndarray, context: Any) -> np.ndarray:
+    return sums
+
+
+def unit_sums(
+    unit: UnitVector, prepared: Any, context: Any, owner: np.ndarray, good: np.ndarray
+) -> np.ndarray:
+    """Sum the good records of each unit, shape (owner's last + 1, unit.size).
+
+    ``owner`` is the unit of every record, in order.
+    """
+    sums = np.zeros((owner[-1] + 1, unit.size))
+    if unit.rows is not None:
+        rows = np.where(good[:, None], unit.rows(prepared, context), 0.0)
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        sums[owner[starts]] = np.add.reduceat(rows, starts)
+        return sums
+    if unit.weighted_sum is None:
+        raise TypeError("A unit's vector needs rows, or a weighted sum.")
+    for i in np.unique(owner[good]):
+        weights = np.where(good & (owner == i), 1.0, 0.0)
+        sums[i] = unit.weighted_sum(prepared, context, weights)
+    return sums
+
+
+def rehearse(contribution: Contribution, batch: Batch, context: Any, units: bool) -> np.ndarray:
+    """Run every function once, and return a vector of a release's shape."""
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    prepared = contribution.prepare(batch, context)
+    norms = contribution.norms(prepared, context)
+    if units:
+        unit, owner = unit_vector(contribution), np.arange(len(norms))
+        sums = unit_sums(unit, prepared, context, owner, owner >= 0)
+        unit.vectors(sums, context)
+    return contribution.weighted_sum(prepared, context, np.zeros(len(norms)))

@@ -1,0 +1,134 @@
+"""The private arrays, from the moment they leave the model.
+
+`PrivateData` alone holds them. Other code reads their public description, `ColumnSpec`.
+"""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from scipy.sparse import issparse
+
+from pymc_dp.privacy.units import Units
+
+
+class ColumnSpec(NamedTuple):
+    """The public description of a column: neither its values nor its number of records."""
+
+    shape: tuple[int | None, ...]  # lengths, with None for the axis of the records
+    dtype: str  # of the graph's input
+
+    @property
+    def axis(self) -> int:
+        """The axis of the records."""
+        return self.shape.index(None)
+
+    @property
+    def width(self) -> int:
+        """The number of values in one record."""
+        return math.prod(length for length in self.shape if length is not None)
+
+    def shape_of(self, rows: int) -> tuple[int, ...]:
+        """Return the shape of a batch of ``rows`` records."""
+        return tuple(rows if length is None else length for length in self.shape)
+
+    def zeros(self, rows: int) -> np.ndarray:
+        """Return artificial records of zeros, to try a graph on before any data are read."""
+        return np.zeros(self.shape_of(rows), self.dtype)
+
+
+class Column(NamedTuple):
+    """The values of one leaf of the model's graph."""
+
+    values: Any  # an array, a memory map or a SciPy sparse matrix
+    axis: int  # of the records
+    dtype: str  # of the graph's input
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return int(self.values.shape[self.axis])
+
+    @property
+    def spec(self) -> ColumnSpec:
+        """The public description of the column."""
+        lengths = [None if k == self.axis else n for k, n in enumerate(self.values.shape)]
+        return ColumnSpec(tuple(lengths), self.dtype)
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """Gather records as a dense array of the graph's dtype."""
+        if hasattr(self.values, "toarray"):
+            rows = self.values[indices].toarray()
+        else:
+            rows = np.take(self.values, indices, axis=self.axis)
+        return np.ascontiguousarray(rows, dtype=self.dtype)
+
+    def __repr__(self) -> str:
+        return f"Column({self.spec})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A column holds private data and must not be pickled or copied.")
+
+
+class PrivateData:
+    """Hold the private columns by name, and which records belong to one privacy unit.
+
+    Only `open_private` reads them; printing, pickling, copying and iteration reveal nothing or are
+    refused. ``spec`` describes each column, and ``unit`` is the name of the privacy unit, None
+    where it is the record. Gathers no rows of every column once, so that unreadable data raise
+    ValueError before any budget is spent.
+    """
+
+    __slots__ = ("__columns", "__units", "spec", "unit")
+
+    def __init__(self, columns: Mapping[str, Column], units: Units | None = None) -> None:
+        readable = {name: _readable(name, column) for name, column in columns.items()}
+        self.__columns = MappingProxyType(readable)
+        self.__units = units
+        self.spec = MappingProxyType({name: column.spec for name, column in readable.items()})
+        self.unit = units and units.name
+
+    def __repr__(self) -> str:
+        return "<PrivateData>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Private data must not be pickled or copied.")
+
+    __iter__ = None
+
+
+class Opened(NamedTuple):
+    """The content of a `PrivateData`."""
+
+    columns: Mapping[str, Column]
+    units: Units | None
+
+
+def open_private(data: PrivateData) -> Opened:
+    """Open private data: for the wall, and for audits, which make their data up."""
+    return Opened(data._PrivateData__columns, data._PrivateData__units)  # type: ignore[attr-defined]
+
+
+def _readable(name: str, column: Column) -> Column:
+    """Convert sparse matrices to the format that gathers rows, and gather no rows once."""
+    values = column.values
+    try:
+        if issparse(values) and values.format != "csr":
+            column = column._replace(values=values.tocsr())
+        none = column.take(np.arange(0))
+        fits = none.shape == column.spec.shape_of(0) and none.dtype == column.dtype
+    except Exception as error:  # its text may quote data
+        raise ValueError(_unreadable(name, column) + f" ({type(error).__name__})") from None
+    if not fits:
+        raise ValueError(_unreadable(name, column))
+    return column
+
+
+def _unreadable(name: str, column: Column) -> str:
+    return (
+        f"data=`{name}` is an object of type {type(column.values).__name__}, from which records "
+        f"cannot be gathered as {column.dtype}: give a NumPy array, a memory map or a SciPy sparse "
+        "matrix"
+    )

@@ -1,0 +1,130 @@
+"""A check of contributions on artificial records, before every fit and without any data.
+
+Clipping bounds the sensitivity only if the norms of a `FactoredContribution` are at least those of
+its records' vectors, and if each record adds a vector that depends on no other record. Both are
+tested in the fit's own backend on records of several magnitudes; a contribution that fails is
+refused before any budget is spent.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pymc_dp.privacy.contribution import (
+    Batch,
+    Contribution,
+    FactoredContribution,
+    with_draws,
+)
+from pymc_dp.privacy.norms import LARGEST_NORM, row_norms
+from pymc_dp.privacy.private_data import ColumnSpec
+
+# a vector may exceed its norm by this share, for rounding: no more than clipping's margin
+TOLERANCE = 1e-6
+# values of whole numbers, and magnitudes of real ones
+WHOLE = (0, 1, 2, 1, 3, 0, 1, 5)
+SCALES = (1e-3, 1.0, 30.0, 1e3, 1e6)
+# records whose columns are all of one kind, and records whose columns are of random kinds
+ALIKE, MIXED = 8, 16
+
+
+class FaultyContributionError(Exception):
+    """A contribution violates what clipping relies on."""
+
+
+def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any) -> None:
+    """Check a contribution on artificial records.
+
+    Raises `FaultyContributionError` where a record's vector is longer than its norm, where a sum is
+    not that of its records' vectors, or where a vector depends on the other records of its batch.
+    Records outside a likelihood's support have no finite norm and are left out.
+    """
+    batch = probe_records(spec, np.random.default_rng(0))
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    every = np.arange(ALIKE + MIXED)
+    norms = contribution.norms(contribution.prepare(batch, context), context)
+    if norms.shape != every.shape:
+        raise FaultyContributionError("it has not one norm for each record")
+    kept = np.flatnonzero(norms <= LARGEST_NORM)
+    if not kept.size:
+        return
+    batch = _rows(batch, spec, kept)
+    prepared = contribution.prepare(batch, context)
+    norms = contribution.norms(prepared, context)
+    weights = np.fmin(1.0, 1 / np.fmax(norms, 1e-290))  # as if the clip norm were 1
+    reach = weights * norms
+    shares = np.random.default_rng(1).uniform(0.5, 1.0, len(kept))
+    total, alone = np.zeros(contribution.size), _alone(contribution, batch, spec, context)
+    for i in range(len(kept)):
+        vector = contribution.weighted_sum(prepared, context, weights * (np.arange(len(kept)) == i))
+        if vector.shape != total.shape:
+            raise FaultyContributionError("its sums have not the size that it says")
+        if isinstance(contribution, FactoredContribution) and not _within(vector, reach[i], 1):
+            raise FaultyContributionError("a record's vector is longer than its norm")
+        if _is_moderate(kept[i]) and not _within(vector - alone(i, weights[i]), reach[i]):
+            raise FaultyContributionError("what a record adds depends on the other records")
+        total += shares[i] * vector
+    together = contribution.weighted_sum(prepared, context, shares * weights)
+    if not _within(together - total, float(shares @ reach)):
+        raise FaultyContributionError("a weighted sum is not the sum of its records' vectors")
+
+
+def _within(vector: np.ndarray, reach: float, times: float = 0) -> bool:
+    """Whether a vector's norm is at most ``times * reach``, up to the tolerance times reach."""
+    [length] = row_norms(vector[None])
+    return bool(length <= reach * (times + TOLERANCE) + 1e-200)
+
+
+def _alone(
+    contribution: Contribution, batch: Batch, spec: Mapping[str, ColumnSpec], context: Any
+) -> Callable[[int, float], np.ndarray]:
+    def vector(i: int, weight: float) -> np.ndarray:
+        prepared = contribution.prepare(_rows(batch, spec, np.array([i])), context)
+        return contribution.weighted_sum(prepared, context, np.array([weight]))
+
+    return vector
+
+
+def _is_moderate(record: int) -> bool:
+    """Whether a record is so small that the order of a sum hardly changes its rounding."""
+    return record < ALIKE and record % 2 == 0
+
+
+def _rows(batch: Batch, spec: Mapping[str, ColumnSpec], rows: np.ndarray) -> Batch:
+    axes = {name: column.axis for name, column in spec.items()}
+    return {name: np.take(x, rows, axis=axes.get(name, 0)) for name, x in batch.items()}
+
+
+def probe_records(spec: Mapping[str, ColumnSpec], rng: np.random.Generator) -> Batch:
+    """Generate records of several magnitudes, some in the support of most likelihoods.
+
+    >>> records = probe_records({"x": ColumnSpec((None, 2), "float64")}, np.random.default_rng(0))
+    >>> records["x"].shape
+    (24, 2)
+    """
+    return {name: _column(column, rng) for name, column in spec.items()}
+
+
+def _column(spec: ColumnSpec, rng: np.random.Generator) -> np.ndarray:
+    core = [length for length in spec.shape if length is not None]
+    rows = [_record(spec.dtype, core, k, rng) for k in range(ALIKE)]
+    rows += [_record(spec.dtype, core, int(k), rng) for k in rng.integers(0, 20, MIXED)]
+    return np.ascontiguousarray(np.moveaxis(np.stack(rows), 0, spec.axis), dtype=spec.dtype)
+
+
+def _record(dtype: str, core: list[int], kind: int, rng: np.random.Generator) -> np.ndarray:
+    """Generate one record: in (0, 1), whole numbers, shares of a whole, or normal variates."""
+    whole = WHOLE[kind % len(WHOLE)]
+    if not dtype.startswith("float"):
+        some = whole * rng.integers(0, 2, core) if core and kind % 2 else np.full(core, whole)
+        return np.asarray(some).astype(dtype)
+    if kind < 4:
+        return rng.uniform(0.1, 0.9, core)
+    if kind < 8:
+        return np.full(core, float(whole))
+    if kind < 11 and core:
+        shares = rng.exponential(size=core)
+        return shares / shares.sum(axis=-1, keepdims=True)
+    scaled = SCALES[kind % len(SCALES)] * rng.normal(size=core)
+    return np.abs(scaled) if kind % 2 else scaled

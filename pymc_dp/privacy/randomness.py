@@ -1,0 +1,72 @@
+"""Secret randomness, for batches and for noise.
+
+It never depends on ``random_seed``: with equal noise in two fits, of clip norms 1 and 2, twice the
+first release less the second is the exact sum, where no record is clipped.
+"""
+
+import os
+from contextvars import ContextVar
+from typing import NoReturn
+
+import numpy as np
+from randomgen import ChaCha
+
+# set by pymc_dp.testing alone
+TEST_SEED: ContextVar[int | None] = ContextVar("pymc_dp_test_seed", default=None)
+
+
+class SecretRandom:
+    """A cryptographic generator, keyed by the operating system and keyed anew after a fork.
+
+    It refuses to be pickled or copied. Inside `pymc_dp.testing.deterministic_noise` it is an
+    ordinary seeded generator, and ``valid`` is false: there is no guarantee.
+
+    Examples
+    --------
+    >>> noise = SecretRandom().gaussian(2.0, 3)
+    >>> noise.shape
+    (3,)
+    """
+
+    def __init__(self) -> None:
+        self._test_seed = TEST_SEED.get()
+        self._key()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the randomness is secret."""
+        return self._test_seed is None
+
+    @property
+    def label(self) -> str:
+        """The description of the source in results."""
+        if self.valid:
+            return "ChaCha20 keyed by the operating system; Gaussian noise in double precision"
+        return "deterministic test mode: the guarantee is void"
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """The generator; a child process gets a key of its own."""
+        if self._process != os.getpid():
+            self._key()
+        return self._generator
+
+    def gaussian(self, sd: float, size: int) -> np.ndarray:
+        """Draw N(0, sd^2) noise, shape (size,).
+
+        Each number is the sum of four draws over two, which hides the gaps between floating-point
+        numbers (Holohan and Braghin 2021).
+        """
+        draws = self.generator.standard_normal((4, size))
+        return sd * draws.sum(axis=0) / 2
+
+    def _key(self) -> None:
+        self._process = os.getpid()
+        if self._test_seed is None:
+            key = int.from_bytes(os.urandom(32), "little")
+            self._generator = np.random.Generator(ChaCha(key=key))
+        else:
+            self._generator = np.random.default_rng(self._test_seed)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Secret randomness must not be pickled or copied: make a new source.")

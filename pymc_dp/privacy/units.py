@@ -1,0 +1,63 @@
+"""The privacy unit: which records belong to one person.
+
+Neighbouring data sets then differ in all records of one unit. The wall draws whole units and clips
+the sum of a unit's records, so that its bound holds whatever their number.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# units are summed in groups whose rows hold so many numbers: few calls, and few zero weights
+AT_ONCE = 2**15
+
+
+class Units(NamedTuple):
+    """The records by unit; private, for the wall alone."""
+
+    name: str  # the ``pm.Data`` that holds the codes
+    order: np.ndarray  # shape (records,): row numbers, those of one unit side by side
+    # shape (units + 1,): where in ``order`` each unit starts, and where the last one ends
+    starts: np.ndarray
+
+    @property
+    def number(self) -> int:
+        """The number of units."""
+        return len(self.starts) - 1
+
+    @property
+    def codes(self) -> np.ndarray:
+        """The unit of every record, numbered from 0."""
+        codes = np.empty_like(self.order)
+        codes[self.order] = np.repeat(np.arange(self.number), np.diff(self.starts))
+        return codes
+
+    def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of some units, and the position in ``chosen`` of each row's unit."""
+        lengths = self.starts[chosen + 1] - self.starts[chosen]
+        owner = np.repeat(np.arange(len(chosen)), lengths)
+        shift = self.starts[chosen] - (np.cumsum(lengths) - lengths)
+        return self.order[np.arange(len(owner)) + shift[owner]], owner
+
+    def cut(self, chosen: np.ndarray, width: int) -> list[np.ndarray]:
+        """Split drawn units into groups that are summed together; a row has ``width`` numbers.
+
+        >>> units = units_of(np.array([0, 0, 1, 1, 2]), "id")
+        >>> [part.tolist() for part in units.cut(np.arange(3), AT_ONCE // 4)]
+        [[0, 1], [2]]
+        """
+        most = max(1, AT_ONCE // max(1, width))
+        ends = np.cumsum(self.starts[chosen + 1] - self.starts[chosen])
+        parts = np.split(chosen, 1 + np.flatnonzero(np.diff((ends - 1) // most)))
+        return [part for part in parts if len(part)]
+
+
+def units_of(codes: np.ndarray, name: str) -> Units:
+    """Sort records by unit, whose codes are at least 0.
+
+    >>> units_of(np.array([7, 3, 7]), "id").starts
+    array([0, 1, 3])
+    """
+    order = np.argsort(codes, kind="stable")
+    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    return Units(name, order, np.append(firsts, len(codes)))

@@ -1,0 +1,136 @@
+"""The privacy wall: the only object that reads private data during a fit, and its only output.
+
+A release is booked, then draws a batch, clips the vector of each privacy unit, adds the vectors up
+and adds noise. The unit is a record, unless the caller declares which records belong together.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+import numpy as np
+
+from pymc_dp.accounting.mechanisms import GAUSSIAN
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
+from pymc_dp.errors import ReleaseError
+from pymc_dp.privacy.clipping import opened
+from pymc_dp.privacy.contribution import Contribution
+from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.private_data import PrivateData
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.randomness import SecretRandom
+
+
+class PrivacyWall:
+    """Release noisy sums of private data, as many as the plan holds.
+
+    ``contributions`` are by the name of the release. ``reserve`` is called once all is checked: it
+    reserves the plan's budget, and returns the function that books each release before it is made.
+    Raises ValueError where the privacy unit is not the plan's, or where batches have a fixed size
+    and the number of records is not the plan's.
+    """
+
+    def __init__(
+        self,
+        data: PrivateData,
+        contributions: Mapping[str, Contribution | Mechanism],
+        plan: Plan,
+        reserve: Callable[[], Callable[[], None]] | None = None,
+    ) -> None:
+        if data.unit != plan.unit:
+            raise ValueError(
+                f"The plan is for unit={plan.unit!r}, but the data are those of unit={data.unit!r}."
+            )
+        self._random = SecretRandom()
+        self._data = opened(data, self._random)
+        self._contributions = dict(contributions)
+        self._remaining = deque(release for release in plan.releases for _ in range(release.count))
+        self._made: list[Release] = []
+        self._process = os.getpid()
+        if plan.needs_exact_number and plan.num_records != self._data.number:
+            raise ValueError(
+                f"num_records={plan.num_records} is not the number of records, which fixed-size "
+                "batches need to be exact (it is public under replace-one neighbours)."
+            )
+        self._book_outside = reserve() if reserve else None
+
+    @property
+    def made(self) -> tuple[Release, ...]:
+        """The releases booked so far, in order."""
+        return tuple(self._made)
+
+    @property
+    def random(self) -> SecretRandom:
+        """The source of noise, which results describe."""
+        return self._random
+
+    def release(self, query: Query) -> Noisy:
+        """Release one noisy sum of clipped contributions.
+
+        Raises ReleaseError, and releases nothing, where the plan holds no such release, where the
+        sum is not finite or longer than its bound, or in a fork of the process.
+
+        **Privacy.** One Gaussian mechanism. Adding or removing a unit, with all its records, moves
+        the clipped sum by at most C = ``clip_norm`` in L2 norm, whatever its values; replacing one
+        moves it by at most 2C. The noise has standard deviation ``noise_multiplier * C`` in every
+        coordinate, and the plan's accountant computes epsilon from this ratio, the neighbour
+        relation and the sampler. A release that the plan accounts otherwise is made by the method's
+        own mechanism, which states its proof.
+        """
+        if self._process != os.getpid():
+            raise ReleaseError("The fit belongs to the process that started it, not to its forks.")
+        release = self._book(query.name)
+        contribution = self._contributions[query.name]
+        if not isinstance(contribution, Contribution):
+            return contribution.release(self._data, release, query, self._random)
+        if release.mechanism != GAUSSIAN:
+            raise ReleaseError(f"The plan does not account {release.name!r} as a noisy sum.")
+        bound = release.clip_norm if query.clip_norm is None else query.clip_norm
+        if not bound >= SMALLEST_CLIP_NORM:
+            raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
+        drawn = release.sampler.draw(self._random.generator, self._data.number)
+        total = self._clipped_sum(contribution, drawn, query, bound)
+        sd = release.noise_multiplier * bound if release.noise_multiplier else 0.0
+        return Noisy(total + self._random.gaussian(sd, total.size), sd, release.sampler.rate)
+
+    def _book(self, name: str) -> Release:
+        for release in self._remaining:
+            if release.name == name:
+                self._remaining.remove(release)
+                self._made.append(release)
+                if self._book_outside:
+                    self._book_outside()
+                return release
+        raise ReleaseError(f"The plan holds no further release {name!r}.")
+
+    def _clipped_sum(
+        self, contribution: Contribution, drawn: np.ndarray, query: Query, bound: float
+    ) -> np.ndarray:
+        """Add up the clipped vectors of a batch; check each part against its bound."""
+        total = np.zeros(contribution.size)
+        try:
+            with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
+                for part in self._data.clipped_sums(contribution, drawn, query.context, bound):
+                    [norm] = row_norms(part.total[None])
+                    if not (np.isfinite(norm) and norm <= bound * part.number):
+                        raise _BeyondBoundError
+                    total += part.total
+        except _BeyondBoundError:
+            raise ReleaseError(
+                f"Release {query.name!r} is not finite, or beyond its bound, although each "
+                "record's part was clipped; nothing is released. Look for values near the limits "
+                "of double precision, or try another backend."
+            ) from None
+        except Exception as error:  # its text may quote data
+            raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
+        return total
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("The privacy wall holds data and must not be pickled or copied.")
+
+
+class _BeyondBoundError(Exception):
+    """A clipped sum is longer than its records can make it."""

@@ -1,0 +1,87 @@
+"""What a fit released: the list that a result carries, and what may be saved by it."""
+
+import json
+
+import xarray as xr
+
+
+def released_names(groups: dict[str, xr.Dataset]) -> dict[str, list[str]]:
+    """Name every variable and attribute of every group of a fresh result."""
+    names = {name: [*map(str, (*group.variables, *group.attrs))] for name, group in groups.items()}
+    names["privacy"].append("released")
+    return names
+
+
+def privacy_of(idata: xr.DataTree) -> xr.Dataset:
+    """Return the ``privacy`` group of a result; refuse anything else."""
+    if not isinstance(idata, xr.DataTree):
+        raise TypeError(
+            f"A result of pymc_dp.fit is needed, an xarray.DataTree, not {type(idata).__name__}."
+        )
+    group = idata["privacy"].to_dataset() if "privacy" in idata.children else xr.Dataset()
+    if not {"guarantee", "epsilon", "delta", "released"} <= group.attrs.keys():
+        raise ValueError("This tree has no `privacy` group of a fit: it was not made by pymc_dp.")
+    return group
+
+
+def released_part(idata: xr.DataTree) -> xr.DataTree:
+    """Return the part of a tree that its fit released; all else is dropped."""
+    groups = {
+        name: _keep(idata[name].to_dataset(), names)
+        for name, names in _released(idata).items()
+        if name in idata.children
+    }
+    return xr.DataTree.from_dict(groups)
+
+
+def added_names(idata: xr.DataTree) -> list[str]:
+    """Name what was added to a result since its fit: groups, variables and attributes."""
+    found = []
+    released = _released(idata)
+    for name, group in idata.children.items():
+        if name not in released:
+            found.append(name)
+            continue
+        held = {*map(str, (*group.to_dataset().variables, *group.attrs))}
+        found += [f"{name}/{member}" for member in sorted(held - released[name])]
+    return found
+
+
+def _released(idata: xr.DataTree) -> dict[str, set[str]]:
+    listed = json.loads(privacy_of(idata).attrs["released"])
+    return {name: set(names) for name, names in listed.items()}
+
+
+def _keep(group: xr.Dataset, names: set[str]) -> xr.Dataset:
+    kept = group.drop_vars([name for name in group.variables if name not in names])
+    kept = kept.drop_attrs().drop_encoding()
+    return kept.assign_attrs({k: v for k, v in group.attrs.items() if k in names})
+
+
+def save(idata: xr.DataTree, path: str) -> None:
+    """Write a result to netCDF: what its fit released, and nothing that was added since.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`, whatever was added to it since.
+    path : str
+        Where to; an existing file is replaced. ``arviz.from_netcdf`` reads it back.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp.
+
+    Notes
+    -----
+    **Privacy.** PyMC's posterior predictive sampling puts the data back into a tree
+    (``extend_inferencedata=True``); such groups are left out here. The list of what was released
+    goes by names: values that were put in place of released ones, under their names, are written.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
+    """
+    released_part(idata).to_netcdf(path, engine="h5netcdf")

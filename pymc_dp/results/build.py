@@ -1,0 +1,233 @@
+"""The result: a tree built from an allow-list of what may leave."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from pytensor.graph.replace import vectorize_graph
+
+from pymc_dp.accounting.neighbours import unit_label
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.privacy_loss import SMALLEST_PLD_DELTA
+from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.selection import Selection
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.model.dims import default_dims
+from pymc_dp.results.allow_list import released_names
+
+if TYPE_CHECKING:
+    from pymc_dp.methods.method import Method
+
+# how many points of a fit's path, and of its spend, a result keeps
+PATH_POINTS = 50
+SPEND_POINTS = 6
+
+
+class Outcome(NamedTuple):
+    """How a result was made."""
+
+    method: str
+    plan: Plan
+    made: tuple[Release, ...]
+    rng: str
+    secret: bool
+    public: tuple[str, ...] = ()
+    selected: Mapping[str, str] = MappingProxyType({})
+    selection: Selection | None = None
+
+    @property
+    def spent(self) -> Plan | Selection:
+        """What the budget was spent on: the plan, or the search that chose it."""
+        return self.selection or self.plan
+
+    @property
+    def epsilon(self) -> float:
+        """That of what was spent, whatever was made of it; nan if it is not known to hold."""
+        found = self.spent.epsilon()
+        holds = self.secret and not (self.plan.assumes_exact_draws and math.isfinite(found))
+        return found if holds else math.nan
+
+
+def build_result(
+    records: Records,
+    method: Method,
+    states: list[Any],
+    outcome: Outcome,
+    draws: int,
+    rng: np.random.Generator,
+) -> xr.DataTree:
+    """Build the tree that a fit returns.
+
+    **Privacy.** Everything here is a function of released states, of public draws and of the
+    plan. Variables and coords come from `Records.outputs`, which holds releasable ones alone.
+    """
+    fit = method.describe(states[-1])
+    drawn = _posteriors(records, method, states[-1], draws, rng)
+    privacy = _privacy(outcome)
+    settings = method.settings | {"noise_aware": "noise_sd" in drawn}
+    about = {
+        "declared_public": sorted(outcome.public),
+        "trusted_constants": records.trusted,
+        "withheld": records.outputs.withheld,
+        "settings": settings,
+        "defaults": method.constants(),
+    }
+    privacy.attrs |= {name: json.dumps(value) for name, value in about.items()}
+    groups = {
+        **drawn,
+        "fit": fit,
+        "fit_stats": _fit_stats(method, states, fit),
+        "privacy": privacy,
+    }
+    groups["posterior"].attrs = {
+        "inference_library": "pymc_dp",
+        "inference_library_version": version("pymc-dp"),
+        "epsilon": outcome.epsilon,
+        "delta": outcome.plan.delta,
+    }
+    groups["privacy"].attrs["released"] = json.dumps(released_names(groups))
+    return xr.DataTree.from_dict(groups)
+
+
+def _posteriors(
+    records: Records, method: Method, state: Any, draws: int, rng: np.random.Generator
+) -> dict[str, xr.Dataset]:
+    """Draw the posterior, and say how much of its width is privacy noise.
+
+    The draws with and without noise share their random numbers, so that what they differ by is
+    the noise.
+    """
+    same = copy.deepcopy(rng)
+    aware = method.noise_aware and method.noise_aware(state, draws, same)
+    without = _posterior(records, method.posterior(state, draws, rng))
+    if not aware:
+        return {"posterior": without}
+    posterior = _posterior(records, aware)
+    wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
+    return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
+
+
+def _posterior(records: Records, latents: dict[str, np.ndarray]) -> xr.Dataset:
+    values = transform_draws(records, latents)
+    outputs = records.outputs
+    variables = {}
+    for name, value in values.items():
+        dims = outputs.dims[name] or default_dims(name, value.ndim - 1)
+        variables[name] = (("chain", "draw", *dims), value[None])
+    draws = next(iter(values.values())).shape[0]
+    coords = {"chain": [0], "draw": np.arange(draws), **outputs.coords}
+    return xr.Dataset(variables, coords)
+
+
+def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Map draws of the value variables, shape (draws, ...), to what the model calls them."""
+    batched = {
+        variable: variable.type.clone(shape=(None, *variable.type.shape))()
+        for variable in records.latents.values()
+    }
+    graphs = vectorize_graph(list(records.outputs.graphs.values()), batched)
+    fn = function(list(batched.values()), graphs, "python")
+    draws = len(next(iter(latents.values())))
+    values = fn(*[np.asarray(latents[name]) for name in records.latents])
+    return {
+        name: np.broadcast_to(value, (draws, *value.shape[1:]))
+        for name, value in zip(records.outputs.graphs, values, strict=True)
+    }
+
+
+def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset:
+    """Keep traces of released quantities, thinned to at most `PATH_POINTS` releases."""
+    chosen = np.unique(np.linspace(0, len(states) - 1, PATH_POINTS).astype(int))
+    chosen = chosen[chosen > 0]
+    traces = [method.trace(states[i]) for i in chosen]
+    variables = {}
+    for name, (dims, value) in method.trace(states[0]).items():
+        values = [trace[name][1] for trace in traces]
+        variables[name] = (("release", *dims), np.reshape(values, (len(values), *np.shape(value))))
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    shared = {dim: fit[dim] for dim in used if dim in fit.coords}
+    return xr.Dataset(variables, {"release": chosen, **shared})
+
+
+def _privacy(outcome: Outcome) -> xr.Dataset:
+    plan, spent = outcome.plan, outcome.spent
+    valid = not math.isnan(outcome.epsilon)
+    deltas = delta_grid(plan)
+    profile = spent.epsilon_profile(deltas) if valid else np.full(len(deltas), math.nan)
+    points = np.unique(np.linspace(0, plan.total, SPEND_POINTS + 1).astype(int)[1:])
+    along = [spent.prefix(int(k)).epsilon() if valid else math.nan for k in points]
+    return xr.Dataset(
+        {"epsilon": ("delta", profile), "epsilon_spent": ("releases", along)},
+        {"delta": deltas, "releases": points},
+        _privacy_attrs(outcome),
+    )
+
+
+def delta_grid(plan: Plan) -> np.ndarray:
+    """Return the deltas of a result's epsilons; the plan's own is one of them."""
+    grid = np.geomspace(SMALLEST_PLD_DELTA, 1e-1, 19)
+    return np.unique(np.append(grid[~np.isclose(grid, plan.delta)], plan.delta))
+
+
+def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
+    plan = outcome.plan
+    first, package = plan.releases[0], plan.accountant.package
+    attrs = {
+        "epsilon": outcome.epsilon,
+        "delta": plan.delta,
+        "method": outcome.method,
+        "mechanism": _mechanism(outcome),
+        "guarantee": _guarantee(outcome),
+        "neighbours": plan.neighbours.value,
+        "privacy_unit": unit_label(plan.unit),
+        "sampling": first.sampler.name,
+        "sample_rate": _settings(release.sampler.rate for release in plan.releases),
+        "noise_multiplier": _settings(release.noise_multiplier for release in plan.releases),
+        "clip_norm": _settings(release.clip_norm for release in plan.releases),
+        "releases": plan.total,
+        "releases_made": len(outcome.made),
+        "accountant": plan.accountant.name,
+        "accountant_version": f"{package} {version(package)}",
+        "dp_event": outcome.spent.to_json(),
+        "rng": outcome.rng,
+        "pymc_dp_version": version("pymc-dp"),
+    }
+    if plan.assumes_exact_draws:
+        attrs["epsilon_if_exact"] = plan.epsilon() if outcome.secret else math.nan
+        attrs["temperature"] = first.temperature
+    if plan.num_records is not None:
+        attrs["num_records"] = plan.num_records
+    if plan.unit is not None:
+        attrs["unit"] = plan.unit
+    return attrs | dict(outcome.selected)
+
+
+def _mechanism(outcome: Outcome) -> str:
+    if outcome.plan.assumes_exact_draws:
+        return "draws by a Markov chain from a posterior of clipped, tempered log likelihoods"
+    noise = "no noise" if math.isinf(outcome.epsilon) else "Gaussian noise"
+    best = "the best of a secret number of runs: " if outcome.selected else ""
+    return f"{best}{noise} on sums of clipped per-{unit_label(outcome.plan.unit)} vectors"
+
+
+def _guarantee(outcome: Outcome) -> str:
+    if not outcome.secret:
+        return "none: test mode"
+    if math.isnan(outcome.epsilon):
+        return "none proved: epsilon_if_exact holds if every draw is exact, which is not known"
+    return "none: no noise was added" if math.isinf(outcome.epsilon) else "(epsilon, delta)"
+
+
+def _settings(of_releases: Iterable[float]) -> float | list[float]:
+    """One number where all releases agree, else one number a kind of release."""
+    values = [float(value) for value in of_releases]
+    return values[0] if len(set(values)) == 1 else values

@@ -1,0 +1,145 @@
+"""What a result guarantees, in words."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.results.allow_list import added_names, privacy_of
+
+NEIGHBOURS = {
+    "add_remove": "adding or removing one {unit}; the number of {unit}s stays private",
+    "zero_out": "blanking out one {unit}; the number of {unit}s is public",
+    "replace_one": "replacing one {unit} by any other; the number of {unit}s is public",
+}
+
+
+def privacy_report(idata: xr.DataTree) -> str:
+    """Say in words what a result guarantees, for whom and under which assumptions.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`.
+
+    Returns
+    -------
+    str
+        Paragraphs of plain text.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
+    """
+    attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
+    made = [_guarantee(attrs), _mechanism(attrs), _selected(attrs)]
+    parts = [*made, _public(attrs), _trusted(attrs), _limits(), _added(idata)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _guarantee(attrs: dict[str, Any]) -> str:
+    epsilon, delta = attrs["epsilon"], attrs["delta"]
+    if math.isfinite(attrs.get("epsilon_if_exact", math.nan)):
+        return _if_exact(attrs)
+    if math.isnan(epsilon):
+        return "NOT PRIVATE. The noise was made in test mode and can be repeated by anyone."
+    if math.isinf(epsilon):
+        return "NOT PRIVATE. No noise was added."
+    unit = attrs["privacy_unit"]
+    change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
+    if "unit" in attrs:
+        change += f" (one {unit} is all records of one code in `{attrs['unit']}`)"
+    return (
+        f"Guarantee: ({epsilon:.4g}, {delta:g})-differential privacy per {unit}. For {change}: "
+        f"whatever someone does with this result, the odds of any conclusion change by a factor "
+        f"of at most {math.exp(epsilon):.3g}, up to a probability of {delta:g}."
+    )
+
+
+def _if_exact(attrs: dict[str, Any]) -> str:
+    epsilon, unit = attrs["epsilon_if_exact"], attrs["privacy_unit"]
+    change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
+    return (
+        "NO GUARANTEE IS PROVED. If every draw were an exact one, the result would be "
+        f"{epsilon:.4g}-differentially private per {unit}, for {change}. A Markov chain comes "
+        "close to its target, and how close is unknown: at a total variation distance g, delta "
+        f"is {1 + math.exp(epsilon):.3g} g for each draw. Use another method if that is not enough."
+    )
+
+
+def _mechanism(attrs: dict[str, Any]) -> str:
+    settings = ", ".join(
+        f"{name} {_numbers(attrs[name])}"
+        for name in ("sample_rate", "clip_norm", "noise_multiplier")
+    )
+    return (
+        f"Mechanism: {attrs['method']} made {attrs['releases_made']} of {attrs['releases']} "
+        f"planned releases ({attrs['mechanism']}; {attrs['sampling']} batches, {settings}), "
+        f"accounted by {attrs['accountant']} ({attrs['accountant_version']}). Stopping early "
+        "refunds nothing."
+    )
+
+
+def _selected(attrs: dict[str, Any]) -> str:
+    if "selected" not in attrs:
+        return ""
+    return (
+        f"Selected: {attrs['selected']} out of {len(json.loads(attrs['selected_from']))} settings, "
+        "by a private score. The guarantee covers the choice; how many fits were made is secret."
+    )
+
+
+def _numbers(values: Any) -> str:
+    """One number, or the range of those of a schedule."""
+    low, high = np.min(values), np.max(values)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _public(attrs: dict[str, Any]) -> str:
+    rows = ["the model, its names, dims and group coords", "all settings of the fit"]
+    if attrs["neighbours"] != "add_remove":
+        rows.append(f"the number of {attrs['privacy_unit']}s")
+    if "num_records" in attrs:
+        rows.append(f"num_records={attrs['num_records']}, as declared")
+    rows += [f"`{name}`, as declared" for name in json.loads(attrs["declared_public"])]
+    return "Taken as public: " + "; ".join(rows) + "."
+
+
+def _trusted(attrs: dict[str, Any]) -> str:
+    trusted, withheld = json.loads(attrs["trusted_constants"]), json.loads(attrs["withheld"])
+    text = ""
+    if trusted:
+        text = (
+            "Trusted, because no check can see how these numbers came about: "
+            + "; ".join(trusted)
+            + ". If one was computed from the data, the guarantee does not hold."
+        )
+    if withheld:
+        text += f" Withheld, because they may reveal data: {', '.join(withheld)}."
+    return text.strip()
+
+
+def _limits() -> str:
+    return (
+        "Not covered: whatever was computed from the data before the model (scaling by its own "
+        "mean, choosing variables), other fits on the same data, choosing among fits, running "
+        "time, predictions for records that were fitted. The proof is for real arithmetic."
+    )
+
+
+def _added(idata: xr.DataTree) -> str:
+    added = added_names(idata)
+    if not added:
+        return ""
+    return (
+        f"WARNING: this tree also holds {added}, which the fit did not release and which may be "
+        "private. pymc_dp.save leaves them out."
+    )

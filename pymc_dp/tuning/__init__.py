@@ -1,0 +1,1 @@
+"""Private selection among settings."""

@@ -1,0 +1,236 @@
+"""Private selection among settings: the whole search is one (epsilon, delta) release."""
+
+import inspect
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dp.accounting.mechanisms import GAUSSIAN
+from pymc_dp.accounting.selection import Selection, calibrate_selection, draw_runs
+from pymc_dp.driver.fit import number_of_draws
+from pymc_dp.driver.run import build_wall, run_releases
+from pymc_dp.driver.setup import Setup, compile_method, set_up_method
+from pymc_dp.ledger.ledger import Ledger, open_ledger
+from pymc_dp.methods.method import Compiled
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.results.build import Outcome, build_result
+from pymc_dp.tuning.scoring import Range, score_of, with_score
+
+# in a setting or among the options these would be a second budget
+BUDGET = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}
+
+RUNS_PER_SETTING = 3.0
+
+
+class _Run(NamedTuple):
+    """One fit that was made, with its score."""
+
+    setting: int
+    states: list[Any]
+    outcome: Outcome
+    rng: np.random.Generator
+    score: float
+
+
+def tune(
+    model: pm.Model,
+    settings: Sequence[Mapping[str, Any]],
+    *,
+    epsilon: float,
+    delta: float,
+    method: str = "dp_advi",
+    runs: float | None = None,
+    score_range: tuple[float, float] = (-4.0, 0.0),
+    neighbours: str = "add_remove",
+    unit: str | None = None,
+    ledger: Ledger | str | PathLike[str] | None = None,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    public_start: Mapping[str, Any] | None = None,
+    random_seed: int | None = None,
+    draws: int | None = None,
+    backend: str | None = None,
+    **options: Any,
+) -> xr.DataTree:
+    """Fit a model with several settings and return the best fit, privately as a whole.
+
+    Each of a secret number of runs draws one of the settings, fits the model and releases a noisy
+    score, the sum of the records' log predictive densities. Only the fit with the best score
+    leaves. Nothing is shown while it runs.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    settings : sequence of dict
+        Keywords of `pymc_dp.fit` that differ: ``method``, ``n``, ``clip_norm``, ...; at least two.
+        They are public, and stand in the result.
+    epsilon, delta : float
+        The budget of the whole search.
+    method : str
+        As in `pymc_dp.fit`.
+    runs : float, optional
+        The mean number of runs, above 1; three for every setting if it is left out.
+    score_range : tuple of two floats
+        Where a record's log predictive density is clipped to. The default suits outcomes of about
+        unit scale, one or two a record.
+    neighbours, unit, ledger, public, data, public_start, random_seed, draws, backend
+        As in `pymc_dp.fit`. In a ledger the search is one release.
+    **options
+        Keywords of `pymc_dp.fit` that all settings share.
+
+    Returns
+    -------
+    DataTree
+        As from `pymc_dp.fit`; epsilon is that of the whole search.
+
+    Raises
+    ------
+    NotSeparableError
+        Records have latents of their own, or a method does not fit the model.
+    ValueError, TypeError
+        Any other bad input. All of it is refused before any budget is spent.
+
+    Notes
+    -----
+    **Privacy.** The returned tree is (epsilon, delta)-differentially private, the choice included
+    (Papernot and Steinke 2022). The number of runs and the losers are not released; running time
+    may show them and is not covered.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> settings = [{"clip_norm": 0.5}, {"clip_norm": 2.0}]
+    >>> idata = pymc_dp.tune(model, settings, n=20, epsilon=1, delta=1e-5)
+    >>> idata["privacy"].attrs["epsilon"] <= 1
+    True
+    """
+    public = tuple(public)
+    limits = _check_range(score_range)
+    _check_settings(settings, options)
+    ledger = open_ledger(ledger)
+    shared = {"method": method, "n": None, **options, "public": public, "data": data}
+    terms = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
+    terms["public_start"] = public_start
+    fits = [_prepare(model, {**shared, **terms, **setting}, limits) for setting in settings]
+    counts = [number_of_draws(draws, fit) for fit in fits]
+    selection = _calibrate(
+        fits, RUNS_PER_SETTING * len(settings) if runs is None else runs, epsilon
+    )
+    fits = [fit._replace(plan=plan) for fit, plan in zip(fits, selection.plans, strict=True)]
+    compiled = [compile_method(fit, backend) for fit in fits]
+    for fit, parts in zip(fits, compiled, strict=True):
+        # what the wall refuses must be refused before it is paid for
+        build_wall(fit, parts)
+    book = None if ledger is None else ledger.reserve(f"tune of {len(fits)} settings", selection)
+    best = _best_of(fits, compiled, selection.runs, random_seed)
+    if book is not None:
+        book()  # of processes that were forked from the search, the first alone returns a result
+    outcome = best.outcome._replace(
+        public=public,
+        selection=replace(selection, chosen=best.setting),
+        selected=_selection_attrs(settings, best),
+    )
+    winner = fits[best.setting]
+    return build_result(
+        winner.records, winner.method, best.states, outcome, counts[best.setting], best.rng
+    )
+
+
+def _check_range(score_range: tuple[float, float]) -> Range:
+    low, high = score_range
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(
+            f"score_range={score_range!r} must be two finite numbers, the smaller one first: it "
+            "bounds what one record can add to the score."
+        )
+    return Range(float(low), float(high))
+
+
+def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    several = not isinstance(settings, Mapping) and len(settings) > 1
+    if not several or not all(isinstance(setting, Mapping) for setting in settings):
+        raise ValueError(
+            "settings= must be a sequence of at least two dicts, such as [{'clip_norm': 1.0}, "
+            "{'clip_norm': 4.0}]: for one setting use pymc_dp.fit."
+        )
+    _refuse_budget("tune", options)
+    of_tune = set(inspect.signature(tune).parameters) - {"method"}
+    for i, setting in enumerate(settings):
+        _refuse_budget(f"settings[{i}]", setting)
+        # settings are written into the result, where data must not be
+        for name in sorted(of_tune.intersection(setting)):
+            raise ValueError(
+                f"settings[{i}] has {name}=, which is the same for the whole search and no part of "
+                f"a setting, all of which stand in the result: give {name}= to tune itself."
+            )
+
+
+def _refuse_budget(where: str, keywords: Iterable[str]) -> None:
+    for name in sorted(BUDGET.intersection(keywords)):
+        raise ValueError(
+            f"{where} has {name}=, but the budget is that of the whole search, accounted in "
+            "Rényi divergences: give epsilon=, delta=, neighbours= and unit= to tune alone."
+        )
+
+
+def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
+    """Prepare one setting, with its score; its plan has no releases yet."""
+    method, n = keywords.pop("method"), keywords.pop("n")
+    fit, _ = set_up_method(model, method, n, accountant="rdp_dp_accounting", **keywords)
+    if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
+        raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
+    return fit._replace(method=with_score(fit.records, fit.method, limits))
+
+
+def _calibrate(fits: Sequence[Setup], runs: float, epsilon: float) -> Selection:
+    if not 1 < runs < math.inf:
+        raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon={epsilon!r} must be above 0 and finite.")
+    asked = [(fit.plan, fit.method.releases) for fit in fits]
+    return calibrate_selection(asked, float(runs), epsilon)
+
+
+def _best_of(
+    fits: Sequence[Setup], compiled: Sequence[Compiled], runs: float, seed: int | None
+) -> _Run:
+    """Make a secret number of runs and keep one: nothing of the others may be seen."""
+    secret = SecretRandom()
+    best: _Run | None = None
+    for _ in range(draw_runs(runs, secret.generator)):
+        # asked for its generator anew, since the last run may have forked the process
+        run = _run(fits, compiled, int(secret.generator.integers(len(fits))), seed)
+        best = run if best is None or run.score > best.score else best
+    if best is None:
+        raise RuntimeError("No run was made: the law of their number has no zero.")
+    return best
+
+
+def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int | None) -> _Run:
+    # every run has the same public draws: a seed of its own would reveal which run was selected
+    rng = np.random.default_rng(seed)
+    states, outcome = run_releases(fits[i], compiled[i], rng, range(fits[i].plan.total))
+    score = score_of(states[-1])
+    if score is None:
+        raise KeyboardInterrupt("The search was interrupted; its budget is spent.")
+    return _Run(i, states, outcome, rng, score)
+
+
+def _selection_attrs(settings: Sequence[Mapping[str, Any]], best: _Run) -> dict[str, str]:
+    """Say what was selected from what, for the result."""
+    texts = [json.dumps(dict(setting), default=_name_of) for setting in settings]
+    return {"selected": texts[best.setting], "selected_from": json.dumps(texts)}
+
+
+def _name_of(value: Any) -> str:
+    return getattr(value, "__name__", type(value).__name__)

@@ -1,0 +1,317 @@
+"""Epsilon and calibration: the numbers that the package claims."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pymc_dp.accounting.accountant import _cached
+from pymc_dp.accounting.calibration import calibrate, epsilon
+from pymc_dp.accounting.noise_search import calibrate_plan
+from pymc_dp.accounting.privacy_loss import Pld
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import Full, Poisson
+from pymc_dp.errors import PrivacyWarning
+from tests.plans import plan_from, release_from
+
+ACCOUNTANTS = ("pld", "rdp", "rdp_dp_accounting")
+TERMS = plan_from((), "add_remove", 1e-5, "pld")
+LOW_NOISE_IS_FINE = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
+# sample rate, noise multiplier, releases, delta -> rdp, rdp_dp_accounting, pld, and what an
+# independent accountant (PRV) says.
+POISSON = [
+    (0.01, 4, 10_000, 1e-5, 1.0355, 1.0355, 0.9470, 0.9469),
+    (256 / 6e4, 1.1, 14_040, 1e-5, 2.5948, 2.5944, 2.3796, 2.3796),
+    (256 / 6e4, 1.3, 3510, 1e-5, 0.9538, 0.9538, 0.8638, 0.8638),
+    (0.001, 1, 1000, 1e-5, 0.6778, 0.6778, 0.1490, 0.1489),
+    (0.02, 2, 1000, 1e-3, 1.0039, 1.0024, 0.8628, 0.8627),
+    (0.02, 1, 1000, 1e-4, 3.7488, 3.7320, 3.3070, 3.3070),
+    (0.02, 4, 1000, 1e-3, 0.4163, 0.4163, 0.3527, 0.3526),
+    (0.1, 3, 300, 1e-5, 2.7240, 2.7223, 2.4948, 2.4948),
+    (0.5, 10, 100, 1e-5, 2.1961, 2.1932, 2.0153, 2.0153),
+    (0.008, 1, 150, 1e-4, 0.8668, 0.8639, 0.4807, 0.4807),
+    (0.05, 1.24, 20, 1e-4, 1.2145, 1.2133, 0.9320, 0.9320),
+    (0.01, 1.5131, 1000, 1e-5, 1.0000, 1.0000, 0.9062, 0.9062),
+]
+
+# noise over sensitivity, releases -> both RDP accountants, for 67 of 3341 records
+FIXED_SIZE = [(1, 100, 1.674), (2, 100, 0.610), (4, 1000, 0.938), (8, 2000, 0.615)]
+
+
+@pytest.mark.parametrize(("q", "sigma", "n", "delta", "rdp", "rdp_2", "pld", "prv"), POISSON)
+def test_poisson_spend_is_the_reference(q, sigma, n, delta, rdp, rdp_2, pld, prv):
+    setting = {"noise_multiplier": sigma, "sample_rate": q, "n": n, "delta": delta}
+    expected = {"rdp": rdp, "rdp_dp_accounting": rdp_2, "pld": pld}
+    for accountant, value in expected.items():
+        assert epsilon(**setting, accountant=accountant) == pytest.approx(value, abs=6e-5)
+    assert epsilon(**setting) == pytest.approx(prv, abs=2e-4)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "rdp_dp_accounting"])
+@pytest.mark.parametrize(("sigma", "n", "expected"), FIXED_SIZE)
+@LOW_NOISE_IS_FINE  # the paper's delta is above 1/3341
+def test_fixed_size_spend_is_the_reference(sigma, n, expected, accountant):
+    spend = epsilon(
+        noise_multiplier=2 * sigma,  # replacing a record moves the sum by twice the clip norm
+        sample_rate=0.02,
+        n=n,
+        delta=1e-3,
+        sampling="fixed_size",
+        neighbours="replace_one",
+        accountant=accountant,
+        num_records=3341,
+    )
+    assert spend == pytest.approx(expected, abs=6e-4)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_full_batch_spend_is_exact(accountant):
+    assert full_batch(2.0, accountant=accountant) == pytest.approx(1.9931, abs=5e-5)
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_every_way_to_take_all_rows_costs_the_same(accountant):
+    setting = {"noise_multiplier": 4.0, "n": 3, "delta": 1e-5, "accountant": accountant}
+    full = epsilon(sample_rate=1, sampling="full", **setting)
+    assert epsilon(sample_rate=1, sampling="poisson", **setting) == full
+
+
+def test_dp_sep_noise_buys_what_its_pages_say():
+    steps = {"sample_rate": 1e-3, "n": 100_000, "delta": 1e-5, "accountant": "rdp"}
+    assert epsilon(noise_multiplier=1.455, **steps) == pytest.approx(1.0, abs=1e-3)
+    one_of_1000 = {"sampling": "fixed_size", "neighbours": "replace_one", "num_records": 1000}
+    assert epsilon(noise_multiplier=2 * 2.659, **steps, **one_of_1000) <= 1.0
+    # What a permuted epoch really is: every record in each of 100 epochs, with no amplification.
+    assert full_batch(37.31, n=100) == pytest.approx(1.0, abs=1e-3)
+
+
+def full_batch(noise_multiplier, *, n=1, **others):
+    return epsilon(
+        noise_multiplier=noise_multiplier,
+        sample_rate=1,
+        n=n,
+        delta=1e-5,
+        sampling="full",
+        **others,
+    )
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+@pytest.mark.parametrize(
+    ("argument", "rising"),
+    [
+        ("sample_rate", [0.01, 0.02, 0.2, 1.0]),
+        ("n", [1, 20, 300]),
+        ("noise_multiplier", [9.0, 3.0, 1.0]),
+        ("delta", [1e-3, 1e-5, 1e-9]),
+    ],
+)
+def test_spend_rises_with_rate_and_releases_and_falls_with_noise_and_delta(
+    accountant, argument, rising
+):
+    setting = {"sample_rate": 0.05, "n": 100, "noise_multiplier": 2.0, "delta": 1e-5}
+    spends = [epsilon(**(setting | {argument: value}), accountant=accountant) for value in rising]
+    assert np.all(np.diff(spends) > 0)
+
+
+@pytest.mark.parametrize(("q", "sigma", "n"), [(0.01, 1.0, 50), (0.3, 2.0, 20), (0.9, 5.0, 200)])
+def test_renyi_accountants_never_undercut_pld(q, sigma, n):
+    setting = {"noise_multiplier": sigma, "sample_rate": q, "n": n, "delta": 1e-6}
+    tight = epsilon(**setting)
+    assert tight <= epsilon(**setting, accountant="rdp")
+    assert tight <= epsilon(**setting, accountant="rdp_dp_accounting")
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+@pytest.mark.parametrize(("sampling", "q"), [("poisson", 0.02), ("full", 1.0)])
+def test_zero_out_costs_what_add_remove_does(accountant, sampling, q):
+    setting = {"noise_multiplier": 2.0, "sample_rate": q, "n": 100, "delta": 1e-5}
+    setting |= {"sampling": sampling, "accountant": accountant}
+    assert epsilon(**setting, neighbours="zero_out") == epsilon(**setting)
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_replacing_a_record_needs_twice_the_noise(accountant):
+    replaced = full_batch(4.0, neighbours="replace_one", accountant=accountant)
+    assert replaced == full_batch(2.0, accountant=accountant)
+
+
+def test_both_libraries_read_a_replace_one_plan_as_the_same_noise():
+    from dp_accounting import NeighboringRelation, pld, rdp
+
+    replace, exact = NeighboringRelation.REPLACE_ONE, full_batch(4.0)
+    terms = {"sampling": "full", "q": 1, "sigma": 8.0, "neighbours": "replace_one"}
+    by_pld = pld.PLDAccountant(replace).compose(event_of(one_release(**terms, by="pld")))
+    assert by_pld.get_epsilon(1e-5) == pytest.approx(exact, rel=1e-3)
+    event = event_of(one_release(**terms, by="rdp_dp_accounting"))
+    by_rdp = rdp.RdpAccountant(neighboring_relation=replace).compose(event)
+    assert exact < by_rdp.get_epsilon(1e-5) < 1.15 * exact
+
+
+def event_of(plan):
+    return plan.accountant.event(plan)
+
+
+def one_release(*, sampling="poisson", q=0.1, sigma=3.0, neighbours="add_remove", by="pld", n=1):
+    return plan_from((release_from("s", sampling, q, 1.0, sigma, n),), neighbours, 1e-5, by)
+
+
+UNSOUND = [
+    ("poisson", "replace_one", "rdp", "neighbours='replace_one' with accountant='pld'"),
+    (
+        "poisson",
+        "replace_one",
+        "rdp_dp_accounting",
+        "neighbours='replace_one' with accountant='pld'",
+    ),
+    ("fixed_size", "replace_one", "pld", "accountant='rdp' or 'rdp_dp_accounting'"),
+    ("fixed_size", "add_remove", "pld", "use neighbours='replace_one' with accountant='rdp'"),
+    ("fixed_size", "add_remove", "rdp", "use neighbours='replace_one' with accountant='rdp'"),
+    ("fixed_size", "zero_out", "rdp", "use neighbours='replace_one' with accountant='rdp'"),
+]
+
+
+@pytest.mark.parametrize(("sampling", "neighbours", "accountant", "advice"), UNSOUND)
+def test_a_combination_without_a_proof_is_refused_with_those_that_have_one(
+    sampling, neighbours, accountant, advice
+):
+    with pytest.raises(ValueError, match="No proof covers") as refusal:
+        epsilon(
+            noise_multiplier=4.0,
+            sample_rate=0.1,
+            n=10,
+            delta=1e-5,
+            sampling=sampling,
+            neighbours=neighbours,
+            accountant=accountant,
+            num_records=1000,
+        )
+    assert advice in str(refusal.value)
+
+
+def test_an_accountant_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="accountant='moments' is unknown"):
+        epsilon(noise_multiplier=4.0, sample_rate=0.1, n=10, delta=1e-5, accountant="moments")
+
+
+def test_shuffled_epochs_do_not_exist():
+    with pytest.raises(ValueError, match="Shuffled epochs are not offered"):
+        epsilon(noise_multiplier=4.0, sample_rate=0.1, n=10, delta=1e-5, sampling="shuffled")
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+@pytest.mark.parametrize(("sampling", "q"), [("poisson", 0.1), ("full", 1.0)])
+def test_no_noise_is_no_privacy(accountant, sampling, q):
+    setting = {"sample_rate": q, "n": 1, "delta": 1e-5, "sampling": sampling}
+    assert epsilon(noise_multiplier=0.0, **setting, accountant=accountant) == np.inf
+    assert calibrate(epsilon=np.inf, **setting, accountant=accountant) == 0.0
+
+
+SETTINGS = [
+    {"sample_rate": 0.1, "n": 200},
+    {"sample_rate": 0.1, "n": 10_000},
+    {"sample_rate": 1.0, "n": 50, "sampling": "full"},
+    {"sample_rate": 0.1, "n": 200, "neighbours": "replace_one"},
+    {"sample_rate": 0.1, "n": 200, "accountant": "rdp"},
+    {"sample_rate": 0.1, "n": 200, "accountant": "rdp_dp_accounting"},
+    {
+        "sample_rate": 0.02,
+        "n": 100,
+        "sampling": "fixed_size",
+        "neighbours": "replace_one",
+        "accountant": "rdp",
+        "num_records": 5000,
+    },
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_calibrated_noise_spends_the_budget_and_no_more(setting):
+    sigma = calibrate(epsilon=1.0, delta=1e-5, **setting)
+    assert 0.98 < epsilon(noise_multiplier=sigma, delta=1e-5, **setting) <= 1.0
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, database=None)
+@given(
+    target=st.floats(0.05, 6.0),
+    q=st.floats(0.005, 1.0),
+    n=st.integers(1, 500),
+    delta=st.floats(1e-9, 1e-3),
+    accountant=st.sampled_from(["pld", "rdp"]),
+)
+@LOW_NOISE_IS_FINE
+def test_calibration_never_overshoots(target, q, n, delta, accountant):
+    setting = {"sample_rate": q, "n": n, "delta": delta, "accountant": accountant}
+    sigma = calibrate(epsilon=target, **setting)
+    assert epsilon(noise_multiplier=sigma, **setting) <= target
+
+
+def test_calibration_keeps_the_shares_of_a_mixed_plan():
+    score = ReleaseSpec("score", Poisson(0.1), 1.0, count=90)
+    late = ReleaseSpec("score", Poisson(0.2), 0.5, count=10)
+    moments = ReleaseSpec("moments", Full(), 3.0, count=1, share=0.25)
+    plan = calibrate_plan(TERMS, [score, late, moments], 2.0)
+    assert 1.96 < plan.epsilon() <= 2.0
+    noise = [release.noise_multiplier for release in plan.releases]
+    spent = 90 * 0.1**2 + 10 * 0.2**2  # which are three quarters
+    assert np.array(noise) / noise[0] == pytest.approx([1, 1, (spent / 3) ** -0.5])
+
+
+def test_a_generous_budget_is_not_spent_on_less_noise_than_accountants_are_reliable_at():
+    with pytest.warns(PrivacyWarning, match="below 0.5"):
+        noise = calibrate(epsilon=1000.0, delta=1e-5, sample_rate=1, n=1, sampling="full")
+    assert noise == pytest.approx(0.3)
+    with pytest.warns(PrivacyWarning, match="below 0.5"):
+        assert full_batch(noise) < 1000.0
+
+
+def test_calibration_refuses_what_it_cannot_reach():
+    with pytest.raises(ValueError, match="must be above 0"):
+        calibrate(epsilon=float("nan"), sample_rate=0.1, n=10, delta=1e-5)
+    out_of_reach = {"epsilon": 1e-3, "delta": 1e-9, "accountant": "rdp_dp_accounting"}
+    with pytest.raises(ValueError, match="cannot certify"):
+        calibrate(**out_of_reach, sample_rate=1, n=1, sampling="full")
+
+
+def test_a_best_order_at_the_end_of_the_list_is_warned_about():
+    with pytest.warns(PrivacyWarning, match="best Rényi order is at an end"):
+        full_batch(2000.0, accountant="rdp_dp_accounting")
+
+
+def test_autodp_is_never_asked_for_its_characteristic_functions(monkeypatch):
+    from autodp import autodp_core, converter, phi_bank, transformer_zoo
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a phi path of autodp was called")
+
+    for module in (converter, phi_bank):
+        for name in [name for name in dir(module) if "phi" in name or "cdf" in name]:
+            monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr(transformer_zoo.ComposeAFA, "__init__", refuse)
+    monkeypatch.setattr(transformer_zoo.AmplificationBySampling_pld, "__init__", refuse)
+    propagate, seen = autodp_core.Mechanism.propagate_updates, set()
+
+    def watched(self, func, type_of_update, *args, **kwargs):
+        seen.add(type_of_update)
+        return propagate(self, func, type_of_update, *args, **kwargs)
+
+    monkeypatch.setattr(autodp_core.Mechanism, "propagate_updates", watched)
+    _cached.cache_clear()  # or nothing at all would be called
+    fixed = {"sampling": "fixed_size", "neighbours": "replace_one", "num_records": 5000}
+    for terms in ({"sample_rate": 0.1}, {"sample_rate": 1, "sampling": "full"}, fixed):
+        setting = {"noise_multiplier": 4.0, "sample_rate": 0.1, "n": 10, "delta": 1e-5}
+        assert epsilon(**(setting | terms), accountant="rdp") > 0
+    assert seen == {"RDP", "approxDP_func"}
+
+
+def test_a_schedule_of_many_rates_is_calibrated_in_seconds_and_on_the_safe_side():
+    rates = np.linspace(0.05, 0.15, 60)
+    specs = [ReleaseSpec("score", Poisson(float(q)), 1.0, count=1) for q in rates]
+    start = time.perf_counter()
+    calibrated = calibrate_plan(TERMS, specs, 1.0)
+    assert time.perf_counter() - start < 20  # a few seconds, on a busy machine too
+    [fine] = Pld(grid=1e-4).epsilons(calibrated, (1e-5,))
+    assert 0.98 < fine <= calibrated.epsilon() <= 1

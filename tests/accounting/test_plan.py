@@ -1,0 +1,188 @@
+"""A plan is an ordered multiset of named releases, and refuses what it cannot account."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from pymc_dp.accounting.plan import warn_if_weak
+from pymc_dp.errors import PrivacyWarning
+from tests.plans import plan_from, release_from
+
+SCORE = release_from("score", "poisson", 0.1, clip_norm=1.0, noise_multiplier=3.0, count=60)
+CURVATURE = release_from("curvature", "poisson", 0.2, clip_norm=0.5, noise_multiplier=6.0, count=5)
+MOMENTS = release_from("moments", "full", 1.0, clip_norm=2.0, noise_multiplier=10.0, count=1)
+
+
+def plan_of(*releases, neighbours="add_remove", delta=1e-5, accountant="pld", num_records=None):
+    return plan_from(releases, neighbours, delta, accountant, num_records)
+
+
+def changed(release=SCORE, **fields):
+    return release_from(**{**release.to_dict(), **fields})
+
+
+def test_total_counts_every_release():
+    assert plan_of(SCORE, CURVATURE, MOMENTS).total == 66
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_dp_accounting"])
+def test_spend_depends_on_the_multiset_alone(accountant):
+    split = (changed(count=20), MOMENTS, changed(name="other", clip_norm=9.0, count=40))
+    spend = plan_of(SCORE, MOMENTS, accountant=accountant).epsilon()
+    assert plan_of(*split, accountant=accountant).epsilon() == spend
+
+
+def test_mixed_releases_compose_exactly():
+    import dp_accounting as dp
+    from dp_accounting import pld
+
+    by_hand = pld.PLDAccountant(value_discretization_interval=1e-4)
+    by_hand.compose(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(3.0)), 60)
+    by_hand.compose(dp.PoissonSampledDpEvent(0.2, dp.GaussianDpEvent(6.0)), 5)
+    by_hand.compose(dp.GaussianDpEvent(10.0), 1)
+    plan = plan_of(SCORE, CURVATURE, MOMENTS)
+    assert plan.epsilon() == by_hand.get_epsilon(1e-5)
+    again = pld.PLDAccountant().compose(plan.accountant.event(plan))
+    assert plan.epsilon() == again.get_epsilon(1e-5)
+
+
+def test_fixed_batches_and_full_ones_mix_under_replace_one():
+    batches = release_from("score", "fixed_size", 0.02, 1.0, noise_multiplier=8.0, count=50)
+    terms = {"neighbours": "replace_one", "accountant": "rdp", "num_records": 5000}
+    both = plan_of(batches, MOMENTS, **terms).epsilon()
+    assert both > max(plan_of(batches, **terms).epsilon(), plan_of(MOMENTS, **terms).epsilon())
+
+
+def test_a_forgotten_release_would_show():
+    assert plan_of(SCORE, CURVATURE).epsilon() > plan_of(SCORE).epsilon()
+
+
+def test_profile_is_epsilon_at_each_delta():
+    plan, deltas = plan_of(SCORE, MOMENTS), [1e-3, 1e-5, 1e-9]
+    profile = plan.epsilon_profile(deltas)
+    assert profile.tolist() == [plan.epsilon(delta) for delta in deltas]
+    assert np.all(np.diff(profile) > 0)
+    assert plan.epsilon() == plan.epsilon(1e-5)
+
+
+def test_prefix_keeps_the_order():
+    plan = plan_of(SCORE, MOMENTS, CURVATURE)
+    assert plan.prefix(60).releases == (SCORE,)
+    assert plan.prefix(63).releases == (SCORE, MOMENTS, changed(CURVATURE, count=2))
+    assert plan.prefix(plan.total) == plan
+
+
+def test_spend_along_a_plan_rises_to_the_plans():
+    plan = plan_of(SCORE, CURVATURE, MOMENTS)
+    along = [plan.prefix(k).epsilon() for k in (0, 1, 30, 60, 63, 66)]
+    assert along[0] == 0
+    assert np.all(np.diff(along) > 0)
+    assert along[-1] == plan.epsilon()
+
+
+@pytest.mark.parametrize("k", [-1, 67])
+def test_prefix_refuses_what_the_plan_does_not_hold(k):
+    with pytest.raises(ValueError, match="the plan holds 66 releases"):
+        plan_of(SCORE, CURVATURE, MOMENTS).prefix(k)
+
+
+def test_one_release_without_noise_makes_the_whole_plan_infinite():
+    assert plan_of(SCORE, changed(MOMENTS, noise_multiplier=0.0)).epsilon() == math.inf
+
+
+def test_json_carries_settings_and_event():
+    bare = changed(MOMENTS, clip_norm=math.inf, noise_multiplier=0.0, count=np.int64(1))
+    told = json.loads(plan_of(SCORE, bare, num_records=50).to_json())
+    assert told["releases"][0] == SCORE.to_dict()
+    assert told["releases"][1]["clip_norm"] == "inf"
+    assert (told["neighbours"], told["accountant"], told["num_records"]) == (
+        "add_remove",
+        "pld",
+        50,
+    )
+    event = told["event"]["events"][0]
+    assert event["count"] == 60
+    assert event["event"]["class_name"] == "PoissonSampledDpEvent"
+    assert event["event"]["event"]["noise_multiplier"] == 3.0
+
+
+@pytest.mark.parametrize(("accountant", "stated"), [("pld", 8.0), ("rdp_dp_accounting", 4.0)])
+def test_the_event_states_noise_as_its_accountant_reads_it(accountant, stated):
+    full = changed(MOMENTS, noise_multiplier=8.0)
+    plan = plan_of(full, neighbours="replace_one", accountant=accountant)
+    assert plan.accountant.event(plan).events[0].event.noise_multiplier == stated
+
+
+def test_fixed_size_event_holds_whole_records():
+    batches = release_from("score", "fixed_size", 0.02, 1.0, noise_multiplier=8.0, count=50)
+    terms = {"neighbours": "replace_one", "accountant": "rdp", "num_records": 3341}
+    plan = plan_of(batches, **terms)
+    event = plan.accountant.event(plan).events[0].event
+    assert (event.sample_size, event.source_dataset_size) == (67, 3341)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"sampling": "shuffled"}, "Shuffled epochs are not offered"),
+        ({"sample_rate": 0.0}, "sample_rate=0.0: it must be above 0"),
+        ({"sample_rate": 1.1}, "sample_rate=1.1: it must be above 0"),
+        ({"sample_rate": math.nan}, "sample_rate=nan"),
+        ({"sampling": "full"}, "sampling='full' takes every row"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0"),
+        ({"clip_norm": math.nan}, "clip_norm=nan"),
+        ({"clip_norm": math.inf}, "give a finite clip_norm"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0"),
+        ({"noise_multiplier": math.inf}, "noise_multiplier=inf"),
+        ({"noise_multiplier": math.nan}, "noise_multiplier=nan"),
+        ({"count": 0}, "count=0: it must be at least 1"),
+    ],
+)
+def test_a_release_out_of_range_is_refused(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        changed(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"neighbours": "edit"}, "neighbours='edit' is unknown"),
+        ({"delta": 0.0}, "strictly between 0 and 1"),
+        ({"delta": 1.0}, "strictly between 0 and 1"),
+        ({"delta": math.nan}, "strictly between 0 and 1"),
+        ({"delta": 1e-11}, "understates epsilon below 1e-10"),
+        ({"num_records": 0}, "num_records=0"),
+        ({"neighbours": "replace_one", "accountant": "rdp"}, "No proof covers"),
+    ],
+)
+def test_a_plan_out_of_range_is_refused(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plan_of(SCORE, **fields)
+
+
+def test_fixed_size_needs_the_public_number_of_records():
+    batches = release_from("score", "fixed_size", 0.02, 1.0, noise_multiplier=8.0, count=50)
+    with pytest.raises(ValueError, match="needs num_records"):
+        plan_of(batches, neighbours="replace_one", accountant="rdp")
+
+
+def test_a_small_delta_is_refused_of_pld_wherever_it_is_asked():
+    with pytest.raises(ValueError, match="understates epsilon below 1e-10"):
+        plan_of(SCORE).epsilon(1e-12)
+    assert plan_of(SCORE, accountant="rdp").epsilon(1e-12) > plan_of(SCORE).epsilon()
+
+
+@pytest.mark.parametrize(("neighbours", "least"), [("add_remove", 0.3), ("replace_one", 0.6)])
+def test_noise_that_is_too_low_for_the_accountants_is_refused(neighbours, least):
+    with pytest.raises(ValueError, match="not reliable below 0.3"):
+        plan_of(changed(noise_multiplier=0.99 * least), neighbours=neighbours)
+    with pytest.warns(PrivacyWarning, match="below 0.5"):
+        warn_if_weak(plan_of(changed(noise_multiplier=least), neighbours=neighbours))
+    warn_if_weak(plan_of(changed(noise_multiplier=least / 0.6), neighbours=neighbours))
+
+
+def test_a_delta_that_allows_publishing_a_record_is_warned_about():
+    with pytest.warns(PrivacyWarning, match="not below 1/num_records"):
+        warn_if_weak(plan_of(SCORE, delta=1e-3, num_records=1000))

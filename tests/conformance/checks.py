@@ -1,0 +1,150 @@
+"""What every private method must satisfy on every class of model that it fits.
+
+Each check raises AssertionError where the method breaks it; `test_planted_faults` shows that each
+of them can fail.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from scipy import stats
+
+import pymc_dp
+from pymc_dp import Ledger
+from tests.conformance.model_classes import Data, draw_data, model_of
+from tests.conformance.recording import Recording, record, replayed_total
+
+ROWS, OTHER_ROWS = 29, 37
+ALPHA = 1e-6
+EXTREMES = (0.0, -0.0, 3.0, 1e25, -1e300, 1e308, 1e-23, 5e-324, np.nan, np.inf, -np.inf)
+INTEGERS = (0, 1, 2, -5, 400, 2**40)
+
+
+def check_noise(found: Recording) -> None:
+    """Every release asks for the plan's noise, and noise of that standard deviation comes."""
+    standard = []
+    for (query, total, sd, answer), release in found.planned():
+        bound = release.clip_norm if query.clip_norm is None else query.clip_norm
+        assert sd >= release.noise_multiplier * bound * (1 - 1e-12)
+        assert answer.sd == sd
+        standard.append((answer.value - total[: answer.value.size]) / sd)
+    pooled = np.concatenate(standard)
+    tail = stats.chi2(pooled.size).cdf(pooled @ pooled)
+    assert ALPHA / 2 < tail < 1 - ALPHA / 2
+    assert np.unique(pooled).size == pooled.size
+
+
+def check_data_enter_through_releases_alone(found: Recording, method: str, name: str) -> None:
+    """Other data with the same answers from the wall give the same queries and the same result."""
+    other = model_of(name, draw_data(OTHER_ROWS, seed=5))
+    answers = [exchange.answer for exchange in found.exchanges]
+    again = record(other, method, answers)
+    for first, second in zip(found.exchanges, again.exchanges, strict=True):
+        assert same(first.query, second.query)
+    for group in ("posterior", "noise_sd", "fit", "fit_stats", "privacy"):
+        assert (group in found.idata.children) == (group in again.idata.children)
+        if group in found.idata.children:
+            first, second = found.idata[group].to_dataset(), again.idata[group].to_dataset()
+            assert first.identical(second)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Compare two values of public numbers, arrays, and tuples and mappings of them."""
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
+    if isinstance(first, tuple | list):
+        return len(first) == len(second) and all(map(same, first, second))
+    if hasattr(first, "__dataclass_fields__"):
+        return same(vars(first), vars(second))
+    return bool(np.array_equal(first, second, equal_nan=np.asarray(first).dtype.kind == "f"))
+
+
+def check_sensitivity(found: Recording, name: str, unit: bool = False) -> float:
+    """No record or unit moves a sum by more than the clip norm; return the largest move over it.
+
+    Neighbours differ by one record more, or by one record in place of another. Each is replayed at
+    the first and at the last query of every kind of release.
+    """
+    data = draw_data(ROWS, seed=0)
+    largest = 0.0
+    for exchange, release in found.first_and_last():
+        bound = exchange.sd / release.noise_multiplier
+        base = replayed_total(found, data, exchange.query)
+        moved = [
+            replayed_total(found, joined(data, record), exchange.query)
+            for record in records_of(data, 7 if unit else 1)
+        ]
+        for number, total in enumerate(moved):
+            largest = max(largest, float(np.linalg.norm(total - base)) / bound)
+            assert np.linalg.norm(total - base) <= bound * (1 + 1e-9)
+            assert np.linalg.norm(total - moved[number - 1]) <= 2 * bound * (1 + 1e-9)
+    return largest
+
+
+def records_of(data: Data, rows: int) -> Iterator[Data]:
+    """Make up records with extreme entries: everywhere, or in one column each."""
+    rng = np.random.default_rng(11)
+    yield {name: extreme(values, rows, rng, every=True) for name, values in data.items()}
+    for column in data:
+        for _ in range(2):
+            ordinary = {name: values[:rows] for name, values in data.items()}
+            yield {**ordinary, column: extreme(data[column], rows, rng, every=False)}
+    loud = 10.0 ** rng.uniform(-3, 6, size=6)
+    for scale in loud:
+        yield {name: (values[:rows] * scale).astype(values.dtype) for name, values in data.items()}
+
+
+def extreme(values: np.ndarray, rows: int, rng: np.random.Generator, every: bool) -> np.ndarray:
+    choices = EXTREMES if values.dtype.kind == "f" else INTEGERS
+    shape = (rows, *values.shape[1:])
+    drawn = rng.choice(np.array(choices, values.dtype), size=shape)
+    chosen = every | (rng.random(shape) < 0.5)
+    return np.where(chosen, drawn, values[:rows])
+
+
+def joined(data: Data, records: Data) -> Data:
+    """Append records; they are one new person."""
+    more = {name: np.concatenate([values, records[name]]) for name, values in data.items()}
+    new = np.full(len(records["person_id"]), 10_000)
+    return {**more, "person_id": np.concatenate([data["person_id"], new])}
+
+
+def check_nothing_of_the_data_is_saved(found: Recording, folder: Path) -> None:
+    """Neither a column, nor a record's entry, nor the number of records is in the saved file."""
+    path = folder / "result.nc"
+    pymc_dp.save(found.idata, path)
+    content = path.read_bytes()
+    data = draw_data(ROWS, seed=0)
+    for values in data.values():
+        assert values.tobytes() not in content
+    for number in np.concatenate([data["real"], data["X"].ravel(), data["pair"].ravel()]):
+        assert number.tobytes() not in content
+        assert repr(float(number)).encode() not in content
+    for node in found.idata.subtree:
+        assert ROWS not in node.sizes.values()
+
+
+def check_stopping_refunds_nothing(
+    found: Recording, spent: Any, model: pm.Model, method: str, folder: Path
+) -> None:
+    """A fit that stops after one release claims, and takes from its ledger, the whole plan."""
+    ledger = new_ledger(folder)
+    stopped = record(model, method, ledger=ledger, callbacks=[stop])
+    assert len(stopped.exchanges) == 1 < len(found.exchanges)
+    claimed = stopped.idata["privacy"].attrs
+    assert claimed["epsilon"] == found.idata["privacy"].attrs["epsilon"] > 0
+    assert claimed["releases_made"] == 1
+    assert ledger.spent == spent
+    assert spent.amount > 0
+
+
+def new_ledger(folder: Path) -> Ledger:
+    folder.mkdir()
+    return Ledger(folder / "ledger", epsilon=40.0, delta=1e-3, dataset="conformance")
+
+
+def stop(*_: Any) -> None:
+    raise StopIteration

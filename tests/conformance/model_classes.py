@@ -1,0 +1,110 @@
+"""One small model of each class, and data for it of any length.
+
+A class is a function that builds the model on given data; every array of records has a name, so
+that ``data=`` can replace it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+Data = dict[str, np.ndarray]
+
+
+def draw_data(rows: int, seed: int) -> Data:
+    """Draw columns of every kind; a model class reads some of them."""
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(2.0, size=(rows, 4))
+    return {
+        "X": rng.uniform(-1, 1, size=(rows, 2)),
+        "group": rng.permutation(np.arange(rows) % 3),
+        "real": rng.normal(size=rows),
+        "yes": rng.integers(0, 2, rows),
+        "count": rng.poisson(2.0, rows),
+        "pair": rng.normal(size=(rows, 3)),
+        "words": counts,
+        "person_id": np.arange(rows) // 3,
+    }
+
+
+def linear(data: Data) -> None:
+    weights = pm.Normal("weights", 0, 2, shape=2)
+    noise = pm.Gamma("precision", 2, 1)
+    pm.Normal("real", pm.Data("X", data["X"]) @ weights, tau=noise, observed=data["real"])
+
+
+def logistic(data: Data) -> None:
+    weights = pm.Normal("weights", 0, 2, shape=2)
+    pm.Bernoulli("yes", logit_p=pm.Data("X", data["X"]) @ weights, observed=data["yes"])
+
+
+def log_linear(data: Data) -> None:
+    weights = pm.Normal("weights", 0, 1, shape=2)
+    effect = pm.Normal("effect", 0, 1, shape=3)[pm.Data("group", data["group"])]
+    mean = pm.math.exp(pm.Data("X", data["X"]) @ weights + effect)
+    pm.Poisson("count", mean, observed=data["count"])
+
+
+def conjugate(data: Data) -> None:
+    pm.Poisson("count", pm.Gamma("rate", 2, 1), observed=data["count"])
+
+
+def mixture(data: Data) -> None:
+    shares = pm.Dirichlet("shares", [2.0, 3.0])
+    centres = pm.Normal("centres", 0, 3, shape=2)
+    pm.NormalMixture("real", shares, centres, sigma=0.7, observed=data["real"])
+
+
+def topics(data: Data) -> None:
+    topic = pm.Dirichlet("topic", np.full(4, 0.5), shape=(2, 4))
+    share = pm.Dirichlet("share", np.full(2, 0.5), shape=(len(data["words"]), 2))
+    total = data["words"].sum(axis=1)
+    pm.Multinomial("words", total, pm.math.dot(share, topic), observed=data["words"])
+
+
+def factors(data: Data) -> None:
+    loadings = pm.Normal("loadings", 0, 1, shape=(3, 1))
+    factor = pm.Normal("factor", 0, 1, shape=(len(data["pair"]), 1))
+    pm.Normal("pair", pt.dot(factor, loadings.T), 0.7, observed=data["pair"])
+
+
+def network(data: Data) -> None:
+    inner = pm.Normal("inner", 0, 1, shape=(2, 3))
+    outer = pm.Normal("outer", 0, 1, shape=3)
+    hidden = pt.maximum(pt.dot(pm.Data("X", data["X"]), inner), 0.0)
+    pm.Normal("real", pt.dot(hidden, outer), tau=pm.Gamma("tau", 6, 6), observed=data["real"])
+
+
+def variance(data: Data) -> None:
+    spread = pm.InverseGamma("spread", 3, 2)
+    weights = pm.Normal("weights", 0, pm.math.sqrt(spread), shape=2)
+    noise = pm.math.sqrt(pm.InverseGamma("noise", 3, 2))
+    pm.Normal("real", pm.Data("X", data["X"]) @ weights, noise, observed=data["real"])
+
+
+CLASSES: dict[str, Callable[[Data], None]] = {
+    build.__name__: build
+    for build in (
+        linear,
+        logistic,
+        log_linear,
+        conjugate,
+        mixture,
+        topics,
+        factors,
+        network,
+        variance,
+    )
+}
+
+
+def model_of(name: str, data: Data, **more: Any) -> pm.Model:
+    """Build a class's model on data; ``more`` are further arrays of records, such as units."""
+    with pm.Model() as model:
+        CLASSES[name](data)
+        for key, values in more.items():
+            pm.Data(key, values)
+    return model

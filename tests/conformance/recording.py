@@ -1,0 +1,170 @@
+"""A fit seen at its wall: every query, the exact sum, the noise and what was handed out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pymc_dp
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.release import Release
+from pymc_dp.privacy.private_data import Column, ColumnSpec, PrivateData
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.units import units_of
+from pymc_dp.privacy.wall import PrivacyWall
+
+SETTINGS = {
+    "n": 6,
+    "noise_multiplier": 5.0,
+    "delta": 1e-5,
+    "sampling": "full",
+    "draws": 3,
+    "random_seed": 1,
+    "progressbar": False,
+    "backend": "python",
+}
+
+
+class Exchange(NamedTuple):
+    """One release: what was asked, the sum before noise, the noise's scale, and the answer."""
+
+    query: Query
+    total: np.ndarray
+    sd: float
+    answer: Noisy
+
+
+class Recording(NamedTuple):
+    """A fit, its exchanges, and what its wall was made of."""
+
+    idata: xr.DataTree
+    exchanges: list[Exchange]
+    spec: dict[str, ColumnSpec]
+    contributions: dict[str, Any]
+    plan: Plan
+
+    def planned(self) -> list[tuple[Exchange, Release]]:
+        """Pair every exchange with its release in the plan: the first of its name that is left."""
+        left = [release for release in self.plan.releases for _ in range(release.count)]
+        pairs = []
+        for exchange in self.exchanges:
+            release = next(release for release in left if release.name == exchange.query.name)
+            left.remove(release)
+            pairs.append((exchange, release))
+        return pairs
+
+    def first_and_last(self) -> list[tuple[Exchange, Release]]:
+        """Return the first and the last exchange of every kind of release."""
+        by_name: dict[str, list[tuple[Exchange, Release]]] = {}
+        for exchange, release in self.planned():
+            by_name.setdefault(exchange.query.name, []).append((exchange, release))
+        return [found[k] for found in by_name.values() for k in {0, len(found) - 1}]
+
+
+class SeenNoise:
+    """Noise that keeps the sum it is added to."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, noise: np.ndarray) -> None:
+        self.noise, self.total = noise, np.zeros(0)
+
+    def __radd__(self, total: np.ndarray) -> np.ndarray:
+        self.total = total
+        return total + self.noise
+
+
+@contextmanager
+def seen_noise() -> Iterator[list[tuple[SeenNoise, float]]]:
+    """Collect the noise of every release, with the standard deviation it was asked with."""
+    drawn: list[tuple[SeenNoise, float]] = []
+    gaussian = SecretRandom.gaussian
+
+    def seen(source: SecretRandom, sd: float, size: int) -> SeenNoise:
+        drawn.append((SeenNoise(gaussian(source, sd, size)), sd))
+        return drawn[-1][0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecretRandom, "gaussian", seen)
+        yield drawn
+
+
+# methods whose defaults are slow, or whose draws are releases
+OWN_SETTINGS: dict[str, dict[str, Any]] = {"dp_ops": {"n": 1, "draws": 1, "transitions": 100}}
+
+
+def record(model: Any, method: str, answers: list[Noisy] | None = None, **more: Any) -> Recording:
+    """Fit, and record what passes the wall.
+
+    With ``answers`` the wall's own are dropped, and these are handed out in their place.
+    """
+    exchanges: list[Exchange] = []
+    walls: list[tuple[Any, ...]] = []
+    release, make = PrivacyWall.release, PrivacyWall.__init__
+
+    with seen_noise() as drawn, pytest.MonkeyPatch.context() as patch:
+
+        def seen_release(wall: PrivacyWall, query: Query) -> Noisy:
+            drawn.clear()
+            answer = release(wall, query)
+            total, sd = (drawn[-1][0].total, drawn[-1][1]) if drawn else (answer.value, 0.0)
+            if answers is not None:
+                answer = answers[len(exchanges)]
+            exchanges.append(Exchange(query, total, sd, answer))
+            return answer
+
+        def seen_make(wall: PrivacyWall, *given: Any) -> None:
+            walls.append(given)
+            make(wall, *given)
+
+        patch.setattr(PrivacyWall, "release", seen_release)
+        patch.setattr(PrivacyWall, "__init__", seen_make)
+        settings = {**SETTINGS, **OWN_SETTINGS.get(method, {}), **more}
+        idata = pymc_dp.fit(model=model, method=method, **settings)
+    data, contributions, plan = walls[-1][:3]
+    return Recording(idata, exchanges, dict(data.spec), dict(contributions), plan)
+
+
+# draws of records that were replayed before
+DRAWN: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}
+
+
+def with_equal_draws(contribution: Any, axes: dict[str, int]) -> Any:
+    """Draw for every record from a generator of its own, so that neighbours share their draws."""
+    if getattr(contribution, "draw", None) is None:
+        return contribution
+
+    def draw(
+        batch: dict[str, np.ndarray], context: Any, generator: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        rows = next(iter(batch.values())).shape[axes[next(iter(batch))]]
+        each = []
+        for i in range(rows):
+            one = {name: np.take(x, [i], axis=axes[name]) for name, x in batch.items()}
+            key = (i, id(context), contribution.size, *(x.tobytes() for x in one.values()))
+            if key not in DRAWN:
+                DRAWN[key] = contribution.draw(one, context, np.random.default_rng(i))
+            each.append(DRAWN[key])
+        return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+
+    return contribution._replace(draw=draw)
+
+
+def replayed_total(found: Recording, data: dict[str, np.ndarray], query: Query) -> np.ndarray:
+    """Ask a recorded query of other data, and return the sum before noise."""
+    columns = {
+        name: Column(data[name].astype(spec.dtype), spec.axis, spec.dtype)
+        for name, spec in found.spec.items()
+    }
+    unit = found.plan.unit
+    units = None if unit is None else units_of(data[unit], unit)
+    axes = {name: spec.axis for name, spec in found.spec.items()}
+    contributions = {k: with_equal_draws(c, axes) for k, c in found.contributions.items()}
+    wall = PrivacyWall(PrivateData(columns, units), contributions, found.plan)
+    with seen_noise() as drawn:
+        wall.release(query)
+    return drawn[-1][0].total

@@ -1,0 +1,120 @@
+"""Every private method of the registry keeps its promises on every class of model that it fits.
+
+A method that joins the registry joins these tests. Each method is tried on its first three classes
+by default, and on all of them with ``-m slow``.
+"""
+
+import warnings
+from typing import Any, NamedTuple
+
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.accounting.mechanisms import GAUSSIAN
+from pymc_dp.methods.registry import METHODS
+from tests.conformance import checks
+from tests.conformance.model_classes import CLASSES, draw_data, model_of
+from tests.conformance.recording import Recording, record
+
+# the classes that a method has no update for; all others must fit
+LOCAL = {"topics", "factors"}
+REFUSED = {
+    "dp_advi": LOCAL,
+    "dp_fullrank_advi": LOCAL,
+    "dp_sgld": LOCAL,
+    "dp_ops": LOCAL,
+    "vips": {"log_linear", "network"},
+    "dp_sep": LOCAL | {"conjugate"},
+}
+QUICK = 3
+PRIVATE = [name for name, spec in METHODS.items() if spec.private]
+
+
+def cases() -> list[Any]:
+    found = []
+    for method in PRIVATE:
+        fits = [name for name in CLASSES if name not in REFUSED.get(method, set())]
+        for number, name in enumerate(fits):
+            marks = [pytest.mark.slow] if number >= QUICK else []
+            found.append(pytest.param((method, name), marks=marks, id=f"{method}-{name}"))
+    return found
+
+
+# a ledger refuses draws that are private only if they are exact
+WITHOUT_LEDGER = {"dp_ops"}
+
+
+class Fitted(NamedTuple):
+    """One fit of a method, and what it took from its ledger."""
+
+    method: str
+    name: str
+    model: pm.Model
+    recording: Recording
+    spent: Any
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether every release is a noisy sum."""
+        return all(r.mechanism == GAUSSIAN for r in self.recording.plan.releases)
+
+
+@pytest.fixture(scope="module", params=cases())
+def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    method, name = request.param
+    model = model_of(name, draw_data(checks.ROWS, seed=0))
+    if method in WITHOUT_LEDGER:
+        return Fitted(method, name, model, record(model, method), None)
+    ledger = checks.new_ledger(tmp_path_factory.mktemp("whole") / "folder")
+    return Fitted(method, name, model, record(model, method, ledger=ledger), ledger.spent)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        yield
+
+
+def test_every_release_carries_the_noise_of_the_plan(fitted):
+    if fitted.gaussian:
+        checks.check_noise(fitted.recording)
+
+
+def test_data_enter_through_releases_alone(fitted):
+    checks.check_data_enter_through_releases_alone(fitted.recording, fitted.method, fitted.name)
+
+
+def test_no_record_moves_a_sum_by_more_than_the_clip_norm(fitted):
+    if fitted.gaussian:
+        reached = checks.check_sensitivity(fitted.recording, fitted.name)
+        assert reached > 0.9
+
+
+def test_nothing_of_the_data_is_saved(fitted, tmp_path):
+    checks.check_nothing_of_the_data_is_saved(fitted.recording, tmp_path)
+
+
+def test_stopping_refunds_nothing(fitted, tmp_path):
+    if fitted.method in WITHOUT_LEDGER:
+        return
+    checks.check_stopping_refunds_nothing(
+        fitted.recording, fitted.spent, fitted.model, fitted.method, tmp_path / "stopped"
+    )
+
+
+def test_no_person_moves_a_sum_by_more_than_the_clip_norm(fitted):
+    if not fitted.gaussian:
+        return
+    data = draw_data(checks.ROWS, seed=0)
+    model = model_of(fitted.name, data, person_id=data["person_id"])
+    found = record(model, fitted.method, unit="person_id")
+    assert checks.check_sensitivity(found, fitted.name, unit=True) > 0.9
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+def test_what_a_method_does_not_fit_is_refused_before_any_release(method):
+    for name in REFUSED.get(method, set()):
+        with pytest.raises(pymc_dp.NotSeparableError):
+            record(model_of(name, draw_data(checks.ROWS, seed=0)), method)

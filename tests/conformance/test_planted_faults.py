@@ -1,0 +1,127 @@
+"""Each check of the conformance suite can fail: a planted fault is rejected."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pymc_dp
+from pymc_dp.driver import fit as driver
+from pymc_dp.privacy import clipping
+from pymc_dp.privacy.clipping import opened
+from pymc_dp.privacy.private_data import open_private
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.units import units_of
+from tests.conformance import checks, recording
+from tests.conformance.model_classes import draw_data, model_of
+from tests.conformance.recording import record
+
+METHOD, NAME = "dp_sgld", "logistic"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of(NAME, draw_data(checks.ROWS, seed=0))
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        yield
+
+
+def test_half_of_the_noise_is_rejected(model, monkeypatch):
+    gaussian = SecretRandom.gaussian
+    monkeypatch.setattr(
+        SecretRandom, "gaussian", lambda source, sd, size: gaussian(source, sd / 2, size)
+    )
+    with pytest.raises(AssertionError):
+        checks.check_noise(record(model, METHOD, n=60))
+
+
+def test_less_noise_than_the_plan_says_is_rejected(model):
+    found = record(model, METHOD)
+    more = tuple(replace(release, noise_multiplier=5.1) for release in found.plan.releases)
+    with pytest.raises(AssertionError):
+        checks.check_noise(found._replace(plan=replace(found.plan, releases=more)))
+
+
+def test_one_noise_for_two_releases_is_rejected(model):
+    found = record(model, METHOD)
+    with pytest.raises(AssertionError):
+        checks.check_noise(found._replace(exchanges=[*found.exchanges[:-1], found.exchanges[0]]))
+
+
+def test_a_query_that_reads_data_is_rejected(model, monkeypatch):
+    set_up = driver.set_up
+
+    def leaking(*args, **settings):
+        found = set_up(*args, **settings)
+        mean = open_private(found.data).columns["X"].values.mean()
+
+        def query(state, rng):
+            asked = found.method.query(state, rng=rng)
+            return asked._replace(context=asked.context + mean)
+
+        return found._replace(method=found.method._replace(query=query))
+
+    monkeypatch.setattr(driver, "set_up", leaking)
+    with pytest.raises(AssertionError):
+        checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
+
+
+def test_the_number_of_records_in_a_result_is_rejected(model, monkeypatch):
+    set_up = driver.set_up
+
+    def leaking(*args, **settings):
+        found = set_up(*args, **settings)
+        known = {**found.method.settings, "batch": opened(found.data, SecretRandom()).number}
+        return found._replace(method=found.method._replace(settings=known))
+
+    monkeypatch.setattr(driver, "set_up", leaking)
+    with pytest.raises(AssertionError):
+        checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
+
+
+def test_clipping_at_twice_the_bound_is_rejected(model, monkeypatch):
+    weights = clipping._clip_weights
+    found = record(model, METHOD)
+    monkeypatch.setattr(clipping, "_clip_weights", lambda norms, bound: weights(norms, 2 * bound))
+    with pytest.raises(AssertionError):
+        checks.check_sensitivity(found, NAME)
+
+
+def test_clipping_records_in_place_of_persons_is_rejected(monkeypatch):
+    data = draw_data(checks.ROWS, seed=0)
+    found = record(model_of(NAME, data, person_id=data["person_id"]), METHOD, unit="person_id")
+    monkeypatch.setattr(
+        recording, "units_of", lambda codes, name: units_of(np.arange(len(codes)), name)
+    )
+    with pytest.raises(AssertionError):
+        checks.check_sensitivity(found, NAME, unit=True)
+
+
+def test_a_column_in_a_result_is_rejected(model, tmp_path):
+    found = record(model, METHOD)
+    number = draw_data(checks.ROWS, seed=0)["X"][3, 0]
+    found.idata["posterior"].attrs["inference_library"] = repr(float(number))
+    with pytest.raises(AssertionError):
+        checks.check_nothing_of_the_data_is_saved(found, tmp_path)
+
+
+def test_a_refund_is_rejected(model, monkeypatch, tmp_path):
+    build_result = driver.build_result
+
+    def refunding(records, method, states, outcome, *more):
+        made = outcome._replace(plan=outcome.plan.prefix(len(outcome.made)))
+        return build_result(records, method, states, made, *more)
+
+    ledger = checks.new_ledger(tmp_path / "whole")
+    found = record(model, METHOD, ledger=ledger)
+    monkeypatch.setattr(driver, "build_result", refunding)
+    with pytest.raises(AssertionError):
+        checks.check_stopping_refunds_nothing(
+            found, ledger.spent, model, METHOD, tmp_path / "stopped"
+        )

@@ -1,0 +1,264 @@
+"""What a record contributes: norms without gradients, and sums that weigh every record."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pymc_dp.contributions import (
+    Directions,
+    FactoredContribution,
+    gradient,
+    gradients,
+    plain_gradient,
+)
+from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
+from pymc_dp.contributions.padding import SMALLEST_BATCH, padded
+from pymc_dp.model import separate
+from pymc_dp.model.compile import choose_backend, compile_mode, function
+from pymc_dp.privacy.norms import graph_norms, row_norms
+from tests import zoo
+from tests.zoo import GROUP, REAL, D, N, X, separated
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+ALL = list(range(N))
+
+
+def contribute(contribution, batch, context, weights):
+    """Return the norms and the weighted sum, as the wall asks for them."""
+    prepared = contribution.prepare(batch, context)
+    norms = contribution.norms(prepared, context)
+    return norms, contribution.weighted_sum(prepared, context, weights)
+
+
+def raise_no_frontier(*graph):
+    raise NoFrontierRuleError
+
+
+def regression(x, y):
+    def describe():
+        pm.Normal("y", pm.Data("x", x) @ pm.Normal("b", shape=x.shape[1]), 1.0, observed=y)
+
+    return separated(zoo.build(describe))
+
+
+@pytest.mark.parametrize("name", zoo.ACCEPTED)
+def test_every_model_of_the_zoo_has_a_frontier(name):
+    records, _ = separate(zoo.build(zoo.ACCEPTED[name]))
+    assert cut_frontier(records.batch, list(records.latents.values()))
+
+
+def rows_by_second_index():
+    alpha, s = pm.Normal("alpha", shape=(3, 2)), pm.HalfNormal("s")
+    pm.Normal("y", alpha[:, GROUP].sum(axis=0) + X[:, 0] * alpha[0, 0], s, observed=REAL)
+
+
+def test_a_model_without_a_frontier_still_has_norms_and_sums():
+    records, columns = separated(zoo.build(rows_by_second_index))
+    with pytest.raises(NoFrontierRuleError):
+        cut_frontier(records.batch, list(records.latents.values()))
+    z = np.random.default_rng(0).normal(size=(1, records.size))
+    weights = np.linspace(0, 1, N)
+    norms, total = contribute(gradient(records, "python"), zoo.take(columns, ALL), z, weights)
+    alpha, s = z[0, :6].reshape(3, 2), np.exp(z[0, 6])
+    off = REAL - alpha.sum(axis=0)[GROUP] - X[:, 0] * alpha[0, 0]
+    rows = np.zeros((N, 7))
+    for i, g in enumerate(GROUP):
+        rows[i, [g, 2 + g, 4 + g]] = off[i] / s**2
+    rows[:, 0] += X[:, 0] * off / s**2
+    rows[:, 6] = (off / s) ** 2 - 1
+    np.testing.assert_allclose(norms, np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(total, weights @ rows, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["logistic", "hierarchical", "two_indices", "neural_network"])
+def test_the_frontier_and_formed_gradients_agree(name, monkeypatch):
+    records, columns = separated(zoo.build(zoo.ACCEPTED[name]))
+    z = np.random.default_rng(1).normal(size=(1, records.size))
+    at = zoo.take(columns, ALL), z, np.linspace(0, 1, N)
+    ghost = gradient(records, "python")
+    monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
+    formed = gradient(records, "python")
+    assert ghost.width == (name == "hierarchical")  # the scale's logarithm alone needs its rows
+    assert formed.width == records.size
+    for seen, told in zip(contribute(ghost, *at), contribute(formed, *at), strict=True):
+        np.testing.assert_allclose(seen, told, rtol=1e-10, atol=1e-12)
+
+
+def peak_of(call):
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["ghost norms", "planted: gradients formed"])
+def test_no_gradient_of_a_record_is_formed(fits, monkeypatch):
+    rows, width = 20_000, 200
+    rng = np.random.default_rng(0)
+    batch = {"x": rng.normal(size=(rows, width)), "y": rng.integers(0, 2, rows)}
+
+    def describe():
+        logits = pm.Normal("a") + pm.Data("x", X[:, [0] * width]) @ pm.Normal("b", shape=width)
+        pm.Bernoulli("y", logit_p=logits, observed=zoo.BINARY)
+
+    if not fits:
+        monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
+    contribution = gradient(separate(zoo.build(describe))[0], "python")
+    at = batch, np.zeros((1, width + 1)), np.ones(rows)
+    peak = peak_of(lambda: contribute(contribution, *at))
+    assert (peak < rows * width * 8 / 4) == fits
+
+
+scaled_rows = st.tuples(
+    arrays(float, (4, 3), elements=st.floats(-1, 1, allow_subnormal=False)),
+    arrays(int, 4, elements=st.integers(-200, 200)),
+).map(lambda pair: pair[0] * 10.0 ** pair[1][:, None])
+matrix = pt.matrix("rows", dtype="float64")
+norms_by_graph = function([matrix], graph_norms(matrix), "python")
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(rows=scaled_rows)
+def test_norms_hold_over_the_whole_range_of_doubles(rows):
+    told = [math.hypot(*row) for row in rows]
+    for seen in (row_norms(rows), norms_by_graph(rows)):
+        np.testing.assert_allclose(seen, told, rtol=1e-13, atol=1e-300)
+
+
+@pytest.mark.parametrize("norms", [row_norms, norms_by_graph], ids=["numpy", "graph"])
+def test_a_norm_is_finite_only_where_its_row_is(norms):
+    rows = np.array([[0.0, 0, 0], [np.nan, 0, 0], [1, np.inf, 0], [1, -np.inf, np.inf], [3, 0, 4]])
+    with np.errstate(invalid="ignore"):
+        seen = norms(rows)
+    np.testing.assert_array_equal(np.isfinite(seen), [True, False, False, False, True])
+    assert (seen[[0, 4]] == [0, 5]).all()
+
+
+@pytest.mark.parametrize(("x", "r"), [(1e-23, 1e25), (1e-200, 1e202), (1e200, 1e-198)])
+def test_a_product_of_tiny_and_huge_keeps_its_norm(x, r):
+    records, columns = regression(np.array([[x, 0.0], [0.0, x], [x, 0.0]]), np.array([r, -r, r]))
+    batch = zoo.take(columns, [0, 1, 2])
+    norms, total = contribute(gradient(records, "python"), batch, np.zeros((1, 2)), np.ones(3))
+    np.testing.assert_allclose(norms, 100.0, rtol=1e-12)
+    np.testing.assert_allclose(total, [200.0, -100.0], rtol=1e-12)
+
+
+def test_several_draws_are_one_long_vector():
+    records, columns = regression(X, REAL)
+    z, weights = np.random.default_rng(2).normal(size=(3, D)), np.linspace(0, 1, N)
+    rows = np.concatenate([X * (REAL - X @ b)[:, None] for b in z], axis=1)
+    contribution = gradient(records, "python", draws=3)
+    assert contribution.size == 3 * D
+    norms, total = contribute(contribution, zoo.take(columns, ALL), z, weights)
+    np.testing.assert_allclose(norms, np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(total, weights @ rows, rtol=1e-12)
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+def test_the_papers_own_form_has_a_half_for_each_parameter(draws):
+    records, columns = regression(X, REAL)
+    rng = np.random.default_rng(3)
+    z, slopes, weights = rng.normal(size=(draws, D)), rng.normal(size=(draws, D)), rng.random(N)
+    rows = []
+    for b, slope in zip(z, slopes, strict=True):
+        g = X * (REAL - X @ b)[:, None]
+        rows += [g, g * slope]
+    rows = np.concatenate(rows, axis=1)
+    contribution = plain_gradient(records, "python", draws)
+    assert contribution.size == rows.shape[1]
+    context = Directions(z, slopes)
+    norms, total = contribute(contribution, zoo.take(columns, ALL), context, weights)
+    np.testing.assert_allclose(norms, np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(total, weights @ rows, rtol=1e-12)
+
+
+def test_padding_changes_shapes_and_nothing_else():
+    """A contribution of two leaves, one of which has its records along axis 1."""
+
+    def norms(batch, context):
+        assert batch["w"].shape == (2, len(batch["x"]))
+        return row_norms(batch["x"]) * batch["w"][1]
+
+    def weighted_sum(batch, context, weights):
+        return (weights * batch["w"][0]) @ batch["x"]
+
+    plain = FactoredContribution(3, 0, norms, weighted_sum)
+    wide = padded(plain, {"x": 0, "w": 1})
+    rng = np.random.default_rng(5)
+    for rows in range(1, 131):
+        batch = {"x": rng.normal(size=(rows, 3)), "w": rng.random((2, rows))}
+        weights = rng.random(rows)
+        told = norms(batch, None), weighted_sum(batch, None, weights)
+        got = contribute(wide, batch, None, weights)
+        assert len(got[0]) == rows
+        np.testing.assert_array_equal(got[0], told[0])
+        np.testing.assert_allclose(got[1], told[1], rtol=1e-13, atol=1e-13)
+
+
+def test_padding_makes_few_sizes():
+    shapes = set()
+
+    def norms(batch, context):
+        shapes.add(len(batch["x"]))
+        return np.ones(len(batch["x"]))
+
+    wide = padded(FactoredContribution(1, 0, norms, lambda *at: np.zeros(1)), {"x": 0})
+    for rows in range(1, 2049):
+        wide.norms(wide.prepare({"x": np.zeros(rows)}, None), None)
+    assert min(shapes) == SMALLEST_BATCH
+    assert max(shapes) <= 2048
+    assert len(shapes) <= 48
+
+
+def test_python_takes_sums_of_more_operands_than_numpy_does():
+    def describe():
+        parts = [pm.Normal(f"b{i}") * X[:, i % D] for i in range(40)]
+        pm.Normal("y", pt.add(*parts), 1.0, observed=REAL)
+
+    records, columns = separated(zoo.build(describe))
+    z = np.linspace(-1, 1, 40)
+    norms, total = contribute(
+        gradient(records, "python"), zoo.take(columns, ALL), z[None], np.ones(N)
+    )
+    wide = X[:, [i % D for i in range(40)]]
+    rows = wide * (REAL - wide @ z)[:, None]
+    np.testing.assert_allclose(norms, np.linalg.norm(rows, axis=1), rtol=1e-10)
+    np.testing.assert_allclose(total, rows.sum(axis=0), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("fold", [pt.add, pt.mul], ids=["sum", "product"])
+@pytest.mark.parametrize("count", [2, 16, 17, 33, 300])
+def test_long_sums_and_products_keep_their_value_and_type(fold, count):
+    for dtype in ("float64", "float32", "int64"):
+        inputs = [pt.vector(dtype=dtype) for _ in range(count)]
+        values = [np.array([1, -1, 1], dtype=dtype) for _ in range(count)]
+        out = function(inputs, fold(*inputs), "python")(*values)
+        told = np.sum(values, axis=0) if fold is pt.add else np.prod(values, axis=0)
+        assert out.dtype == dtype
+        np.testing.assert_array_equal(out, told)
+
+
+def test_the_callers_backend_wins_and_others_follow_the_work():
+    for backend in ("python", "numba", "c", "jax"):
+        assert choose_backend(backend, 1, 1, 1) == backend
+        assert choose_backend(backend, 10**6, 1e6, 1000) == backend
+    assert choose_backend(None, 200, 100.0, 10) == "python"
+    assert choose_backend(None, 10_000, 1e5, 1000) == "numba"
+    works = [choose_backend(None, 100, rows, 10) for rows in 10.0 ** np.arange(1, 12)]
+    assert works == sorted(works, reverse=True)  # python first, then numba, once
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match="backend='theano' is unknown"):
+        choose_backend("theano", 1, 1, 1)
+    with pytest.raises(ValueError, match="'numba', 'c', 'jax' or 'python'"):
+        compile_mode("theano")

@@ -1,0 +1,193 @@
+"""A layout writes named arrays into one vector, keeps their norms, and knows the noise on each."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pymc_dp.contributions import layout as layout_module
+from pymc_dp.contributions.layout import Layout, Part
+from pymc_dp.contributions.symmetric import svec
+
+LENGTHS = st.integers(0, 3)
+SHAPES = st.lists(LENGTHS, max_size=2).map(tuple)
+NUMBERS = st.floats(0.01, 100)
+
+
+@st.composite
+def parts(draw):
+    shape = draw(SHAPES)
+    if draw(st.booleans()):
+        d = draw(st.integers(1, 3))
+        return Part((*shape, d, d), draw(NUMBERS), symmetric=True)
+    if not draw(st.booleans()):
+        return Part(shape, draw(NUMBERS))
+    return Part(shape, np.random.default_rng(draw(st.integers(0, 99))).uniform(0.1, 9, shape))
+
+
+LAYOUTS = st.lists(parts(), min_size=1, max_size=4).map(
+    lambda found: Layout({f"part {k}": part for k, part in enumerate(found)})
+)
+
+
+def values_of(layout, rng, leading=()):
+    """Draw a value for every part; symmetric ones are."""
+    values = {}
+    for name, part in layout.parts.items():
+        x = rng.normal(size=(*leading, *part.shape))
+        values[name] = x + np.swapaxes(x, -1, -2) if part.symmetric else x
+    return values
+
+
+@given(layout=LAYOUTS, leading=SHAPES, seed=st.integers(0, 2**32))
+def test_unpacking_undoes_packing(layout, leading, seed):
+    values = values_of(layout, np.random.default_rng(seed), leading)
+    packed = layout.pack(values)
+    assert packed.shape == (*leading, layout.size)
+    found = layout.unpack(packed)
+    assert list(found) == list(values)
+    for name, value in values.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-13)
+    np.testing.assert_allclose(layout.pack(found), packed, rtol=1e-13)
+
+
+def check_norms(layout, seed):
+    """The norm of a packed row is that of its parts, in the Frobenius norm, times their scales."""
+    rows = 5
+    values = values_of(layout, np.random.default_rng(seed), (rows,))
+    scaled = [layout.parts[name].scale * value for name, value in values.items()]
+    expected = np.sqrt(sum((x.reshape(rows, -1) ** 2).sum(axis=1) for x in scaled))
+    packed = layout.pack(values)
+    np.testing.assert_allclose(np.linalg.norm(packed, axis=1), expected, rtol=1e-12)
+    if all(np.ndim(part.scale) == 0 for part in layout.parts.values()):
+        of_parts = {name: np.linalg.norm(x.reshape(rows, -1), axis=1) for name, x in values.items()}
+        np.testing.assert_allclose(layout.norms(of_parts), expected, rtol=1e-12)
+
+
+@given(layout=LAYOUTS, seed=st.integers(0, 2**32))
+def test_norms_of_packed_rows_are_those_of_their_parts(layout, seed):
+    check_norms(layout, seed)
+
+
+@given(layout=LAYOUTS)
+def test_slices_follow_each_other(layout):
+    taken = [np.arange(layout.size)[where] for where in layout.slices.values()]
+    np.testing.assert_array_equal(np.concatenate(taken), np.arange(layout.size))
+
+
+SYMMETRIC = Layout(
+    {
+        "score": Part((3,), 2.0),
+        "curvature": Part((2, 3, 3), 0.3, symmetric=True),
+        "noise": Part((2,), np.array([0.5, 4.0])),
+        "number": Part((), 0.1),
+    }
+)
+
+
+def check_noise(layout, sd=1.7, draws=100_000):
+    """Variances of unpacked draws are the stated ones; each estimate is right within 3 percent."""
+    noise = np.random.default_rng(3).normal(0, sd, (draws, layout.size))
+    for name, values in layout.unpack(noise).items():
+        stated = np.broadcast_to(layout.noise_variance(sd)[name], values.shape[1:])
+        if layout.parts[name].symmetric:
+            stated = stated * (1 + np.eye(values.shape[-1])) / 2
+        # the relative standard error is sqrt(2 / draws), 0.45 percent
+        np.testing.assert_allclose(values.var(axis=0), stated, rtol=0.03)
+
+
+def test_the_noise_of_each_part_has_the_stated_variance():
+    check_noise(SYMMETRIC)
+
+
+def test_scales_may_change():
+    layout = SYMMETRIC.with_scales(score=5.0)
+    assert layout.noise_variance(10.0)["score"] == 4.0
+    assert SYMMETRIC.parts["score"].scale == 2.0
+    assert layout.slices == SYMMETRIC.slices
+    with pytest.raises(KeyError):
+        SYMMETRIC.with_scales(shape=1.0)
+
+
+def test_layouts_are_equal_where_their_parts_are():
+    same = Layout({name: Part(*part) for name, part in SYMMETRIC.parts.items()})
+    same = same.with_scales(noise=np.array([0.5, 4.0]))
+    assert same == SYMMETRIC
+    assert SYMMETRIC != SYMMETRIC.with_scales(score=5.0)
+    assert SYMMETRIC != SYMMETRIC.with_scales(noise=np.array([0.5, 4.1]))
+    assert SYMMETRIC != Layout(dict(reversed(SYMMETRIC.parts.items())))
+    assert Layout({"a": Part((2, 2))}) != Layout({"a": Part((2, 2), symmetric=True)})
+    assert Layout({"a": Part((2,))}) != Layout({"a": Part((1,))})
+    assert SYMMETRIC != dict(SYMMETRIC.parts)
+
+
+# --- planted faults ------------------------------------------------------------------------------
+
+
+def test_a_triangle_without_its_root_of_two_is_caught(monkeypatch):
+    plain = lambda m: m[..., *np.triu_indices(m.shape[-1])]  # noqa: E731
+    monkeypatch.setattr(layout_module, "svec", plain)
+    with pytest.raises(AssertionError):
+        check_norms(SYMMETRIC.with_scales(noise=1.0), 0)
+
+
+@settings(max_examples=20)
+@given(factor=st.sampled_from([0.95, 1.05]), name=st.sampled_from(list(SYMMETRIC.parts)))
+def test_a_wrong_scale_is_caught(factor, name):
+    class Faulty(Layout):
+        def noise_variance(self, sd):
+            found = super().noise_variance(sd)
+            return {**found, name: factor * found[name]}
+
+    with pytest.raises(AssertionError):
+        check_noise(Faulty(SYMMETRIC.parts), draws=20_000 * 5)
+
+
+def test_norms_without_a_scale_are_caught():
+    class Faulty(Layout):
+        def norms(self, norms):
+            return np.sqrt(sum(x.reshape(len(x), -1) ** 2 for x in norms.values())).ravel()
+
+    with pytest.raises(AssertionError):
+        check_norms(Faulty({"score": Part((3,)), "number": Part((), 0.1)}), 0)
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Part((2,), 0.0),
+        Part((2,), -1.0),
+        Part((2,), np.inf),
+        Part((2,), np.nan),
+        Part((2,), np.ones(3)),
+        Part((), np.ones(2)),
+        Part((2, 3), 1.0, symmetric=True),
+        Part((2,), 1.0, symmetric=True),
+        Part((2, 2), np.ones((2, 2)), symmetric=True),
+    ],
+)
+def test_a_part_that_cannot_be_packed_is_refused(part):
+    with pytest.raises(ValueError, match="the part"):
+        Layout({"the part": part})
+
+
+def test_other_names_shapes_and_lengths_are_refused():
+    layout = Layout({"a": Part((2,)), "b": Part(())})
+    with pytest.raises(ValueError, match="expected the parts"):
+        layout.pack({"a": np.zeros(2)})
+    with pytest.raises(ValueError, match="expected the parts"):
+        layout.norms({"a": np.zeros(2)})
+    with pytest.raises(ValueError, match="must have shape"):
+        layout.pack({"a": np.zeros(3), "b": 0.0})
+    with pytest.raises(ValueError, match="must have shape"):
+        layout.pack({"a": 0.0, "b": 0.0})
+    with pytest.raises(ValueError, match="expected 3 entries, got 4"):
+        layout.unpack(np.zeros(4))
+
+
+def test_the_norm_of_a_triangle_is_the_frobenius_norm():
+    matrix = np.array([[1.0, 2.0], [2.0, 3.0]])
+    assert np.linalg.norm(svec(matrix)) == pytest.approx(np.linalg.norm(matrix))

@@ -1,0 +1,46 @@
+"""Every notebook runs from top to bottom, and says the same as its text twin."""
+
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+SECONDS_A_CELL = 90
+
+
+def named(path):
+    return path.stem
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_it_runs(path, tmp_path):
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS_A_CELL,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+    assert not [o for o in stderr_of(notebook) if "Error" in o]
+
+
+def stderr_of(notebook):
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [output["text"] for output in outputs if output.get("name") == "stderr"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_it_is_kept_without_outputs(path):
+    cells = nbformat.read(path, as_version=4).cells
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_its_text_twin_says_the_same(path):
+    twin = jupytext.read(path.with_suffix(".md"))
+    cells = nbformat.read(path, as_version=4).cells
+    assert [c.source for c in twin.cells] == [c.source for c in cells]

@@ -1,0 +1,264 @@
+"""Every bad input is refused with a sentence, before any budget is spent."""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import sparse
+
+import pymc_dp
+from pymc_dp import NotSeparableError, PrivacyWarning
+from pymc_dp.contributions import FactoredContribution
+from pymc_dp.methods.advi import advi
+from pymc_dp.privacy.wall import PrivacyWall
+
+N = 24
+X = np.random.default_rng(0).normal(size=(N, 2))
+Y = X[:, 0] + 1.0
+GOOD = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
+
+
+def regression():
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=Y)
+    return model
+
+
+def by_hook(model, **settings):
+    with model:
+        return pm.fit(**{"method": "dp_advi", **settings})
+
+
+def by_name(model, **settings):
+    return pymc_dp.fit(model=model, **settings)
+
+
+def dry(model, **settings):
+    return pymc_dp.plan(model, **settings)
+
+
+@pytest.fixture(params=[by_hook, by_name])
+def fit(request, monkeypatch):
+    """Fit, where the first release would be a failure of the test."""
+
+    def spent(self, *args, **kwargs):
+        pytest.fail("budget was spent")
+
+    monkeypatch.setattr(PrivacyWall, "release", spent)
+    return lambda model, **settings: request.param(model, **{**GOOD, **settings})
+
+
+CARRIERS = ["start", "start_sigma", "inf_kwargs", "score", "more_updates", "more_obj_params"]
+BUDGETS = [
+    ({"epsilon": 1.0}, "Give exactly one of epsilon"),
+    ({"noise_multiplier": None}, "Give exactly one of epsilon"),
+    *[
+        ({"noise_multiplier": None, "epsilon": bad}, "epsilon=.* must be above 0")
+        for bad in (0, -1.0, math.nan, -math.inf)
+    ],
+    *[({"noise_multiplier": bad}, "noise_multiplier=") for bad in (-1.0, math.nan, math.inf)],
+    ({"noise_multiplier": 0.29}, "not reliable below 0.3"),
+    ({"noise_multiplier": 0.5, "neighbours": "replace_one"}, "not reliable below 0.3"),
+    ({"delta": None}, "delta= is missing"),
+    *[({"delta": bad}, "strictly between 0 and 1") for bad in (0, -1e-5, 1, 2, math.nan)],
+    ({"delta": 1e-12}, "too small for accountant='pld'"),
+]
+TERMS = [
+    ({"sampling": "shuffled"}, "Shuffled epochs are not offered"),
+    ({"neighbours": "edit"}, "neighbours='edit'"),
+    ({"accountant": "moments"}, "accountant='moments'"),
+    ({"sampling": "fixed_size"}, "No proof covers"),
+    ({"neighbours": "replace_one", "accountant": "rdp", "n": 40}, "No proof covers"),
+    ({"sampling": "full", "sample_rate": 0.5}, "takes every row"),
+    ({"num_records": 0}, "num_records=0"),
+    (
+        {
+            "sampling": "fixed_size",
+            "neighbours": "replace_one",
+            "accountant": "rdp",
+            "num_records": N + 1,
+            "noise_multiplier": 8.0,
+        },
+        "is not the number of records",
+    ),
+]
+SETTINGS = [
+    *[({"clip_norm": bad}, "clip_norm=") for bad in (0, -1.0, math.nan)],
+    ({"clip_norm": math.inf}, "give a finite clip_norm"),
+    ({"clip_norm": lambda t: 1.0 - t}, "clip_norm=0"),
+    *[({"sample_rate": bad}, "sample_rate=") for bad in (0, -0.1, 1.1, math.nan)],
+    ({"sample_rate": lambda t: 0.6 * (t + 1)}, "sample_rate=1.2"),
+    *[({"n": bad}, "n=") for bad in (0, -3, 2.5, math.nan, math.inf)],
+    *[({"draws": bad}, "draws=") for bad in (0, -1, 1.5, math.nan)],
+    *[({"obj_n_mc": bad}, "obj_n_mc=") for bad in (0, 1.5)],
+    *[({"adaptive_clip": bad}, "adaptive_clip=") for bad in (0.0, 1.0, -1, 1.5, math.nan)],
+    ({"adaptive_clip": 0.5, "clip_norm": math.inf, "noise_multiplier": 0}, "adaptive_clip="),
+    ({"callbacks": print}, "callbacks="),
+    ({"callbacks": [None]}, "callbacks="),
+    ({"backend": "gpu"}, "backend='gpu'"),
+    ({"aligned": False, "method": "dp_fullrank_advi"}, "aligned=False"),
+    ({"learning_rate": 0.1}, "'learning_rate'"),
+    ({"noise": 0.0}, "'noise'"),
+    ({"family": None}, "'family'"),
+    ({"public": ["nothing"]}, "public= names `nothing`"),
+    ({"public_start": {"nothing": 1.0}}, "`nothing`"),
+    ({"public_start": {"b": np.zeros(3)}}, "`b`"),
+    ({"public_start": {"b": [math.nan, 1.0]}}, "`b`"),
+]
+DATA = [
+    ({"X": X}, "leaves `y` as it was"),
+    ({"X": X, "y": Y, "z": Y}, "names `z`"),
+    ({"X": X, "y": Y[:-1]}, "differ in number"),
+    ({"X": X[:, :1], "y": Y}, "`X` has length 1 along axis 1"),
+    ({"X": X[:, 0], "y": Y}, "`X` has 1 dimensions"),
+    ({"X": X.astype(str), "y": Y}, "`X` holds"),
+    ({"X": X + 0j, "y": Y}, "`X` holds complex128"),
+]
+
+
+@pytest.mark.parametrize("keyword", [*CARRIERS, "total_grad_norm_constraint"])
+def test_what_would_carry_data_is_refused(fit, keyword):
+    with pytest.raises(ValueError, match=f"{keyword}= is refused"):
+        fit(regression(), **{keyword: {"b": np.zeros(2)}})
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [*BUDGETS, *TERMS, *SETTINGS])
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+def test_a_setting_out_of_range_is_refused(fit, settings, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        fit(regression(), **settings)
+
+
+@pytest.mark.parametrize(("data", "sentence"), DATA)
+def test_data_that_do_not_fit_the_model_are_refused(fit, data, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fit(regression(), data=data)
+
+
+@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
+def test_data_that_fit_the_model_are_not(fit, form):
+    with pytest.raises(pytest.fail.Exception, match="budget was spent"):
+        fit(regression(), data={"X": form(X), "y": Y})
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [*BUDGETS, *TERMS[:-1]])
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+def test_a_dry_run_refuses_what_a_fit_refuses(settings, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        dry(regression(), **{**GOOD, **settings})
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(ValueError, match="method='vb' is unknown"):
+        by_name(regression(), method="vb", **GOOD)
+
+
+def nothing_observed():
+    pm.Normal("b", shape=2)
+
+
+def discrete_latent():
+    k = pm.Bernoulli("k", 0.5)
+    pm.Normal("y", k, 1.0, observed=Y)
+
+
+def local_latent():
+    z = pm.Normal("z", shape=N)
+    pm.Normal("y", z, 1.0, observed=Y)
+
+
+def latent_of_single_records():
+    z = pm.Normal("z", shape=N)
+    pm.Normal("y", z[pm.Data("who", np.arange(N))], 1.0, observed=Y)
+
+
+def missing_values():
+    pm.Normal("y", pm.Normal("b"), 1.0, observed=np.where(np.arange(N) < 2, np.nan, Y))
+
+
+def coupled_by_the_mean():
+    x = pm.Data("X", X)
+    pm.Normal("y", (x - x.mean(axis=0)) @ pm.Normal("b", shape=2), 1.0, observed=Y)
+
+
+def coupled_by_the_covariance():
+    pm.MvNormal("y", np.zeros(N), np.eye(N) * pm.HalfNormal("s"), observed=Y)
+
+
+def prior_from_data():
+    x = pm.Data("X", X)
+    b = pm.Normal("b", x.mean(axis=0), 1.0, shape=2)
+    pm.Normal("y", x @ b, 1.0, observed=Y)
+
+
+def undeclared_leaf():
+    levels = pm.Data("levels", np.array([0.3, 1.9, 0.7]))
+    pm.Normal("y", pm.Normal("b") * levels.sum(), 1.0, observed=Y)
+
+
+REFUSED_MODELS = [
+    (nothing_observed, "no observed data"),
+    (discrete_latent, "`k` is a discrete latent"),
+    (local_latent, "`z` has an entry for every record"),
+    (latent_of_single_records, "`z` has an entry for every single record"),
+    (missing_values, "`y` has missing entries"),
+    (coupled_by_the_mean, "`y` cannot be split into records"),
+    (coupled_by_the_covariance, "`y` cannot be split into records"),
+    (prior_from_data, "of `b` reads the data `X`"),
+    (undeclared_leaf, "reads the data `levels`"),
+]
+
+
+@pytest.mark.parametrize(("build", "sentence"), REFUSED_MODELS)
+@pytest.mark.filterwarnings("ignore:Data in y contains missing values")
+def test_a_model_that_is_not_a_sum_over_records_is_refused(fit, build, sentence):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(NotSeparableError, match=sentence):
+        fit(model)
+
+
+def test_outside_a_model_a_model_must_be_given():
+    with pytest.raises(TypeError, match="There is no model: give model="):
+        pymc_dp.fit(**GOOD)
+
+
+def groups():
+    with pm.Model() as model:
+        g = pm.Normal("g", shape=8)
+        pm.Normal("y", g[pm.Data("group", np.arange(N) % 8)], 1.0, observed=Y)
+    return model
+
+
+WARNED = [
+    (regression, {"delta": 0.1, "num_records": N}, "not below 1/num_records"),
+    (regression, {"noise_multiplier": 0.45}, "below 0.5"),
+    (groups, {}, "groups of fewer than 5 records"),
+]
+
+
+@pytest.mark.parametrize("call", [by_hook, by_name])
+@pytest.mark.parametrize(("model", "settings", "sentence"), WARNED)
+def test_a_weak_guarantee_is_warned_about_and_the_warning_is_not_stored(
+    call, model, settings, sentence
+):
+    with pytest.warns(PrivacyWarning, match=sentence):
+        idata = call(model(), **{**GOOD, **settings})
+    stored = " ".join(str(node.attrs) for node in idata.subtree)
+    assert "fewer than" not in stored
+    assert "warn" not in stored.lower()
+
+
+def test_a_graph_that_a_backend_cannot_run_is_refused_before_any_release(monkeypatch):
+    def cannot_run(records, backend, draws):
+        def prepare(batch, context):
+            raise NotImplementedError("no rule for this operation")
+
+        return FactoredContribution(2, 0, norms=None, weighted_sum=None, prepare=prepare)
+
+    monkeypatch.setattr(PrivacyWall, "release", lambda *a, **k: pytest.fail("released"))
+    monkeypatch.setattr(advi, "gradient", cannot_run)
+    with pytest.raises(NotImplementedError, match="no rule for this operation.*Nothing was"):
+        pymc_dp.fit(model=regression(), **{**GOOD, "n": 40})

@@ -1,0 +1,170 @@
+"""Whatever a callback does, or an interrupt cuts short: nothing leaks, and nothing paid is lost."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.driver.run import read_only
+from pymc_dp.methods.registry import METHODS
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.testing import deterministic_noise
+
+N = 40
+rng = np.random.default_rng(0)
+X, Y, OTHER = rng.normal(size=(N, 2)), rng.normal(size=N), rng.normal(size=(N, 2))
+GOOD = {
+    "n": 6,
+    "noise_multiplier": 4.0,
+    "delta": 1e-5,
+    "sampling": "full",
+    "draws": 3,
+    "random_seed": 1,
+    "progressbar": False,
+    "backend": "python",
+}
+PRIVATE = [name for name, spec in METHODS.items() if spec.private and name != "dp_ops"]
+
+
+def regression():
+    with pm.Model() as model:
+        scale = pm.Data("scale", np.ones(2))
+        b = pm.Normal("b", 0, scale, shape=2)
+        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=pm.Data("Y", Y))
+    return model
+
+
+def fit(model, method="dp_advi", callbacks=(), **settings):
+    with deterministic_noise(3):
+        return pymc_dp.fit(
+            model=model,
+            method=method,
+            callbacks=callbacks,
+            public=["scale"],
+            **{**GOOD, **settings},
+        )
+
+
+def same(first, second):
+    return all(
+        first[group].to_dataset().identical(second[group].to_dataset()) for group in first.children
+    )
+
+
+def arrays_of(value):
+    """Every array that can be reached from a state."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        yield from arrays_of(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from arrays_of(item)
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+def test_a_callback_that_writes_into_states_changes_nothing(method):
+    refused = []
+
+    def write(state, _, i):
+        for array in arrays_of(state):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 123.0
+            refused.append(i)
+        for item in state:
+            if isinstance(item, dict):
+                item.clear()
+
+    model = regression()
+    assert same(fit(model, method), fit(model, method, [write]))
+    assert refused
+
+
+def test_arrays_that_can_be_written_to_are_caught(monkeypatch):
+    monkeypatch.setattr("pymc_dp.driver.run.read_only", lambda state: state)
+    model, before = regression(), fit(regression())
+
+    def write(state, _, i):
+        for array in arrays_of(state):
+            array *= 1.5
+
+    assert not same(before, fit(model, callbacks=[write]))
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+@pytest.mark.parametrize("name", ["X", "Y"])
+def test_data_that_are_set_during_a_fit_are_not_read(method, name):
+    new = {"X": OTHER, "Y": OTHER[:, 0]}[name]
+    model, before = regression(), fit(regression(), method)
+    after = fit(model, method, [lambda *_: pm.set_data({name: new}, model=model)])
+    assert same(before, after)
+
+
+def test_public_data_that_are_set_during_a_fit_are_not_read():
+    model, before = regression(), fit(regression())
+
+    def change(state, _, i):
+        pm.set_data({"scale": np.full(2, 9.0)}, model=model)
+
+    assert same(before, fit(model, callbacks=[change]))
+
+
+def test_a_callback_that_fails_costs_nothing_that_is_paid_for():
+    model, calls, others = regression(), [], []
+
+    def fail(state, _, i):
+        calls.append(i)
+        raise RuntimeError("the plot is gone")
+
+    said = r"fail failed after release 0 \(RuntimeError: the plot is gone\) and is not called again"
+    with pytest.warns(RuntimeWarning, match=said):
+        idata = fit(model, callbacks=[fail, lambda *_: others.append(1)])
+    assert calls == [0]
+    assert len(others) == idata["privacy"].attrs["releases_made"] == GOOD["n"]
+    assert same(fit(model), idata)
+
+
+def interrupt_at(monkeypatch, count):
+    """Interrupt a fit while its noise is drawn."""
+    gaussian, calls = SecretRandom.gaussian, []
+
+    def interrupted(self, sd, size):
+        calls.append(sd)
+        if len(calls) == count:
+            raise KeyboardInterrupt
+        return gaussian(self, sd, size)
+
+    monkeypatch.setattr(SecretRandom, "gaussian", interrupted)
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_an_interrupt_inside_a_release_leaves_what_was_released_before(monkeypatch, method, count):
+    interrupt_at(monkeypatch, count)
+    idata = fit(regression(), method)
+    attrs = idata["privacy"].attrs
+    assert attrs["releases_made"] == count  # the one that was interrupted is paid for
+    assert idata["fit_stats"].sizes["release"] == count - 1
+    assert all(np.isfinite(value).all() for value in idata["posterior"].data_vars.values())
+
+
+def test_an_interrupted_search_hands_out_nothing(monkeypatch):
+    interrupt_at(monkeypatch, 3)
+    settings = [{"clip_norm": 1.0}, {"clip_norm": 2.0}]
+    with pytest.raises(KeyboardInterrupt, match="its budget is spent"):
+        pymc_dp.tune(regression(), settings, epsilon=4, delta=1e-5, n=6, public=["scale"])
+
+
+def test_callbacks_may_come_from_a_generator():
+    seen = []
+    fit(regression(), callbacks=(seen.append for _ in range(0)))
+    fit(regression(), callbacks=(lambda *_: seen.append(1) for _ in range(2)))
+    assert len(seen) == 2 * GOOD["n"]
+
+
+def test_a_copy_keeps_the_types_of_a_state():
+    value = {"a": (np.ones(2), [1.0, "b"])}
+    copy = read_only(value)
+    assert copy["a"][1] == [1.0, "b"]
+    assert copy["a"][0].base is value["a"][0]
+    assert not copy["a"][0].flags.writeable

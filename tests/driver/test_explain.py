@@ -1,0 +1,76 @@
+"""`explain` says which method fits which part of a model, and spends nothing."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+
+rng = np.random.default_rng(0)
+X, SECRET = rng.normal(size=(40, 2)), 123.456
+REAL = np.where(np.arange(40) == 7, SECRET, rng.normal(size=40))
+BINARY = np.array([0, 1] * 20)
+
+
+def logistic():
+    tau = pm.Gamma("tau", 1, 1)
+    pm.Bernoulli("y", logit_p=pm.math.dot(X, pm.Normal("b", 0, tau=tau, shape=2)), observed=BINARY)
+
+
+def mixture():
+    w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2)
+    pm.NormalMixture("y", w, mu, tau=2.0, observed=REAL)
+
+
+def probit():
+    b = pm.Normal("b", shape=2)
+    pm.Bernoulli("y", p=pm.math.invprobit(pm.math.dot(X, b)), observed=BINARY)
+
+
+def local():
+    z = pm.Normal("z", shape=40)
+    pm.StudentT("y", nu=4, mu=z + pm.Normal("shared"), sigma=1.0, observed=REAL)
+
+
+def explained(describe):
+    with pm.Model() as model:
+        describe()
+    return pymc_dp.explain(model)
+
+
+@pytest.mark.parametrize(
+    ("describe", "roles"),
+    [
+        (logistic, {"b": "Gaussian vector", "tau": "precision", "y": "Pólya-Gamma"}),
+        (mixture, {"w": "Dirichlet", "mu": "Gaussian", "y": "finite mixture"}),
+    ],
+)
+def test_every_part_of_a_model_gets_its_role(describe, roles):
+    explanation = explained(describe)
+    assert explanation.vips.roles.keys() == roles.keys()
+    for name, words in roles.items():
+        assert words in explanation.vips.roles[name]
+        assert f"{name}: {explanation.vips.roles[name]}" in str(explanation)
+
+
+@pytest.mark.parametrize(("describe", "block"), [(probit, "`y`"), (local, "`z`")])
+def test_a_model_without_closed_form_updates_gets_the_reasons(describe, block):
+    explanation = explained(describe)
+    assert not explanation.vips.roles
+    assert "does not fit" in explanation.vips.why
+    assert block in explanation.vips.why
+
+
+def test_gradient_methods_fit_what_has_no_latent_of_single_records():
+    assert explained(probit).dp_advi.startswith("fit")
+    assert "`z`" in explained(local).dp_advi
+
+
+@pytest.mark.parametrize("describe", [mixture, local])
+def test_an_explanation_holds_no_value_of_the_data(describe):
+    assert "123" not in str(explained(describe))
+
+
+def test_the_explanation_is_what_a_notebook_shows():
+    explanation = explained(logistic)
+    assert repr(explanation) == str(explanation)

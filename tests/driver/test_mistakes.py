@@ -1,0 +1,78 @@
+"""Common mistakes are refused with a sentence that says what to do, before any budget is spent."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.registry import METHODS
+
+X = np.random.default_rng(0).normal(size=(20, 2))
+GOOD = {"n": 6, "epsilon": 1.0, "delta": 1e-5, "progressbar": False, "backend": "python"}
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ b, observed=[0, 1] * 10)
+    return model
+
+
+SLIPS = [
+    ({"epsilon": "1"}, "epsilon='1' is text: give a number, without quotes"),
+    ({"delta": "1e-5"}, "delta='1e-5' is text"),
+    ({"epsilon": None, "noise_multiplier": "2"}, "noise_multiplier='2' is text"),
+    ({"clip_norm": "1"}, "clip_norm='1' is text"),
+    ({"sample_rate": "all"}, "sample_rate='all' is text"),
+    ({"obj_optimizer": "adam"}, "obj_optimizer='adam' must be an optimizer of PyMC, such as"),
+    ({"public": "treatment"}, "Give a list of names, such as public="),
+    ({"unit": np.arange(20)}, "unit= must be the name of a pm.Data, not ndarray: put the codes"),
+    ({"data": X}, "data= must be a mapping from names to arrays, such as .*, not ndarray"),
+    ({"model": "model"}, "model= must be a pm.Model, not an object of type str: build the model"),
+    ({"model": None}, "There is no model: give model=, or call this inside `with model:`"),
+]
+
+
+@pytest.mark.parametrize(("slip", "sentence"), SLIPS)
+@pytest.mark.parametrize("call", [pymc_dp.fit, pymc_dp.plan])
+def test_a_mistake_in_a_call_is_refused_with_a_sentence(model, call, slip, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        call(**{"model": model, **GOOD, **slip})
+
+
+def test_what_is_no_model_cannot_be_explained_or_predicted(model):
+    with pytest.raises(TypeError, match="There is no model"):
+        pymc_dp.explain()
+    with pytest.raises(TypeError, match="model= must be a pm.Model, not an object of type int"):
+        pymc_dp.explain(3)
+    with pytest.raises(TypeError, match="model= must be a pm.Model, not an object of type dict"):
+        pymc_dp.predict(model, {"X": X})
+
+
+READERS = [
+    pymc_dp.privacy_report,
+    pymc_dp.summary,
+    pymc_dp.plot_privacy,
+    pymc_dp.plot_noise,
+    lambda path: pymc_dp.save(path, "elsewhere.nc"),
+]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_what_is_no_tree_is_no_result(read):
+    with pytest.raises(TypeError, match="A result of pymc_dp.fit is needed, .* not str"):
+        read("result.nc")
+
+
+@pytest.mark.parametrize("term", ["epsilon", "delta", "noise_multiplier"])
+def test_a_budget_without_a_private_method_is_not_swallowed_by_pymc(model, term):
+    sentence = f"method='advi' is not private and takes no {term}=: use method='dp_advi'"
+    with model, pytest.raises(TypeError, match=sentence):
+        pm.fit(3, **{term: 1.0}, progressbar=False)
+
+
+def test_the_help_of_fit_names_every_method_and_option():
+    text = pymc_dp.fit.__doc__
+    for name, spec in METHODS.items():
+        assert all(f"``{word}``" in text for word in (name, *spec.options.keywords())), name

@@ -1,0 +1,138 @@
+"""No record is so extreme that rounding lets it past the clip norm.
+
+Soundness, rule 2. Entries of a record's score may cancel, and numbers near the ends of the range of
+doubles round coarsely; a norm and the sum that it bounds must see the same of both.
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.gradient import disconnected_grad, grad
+
+from pymc_dp import ReleaseError
+from pymc_dp.contributions import ghost, gradient
+from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.methods.linear import quadratic
+from pymc_dp.privacy.clipping import SumsByRecord
+from pymc_dp.privacy.norms import graph_norms
+from pymc_dp.privacy.randomness import SecretRandom
+from tests.guarantees.test_sensitivity import covered_by
+from tests.zoo import columns_of, separated
+
+ROWS = 8
+
+
+def repeated():
+    b = pm.Normal("b", 0, 1)
+    X = pm.Data("X", np.linspace(0.1, 1, 2 * ROWS).reshape(ROWS, 2))
+    pm.Normal("y", X * b, 1.0, observed=np.zeros((ROWS, 2)))
+
+
+def heavy_tailed():
+    X = pm.Data("X", np.linspace(0.1, 1, ROWS))
+    pm.StudentT("y", nu=4, mu=X * pm.Normal("b", 0, 1), sigma=1.0, observed=np.zeros(ROWS))
+
+
+def covered(build, method, **settings):
+    with pm.Model() as model:
+        build()
+    budget = {"noise_multiplier": 1.0, "delta": 1e-5, "sampling": "full"}
+    prepared = set_up(model, method, 2, **budget, **settings)
+    compiled = compile_method(prepared, "python")
+    query = prepared.method.query(
+        prepared.method.init(np.random.default_rng(0)), rng=np.random.default_rng(0)
+    )
+    return covered_by(compiled.contributions[query.name], columns_of(prepared), query.context)
+
+
+def length_of(covered, record):
+    return np.linalg.norm(covered([record]) - covered([]))
+
+
+FORMS = [("vips", {}), ("vips", {"form": "absolute"}), ("dp_sep", {})]
+CANCELLING = [{"X": (0.1, 0.3), "y": (3 * size, -size)} for size in (1e13, 1e15, 1e18, 1e30, 1e100)]
+
+
+@pytest.mark.parametrize(("method", "settings"), FORMS)
+def test_outcomes_that_cancel_in_a_score_stay_inside(method, settings):
+    inside = covered(repeated, method, **settings)
+    assert max(length_of(inside, record) for record in CANCELLING) <= 1
+
+
+def test_a_sum_whose_parts_cancel_after_they_are_weighted_is_caught(monkeypatch):
+    genuine = quadratic.part_sums
+
+    def sums(part, weights):
+        far = np.full_like(part.score, 1e19)
+        score = weights @ (part.score + far) - weights @ far
+        return (score, *genuine(part, weights)[1:])
+
+    monkeypatch.setattr(quadratic, "part_sums", sums)
+    inside = covered(repeated, "vips")
+    # beside 1e19 a score of 1100 counts as 2048, and the wall sees that the sum is too long
+    with pytest.raises(ReleaseError, match="beyond its bound"):
+        length_of(inside, {"X": (0.1, 0.3), "y": (11_000.0, 0.0)})
+
+
+def test_curvatures_near_the_least_double_stay_inside():
+    inside = covered(heavy_tailed, "dp_sep")
+    for size in np.geomspace(5e160, 2e162, 60):
+        assert length_of(inside, {"X": size, "y": 1e12}) <= 1
+
+
+# --- latents behind a function -------------------------------------------------------------------
+
+
+def one_meeting():
+    t = pm.math.exp(pm.Normal("b", 0, 1))
+    X = pm.Data("X", np.ones((ROWS, 3)))
+    pm.Normal("y", X @ pt.stack([t, t, -t]), 1.0, observed=np.zeros(ROWS))
+
+
+def three_meetings():
+    t = pm.math.exp(pm.Normal("b", 0, 1))
+    parts = [pm.Data(f"x{k}", np.ones(ROWS)) * t for k in range(3)]
+    pm.Normal("y", parts[0] + parts[1] - parts[2], 1.0, observed=np.zeros(ROWS))
+
+
+def longest(build):
+    """Of clipped gradients of a record whose parts nearly cancel, at latents near and far."""
+    with pm.Model() as model:
+        build()
+    records, columns = separated(model)
+    contribution, rng = gradient(records, "python"), np.random.default_rng(1)
+    parts = {"X": [[0.1, 0.2, 0.3]], "x0": [0.1], "x1": [0.2], "x2": [0.3]}
+    found = []
+    for z in (0.0, 7.0, 14.0, 23.0):
+        for y in 10.0 ** rng.uniform(8, 30, 100):
+            held = {
+                name: column._replace(values=np.array(parts.get(name, [y])))
+                for name, column in columns.items()
+            }
+            one = np.arange(1), np.full((1, 1), z), 1.0
+            [part] = SumsByRecord(held, SecretRandom()).clipped_sums(contribution, *one)
+            found.append(np.linalg.norm(part.total))
+    return max(found)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+@pytest.mark.parametrize("build", [one_meeting, three_meetings])
+def test_a_latent_behind_a_function_cannot_take_a_record_past_the_clip_norm(build):
+    assert longest(build) <= 1
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+@pytest.mark.parametrize("build", [one_meeting, three_meetings])
+def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_caught(
+    build, monkeypatch
+):
+    def added_first(latent, edges, hidden, weights, count):
+        touching = ghost._edges_of(latent, edges)
+        sums = [(disconnected_grad(e.total(edges[e], weights)) * e.operand).sum() for e in touching]
+        rows = graph_norms(ghost._rows(latent, touching, edges, count))
+        total = grad(pt.add(*sums), latent).ravel()
+        return ghost._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
+
+    monkeypatch.setattr(ghost, "_part", added_first)
+    assert longest(build) > 1.5

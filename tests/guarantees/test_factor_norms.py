@@ -1,0 +1,154 @@
+"""Norms of factor models come from factors, and are those of the vectors that are summed.
+
+Guard 2 of the tests of a guarantee, for the contributions whose latents are inferred behind the
+wall: score, curvature and noise statistic are one vector, and are clipped as one.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+from hypothesis import strategies as st
+
+from pymc_dp.errors import ReleaseError
+from pymc_dp.methods.vips.factors import model as factor_model
+from pymc_dp.methods.vips.factors.factors import inference_of
+from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
+from pymc_dp.methods.vips.factors.sums import Context, contribution, layout_of
+from pymc_dp.model import constrained
+from tests.guarantees.test_sensitivity import NOISE, C, check_neighbours, number
+from tests.guarantees.toys import before_noise, wall_of
+from tests.zoo import separated
+
+J, K, ROWS = 4, 2, 60
+RNG = np.random.default_rng(5)
+Y = RNG.normal(size=(ROWS, J)) * np.geomspace(1e-3, 1e6, ROWS)[:, None]
+BITS = RNG.integers(0, 2, (ROWS, J))
+
+
+def factor_analysis():
+    W, c = pm.Normal("W", shape=(J, K)), pm.Normal("c", shape=J)
+    tau, z = pm.Gamma("tau", 2, 1), pm.Normal("z", 0, 1, shape=(ROWS, K))
+    pm.Normal("y", z @ W.T + c, tau=tau, observed=Y)
+
+
+def belief_net():
+    W, c = pm.Normal("W", shape=(J, K)), pm.Normal("c", shape=J)
+    z = pm.Bernoulli("z", p=0.3, shape=(ROWS, K))
+    pm.Bernoulli("y", logit_p=z @ W.T + c, observed=BITS)
+
+
+def compiled(build):
+    """Compile a contribution, and find its columns."""
+    with pm.Model() as model:
+        build()
+    records, columns = separated(constrained(model))
+    structure = factor_model.recognise(records)
+    slopes = scores_at_zero(records, structure.predictor, structure.latent, "python")
+    inference = inference_of(structure, None)
+    layout = layout_of((J, K), energy=structure.predictor.precision is not None)
+    return contribution(layout, slopes, inference), columns, structure.latent.parameter
+
+
+MODELS = {build.__name__: compiled(build) for build in (factor_analysis, belief_net)}
+# loadings of every size, among them those that a fit starts from
+SCALES = [0.0, 0.1, 1.0, 30.0]
+
+
+def context_at(scale, parameter):
+    rng = np.random.default_rng(6)
+    mean, variance = scale * rng.normal(size=(J, K + 1)), rng.uniform(0.01, 1, (J, K + 1))
+    return Context(mean, variance, parameter, 1.7)
+
+
+def norms_and_vectors(name, scale):
+    """Return reported norms, and every record's vector: what it adds to a sum by itself."""
+    contribution, columns, parameter = MODELS[name]
+    context = context_at(scale, parameter)
+    batch = {leaf: column.take(np.arange(ROWS)) for leaf, column in columns.items()}
+    prepared = contribution.prepare(batch, context)
+    vectors = [contribution.weighted_sum(prepared, context, one) for one in np.eye(ROWS)]
+    return contribution.norms(prepared, context), np.array(vectors)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", MODELS)
+def test_norms_are_those_of_the_vectors_that_are_summed(name, scale):
+    norms, vectors = norms_and_vectors(name, scale)
+    dense = np.linalg.norm(vectors, axis=1)
+    np.testing.assert_allclose(norms, dense, rtol=1e-9)
+    assert (norms >= dense * (1 - 1e-14)).all()
+
+
+def test_a_norm_without_its_correction_is_caught():
+    # r z' alone, as if latents were known: short, or long, by what their covariance adds
+    for name, column in (("factor_analysis", Y), ("belief_net", BITS)):
+        contribution, _, parameter = MODELS[name]
+        context = context_at(1.0, parameter)
+        moments = contribution.prepare({"y": np.asarray(column)}, context)
+        dense = np.linalg.norm(
+            [contribution.weighted_sum(moments, context, one) for one in np.eye(ROWS)], axis=1
+        )
+        lengths = np.linalg.norm(moments.features, axis=1)
+        score = np.linalg.norm(moments.residual, axis=1) * lengths
+        faulty = np.hypot(score, 0.3 * lengths**2)
+        assert (faulty < 0.99 * dense).any()
+
+
+def covered(name, scale=1.0, clip=None, bound=C):
+    """Map records to the vector that a full-batch release of them adds noise to, over the bound."""
+    contribution, columns, parameter = MODELS[name]
+    [(leaf, column)] = columns.items()
+
+    def total(rows):
+        values = np.array([row["y"] for row in rows], column.values.dtype).reshape(-1, J)
+        held = {leaf: column._replace(values=values)}
+        faulty = contribution._replace(norms=clip) if clip else contribution
+        wall = wall_of(held, faulty, clip_norm=bound, noise_multiplier=NOISE)
+        total, sd = before_noise(wall, context_at(scale, parameter))
+        return total / (sd / NOISE)
+
+    return total
+
+
+RECORDS = {
+    "factor_analysis": st.fixed_dictionaries({"y": st.tuples(*[number] * J)}),
+    "belief_net": st.fixed_dictionaries({"y": st.tuples(*[st.sampled_from([0, 1, -5, 7])] * J)}),
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", MODELS)
+def test_no_record_moves_a_sum_beyond_the_clip_norm(name, scale):
+    check_neighbours(covered(name, scale), RECORDS[name], examples=40)
+
+
+LOUD = {
+    "factor_analysis": {"y": (900.0, -400.0, 50.0, 1.0)},
+    "belief_net": {"y": (1, 0, 1, 1)},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_some_record_reaches_the_bound(name):
+    total = covered(name, 30.0)
+    assert 0.99 <= np.linalg.norm(total([LOUD[name]]) - total([])) <= 1
+
+
+def test_replacing_a_record_moves_the_sum_by_more_than_the_clip_norm():
+    total = covered("factor_analysis", 0.0)
+    there, back = {"y": (5.0, 0.0, 0.0, 0.0)}, {"y": (-5.0, 0.0, 0.0, 0.0)}
+    assert 1.5 < np.linalg.norm(total([there]) - total([back])) <= 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_score_and_curvature_clipped_apart_are_caught(name):
+    # the vector is clipped by the longer of its parts, not by the norm of all of it
+    def of_the_longest_part(moments, context):
+        contribution, _, _ = MODELS[name]
+        ones = np.eye(len(moments.features))
+        vectors = [contribution.weighted_sum(moments, context, one) for one in ones]
+        parts = [np.split(vector, [J * (K + 1)]) for vector in vectors]
+        return np.array([max(map(np.linalg.norm, part)) for part in parts])
+
+    with pytest.raises((AssertionError, ReleaseError)):  # the wall checks its sums, too
+        check_neighbours(covered(name, 1.0, of_the_longest_part, 0.3), RECORDS[name], 40)

@@ -1,0 +1,135 @@
+"""Numbers that hide in closures, loops and scalars are withheld, refused, or at least listed.
+
+Guard 6 of the tests of a guarantee. Soundness, rule 21: a deterministic that holds a number from
+elsewhere stays behind, since ``b * y_sd`` beside ``b`` gives ``y_sd`` away; constants that no check
+can see into are listed in the result. Priors must not read data by any way.
+"""
+
+import json
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.builders import OpFromGraph
+from pytensor.scan import scan
+
+import pymc_dp
+
+SECRET = 123456.78125
+X = np.random.default_rng(0).normal(size=(30, 2))
+COLUMN_MEANS = np.array([0.123, 4.56, 0.789])
+
+
+def fit(model, **settings):
+    terms = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
+    return pymc_dp.fit(model=model, **{**terms, **settings})
+
+
+def regression(deterministic=None, prior=None):
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2) if prior is None else prior()
+        if deterministic is not None:
+            pm.Deterministic("d", deterministic(b))
+        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=X[:, 0])
+    return model
+
+
+def in_a_loop(b):
+    return scan(lambda p: p * SECRET, outputs_info=b, n_steps=2, return_updates=False)[-1]
+
+
+def in_a_nested_graph(b):
+    x = pt.vector("x", shape=(2,))
+    return OpFromGraph([x], [x * SECRET])(b)
+
+
+REVEALING = {
+    "a product": lambda b: b * SECRET,
+    "a list": lambda b: b * [1.0, SECRET],
+    "a power": lambda b: pt.exp(b) ** SECRET,
+    "a branch": lambda b: pt.switch(b > 0, SECRET, b),
+    "a whole number": lambda b: b + 17,
+    "scalar data": lambda b: b * pm.Data("unit", SECRET),
+    "the data": lambda b: b * X.mean(axis=0),
+    "a draw": lambda b: b + pm.Normal.dist(SECRET, 1e-9, shape=2),
+    "a loop": in_a_loop,
+    "a nested graph": in_a_nested_graph,
+}
+
+
+@pytest.mark.parametrize("case", REVEALING)
+def test_a_deterministic_with_a_number_of_its_own_stays_behind(case):
+    idata = fit(regression(REVEALING[case]))
+    assert list(idata["posterior"].data_vars) == ["b"]
+    assert json.loads(idata["privacy"].attrs["withheld"]) == ["d"]
+
+
+HARMLESS = {
+    "a contrast": lambda b: b[0] - b[1],
+    "a softmax": pm.math.softmax,
+    "a logistic": pm.math.invlogit,
+    "a mean": lambda b: b.mean(),
+    "a norm": lambda b: pt.sqrt((b**2).sum()),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_a_deterministic_of_latents_alone_is_released(case):
+    assert "d" in fit(regression(HARMLESS[case]))["posterior"]
+
+
+def test_a_deterministic_that_is_declared_public_is_released():
+    idata = fit(regression(REVEALING["a product"]), public=(name for name in ["d"]))
+    assert "d" in idata["posterior"]
+    assert json.loads(idata["privacy"].attrs["declared_public"]) == ["d"]
+
+
+def by_log_density():
+    def logp(value, mu):
+        return -((value - pt.as_tensor_variable(COLUMN_MEANS).sum()) ** 2)
+
+    return pm.CustomDist("b", 0.0, logp=logp, shape=2)
+
+
+def by_distribution():
+    def dist(mu, size):
+        return pm.Normal.dist(pt.as_tensor_variable(COLUMN_MEANS).sum(), 1, size=size)
+
+    return pm.CustomDist("b", 0.0, dist=dist, shape=2)
+
+
+def by_argument():
+    return pm.Normal("b", pt.as_tensor_variable(COLUMN_MEANS).sum(), 1, shape=2)
+
+
+@pytest.mark.parametrize("prior", [by_argument, by_log_density, by_distribution])
+def test_a_prior_that_reads_an_array_of_another_shape_is_refused(prior):
+    with pytest.raises(pymc_dp.NotSeparableError, match="`b` reads an unnamed array"):
+        fit(regression(prior=prior))
+
+
+def test_a_likelihood_that_reads_an_array_of_its_own_is_refused():
+    def logp(value, mu):
+        return -((value - mu * pt.as_tensor_variable(COLUMN_MEANS).sum()) ** 2)
+
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.CustomDist("y", pm.Data("X", X) @ b, logp=logp, observed=X[:, 0])
+    with pytest.raises(pymc_dp.NotSeparableError, match="reads an unnamed array"):
+        fit(model)
+
+
+def test_every_trusted_number_is_listed():
+    with pm.Model() as model:
+        unit = pm.Data("unit", 2.5)
+        b = pm.Normal("b", np.array([0.5, 1.7]), 3.3, shape=2)
+        a = pm.Normal("a", np.array([1.2345]), 4.4, shape=1)
+        pm.Normal("y", pm.Data("X", X) @ b + a, unit, observed=X[:, 0])
+    attrs = fit(model, public=["unit"])["privacy"].attrs
+    trusted = dict(row.split(": ") for row in json.loads(attrs["trusted_constants"]))
+    count = {name: int(row.split()[0]) for name, row in trusted.items()}
+    assert count["prior of b"] >= 3  # two means, their scale
+    assert count["prior of a"] >= 2
+    assert "likelihood of y" in trusted
+    assert json.loads(attrs["declared_public"]) == ["unit"]

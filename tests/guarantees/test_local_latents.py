@@ -1,0 +1,111 @@
+"""Latents of single records reach nothing that is released; what does is refused in a sentence."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.vips.factors.local_latents import latent_prior
+from pymc_dp.model import constrained, separate
+from pymc_dp.privacy.wall import PrivacyWall
+
+N, J, K = 23, 4, 2
+TABLE = np.random.default_rng(1).normal(size=(N, J))
+YES = (TABLE > 0).astype("int8")
+FIT = {"epsilon": 2, "delta": 1e-5, "n": 6, "draws": 5, "progressbar": False, "backend": "python"}
+
+
+def build(describe) -> pm.Model:
+    with pm.Model() as model:
+        describe()
+    return model
+
+
+def factors(prior=0.0, read=lambda z, w: None, centre=lambda z: 0.0):
+    z = pm.Normal("z", prior, 1.0, shape=(N, K))
+    w = pm.Normal("w", centre(z), 1.0, shape=(J, K))
+    pm.Normal("y", pt.dot(z, w.T), tau=pm.Gamma("tau", 2, 2), observed=TABLE)
+    read(z, w)
+
+
+def binary(log_odds):
+    z = pm.Bernoulli("z", logit_p=log_odds, shape=(N, K))
+    pm.Bernoulli("y", logit_p=pt.dot(z, pm.Normal("w", shape=(J, K)).T), observed=YES)
+
+
+READERS = {
+    "a potential of all": lambda: factors(read=lambda z, w: pm.Potential("p", -(z**2).sum())),
+    "a potential by row": lambda: factors(read=lambda z, w: pm.Potential("p", -(z**2).sum(axis=1))),
+    "a potential of both": lambda: factors(read=lambda z, w: pm.Potential("p", z.sum() * w.sum())),
+    "a prior": lambda: factors(centre=lambda z: z.mean()),
+}
+
+
+@pytest.mark.parametrize("describe", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("method", ["vips", "dp_advi"])
+def test_only_the_likelihood_reads_a_latent_of_single_records(describe, method):
+    with pytest.raises(NotSeparableError, match="`[pw]` reads `z`, a latent of single records"):
+        pymc_dp.plan(build(describe), method=method, epsilon=1, delta=1e-5)
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_advi"])
+def test_a_discrete_latent_that_picks_a_group_is_refused_by_the_method(method):
+    def describe():
+        z = pm.Bernoulli("z", 0.5, shape=N)
+        pm.Normal("y", pm.Normal("mu", shape=2)[z], 1.0, observed=TABLE[:, 0])
+
+    with pytest.raises(NotSeparableError, match="`z`"):
+        pymc_dp.plan(build(describe), method=method, epsilon=1, delta=1e-5)
+
+
+def test_a_declared_deterministic_of_a_local_latent_is_refused_before_any_release(monkeypatch):
+    released = []
+    monkeypatch.setattr(PrivacyWall, "release", lambda self, query: released.append(query))
+    model = build(lambda: factors(read=lambda z, w: pm.Deterministic("d", z.mean())))
+    with pytest.raises(ValueError, match="`d`, which reads the latent `z`"):
+        pymc_dp.fit(model=model, method="vips", public=["d"], **FIT)
+    assert not released
+
+
+def test_a_declared_deterministic_of_an_unnamed_design_is_refused():
+    design = np.random.default_rng(2).normal(size=(N, K))
+
+    def describe():
+        mean = pm.Deterministic("mean", pt.dot(design, pm.Normal("b", shape=K)))
+        pm.Normal("y", mean, 1.0, observed=TABLE[:, 0])
+
+    with pytest.raises(ValueError, match="`mean`, which reads an unnamed array"):
+        separate(build(describe), public=["mean"])
+
+
+DIFFER = {
+    "constant means": lambda: factors(np.full((N, K), 100.0)),
+    "data as means": lambda: factors(pm.Data("side", TABLE[:, :K])),
+    "constant log odds": lambda: binary(np.full((N, K), -5.0)),
+}
+
+
+@pytest.mark.parametrize("describe", DIFFER.values(), ids=DIFFER)
+def test_a_prior_that_differs_between_records_is_not_taken_for_a_shared_one(describe):
+    with pytest.raises(NotSeparableError, match=r"the prior of `z` reads .* shape \(K,\)"):
+        pymc_dp.plan(build(describe), method="vips", epsilon=1, delta=1e-5)
+
+
+def test_constants_of_one_record_are_read():
+    model = build(lambda: binary(pm.Data("odds", np.array([-5.0, 3.0]))))
+    records, _ = separate(constrained(model), public=["odds"])
+    np.testing.assert_allclose(latent_prior(records).parameter, [-5.0, 3.0])
+
+
+def test_a_template_of_one_record_cannot_tell_what_belongs_to_it():
+    def describe(rows):
+        y = pm.Data("outcomes", TABLE[:rows])
+        w, z = pm.Normal("w", shape=(J, K)), pm.Normal("z", shape=(rows, K))
+        pm.Normal("y", pt.dot(z, w.T), 2.0, observed=y)
+
+    records, _ = separate(build(lambda: describe(2)), data={"outcomes": TABLE})
+    assert set(records.local_latents) == {"z"}
+    with pytest.raises(ValueError, match="`y` has a single row.*two records or more"):
+        separate(build(lambda: describe(1)), data={"outcomes": TABLE})

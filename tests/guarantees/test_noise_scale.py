@@ -1,0 +1,256 @@
+"""Every release carries Gaussian noise of the promised size, fresh in every number.
+
+Guard 1 of the tests of a guarantee. Soundness, rule 3: noise never comes from random_seed, its
+keys are fresh, renewed after a fork and never pickled; a test mode says so in its result.
+"""
+
+import copy
+import itertools
+import math
+import os
+import pickle
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_dp
+from pymc_dp.contributions import clipped_count
+from pymc_dp.privacy.private_data import Column, PrivateData
+from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.testing import deterministic_noise
+from tests.guarantees.test_sensitivity import counted
+from tests.guarantees.toys import vectors, wall_of
+
+ALPHA = 1e-6
+RELEASES, SIZE = 400, 256
+CLIP_NORM, NOISE_MULTIPLIER = 3.0, 2.0
+SD = CLIP_NORM * NOISE_MULTIPLIER
+real_gaussian = SecretRandom.gaussian
+
+
+def two_sided(lower_tail):
+    return 2 * min(lower_tail, 1 - lower_tail)
+
+
+def p_values(noise, sd):
+    """How likely independent N(0, sd^2) numbers would look this odd; shape (releases, size)."""
+    x = noise / sd
+    return {
+        "variance": two_sided(stats.chi2.cdf((x**2).sum(), x.size)),
+        "mean": two_sided(stats.norm.cdf(x.sum() / x.size**0.5)),
+        "shape": stats.kstest(x.ravel(), "norm").pvalue,
+        "coordinates": p_of_products(x),
+        "releases": p_of_products(x.T),
+        "pairs of coordinates": p_of_closest_pair(x.T),
+        "pairs of releases": p_of_closest_pair(x),
+    }
+
+
+def p_of_products(x):
+    """Neighbouring columns: the sum of products has variance close to the number of products."""
+    products = x[:, 1:] * x[:, :-1]
+    return two_sided(stats.norm.cdf(products.sum() / products.size**0.5))
+
+
+def p_of_closest_pair(rows):
+    """Given one row, its product with another is normal; the largest, by Bonferroni."""
+    scores = np.abs(rows @ rows.T) / np.linalg.norm(rows, axis=1)
+    np.fill_diagonal(scores, 0.0)
+    return min(1.0, scores.size * 2 * stats.norm.sf(scores.max()))
+
+
+def released(x, **settings):
+    wall = wall_of(
+        x,
+        clip_norm=CLIP_NORM,
+        noise_multiplier=NOISE_MULTIPLIER,
+        count=RELEASES,
+        **settings,
+    )
+    return np.stack([wall.release(Query("score", None)).value for _ in range(RELEASES)])
+
+
+NOTHING_TO_SUM = {
+    "no records": (np.zeros((0, SIZE)), {}),
+    "records that contribute zero": (np.zeros((50, SIZE)), {}),
+    "records that contribute nan": (np.full((50, SIZE), np.nan), {}),
+    "empty batches": (np.ones((50, SIZE)), {"sampling": "poisson", "sample_rate": 1e-12}),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING_TO_SUM)
+def test_noise_has_the_promised_size_and_is_independent(case, fixed_keys):
+    x, settings = NOTHING_TO_SUM[case]
+    found = p_values(released(x, **settings), SD)
+    assert min(found.values()) > ALPHA, found
+
+
+def test_noise_around_a_sum_is_the_noise_around_nothing(fixed_keys):
+    x = np.random.default_rng(1).normal(size=(30, SIZE))
+    clipped = x * np.minimum(1, CLIP_NORM * (1 - 1e-6) / np.linalg.norm(x, axis=1))[:, None]
+    found = p_values(released(x) - clipped.sum(axis=0), SD)
+    assert min(found.values()) > ALPHA, found
+
+
+def test_the_release_says_its_noise():
+    noisy = wall_of(np.zeros((3, 2)), clip_norm=3.0, noise_multiplier=2.0).release(
+        Query("score", None)
+    )
+    assert noisy.sd == SD
+
+
+def test_adaptive_clipping_pays_for_its_count_with_more_noise(fixed_keys):
+    contribution, context, joint = counted(vectors(SIZE), None, 0.5, CLIP_NORM)
+    wall = wall_of(np.zeros((0, SIZE)), contribution, noise_multiplier=2.0, count=RELEASES)
+    noisy = [wall.release(Query("score", context, joint)) for _ in range(RELEASES)]
+    sd = SD * math.hypot(1, 0.2)
+    assert {one.sd for one in noisy} == {sd}
+    found = p_values(np.stack([one.value[:-1] for one in noisy]), sd)
+    assert min(found.values()) > ALPHA, found
+    votes = sum(clipped_count.split(one.value).many_clipped for one in noisy)
+    assert stats.binomtest(votes, RELEASES).pvalue > ALPHA
+
+
+def short_by(share):
+    return lambda self, sd, size: real_gaussian(self, (1 - share) * sd, size)
+
+
+def divided_by_the_batch(self, sd, size):
+    return real_gaussian(self, sd / 50, size)
+
+
+def from_one_key(self, sd, size):
+    return sd * np.random.default_rng(7).standard_normal(size)
+
+
+def from_few_keys(self, sd, size, keys=itertools.cycle(range(300))):  # noqa: B008
+    return sd * np.random.default_rng(next(keys)).standard_normal(size)
+
+
+def one_number_for_all_coordinates(self, sd, size):
+    return np.repeat(real_gaussian(self, sd, 1), size)
+
+
+def smoothed(self, sd, size):
+    noise = real_gaussian(self, sd, size + 1)
+    return (noise[1:] + 0.03 * noise[:-1]) / math.hypot(1, 0.03)
+
+
+def laplace(self, sd, size):
+    return self.generator.laplace(0, sd / 2**0.5, size)
+
+
+@pytest.mark.parametrize(
+    ("fault", "shows_in"),
+    [
+        (short_by(0.05), "variance"),
+        (short_by(0.02), "variance"),
+        (short_by(-0.02), "variance"),
+        (divided_by_the_batch, "variance"),
+        (from_one_key, "pairs of releases"),
+        (from_few_keys, "pairs of releases"),
+        (one_number_for_all_coordinates, "pairs of coordinates"),
+        (smoothed, "coordinates"),
+        (laplace, "shape"),
+    ],
+)
+def test_faulty_noise_is_caught(fault, shows_in, fixed_keys, monkeypatch):
+    monkeypatch.setattr(SecretRandom, "gaussian", fault)
+    assert p_values(released(np.zeros((50, SIZE))), SD)[shows_in] < ALPHA
+
+
+def test_a_fresh_key_for_every_source():
+    draws = [SecretRandom().gaussian(1.0, 4) for _ in range(20)]
+    assert len(np.unique(draws)) == 80
+
+
+def drawn_in_a_child(source):
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
+        child = os.fork()
+    if child == 0:
+        os.write(writer, source.gaussian(1.0, 8).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        return np.frombuffer(pipe.read())
+
+
+def test_a_forked_child_draws_other_numbers():
+    source = SecretRandom()
+    assert np.intersect1d(drawn_in_a_child(source), source.gaussian(1.0, 8)).size == 0
+
+
+def test_a_child_that_kept_the_key_would_repeat_the_noise(monkeypatch):
+    source = SecretRandom()
+    monkeypatch.setattr(SecretRandom, "_key", lambda self: None)
+    assert np.array_equal(drawn_in_a_child(source), source.gaussian(1.0, 8))
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        SecretRandom(),
+        wall_of(np.zeros((2, 2))),
+        wall_of(np.zeros((2, 2)))._data,
+        wall_of(np.zeros((2, 2)), codes=[0, 0])._data,
+        PrivateData({"x": Column(np.zeros((2, 2)), 0, "float64")}),
+        Column(np.zeros((2, 2)), 0, "float64"),
+    ],
+)
+def test_secrets_are_neither_pickled_nor_copied(secret, duplicate):
+    with pytest.raises(TypeError, match="must not be pickled or copied"):
+        duplicate(secret)
+
+
+def coin(**settings):
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
+    return pymc_dp.fit(
+        7, model=model, delta=1e-5, draws=5, progressbar=False, random_seed=11, **settings
+    )
+
+
+def test_random_seed_repeats_public_draws_and_leaves_the_noise_alone(monkeypatch):
+    asked, handed = [], []
+    release = PrivacyWall.release
+
+    def spy(self, query):
+        noisy = release(self, query)
+        asked.append(query.context)
+        handed.append(noisy.value)
+        return noisy
+
+    monkeypatch.setattr(PrivacyWall, "release", spy)
+    first, second = coin(noise_multiplier=2.0), coin(noise_multiplier=2.0)
+    assert np.array_equal(asked[0], asked[7])
+    assert not np.intersect1d(np.concatenate(handed[:7]), np.concatenate(handed[7:])).size
+    assert not first["posterior"].equals(second["posterior"])
+    # rounds draw outcomes by secret randomness, so gradient steps alone repeat
+    terms = {"epsilon": math.inf, "sampling": "full", "noise_aware": False}
+    assert coin(**terms)["posterior"].equals(coin(**terms)["posterior"])
+
+
+def test_the_test_mode_repeats_and_claims_nothing():
+    results = []
+    for _ in range(2):
+        with deterministic_noise(5):
+            results.append(coin(noise_multiplier=2.0))
+    first, second = results
+    assert first["posterior"].equals(second["posterior"])
+    privacy = first["privacy"]
+    assert math.isnan(privacy.attrs["epsilon"])
+    assert math.isnan(first["posterior"].attrs["epsilon"])
+    assert privacy.attrs["guarantee"] == "none: test mode"
+    assert np.isnan(privacy["epsilon"]).all()
+    assert np.isnan(privacy["epsilon_spent"]).all()
+    assert coin(noise_multiplier=2.0)["privacy"].attrs["epsilon"] > 0  # the mode has ended

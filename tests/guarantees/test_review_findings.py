@@ -1,0 +1,106 @@
+"""Breaks that an adversarial review confirmed; each passed the proof, or the clip, before."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_dp import NotSeparableError
+from pymc_dp.contributions import gradient
+from pymc_dp.model import separate
+from pymc_dp.privacy.norms import row_norms
+from tests.zoo import separated
+
+N = 14
+X = np.random.default_rng(0).normal(size=N) + 2.5
+Y = X + 1.0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.ones((5, 9), dtype=bool),
+        np.full((5, 3), 2**32 + 1, dtype="int64"),
+        np.full((5, 2), -128, dtype="int8"),
+    ],
+    ids=["booleans", "large integers", "small integers"],
+)
+def test_norms_of_whole_numbers_are_those_of_real_numbers(rows):
+    np.testing.assert_allclose(row_norms(rows), np.linalg.norm(rows.astype(float), axis=1))
+
+
+def test_a_boolean_design_is_clipped_by_its_true_norm():
+    rng = np.random.default_rng(1)
+    design = rng.random((40, 9)) < 0.8
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=9)
+        pm.Normal("y", pt.dot(pm.Data("x", design), b), 1.0, observed=rng.normal(size=40))
+    records, columns = separated(model)
+    contribution, z = gradient(records, "python"), np.full((1, 9), 0.3)
+    at = contribution.prepare({k: c.take(np.arange(40)) for k, c in columns.items()}, z)
+    sums = [contribution.weighted_sum(at, z, one) for one in np.eye(40)]
+    np.testing.assert_allclose(contribution.norms(at, z), np.linalg.norm(sums, axis=1))
+
+
+def closure_in_likelihood():
+    def dist(a, size):
+        return pm.Normal.dist(a * pt.as_tensor(X).mean(), 1.0, size=size)
+
+    pm.CustomDist("y", pm.Normal("a"), dist=dist, observed=Y)
+
+
+def closure_in_prior():
+    def dist(size):
+        return pm.Normal.dist(pt.as_tensor((100 * X).astype(int)).mean(), 1.0, size=size)
+
+    pm.Normal("y", pm.CustomDist("a", dist=dist), 1.0, observed=Y)
+
+
+def folded_range():
+    design = pm.Data("x", np.column_stack([X, X]))
+    n = design.shape[0]
+    index = pt.arange(n).reshape((pt.switch(pt.eq(n, 2), 2, 1), -1))
+    pm.Normal("y", design[index].sum(1)[:, 0] * pm.Normal("b"), 1.0, observed=Y)
+
+
+def start_from_data():
+    x = pm.Data("x", X)
+    a = pm.CustomDist(
+        "a",
+        logp=lambda value: -(value**2) / 2,
+        support_point=lambda rv, size: x.mean(),
+    )
+    pm.Normal("y", a * x, 1.0, observed=Y)
+
+
+def gaussian_process_centred_by_the_data():
+    gp = pm.gp.HSGP(m=[5], c=2.0, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    pm.Normal("y", gp.prior("f", X=X[:, None]), 1.0, observed=Y)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        closure_in_likelihood,
+        closure_in_prior,
+        folded_range,
+        start_from_data,
+        gaussian_process_centred_by_the_data,
+    ],
+)
+def test_a_model_that_hides_its_data_is_refused(build):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(NotSeparableError):
+        separate(model)
+
+
+def test_an_index_of_one_group_leaves_no_record_length_variable():
+    names = [f"patient {i}" for i in range(N)]
+    with pm.Model(coords={"patient": names}) as model:
+        level = pm.Normal("level", shape=2)
+        mean = pm.Deterministic("mean", level[np.zeros(N, int)], dims="patient")
+        pm.Normal("y", mean, 1.0, observed=Y, dims="patient")
+    outputs = separate(model)[0].outputs
+    assert outputs.withheld == ("mean",)
+    assert "patient" not in outputs.coords

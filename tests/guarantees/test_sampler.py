@@ -1,0 +1,141 @@
+"""Batches are drawn as the accountants assume; a sampler that is not is caught."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Poisson, sampler_named
+
+ALPHA = 1e-6
+STEPS, RATE = 2000, 0.1
+NUM_ROWS = 1000
+
+
+def two_sided(lower_tail):
+    return 2 * min(lower_tail, 1 - lower_tail)
+
+
+def p_values(batches, num_rows, rate):
+    """How likely independent coins would make batches this odd, seen in four ways."""
+    steps = len(batches)
+    sizes = np.array([len(batch) for batch in batches])
+    spread = rate * (1 - rate)
+    per_row = np.bincount(np.concatenate(batches), minlength=num_rows)
+    repeats = sum(
+        len(np.intersect1d(now, then, assume_unique=True))
+        for now, then in itertools.pairwise(batches)
+    )
+    # Variance of sum_t b_t b_(t+1): its own terms, and the neighbouring ones that share a coin.
+    own = (steps - 1) * (rate**2 - rate**4)
+    shared = 2 * (steps - 2) * (rate**3 - rate**4)
+    excess = sizes.sum() - steps * num_rows * rate
+    size_spread = ((sizes - num_rows * rate) ** 2).sum() / (num_rows * spread)
+    row_spread = ((per_row - per_row.mean()) ** 2).sum() / (steps * spread)
+    surplus = repeats - (steps - 1) * num_rows * rate**2
+    return {
+        "rate": two_sided(stats.norm.cdf(excess / np.sqrt(steps * num_rows * spread))),
+        "batch size": two_sided(stats.chi2.cdf(size_spread, steps)),
+        "row counts": two_sided(stats.chi2.cdf(row_spread, num_rows - 1)),
+        "repeats": two_sided(stats.norm.cdf(surplus / np.sqrt(num_rows * (own + shared)))),
+    }
+
+
+def poisson(seed, num_rows=NUM_ROWS, rate=RATE):
+    rng = np.random.default_rng(seed)
+    return [Poisson(rate).draw(rng, num_rows) for _ in range(STEPS)]
+
+
+@pytest.mark.parametrize(("num_rows", "rate"), [(NUM_ROWS, RATE), (20_000, 0.002), (40, 0.9)])
+def test_poisson_batches_are_independent_coins(num_rows, rate):
+    found = p_values(poisson(1, num_rows, rate), num_rows, rate)
+    assert min(found.values()) > ALPHA
+
+
+def fixed_size_batches(rng):
+    return [FixedSize(RATE).draw(rng, NUM_ROWS) for _ in range(STEPS)]
+
+
+def shuffled_epochs(rng):
+    per_epoch = round(1 / RATE)
+    epochs = [rng.permutation(NUM_ROWS) for _ in range(STEPS // per_epoch)]
+    return [np.sort(batch) for epoch in epochs for batch in np.split(epoch, per_epoch)]
+
+
+def rate_off_by_two_per_cent(rng):
+    return [Poisson(1.02 * RATE).draw(rng, NUM_ROWS) for _ in range(STEPS)]
+
+
+def truncated_batches(rng):
+    largest = int(RATE * NUM_ROWS) + 10  # one standard deviation above the mean
+    return [Poisson(RATE).draw(rng, NUM_ROWS)[:largest] for _ in range(STEPS)]
+
+
+def batches_used_twice(rng):
+    return [batch for batch in poisson(2)[: STEPS // 2] for _ in range(2)]
+
+
+def favoured_rows(rng):
+    rates = RATE * np.where(np.arange(NUM_ROWS) < NUM_ROWS / 2, 1.1, 0.9)
+    return [np.flatnonzero(rng.random(NUM_ROWS) < rates) for _ in range(STEPS)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "shows_in"),
+    [
+        (fixed_size_batches, {"batch size"}),
+        (shuffled_epochs, {"batch size", "row counts", "repeats"}),
+        (rate_off_by_two_per_cent, {"rate"}),
+        (truncated_batches, {"batch size"}),
+        (batches_used_twice, {"repeats"}),
+        (favoured_rows, {"row counts"}),
+    ],
+)
+def test_a_faulty_sampler_is_caught(fault, shows_in):
+    found = p_values(fault(np.random.default_rng(3)), NUM_ROWS, RATE)
+    assert {name for name, p in found.items() if p < ALPHA} >= shows_in
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
+def test_batches_are_sorted_distinct_rows(sampling):
+    rows = SAMPLERS[sampling](1.0 if sampling == "full" else 0.3).draw(
+        np.random.default_rng(4), 500
+    )
+    assert rows.dtype == np.int64
+    assert np.all(np.diff(rows) > 0)
+    assert 0 <= rows[0] <= rows[-1] < 500
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
+def test_a_rate_of_one_takes_every_row(sampling):
+    assert SAMPLERS[sampling](1.0).draw(np.random.default_rng(5), 7).tolist() == list(range(7))
+
+
+def test_poisson_batches_may_be_empty_or_whole():
+    rng = np.random.default_rng(6)
+    sizes = {len(Poisson(0.5).draw(rng, 3)) for _ in range(200)}
+    assert sizes == {0, 1, 2, 3}
+    assert Poisson(0.5).draw(rng, 0).size == 0
+
+
+@pytest.mark.parametrize(("num_rows", "rate", "size"), [(3341, 0.02, 67), (50, 1e-3, 1), (9, 1, 9)])
+def test_fixed_batches_have_the_size_that_is_accounted(num_rows, rate, size):
+    assert FixedSize(rate).batch_size(num_rows) == size
+    assert len(FixedSize(rate).draw(np.random.default_rng(7), num_rows)) == size
+
+
+def test_fixed_batches_pick_every_row_alike():
+    per_row = np.bincount(np.concatenate(fixed_size_batches(np.random.default_rng(8))))
+    # Counts within a batch share its size, which shrinks their spread by (N - 1) / N.
+    spread = STEPS * RATE * (1 - RATE) * NUM_ROWS / (NUM_ROWS - 1)
+    statistic = ((per_row - STEPS * RATE) ** 2).sum() / spread
+    assert two_sided(stats.chi2.cdf(statistic, NUM_ROWS - 1)) > ALPHA
+
+
+def test_what_cannot_be_drawn_is_refused():
+    rng = np.random.default_rng(9)
+    with pytest.raises(ValueError, match="Shuffled epochs are not offered"):
+        sampler_named("shuffled")
+    with pytest.raises(ValueError, match="at least one row"):
+        FixedSize(0.5).draw(rng, 0)

@@ -1,0 +1,266 @@
+"""What is spent is what the plan says: rebuilt from the noise that was really drawn.
+
+Guard 4 of the tests of a guarantee, with a spy on the one primitive that makes noise. Soundness,
+rule 16: epsilon is always the plan's, and stopping early refunds nothing; rule 13: schedules are
+functions of the step alone, composed exactly. One door out: no other code draws or reads rows.
+"""
+
+import ast
+import math
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+import pymc_dp.privacy.clipping
+import pymc_dp.privacy.wall
+from pymc_dp import ReleaseError
+from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.samplers import Sampler
+from pymc_dp.contributions import FactoredContribution
+from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.wall import PrivacyWall
+from tests.guarantees.toys import vectors, wall_of
+from tests.plans import plan_from
+
+DELTA = 1e-5
+PACKAGE = Path(pymc_dp.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        X = pm.Data("X", rng.normal(size=(80, 2)))
+        pm.Bernoulli("y", logit_p=X @ b, observed=rng.integers(0, 2, 80))
+        pm.Data("person", np.arange(80) // 4)
+    return model
+
+
+class Spy:
+    """Record how batches were drawn, at what norm records were clipped, and what noise came."""
+
+    def __init__(self, patch):
+        self.drawn, self.bounds, self.noise = [], [], []
+        draw, weigh = Sampler.draw, pymc_dp.privacy.clipping._clip_weights
+        gaussian = SecretRandom.gaussian
+
+        def spy_draw(sampler, rng, rows):
+            self.drawn.append(sampler)
+            return draw(sampler, rng, rows)
+
+        def spy_weigh(norms, bound):
+            self.bounds.append(bound)
+            return weigh(norms, bound)
+
+        def spy_gaussian(source, sd, size):
+            self.noise.append(sd)
+            return gaussian(source, sd, size)
+
+        patch.setattr(Sampler, "draw", spy_draw)
+        patch.setattr(pymc_dp.privacy.clipping, "_clip_weights", spy_weigh)
+        patch.setattr(SecretRandom, "gaussian", spy_gaussian)
+
+    def spent(self, **terms):
+        """Epsilon of what was done, each release by itself."""
+        done = zip(self.drawn, self.bounds, self.noise, strict=True)
+        releases = tuple(
+            Release("seen", sampler, 1.0, sd / bound, 1) for sampler, bound, sd in done
+        )
+        return plan_from(releases, **{"neighbours": "add_remove", **terms}, delta=DELTA).epsilon()
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    return Spy(monkeypatch)
+
+
+def fit(model, **settings):
+    settings = {"n": 6, "sample_rate": 0.5, "accountant": "rdp", **settings}
+    return pymc_dp.fit(model=model, delta=DELTA, draws=4, progressbar=False, **settings)
+
+
+CASES = {
+    "a budget": {"epsilon": 2.0},
+    "a noise": {"noise_multiplier": 1.7},
+    "another accountant": {"epsilon": 2.0, "accountant": "pld"},
+    "replaced records": {"epsilon": 3.0, "accountant": "pld", "neighbours": "replace_one"},
+    "full batches": {"epsilon": 2.0, "sampling": "full", "sample_rate": 1.0},
+    "falling clip norm": {"epsilon": 2.0, "clip_norm": lambda t: 2.0 / (1 + t)},
+    "rising sample rate": {"epsilon": 2.0, "sample_rate": lambda t: 0.4 + 0.1 * (t // 2)},
+    "several draws": {"epsilon": 2.0, "obj_n_mc": 3},
+    "the paper's form": {"epsilon": 2.0, "aligned": False},
+    "full rank": {"epsilon": 2.0, "method": "dp_fullrank_advi"},
+    "persons": {"epsilon": 2.0, "unit": "person"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_complete_fit_spends_its_plan_exactly(model, spy, case):
+    settings = CASES[case]
+    privacy = fit(model, **settings)["privacy"].attrs
+    terms = {"accountant": settings.get("accountant", "rdp")}
+    terms["neighbours"] = settings.get("neighbours", "add_remove")
+    assert len(spy.noise) == privacy["releases"] == privacy["releases_made"] == 6
+    assert spy.spent(**terms) == pytest.approx(privacy["epsilon"], rel=1e-9)
+    if "epsilon" in settings:
+        assert privacy["epsilon"] <= settings["epsilon"]
+
+
+def test_adaptive_clipping_is_inside_the_budget(model, spy):
+    adaptive = {"adaptive_clip": 0.5, "clip_norm": 0.3, "noise_aware": False}
+    privacy = fit(model, epsilon=2.0, **adaptive)["privacy"].attrs
+    assert len(set(spy.bounds)) > 1  # it did adapt
+    assert spy.spent(accountant="rdp") == pytest.approx(privacy["epsilon"])
+    # the bound is that of the sum and the count together: noise for the sum alone is not enough
+    assert spy.bounds[0] == pytest.approx(0.3 * math.hypot(1, 0.2))
+
+
+def test_noise_that_is_short_is_caught(model, spy, monkeypatch):
+    spied = SecretRandom.gaussian
+    monkeypatch.setattr(SecretRandom, "gaussian", lambda s, sd, n: spied(s, 0.98 * sd, n))
+    privacy = fit(model, epsilon=2.0)["privacy"].attrs
+    assert spy.spent(accountant="rdp") > 1.01 * privacy["epsilon"]
+
+
+def test_a_release_that_is_not_booked_is_caught(model, spy, monkeypatch):
+    release = PrivacyWall.release
+
+    def twice(self, query):
+        with monkeypatch.context() as patch:
+            patch.setattr(PrivacyWall, "_book", lambda wall, name: wall._remaining[0])
+            release(self, query)
+        return release(self, query)
+
+    monkeypatch.setattr(PrivacyWall, "release", twice)
+    privacy = fit(model, epsilon=2.0)["privacy"].attrs
+    assert privacy["releases_made"] == 6
+    assert spy.spent(accountant="rdp") > 1.2 * privacy["epsilon"]
+
+
+def stop(state, _, i):
+    if i == 2:
+        raise StopIteration
+
+
+def interrupt(state, _, i):
+    if i == 2:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("callback", [stop, interrupt])
+def test_stopping_early_refunds_nothing(model, spy, callback):
+    complete = fit(model, noise_multiplier=1.7)["privacy"].attrs["epsilon"]
+    for seen in (spy.drawn, spy.bounds, spy.noise):
+        seen.clear()
+    privacy = fit(model, noise_multiplier=1.7, callbacks=[callback])["privacy"]
+    assert privacy.attrs["epsilon"] == complete
+    assert privacy["epsilon_spent"].values[-1] == complete
+    assert (privacy.attrs["releases_made"], privacy.attrs["releases"]) == (3, 6)
+    assert len(spy.noise) == 3
+    assert spy.spent(accountant="rdp") < complete
+
+
+def test_an_interrupted_release_has_been_paid_for(model, monkeypatch):
+    calls = []
+
+    def interrupted(self, sd, size):
+        calls.append(sd)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SecretRandom, "gaussian", interrupted)
+    idata = fit(model, noise_multiplier=1.7)
+    assert idata["privacy"].attrs["releases_made"] == len(calls) == 1
+    assert idata["privacy"].attrs["epsilon"] > 0
+    assert idata["fit_stats"].sizes["release"] == 0
+
+
+def test_the_wall_refuses_what_the_plan_does_not_hold():
+    wall = wall_of(np.ones((3, 2)), count=2)
+    with pytest.raises(ReleaseError, match="no further release 'curvature'"):
+        wall.release(Query("curvature", None))
+    assert wall.made == ()
+    wall.release(Query("score", None))
+    wall.release(Query("score", None))
+    with pytest.raises(ReleaseError, match="no further release 'score'"):
+        wall.release(Query("score", None))
+    assert len(wall.made) == 2
+
+
+def test_a_release_is_booked_before_any_record_is_read():
+    booked = []
+
+    def norms(batch, context):
+        booked.append(len(wall.made))
+        raise ValueError
+
+    wall = wall_of(
+        np.ones((3, 2)), FactoredContribution(2, 2, norms, vectors(2).weighted_sum), count=2
+    )
+    for _ in range(2):
+        with pytest.raises(ReleaseError, match="graph failed"):
+            wall.release(Query("score", None))
+    assert booked == [1, 2]
+    with pytest.raises(ReleaseError, match="no further release"):
+        wall.release(Query("score", None))
+
+
+def calls_of(*names):
+    """The modules of the package that call a function or method of one of these names."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                function = node.func
+                name = getattr(function, "attr", getattr(function, "id", None))
+                if name in names and getattr(getattr(function, "value", None), "id", "") != "np":
+                    found.add(path.relative_to(PACKAGE).as_posix())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("names", "modules"),
+    [
+        (["gaussian"], {"privacy/wall.py"}),
+        # tune draws the number of its runs and the setting of each
+        (["SecretRandom"], {"privacy/wall.py", "tuning/tune.py"}),
+        (["PrivacyWall"], {"driver/run.py"}),
+        # the wall asks a mechanism of its own for what is no noisy sum
+        (["release"], {"driver/run.py", "privacy/wall.py"}),
+        # reconstruct reads new rows, which its caller hands over
+        (["open_private"], {"privacy/clipping.py", "postprocess/reconstruct.py"}),
+        (
+            ["take"],
+            {
+                "privacy/clipping.py",
+                "privacy/private_data.py",
+                "contributions/posterior_draw.py",
+                "postprocess/reconstruct.py",
+            },
+        ),
+        (["_clipped_sum", "_book"], {"privacy/wall.py"}),
+        # what holds the data is made and asked by the wall alone
+        (["opened", "clipped_sums"], {"privacy/wall.py"}),
+        (["SumsByRecord", "SumsByUnit", "cut", "_clip_weights"], {"privacy/clipping.py"}),
+        (["urandom", "ChaCha"], {"privacy/randomness.py"}),
+        (["deterministic_noise"], set()),
+    ],
+)
+def test_there_is_one_door(names, modules):
+    assert calls_of(*names) == modules
+
+
+def test_no_other_module_reaches_into_what_holds_data():
+    holders = {"_data", "_by_record", "_columns", "_units", "_generator", "__columns", "__units"}
+    reads = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and (node.attr in holders or "_PrivateData" in node.attr)
+    }
+    homes = ("wall.py", "clipping.py", "randomness.py", "private_data.py")
+    assert reads == {f"privacy/{home}" for home in homes}

@@ -1,0 +1,301 @@
+"""The column of units is private and outside the model: its values move no result but by clipping.
+
+Soundness, rule 8 (the number of records) and rule 14 (latents of single units).
+"""
+
+import json
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import sparse
+
+import pymc_dp
+from pymc_dp import NotSeparableError, PrivacyWarning
+from pymc_dp.driver.setup import set_up
+from pymc_dp.privacy.private_data import PrivateData, open_private
+from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.testing import deterministic_noise
+from tests.plans import plan_from, release_from
+from tests.zoo import columns_of
+
+N = 60
+SUBJECT = np.arange(N) // 3
+X = np.random.default_rng(0).normal(size=N)
+Y = X + np.random.default_rng(1).normal(size=N)
+GOOD = {"unit": "subject_id", "n": 6, "noise_multiplier": 2.0, "delta": 1e-5}
+QUIET = {"random_seed": 1, "draws": 4, "progressbar": False, "backend": "python"}
+
+
+def slopes(codes=SUBJECT, groups=None, first=False):
+    with pm.Model() as model:
+        if first:
+            pm.Data("subject_id", codes, dims="obs")
+        eta = pm.Normal("b") * pm.Data("x", X[: len(codes)], dims="obs")
+        if groups is not None:
+            a = pm.Normal("a", shape=int(np.max(groups)) + 1)
+            eta += a[pm.Data("group", groups)]
+        if not first:
+            pm.Data("subject_id", codes, dims="obs")
+        pm.Normal("y", eta, 1.0, observed=Y[: len(codes)], dims="obs")
+    return model
+
+
+@pytest.fixture
+def unspent(monkeypatch):
+    """Fit, where the first release would be a failure of the test."""
+
+    def spent(self, *args, **kwargs):
+        pytest.fail("budget was spent")
+
+    monkeypatch.setattr(PrivacyWall, "release", spent)
+    return lambda model, **settings: pymc_dp.fit(model=model, **{**GOOD, **QUIET, **settings})
+
+
+# --- what is refused, before anything is spent ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"unit": "person"}, "names no pm.Data of the model, which has .*subject_id"),
+        ({"unit": "y"}, "names no pm.Data"),
+        ({"unit": "b"}, "names no pm.Data"),
+        ({"unit": ""}, "names no pm.Data"),
+        ({"public": ["subject_id"]}, "Leave it out of public="),
+        ({"data": {"x": X, "y": Y}}, "leaves the unit `subject_id` as it was"),
+        ({"sampling": "fixed_size", "neighbours": "replace_one", "accountant": "rdp"}, "persons"),
+    ],
+)
+def test_a_unit_that_cannot_be_is_refused(unspent, settings, says):
+    if "sampling" in settings:
+        settings = {**settings, "num_records": N, "sample_rate": 0.5}
+    with pytest.raises(ValueError, match=says):
+        unspent(slopes(), **settings)
+
+
+CODES = {
+    "too few": (SUBJECT[:-1], "has 59 codes for 60 records"),
+    "too many": (np.append(SUBJECT, 3), "has 61 codes for 60 records"),
+    "two axes": (SUBJECT[:, None], "has 2 axes"),
+    "one number": (7, "has 0 axes"),
+    "nan": (np.where(SUBJECT == 2, np.nan, SUBJECT), "needs whole numbers"),
+    "real numbers": (SUBJECT + 0.0, "needs whole numbers"),
+    "names": (np.array(["ann", "bob"])[SUBJECT % 2], "needs whole numbers"),
+    "missing labels": (np.where(SUBJECT == 2, -1, SUBJECT), "has negative codes"),
+    "masked": (np.ma.masked_less(SUBJECT, 3), "is masked or sparse"),
+    "sparse": (sparse.csr_matrix(SUBJECT[:, None]), "is masked or sparse"),
+}
+
+
+@pytest.mark.parametrize("case", CODES)
+def test_codes_that_are_not_one_whole_number_a_record_are_refused(unspent, case):
+    codes, says = CODES[case]
+    with pytest.raises(ValueError, match=says):
+        unspent(slopes(), data={"x": X, "y": Y, "subject_id": codes})
+
+
+def test_negative_codes_of_the_model_are_refused(unspent):
+    with pytest.raises(ValueError, match="negative codes"):
+        unspent(slopes(np.where(SUBJECT == 2, -1, SUBJECT)))
+
+
+def reads_by_latent():
+    a = pm.Normal("a", shape=20)
+    pm.Normal("y", a[pm.Data("subject_id", SUBJECT)], 1.0, observed=Y)
+
+
+def reads_by_value():
+    pm.Normal("y", pm.Normal("b") * pm.Data("subject_id", SUBJECT), 1.0, observed=Y)
+
+
+def reads_by_deterministic():
+    pm.Deterministic("who", pm.Data("subject_id", SUBJECT) + 1)
+    pm.Normal("y", pm.Normal("b"), 1.0, observed=Y)
+
+
+def reads_as_outcome():
+    pm.Poisson("y", pm.Gamma("b", 2, 1), observed=pm.Data("subject_id", SUBJECT))
+
+
+def reads_by_potential():
+    pm.Normal("y", pm.Normal("b"), 1.0, observed=Y)
+    pm.Potential("p", pm.Data("subject_id", SUBJECT) * 1.0)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [reads_by_latent, reads_by_value, reads_by_deterministic, reads_as_outcome, reads_by_potential],
+)
+def test_a_model_that_reads_the_codes_is_refused(unspent, build):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(NotSeparableError, match="reads `subject_id`, which unit= names"):
+        unspent(model)
+
+
+def test_a_latent_as_long_as_the_column_is_refused(unspent):
+    with pm.Model() as model:
+        pm.Data("subject_id", SUBJECT, dims="obs")
+        z = pm.Normal("z", dims="obs")
+        pm.Normal("y", z, 1.0, observed=Y)
+    with pytest.raises(NotSeparableError, match="takes its length from `subject_id`"):
+        unspent(model)
+
+
+def test_a_latent_with_the_columns_dimension_is_refused(unspent):
+    with pm.Model(coords={"subject": np.arange(N)}) as model:
+        pm.Data("subject_id", np.arange(N), dims="subject")
+        z = pm.Normal("z", dims="subject")
+        pm.Normal("y", z[pm.Data("index", np.arange(N) // 2)], 1.0, observed=Y)
+    with pytest.raises(NotSeparableError, match="has the records' own dimension `subject`"):
+        unspent(model)
+
+
+PARTITIONS = {
+    "the same": SUBJECT,
+    "the same by other numbers": (SUBJECT * 7 + 3) % 20,
+    "finer": np.arange(N) // 1 % N,
+    "visits of a subject": SUBJECT * 2 + np.arange(N) % 2,
+}
+
+
+@pytest.mark.parametrize("groups", PARTITIONS)
+def test_a_latent_of_single_units_is_refused(unspent, groups):
+    kind = "subject|record"
+    with pytest.raises(NotSeparableError, match=f"an entry for every single ({kind})"):
+        unspent(slopes(groups=PARTITIONS[groups]))
+
+
+def test_a_design_with_a_column_for_every_unit_is_refused(unspent):
+    with pm.Model() as model:
+        pm.Data("subject_id", SUBJECT)
+        design = pm.Data("design", np.eye(20)[SUBJECT])
+        pm.Normal("y", design @ pm.Normal("b", shape=20), 1.0, observed=Y)
+    with pytest.raises(NotSeparableError, match="a column of its own for every single subject"):
+        unspent(model)
+
+
+def test_the_same_latents_are_accepted_where_the_unit_is_the_record():
+    with pytest.warns(PrivacyWarning, match="fewer than 5 records"):
+        pymc_dp.plan(slopes(groups=SUBJECT), **GOOD | {"unit": None})
+
+
+def test_groups_are_counted_in_units():
+    with pytest.warns(PrivacyWarning, match="fewer than 5 subjects"):
+        pymc_dp.plan(slopes(groups=SUBJECT // 4), **GOOD)
+    pymc_dp.plan(slopes(groups=SUBJECT // 5), **GOOD)
+
+
+def test_a_wall_with_other_units_than_the_plans_is_refused():
+    found = set_up(slopes(), "dp_advi", **GOOD)
+    with pytest.raises(ValueError, match="The plan is for unit='subject_id'"):
+        PrivacyWall(PrivateData(columns_of(found)), {}, found.plan)
+
+
+@pytest.mark.parametrize("name", ["record", "record_id"])
+def test_a_unit_that_would_read_like_the_record_is_refused(name):
+    release = release_from("score", "full", 1.0, 1.0, 2.0, 1)
+    with pytest.raises(ValueError, match="reads like the record"):
+        plan_from((release,), "add_remove", 1e-5, "pld", unit=name)
+
+
+def test_posterior_draws_by_unit_are_refused():
+    release = release_from("draw", "full", 1.0, 1.0, 2.0, 1, "exponential")
+    with pytest.raises(ValueError, match="not a unit of several"):
+        plan_from((release,), "add_remove", 1e-5, "pld", unit="subject_id")
+
+
+def test_pymcs_own_fit_takes_a_unit():
+    with slopes():
+        idata = pm.fit(method="dp_advi", **GOOD, **QUIET)
+    assert idata["privacy"].attrs["unit"] == "subject_id"
+
+
+# --- what a result says, and what it does not ----------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
+@pytest.mark.parametrize("first", [False, True])
+def test_the_column_may_set_the_length_of_the_records(method, first):
+    idata = pymc_dp.fit(model=slopes(first=first), method=method, **GOOD, **QUIET)
+    assert list(idata["posterior"].data_vars) == ["b"]
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "dp_fullrank_advi", "vips", "dp_sep"])
+def test_units_of_one_record_give_the_fit_of_records(method):
+    fits = []
+    for unit in (None, "subject_id"):
+        settings = GOOD | QUIET | {"unit": unit, "sample_rate": 0.5, "clip_norm": 1.5}
+        with deterministic_noise(3):
+            fits.append(pymc_dp.fit(model=slopes(np.arange(N)), method=method, **settings))
+    by_record, by_unit = (idata["fit"] for idata in fits)
+    for name in by_record.data_vars:
+        np.testing.assert_allclose(by_unit[name], by_record[name], rtol=1e-6, atol=1e-9)
+
+
+def test_the_report_says_whom_it_protects():
+    idata = pymc_dp.fit(model=slopes(), **GOOD, **QUIET)
+    attrs = idata["privacy"].attrs
+    assert (attrs["privacy_unit"], attrs["unit"]) == ("subject", "subject_id")
+    assert json.loads(attrs["dp_event"])["unit"] == "subject_id"
+    text = pymc_dp.privacy_report(idata)
+    assert "differential privacy per subject" in text
+    assert "all records of one code in `subject_id`" in text
+    assert "per-subject vectors" in text
+    assert "record" not in text.split("Not covered")[0].replace("all records of one code", "")
+
+
+@pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
+def test_the_report_takes_the_number_of_units_as_public_alone(neighbours):
+    idata = pymc_dp.fit(model=slopes(), neighbours=neighbours, **GOOD, **QUIET)
+    text = pymc_dp.privacy_report(idata)
+    assert "the number of subjects" in text
+    assert "number of records" not in text
+
+
+def test_a_fit_by_records_names_no_unit():
+    idata = pymc_dp.fit(model=slopes(), **GOOD | QUIET | {"unit": None})
+    assert idata["privacy"].attrs["privacy_unit"] == "record"
+    assert "unit" not in idata["privacy"].attrs
+
+
+def test_a_dry_run_is_of_the_same_plan():
+    dry = pymc_dp.plan(slopes(), num_records=N, **GOOD)
+    assert dry.plan.unit == "subject_id"
+    assert np.isnan(dry.noise_to_signal)  # the largest signal is that of all units
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "zero_out", "replace_one"])
+@pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
+def test_the_number_of_records_of_a_unit_stays_private(method, neighbours):
+    """Everything public about a fit is the same, whether one subject has 3 records or 43."""
+    more = np.concatenate([SUBJECT, np.full(40, 7)])
+    data = {
+        "few": {"x": X, "y": Y, "subject_id": SUBJECT},
+        "many": {"x": X[more], "y": Y[more], "subject_id": more},
+    }
+    told = []
+    for values in data.values():
+        idata = pymc_dp.fit(
+            model=slopes(), method=method, data=values, neighbours=neighbours, **GOOD, **QUIET
+        )
+        shapes = {name: group.sizes for name, group in idata.children.items()}
+        told.append((shapes, dict(idata["privacy"].attrs)))
+    assert told[0] == told[1]
+
+
+def test_codes_do_not_leave():
+    canary = 1_234_567
+    idata = pymc_dp.fit(model=slopes(np.where(SUBJECT == 4, canary, SUBJECT)), **GOOD, **QUIET)
+    held = pickle.dumps(idata.to_dict())
+    for form in (str(canary).encode(), np.int32(canary).tobytes(), np.float64(canary).tobytes()):
+        assert form not in held
+
+
+def test_units_with_large_codes_are_kept_apart_by_data():
+    """PyMC keeps whole numbers in 32 bits; those handed over are read as they are."""
+    codes = SUBJECT + np.where(SUBJECT % 2, 2**32, 0)
+    found = set_up(slopes(), "dp_advi", data={"x": X, "y": Y, "subject_id": codes}, **GOOD)
+    assert open_private(found.data).units.number == 20

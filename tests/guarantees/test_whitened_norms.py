@@ -1,0 +1,233 @@
+"""Rounds in whitened coordinates: no record, and no unit, adds more than the clip norm.
+
+Guards 1 and 2 of the tests of a guarantee. Soundness, rule 12: score, curvature and variance are
+one vector, clipped jointly. The wall computes all norms itself, from the vectors.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import pymc_dp.privacy.clipping
+from pymc_dp.contributions import whitened
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws
+from pymc_dp.contributions.symmetric import svec
+from pymc_dp.contributions.whitened import (
+    BINS,
+    DRAWS,
+    At,
+    drawn_scores,
+    score_scales,
+    vectors,
+    whitened_scores,
+)
+from pymc_dp.privacy.contribution import with_draws
+from pymc_dp.privacy.norms import row_norms
+from tests import zoo
+from tests.guarantees import test_sensitivity
+from tests.guarantees.test_sensitivity import RECORDS, check_neighbours
+from tests.guarantees.toys import before_noise, wall_of
+
+MODELS = {
+    "logistic": test_sensitivity.logistic,
+    "two_outcomes": test_sensitivity.two_outcomes,
+    **{
+        name: lambda name=name: zoo.build(zoo.ACCEPTED[name])
+        for name in ("hierarchical", "normal_mixture", "categorical", "weibull")
+    },
+}
+
+
+@cache
+def made(name):
+    records, columns = zoo.separated(MODELS[name]())
+    scores = drawn_scores(records, "python")
+    return whitened_scores(scores), score_scales(scores), records, columns
+
+
+def at(name, score=1.5, curvature=2.0, ratio=0.7):
+    d = made(name)[2].size
+    rng = np.random.default_rng(1)
+    return At(
+        rng.normal(0, 0.5, d), np.eye(d) + rng.normal(0, 0.2, (d, d)), score, curvature, ratio
+    )
+
+
+def rows_of(contribution, columns, context, count=13):
+    batch = {name: column.take(np.arange(count)) for name, column in columns.items()}
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    return contribution.rows(contribution.prepare(batch, context), context)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("score", [1e-3, 1.5, 1e6])
+def test_no_vector_is_longer_than_the_clip_norm(name, score):
+    contribution, _, _, columns = made(name)
+    context = at(name, score, score**2)
+    norms = np.linalg.norm(rows_of(contribution, columns, context), axis=1)
+    assert norms.max() <= context.clip_norm * (1 + 1e-9)
+    assert norms.min() > 0
+
+
+@pytest.mark.parametrize("many", [1, 1 + DRAWS])
+@pytest.mark.parametrize("coordinates", ["matrix", "diagonal"])
+def test_scores_of_any_length_stay_within_the_bounds_of_their_parts(many, coordinates):
+    check_parts(many, coordinates)
+
+
+def check_parts(many, coordinates):
+    rng, d = np.random.default_rng(2), 4
+    lengths = 10.0 ** rng.uniform(-200, 200, (500, many, 1))
+    lengths[:100] = 10.0 ** rng.uniform(-1, 2, (100, many, 1))
+    context = At(np.zeros(d), np.ones(d) if coordinates == "diagonal" else np.eye(d), 1.5, 2.0, 0.7)
+    with np.errstate(all="ignore"):  # as inside the wall
+        rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
+        norms = [row_norms(part) for part in (rows[:, :d], rows[:, d:-1], rows[:, -1:], rows)]
+    limits = (
+        1.5,
+        2.0 * context.curvature_scale,
+        1.5**2 * context.variance_scale,
+        context.clip_norm,
+    )
+    for found, limit in zip(norms, limits, strict=True):
+        assert found.max() <= limit * (1 + 1e-9)
+
+
+def curvatures_as_they_are(monkeypatch):
+    monkeypatch.setattr(
+        whitened,
+        "clip_factors",
+        lambda norms, bound: np.minimum(1.0, (np.inf if bound == 2.0 else bound) / norms),
+    )
+
+
+def scores_after_the_shift(monkeypatch):
+    """The shift is added after clipping, where nothing bounds it."""
+    clip = whitened.clip_consistently
+    monkeypatch.setattr(
+        whitened, "clip_consistently", lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True)
+    )
+
+
+@pytest.mark.parametrize("fault", [curvatures_as_they_are, scores_after_the_shift])
+def test_a_part_that_is_not_bounded_is_seen(fault, monkeypatch):
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_parts(1 + DRAWS, "matrix")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_shares_of_a_latents_scales_sum_to_one(name):
+    _, scales, records, columns = made(name)
+    shares = rows_of(scales, columns, np.zeros(records.size)).reshape(13, records.size, BINS)
+    np.testing.assert_allclose(shares.sum(axis=2), 1.0)
+    assert shares.min() >= 0
+
+
+def with_equal_draws(contribution):
+    """Draw the observed outcomes themselves: random draws are new at every release."""
+
+    def draw(batch, context, generator):
+        drawn = {f"{name}, draw {k}": x for name, x in batch.items() for k in range(DRAWS)}
+        return drawn | {UNDRAWN: np.zeros(len(next(iter(batch.values()))), bool)}
+
+    return contribution._replace(draw=draw)
+
+
+def covered_by(contribution, columns, context, clip_norm):
+    """Map records to the vector that a full release adds noise to, in clip norms."""
+    plain = with_equal_draws(contribution)
+
+    def covered(rows):
+        held = {
+            leaf: column._replace(
+                values=np.array([row[leaf] for row in rows], column.values.dtype).reshape(
+                    len(rows), *column.values.shape[1:]
+                )
+            )
+            for leaf, column in columns.items()
+        }
+        wall = wall_of(held, plain, clip_norm=clip_norm)
+        return before_noise(wall, context).total / clip_norm
+
+    return covered
+
+
+@pytest.mark.parametrize("name", ["logistic", "two_outcomes"])
+def test_no_record_moves_a_round_beyond_the_clip_norm(name):
+    contribution, _, _, columns = made(name)
+    covered = covered_by(contribution, columns, at(name), at(name).clip_norm)
+    check_neighbours(covered, RECORDS[name], examples=60)
+
+
+@pytest.mark.parametrize("name", ["logistic", "two_outcomes"])
+def test_no_record_moves_the_scales_by_more_than_their_norm(name):
+    _, scales, records, columns = made(name)
+    covered = covered_by(scales, columns, at(name).point, records.size**0.5)
+    check_neighbours(covered, RECORDS[name], examples=60)
+
+
+@pytest.mark.parametrize("count", [1, 50, 500])
+def test_a_unit_of_many_records_moves_both_releases_by_at_most_their_norms(count):
+    contribution, scales, records, columns = made("two_outcomes")
+    context = at("two_outcomes")
+    rows = np.arange(count + 6) % 20
+    held = {leaf: c._replace(values=c.values[rows]) for leaf, c in columns.items()}
+    others = np.arange(6) // 2
+    codes = np.concatenate([np.full(count, 3), others])
+    without = {leaf: c._replace(values=c.values[rows[count:]]) for leaf, c in columns.items()}
+    for part, ask, clip in (
+        (with_equal_draws(contribution), context, context.clip_norm),
+        (with_equal_draws(scales), context.point, records.size**0.5),
+    ):
+        big = wall_of(held, part, clip_norm=clip, codes=codes)
+        small = wall_of(without, part, clip_norm=clip, codes=others)
+        moved = before_noise(big, ask).total - before_noise(small, ask).total
+        assert 0 < np.linalg.norm(moved) <= clip
+
+
+@pytest.mark.parametrize("part_size", [1, 60])
+def test_where_parts_begin_does_not_change_what_units_add(part_size, monkeypatch):
+    contribution, _, _, columns = made("two_outcomes")
+    plain, codes = with_equal_draws(contribution), np.arange(20) // 7
+    columns = {leaf: c._replace(values=c.values[:20]) for leaf, c in columns.items()}
+    whole = before_noise(wall_of(columns, plain, codes=codes), at("two_outcomes")).total
+    monkeypatch.setattr(pymc_dp.privacy.clipping, "PART_SIZE", part_size)
+    parts = before_noise(wall_of(columns, plain, codes=codes), at("two_outcomes")).total
+    np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_a_records_draws_are_those_of_its_own_values():
+    """Other records' values do not move them, given the random numbers."""
+    _, _, records, columns = made("logistic")
+    draw = compile_draws(records, records.outcomes)
+    batch = {name: column.take(np.arange(20)) for name, column in columns.items()}
+    changed = {name: np.concatenate([x[:1], x[:0:-1]]) for name, x in batch.items()}
+    point = at("logistic").point
+    one, other = (
+        [draw(b, point, np.random.default_rng(k))["y"][0] for k in range(200)]
+        for b in (batch, changed)
+    )
+    assert one == other
+    assert 0 < np.mean(one) < 1
+
+
+def test_a_record_whose_outcome_cannot_be_drawn_leaves_the_others_theirs():
+    _, scales, records, columns = made("logistic")
+    batch = {name: column.take(np.arange(20)) for name, column in columns.items()}
+    batch["X"][3] = np.nan
+    rows = rows_of_batch(scales, batch, np.zeros(records.size))
+    bad = ~np.isfinite(rows).all(axis=1)
+    assert np.flatnonzero(bad).tolist() == [3]
+
+
+def rows_of_batch(contribution, batch, context):
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    return contribution.rows(contribution.prepare(batch, context), context)
+
+
+def test_a_matrix_and_its_vector_have_one_norm():
+    matrix = np.random.default_rng(0).normal(size=(5, 5))
+    matrix = matrix + matrix.T
+    assert np.linalg.norm(svec(matrix)) == pytest.approx(np.linalg.norm(matrix))

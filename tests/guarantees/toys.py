@@ -1,0 +1,100 @@
+"""Walls around a few vectors, and a look at what the noise is added to."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from pymc_dp import ReleaseError
+from pymc_dp.contributions import FactoredContribution, RowContribution
+from pymc_dp.model import Column, PrivateData
+from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.units import units_of
+from pymc_dp.privacy.wall import PrivacyWall
+from tests.plans import plan_from, release_from
+
+
+def vectors(size):
+    """Every record contributes its own row, of which the wall is told the norm."""
+    return FactoredContribution(
+        size,
+        size,
+        norms=lambda batch, context: row_norms(batch["x"]),
+        weighted_sum=lambda batch, context, weights: weights @ batch["x"],
+    )
+
+
+def rows(size):
+    """Every record contributes its own row, of which the wall takes the norm."""
+    return RowContribution(size, size, lambda batch, context: batch["x"])
+
+
+def wall_of(
+    x,
+    contribution=None,
+    *,
+    sampling="full",
+    sample_rate=1.0,
+    clip_norm=1.0,
+    noise_multiplier=1.0,
+    count=1,
+    neighbours="add_remove",
+    codes=None,
+):
+    """Hold one column of vectors, or several columns by name; ``codes`` tell their units."""
+    columns = x if isinstance(x, dict) else {"x": Column(np.asarray(x), 0, "float64")}
+    contribution = contribution or vectors(columns["x"].values.shape[1])
+    release = release_from("score", sampling, sample_rate, clip_norm, noise_multiplier, count)
+    units = None if codes is None else units_of(np.asarray(codes, "int64"), "id")
+    plan = plan_from((release,), neighbours, 1e-5, "pld", unit=units and units.name)
+    return PrivacyWall(PrivateData(columns, units), {"score": contribution}, plan)
+
+
+def told(contribution, norms=None, weighted_sum=None):
+    """Let the wall be told what it would take from rows itself, to plant a fault there."""
+    return FactoredContribution(
+        contribution.size,
+        contribution.width,
+        norms or contribution.norms,
+        weighted_sum or contribution.weighted_sum,
+        contribution.prepare,
+    )
+
+
+class BeyondBoundError(ReleaseError, AssertionError):
+    """The wall saw by itself that a clipped sum is too long: a planted fault is caught."""
+
+
+class Covered(NamedTuple):
+    """The exact vector that a release adds noise to, and the noise's standard deviation."""
+
+    total: np.ndarray
+    sd: float
+
+
+def before_noise(wall, context=None, **settings):
+    """Make one release and return what its noise had to cover."""
+    seen = []
+
+    class Noiseless:
+        __array_ufunc__ = None
+
+        def __init__(self, sd):
+            self.sd = sd
+
+        def __radd__(self, total):
+            seen.append(Covered(total, self.sd))
+            return total
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecretRandom, "gaussian", lambda self, sd, size: Noiseless(sd))
+        try:
+            wall.release(Query("score", context, **settings))
+        except ReleaseError as error:
+            if "beyond its bound" in str(error):
+                raise BeyondBoundError(str(error)) from None
+            raise
+    [covered] = seen
+    return covered

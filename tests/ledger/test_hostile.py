@@ -1,0 +1,361 @@
+"""A ledger under attack: hostile number contexts, links, damaged files, disks that fail."""
+
+import decimal
+import locale
+import multiprocessing
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+
+from pymc_dp import Ledger, ReleaseError
+from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.file import fits_of
+from pymc_dp.ledger.filters import Cost
+from tests.ledger.test_ledger import DELTA, FULL, plan_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+TERMS = {"epsilon": 2.0, "delta": DELTA, "dataset": "survey"}
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "survey.ledger"
+
+
+@pytest.fixture
+def new(path):
+    return partial(Ledger, path, **TERMS)
+
+
+# --- numbers ---
+
+CONTEXTS = [
+    decimal.Context(prec=2),
+    decimal.Context(prec=1, rounding=decimal.ROUND_DOWN),
+    decimal.Context(prec=1, rounding=decimal.ROUND_UP, Emax=1, Emin=-1),
+    decimal.Context(prec=2, traps=[decimal.Inexact, decimal.Rounded, decimal.FloatOperation]),
+]
+
+
+def bookings_until_refused(ledger, most=200):
+    """Book a 20th of the budget again and again."""
+    for count in range(most):
+        try:
+            ledger.spend("a 20th and a bit", epsilon=0.1000001)
+        except ValueError:
+            return count
+    return most
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_the_callers_decimal_context_changes_no_sum(new, context):
+    ledger = new(filter="sum")
+    with decimal.localcontext(context):
+        assert bookings_until_refused(ledger) == 19
+    assert ledger.spent.amount == pytest.approx(1.9000019)
+
+
+def test_a_context_of_all_new_threads_changes_no_sum(new):
+    ledger, found = new(filter="sum"), []
+    kept = decimal.DefaultContext.prec
+    decimal.DefaultContext.prec = 1
+    try:
+        thread = threading.Thread(target=lambda: found.append(bookings_until_refused(ledger)))
+        thread.start()
+        thread.join()
+    finally:
+        decimal.DefaultContext.prec = kept
+    assert found == [19]
+
+
+def test_a_sum_in_the_callers_context_is_caught(new, monkeypatch):
+    def exact(number):
+        return decimal.Decimal(repr(float(number)))
+
+    def sums(costs):
+        amounts, deltas = zip(Cost(0.0), *costs, strict=True)
+        return sum(map(exact, amounts)), sum(map(exact, deltas))
+
+    monkeypatch.setattr(ledger_file, "_exact", exact)
+    monkeypatch.setattr(ledger_file, "_sums", sums)
+    ledger = new(filter="sum", epsilon=20.0)
+    with decimal.localcontext(decimal.Context(prec=2)):
+        for _ in range(250):  # 9.9 + 0.09 is 10, and 10 + 0.09 is 10 again
+            ledger.spend("a little", epsilon=0.09)
+    assert ledger_file.fits_of(ledger.path)[-1].fit == 250
+
+
+def test_the_language_of_the_process_changes_no_sum(new):
+    kept = locale.setlocale(locale.LC_ALL)
+    for name in ("de_DE.UTF-8", "fr_FR.UTF-8", "C"):
+        try:
+            locale.setlocale(locale.LC_ALL, name)
+        except locale.Error:
+            continue
+        try:
+            ledger = new(filter="sum")
+            ledger.spend("half", epsilon=0.5)
+            assert ledger.left.amount == 1.5
+        finally:
+            locale.setlocale(locale.LC_ALL, kept)
+        ledger.path.unlink()
+
+
+def test_comparisons_are_exact(new):
+    limit = Cost(0.3, 1e-5)
+    just = np.nextafter(0.1, 0)
+    assert ledger_file._within(limit, [Cost(0.1), Cost(0.2)])  # in binary it is more than 0.3
+    assert not ledger_file._within(limit, [Cost(0.1), Cost(0.2), Cost(5e-324)])
+    assert not ledger_file._within(limit, [Cost(1e-300, 1e-5), Cost(1e-300, 5e-324)])
+    assert ledger_file._within(limit, [Cost(just), Cost(0.2)])
+    assert ledger_file._exact(np.float32(0.1)) == Fraction("0.10000000149011612")
+    assert ledger_file._exact(np.float64(1e-5)) == Fraction(1, 100_000)
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan, -np.inf])
+@pytest.mark.parametrize("field", ["amount", "delta"])
+def test_a_price_that_is_not_finite_is_refused(new, number, field):
+    ledger = new()
+    cost = Cost(**{"amount": 0.1, field: number})
+    with pytest.raises(ValueError, match="Nothing was spent"):
+        ledger._reserve("x", 1, cost)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_term_that_is_no_number_is_refused(path):
+    for name, value in {"epsilon": "2", "delta": True}.items():
+        with pytest.raises(TypeError, match=f"{name}={value!r} must be a number"):
+            Ledger(path, **TERMS | {name: value})
+    assert not path.exists()
+
+
+# --- other files at the same path ---
+
+
+def test_a_link_that_moves_to_another_ledger_changes_nothing(tmp_path):
+    rich, poor, link = (tmp_path / name for name in ("rich", "poor", "link"))
+    Ledger(rich, **TERMS | {"epsilon": 50.0})
+    Ledger(poor, **TERMS | {"epsilon": 0.1})
+    link.symlink_to(rich)
+    ledger = Ledger(link)
+    link.unlink()
+    link.symlink_to(poor)
+    ledger.reserve("dp_advi", plan_of(noise=1.0))
+    assert [len(fits_of(path)) for path in (rich, poor)] == [1, 0]
+
+
+def test_a_file_that_was_replaced_by_another_ledger_is_refused(path):
+    ledger = Ledger(path, **TERMS | {"epsilon": 50.0})
+    path.unlink()
+    Ledger(path, **TERMS | {"epsilon": 0.1})
+    with pytest.raises(ValueError, match="is another ledger than the one that was opened"):
+        ledger.reserve("dp_advi", plan_of(noise=1.0))
+    assert fits_of(path) == []
+
+
+def test_a_limit_of_other_terms_is_caught(path, monkeypatch):
+    ledger = Ledger(path, **TERMS | {"epsilon": 50.0})
+    path.unlink()
+    poor = Ledger(path, **TERMS | {"epsilon": 0.1})
+    monkeypatch.setattr(ledger_file, "_terms", lambda db: ledger.terms)  # no check
+    ledger.reserve("dp_advi", plan_of(noise=1.0))
+    assert poor.left.amount < 0
+
+
+def test_a_file_with_two_names_is_refused(new, path, tmp_path):
+    ledger = new()
+    book = ledger.reserve("dp_advi", FULL)
+    os.link(path, tmp_path / "other")
+    for name in (path, tmp_path / "other"):
+        with pytest.raises(ValueError, match="has several names; keep one of its hard links"):
+            Ledger(name)
+    with pytest.raises(ReleaseError, match="several names"):
+        book()
+    with pytest.raises(ReleaseError, match="several names"):
+        ledger.reserve("dp_advi", FULL)
+    (tmp_path / "other").unlink()
+    book()
+    assert [fit.booked for fit in fits_of(path)] == [1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE terms SET epsilon = 100",
+        "DELETE FROM terms",
+        "INSERT INTO terms SELECT * FROM terms",
+    ],
+)
+def test_the_file_itself_refuses_other_terms(new, change):
+    with closing(sqlite3.connect(new().path)) as db:
+        with pytest.raises(sqlite3.IntegrityError, match="keeps its terms"):
+            db.execute(change)
+
+
+# --- damaged files, and disks that fail ---
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
+def test_a_damaged_file_never_has_more_left(new, path, damage):
+    ledger = new(filter="sum", epsilon=1e6)
+    with ledger_file._held(path) as db:
+        rows = [("a fit of some length " * 20, 1, 0.5)] * 200
+        db.executemany(
+            "INSERT INTO fits (method, planned, booked, amount, delta) VALUES (?, ?, 0, ?, 0)", rows
+        )
+    whole, left = path.read_bytes(), ledger.left.amount
+    page = 4096
+    assert len(whole) > 20 * page
+    rng = np.random.default_rng(0)
+    refused = 0
+    for start in range(page, len(whole), 3 * page):
+        damaged = {
+            "cut": whole[:start],
+            "zeros": whole[:start] + bytes(page) + whole[start + page :],
+            "noise": whole[:start] + rng.bytes(page) + whole[start + page :],
+        }[damage]
+        path.write_bytes(damaged)
+        try:
+            assert Ledger(path).left.amount <= left
+        except (ValueError, sqlite3.Error):
+            refused += 1
+        with pytest.raises((ValueError, ReleaseError)):
+            Ledger(path).spend("more", epsilon=left + 0.25)
+    assert refused > 0.9 * len(range(page, len(whole), 3 * page))
+
+
+def test_an_empty_file_is_refused_and_not_taken_for_a_new_ledger(path, monkeypatch):
+    monkeypatch.setattr(ledger_file, "CREATION_SECONDS", 0.05)
+    path.touch()
+    with pytest.raises(ValueError, match="is not a ledger"):
+        Ledger(path, **TERMS)
+    assert path.stat().st_size == 0
+
+
+def test_who_finds_a_ledger_half_created_waits_for_it(new, path):
+    path.touch()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(new()))
+    thread.start()
+    ledger_file.create(path, ledger_terms(path))
+    thread.join()
+    assert found[0].terms.dataset == "survey"
+
+
+def ledger_terms(path):
+    from pymc_dp.ledger.terms import new_terms
+
+    return new_terms(TERMS, path)
+
+
+def test_what_cannot_be_created_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(ValueError, match="could not be created"):
+        Ledger(tmp_path / "no such folder" / "x", **TERMS)
+    with pytest.raises(ValueError, match="is not a ledger"):
+        Ledger(tmp_path, **TERMS)
+
+
+def fail_at(monkeypatch, statement):
+    """Let the disk fail at a statement, as SQLite says it of a write that cannot be flushed."""
+    connect = sqlite3.connect
+
+    class Failing(sqlite3.Connection):
+        def execute(self, sql, *args):
+            if sql.startswith(statement):
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(sql, *args)
+
+    monkeypatch.setattr(sqlite3, "connect", partial(connect, factory=Failing))
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "INSERT", "COMMIT"])
+def test_a_disk_that_fails_sets_nothing_aside_and_releases_nothing(new, monkeypatch, statement):
+    ledger = new()
+    with monkeypatch.context() as patch:
+        fail_at(patch, statement)
+        with pytest.raises(ReleaseError, match=r"could not be set aside in .* \(disk I/O error\)"):
+            ledger.reserve("dp_advi", FULL)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_booking_that_may_have_been_written_is_not_written_twice(new, monkeypatch):
+    """The flush fails after the write: who asks again is refused, for the release may be known."""
+    ledger = new()
+    book = ledger.reserve("dp_advi", FULL)
+    written = ledger_file.book
+
+    def late(*args):
+        written(*args)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_file, "book", late)
+        with pytest.raises(ReleaseError, match="could not be booked"):
+            book()
+    with pytest.raises(ReleaseError, match="booked in .* already"):
+        book()
+    assert fits_of(ledger.path)[0].booked == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_cannot_be_written_is_refused(new, tmp_path):
+    ledger = new()
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(ReleaseError, match="could not be set aside"):
+            ledger.reserve("dp_advi", FULL)
+        assert ledger.left.amount > 0  # it can be read
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_an_interrupt_between_reservation_and_release_refunds_nothing(new, monkeypatch):
+    ledger = new()
+    book = ledger.reserve("dp_advi", FULL)
+    execute = ledger_file._held
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ledger_file, "_held", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        book()
+    monkeypatch.setattr(ledger_file, "_held", execute)
+    [entry] = fits_of(ledger.path)
+    assert (entry.booked, entry.planned) == (0, 3)
+    assert entry.cost.amount > 0
+
+
+def test_many_processes_that_create_and_spend_never_overspend(path):
+    """Each opens the ledger by its terms, as a script does, and takes a tenth of it."""
+    terms = TERMS | {"filter": "sum", "epsilon": 1.0}
+    start, queue = FORK.Barrier(6), FORK.Queue()
+
+    def work():
+        start.wait()
+        got = 0
+        for _ in range(4):
+            try:
+                Ledger(path, **terms).spend("a tenth", epsilon=0.1)
+                got += 1
+            except ValueError as error:
+                if "Nothing was spent" not in str(error):
+                    queue.put(repr(error))
+                    return
+        queue.put(got)
+
+    workers = [FORK.Process(target=work) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    found = [queue.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert sum(found) == 10
+    assert Ledger(path).left.amount == 0.0

@@ -1,0 +1,150 @@
+"""Private ADVI finds what ADVI finds, and close to it when it must protect records."""
+
+import functools
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.model.compile import compile_mode
+
+ROWS = 2000
+
+
+@functools.cache
+def logistic():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(ROWS, 3))
+    y = (rng.random(ROWS) < 1 / (1 + np.exp(-(0.3 + X @ [1.0, -0.5, 0.0])))).astype(int)
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 2), pm.Normal("b", 0, 2, shape=3)
+        pm.Bernoulli("y", logit_p=a + X @ b, observed=y)
+    return model
+
+
+@functools.cache
+def hierarchical():
+    rng = np.random.default_rng(2)
+    group = rng.integers(0, 5, ROWS)
+    y = rng.normal(np.linspace(-1, 1, 5)[group], 0.7)
+    with pm.Model(coords={"group": list("abcde")}) as model:
+        mu, tau = pm.Normal("mu", 0, 1), pm.HalfNormal("tau", 1)
+        level = pm.Normal("level", mu, tau, dims="group")
+        pm.Normal("y", level[group], pm.HalfNormal("sigma", 1), observed=y)
+    return model
+
+
+@functools.cache
+def counts():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=ROWS)
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
+        pm.Poisson("y", pm.math.exp(a + b * x), observed=rng.poisson(np.exp(0.5 + 0.3 * x)))
+    return model
+
+
+def without_noise(model, **settings):
+    return pymc_dp.fit(
+        model=model,
+        epsilon=math.inf,
+        clip_norm=math.inf,
+        progressbar=False,
+        random_seed=1,
+        sampling="full",
+        backend="python",
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("build", [logistic, hierarchical, counts])
+def test_without_noise_and_clipping_the_means_are_those_of_advi(build):
+    ours = without_noise(build(), n=1500)["fit"]
+    means, sds = stock_advi(build())
+    for name, mean in zip(ours["rows"].values, ours["mean_vector"].values, strict=True):
+        assert abs(mean - means[name]) < 0.25 * sds[name], name
+
+
+def stock_advi(model, n=4000):
+    """Posterior means and standard deviations of pm.ADVI, its last half averaged."""
+    path = []
+    with model:
+        inference = pm.ADVI(random_seed=1)
+        names = labels(inference.approx)
+        mu, rho = (inference.approx.params_dict[name] for name in ("mu", "rho"))
+        inference.fit(
+            n,
+            progressbar=False,
+            callbacks=[lambda *_: path.append((mu.get_value(), rho.get_value()))],
+            obj_optimizer=pm.adam(learning_rate=0.02),
+            compile_kwargs={"mode": compile_mode("python")},
+        )
+    mean, spread = np.mean(path[n // 2 :], axis=0)
+    sds = np.logaddexp(0, spread)
+    return dict(zip(names, mean, strict=True)), dict(zip(names, sds, strict=True))
+
+
+def labels(approximation):
+    """Name the coordinates of PyMC's flat vector as a result does."""
+    names = []
+    for name, (_, _, shape, _) in approximation.ordering.items():
+        names += [
+            name + (f"[{', '.join(map(str, i))}]" if i else "") for i in np.ndindex(tuple(shape))
+        ]
+    return names
+
+
+def test_full_rank_finds_the_correlations_that_mean_field_drops():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=ROWS)
+    X = np.column_stack([x, x + 0.3 * rng.normal(size=ROWS)])
+    y = X @ [1.0, -1.0] + rng.normal(size=ROWS)
+    with pm.Model() as model:
+        pm.Normal("y", X @ pm.Normal("b", shape=2), 1.0, observed=y)
+    covariance = np.linalg.inv(X.T @ X + np.eye(2))
+    fit = without_noise(model, method="dp_fullrank_advi", n=3000)["fit"]
+    np.testing.assert_allclose(fit["mean_vector"], covariance @ X.T @ y, atol=0.02)
+    np.testing.assert_allclose(fit["covariance_matrix"], covariance, rtol=0.25)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"method": "dp_fullrank_advi"},
+        {"aligned": False, "n": 400},
+        {"obj_n_mc": 3},
+        {"adaptive_clip": 0.8, "clip_norm": 0.1},
+        {"clip_norm": lambda t: 2.0 if t < 100 else 1.5}
+        | {"sample_rate": lambda t: 0.05 if t < 50 else 0.1},
+        {"obj_optimizer": pm.adagrad_window(learning_rate=0.05)},
+        {"neighbours": "replace_one", "sampling": "fixed_size", "accountant": "rdp"}
+        | {"num_records": ROWS},
+    ],
+    ids=["defaults", "full rank", "plain", "three draws", "adaptive", "schedules", "pymc", "fixed"],
+)
+def test_a_private_fit_is_near_the_truth_with_every_setting(settings):
+    epsilon = 4 if settings.get("neighbours") == "replace_one" else 2
+    idata = pymc_dp.fit(
+        model=logistic(), epsilon=epsilon, delta=1e-5, progressbar=False, **settings
+    )
+    assert idata["privacy"].attrs["epsilon"] <= epsilon
+    means = idata["fit"]["mean_vector"].values
+    # the posterior sd is about .05; the noise of a fit adds two to four times that
+    np.testing.assert_allclose(means, [0.3, 1.0, -0.5, 0.0], atol=0.45)
+
+
+def test_an_adaptive_clip_norm_moves_to_where_the_records_are():
+    idata = pymc_dp.fit(
+        model=logistic(),
+        epsilon=8,
+        delta=1e-5,
+        clip_norm=0.01,
+        adaptive_clip=0.8,
+        noise_aware=False,
+        progressbar=False,
+    )
+    clip_norm = 0.01 * idata["fit_stats"]["clip_factor"].values[-1]
+    assert 0.5 < clip_norm < 2.0  # four fifths of the scores have a norm below 1.02

@@ -1,0 +1,77 @@
+"""Averages of noisy sums: weights, containers, and the variance of the noise that is left."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pymc_dp.methods.gaussian.averaging import NoisyAverage
+
+WEIGHTS = st.lists(st.floats(0, 1), min_size=1, max_size=6)
+
+
+class Sums(NamedTuple):
+    score: np.ndarray
+    number: np.ndarray
+
+
+@given(weights=WEIGHTS, seed=st.integers(0, 2**32))
+def test_an_average_is_the_weighted_sum_of_the_releases(weights, seed):
+    rng = np.random.default_rng(seed)
+    values, variances = rng.normal(size=(7, 3)), rng.uniform(0, 2, (7, 3))
+    average = NoisyAverage(values[0], variances[0])
+    coefficients = np.array([1.0])
+    for t, weight in enumerate(weights, start=1):
+        average = average.add(values[t], variances[t], weight)
+        coefficients = np.append((1 - weight) * coefficients, weight)
+    used = len(coefficients)
+    np.testing.assert_allclose(average.value, coefficients @ values[:used], atol=1e-12)
+    np.testing.assert_allclose(average.variance, coefficients**2 @ variances[:used], atol=1e-12)
+
+
+def check_variance(add):
+    """Average noise of known variance; the variance over draws is the stated one within 2%."""
+    noise = np.random.default_rng(3).normal(0, [[[2.0]], [[1.0]], [[0.5]]], (3, 200_000, 1))
+    average = NoisyAverage(noise[0], np.array([4.0]))
+    average = add(average, noise[1], np.array([1.0]), 0.4)
+    average = add(average, noise[2], np.array([0.25]), 0.7)
+    np.testing.assert_allclose(average.value.var(axis=0), average.variance, rtol=0.02)
+
+
+def test_the_variance_is_that_of_the_noise():
+    check_variance(NoisyAverage.add)
+
+
+def weights_that_are_not_squared(average, latest, variance, weight):
+    value = average.add(latest, variance, weight).value
+    return NoisyAverage(value, (1 - weight) * average.variance + weight * variance)
+
+
+def five_percent_too_little(average, latest, variance, weight):
+    found = average.add(latest, variance, weight)
+    return found._replace(variance=0.95 * found.variance)
+
+
+@pytest.mark.parametrize("fault", [weights_that_are_not_squared, five_percent_too_little])
+def test_a_wrong_variance_is_caught(fault):
+    with pytest.raises(AssertionError):
+        check_variance(fault)
+
+
+def test_containers_stay_and_each_part_may_have_its_weight():
+    zero = Sums(np.zeros(2), np.zeros(()))
+    one = Sums(np.ones(2), np.ones(()))
+    average = NoisyAverage(zero, zero).add(one, one, 0.5)
+    assert isinstance(average.value, Sums)
+    np.testing.assert_array_equal(average.value.score, [0.5, 0.5])
+    assert average.variance.number == 0.25
+    average = NoisyAverage(zero, zero).add(one, one, Sums(1.0, 0.1))
+    np.testing.assert_array_equal(average.value.score, [1.0, 1.0])
+    assert average.value.number == pytest.approx(0.1)
+    nested = {"x": (np.zeros(1), np.zeros(1)), "y": (np.zeros(1),)}
+    latest = {"x": (np.ones(1), np.ones(1)), "y": (np.ones(1),)}
+    average = NoisyAverage(nested, nested).add(latest, latest, {"x": 0.5, "y": (0.2,)})
+    assert average.value["x"][1] == 0.5
+    assert average.value["y"][0] == pytest.approx(0.2)

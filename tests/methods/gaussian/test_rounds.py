@@ -1,0 +1,114 @@
+"""Rounds in whitened coordinates find the posterior, whatever the units, and say how sure it is."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.gaussian.belief import Curvature, Mode, no_wider
+from pymc_dp.methods.gaussian.rounds import ROUNDS, schedule
+from pymc_dp.testing import deterministic_noise
+
+ROWS = 4000
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1, "draws": 400}
+
+
+def normal(mean=0.5, sd=1.0, unit=1.0):
+    y = np.random.default_rng(3).normal(mean, sd, ROWS) * unit
+    with pm.Model() as model:
+        mu, s = pm.Normal("mu", 0, 5 * unit), pm.HalfNormal("s", 2 * unit)
+        pm.Normal("y", mu, s, observed=y)
+    return model, {
+        "mu": (y.mean(), y.std() / ROWS**0.5),
+        "s": (y.std(), y.std() / (2 * ROWS) ** 0.5),
+    }
+
+
+def exponential():
+    y = np.random.default_rng(4).exponential(1 / 3.0, ROWS)
+    with pm.Model() as model:
+        pm.Exponential("y", pm.Gamma("rate", 2, 1), observed=y)
+    rate = (ROWS + 2) / (y.sum() + 1)
+    return model, {"rate": (rate, rate / ROWS**0.5)}
+
+
+def rare():
+    y = np.random.default_rng(5).binomial(1, 0.1, ROWS)
+    with pm.Model() as model:
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=y)
+    p = (y.sum() + 1) / (ROWS + 2)
+    return model, {"p": (p, (p * (1 - p) / ROWS) ** 0.5)}
+
+
+def in_units_of_1e5():
+    return normal(2.0, 1.0, unit=1e5)
+
+
+CASES = [normal, exponential, rare, in_units_of_1e5]
+
+
+def check_near(idata, answers, sds):
+    for name, (mean, sd) in answers.items():
+        values = idata["posterior"][name].to_numpy()
+        assert abs(values.mean() - mean) < sds * sd
+        assert 0.8 < values.std() / sd < 1.25
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_noise_they_end_at_the_posterior(case):
+    model, answers = case()
+    check_near(pymc_dp.fit(model=model, epsilon=np.inf, **QUIETLY), answers, sds=0.25)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_private_posterior_is_near_the_one_without_privacy(case):
+    model, answers = case()
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    check_near(idata, answers, sds=1.0)
+
+
+def test_the_bias_of_clipped_gradient_steps_is_seen():
+    model, answers = exponential()
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, noise_aware=False, **QUIETLY)
+    with pytest.raises(AssertionError):
+        check_near(idata, answers, sds=1.0)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5, ROUNDS, 30])
+def test_shares_use_the_budget_up(rounds):
+    shares = schedule(rounds)
+    assert len(shares) == rounds
+    assert sum(share.of_release for share in shares) == pytest.approx(0.96)
+    assert all(share.curvature > 0 and share.score > 0 for share in shares)
+
+
+def test_two_curvatures_are_weighed_by_their_noise():
+    rng = np.random.default_rng(0)
+    root = np.array([[2.0, 0.0], [0.5, 0.3]])
+    truth = root @ root.T
+    one = Curvature(truth + 0.1 * np.eye(2), np.eye(2))
+    other = Curvature(truth - 0.1 * np.eye(2), 1e-6 * np.diag(rng.uniform(1, 2, 2)))
+    found = one.combined(other)
+    np.testing.assert_allclose(found.estimate, other.estimate, atol=1e-6)
+    assert np.linalg.eigvalsh(other.noise - found.noise).min() > -1e-15
+
+
+def test_a_mode_is_learnt_as_bayes_theorem_says():
+    total, noise = np.diag([4.0, 1.0]), np.diag([2.0, 1.0])
+    before = Mode(np.zeros(2), np.eye(2))
+    found = before.update(np.array([4.0, 1.0]), total, noise)
+    precision = 1 + np.array([16.0, 1.0]) / np.array([2.0, 1.0])
+    np.testing.assert_allclose(np.diag(found.covariance), 1 / precision)
+    np.testing.assert_allclose(found.step, np.array([8.0, 1.0]) / precision)
+
+
+def test_no_posterior_is_wider_than_its_prior():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = rng.normal(size=(2, 3, 3))
+        prior, covariance = a @ a.T + 0.1 * np.eye(3), b @ b.T
+        capped = no_wider(covariance, prior)
+        assert np.linalg.eigvalsh(np.linalg.inv(prior) - capped).min() > -1e-9
+        assert np.linalg.eigvalsh(covariance - capped).min() > -1e-9

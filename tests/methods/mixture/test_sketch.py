@@ -1,0 +1,189 @@
+"""The sketch that mixtures start from: its sensitivity, and that it shows every component."""
+
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist, pdist
+
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.mixture.decode import Decoder, Placed, decode
+from pymc_dp.methods.mixture.model import components, recognise
+from pymc_dp.methods.mixture.places import places_of
+from pymc_dp.methods.mixture.sketch import CLIP_NORM, contribution, frequencies_for, read
+from pymc_dp.model import separate
+from pymc_dp.privacy.query import Noisy
+
+K, N, SD = 4, 1000, 0.5
+SHARES = np.array([0.4, 0.3, 0.2, 0.1])
+# noise over the clip norm where a fifth of epsilon = 1, delta = 1e-5 is spent on one release
+NOISE = 8.3
+WIDE = 3.0  # standard deviation of the last component of `two_widths`, over that of the others
+
+
+def centres():
+    return pm.Normal("mu", 0, 3, shape=K)
+
+
+def even():
+    return pm.Data("shares", np.full(K, 1 / K)), centres(), SD
+
+
+def known_shares():
+    return pm.Data("shares", SHARES), centres(), SD
+
+
+def two_widths():
+    widths = np.array([1.0, 1.0, 1.0, WIDE]) * SD
+    return pm.Data("shares", np.full(K, 1 / K)), centres(), pm.Data("widths", widths)
+
+
+def shifted():
+    shift = pm.Data("shift", np.arange(float(K)))
+    return pm.Data("shares", np.full(K, 1 / K)), centres() + shift, SD
+
+
+class Built:
+    """What a fit has of a mixture before it reads a record."""
+
+    def __init__(self, build):
+        with pm.Model() as model:
+            weights, means, sds = build()
+            pm.NormalMixture("x", weights, means, sigma=sds, observed=np.zeros(7))
+        public = {"shares", "widths", "shift"}.intersection(model.named_vars)
+        self.records, private = separate(model, public=public)
+        [self.leaf] = private.spec
+        self.model = recognise(self.records)
+        self.places = places_of(self.records, self.model)
+        if self.places is not None:
+            self.frequencies = frequencies_for(self.places)
+            compute = components(self.records, self.model, "python")
+            self.added = contribution(compute, self.model, self.places, self.frequencies)
+
+    def vectors(self, X):
+        return self.added.rows(self.added.prepare({self.leaf: X}, None), None)
+
+    def sketch(self, X, noise, rng):
+        value = self.vectors(X).sum(axis=0) + noise * rng.normal(size=self.added.size)
+        return read(self.frequencies, Noisy(value, noise, 1.0))
+
+
+@functools.cache
+def built(build):
+    return Built(build)
+
+
+def made_up(seed, shares, sds=SD):
+    """Centres that are four standard deviations of a record apart, and records around them."""
+    rng = np.random.default_rng([seed, 3])
+    while True:
+        truth = 3 * rng.normal(size=(K, 1))
+        if pdist(truth).min() >= 2.0:
+            break
+    label = rng.choice(K, N, p=shares)
+    spread = np.broadcast_to(sds, K)[label, None]
+    return truth, (truth[label] + spread * rng.normal(size=(N, 1))).ravel()
+
+
+def in_units(places, truth):
+    return truth @ places.unit.T
+
+
+def farthest(found, truth):
+    squared = cdist(truth, found, "sqeuclidean")
+    return squared[linear_sum_assignment(squared)].max() ** 0.5
+
+
+# --- sensitivity ---------------------------------------------------------------------------------
+
+EXTREMES = np.array([0.0, 1e-300, 3.0, -1e6, 1e10])
+
+
+def test_the_norm_of_a_record_is_the_clip_norm_wherever_it_lies():
+    norms = np.linalg.norm(built(even).vectors(EXTREMES), axis=1)
+    np.testing.assert_allclose(norms, CLIP_NORM, rtol=1e-12)
+
+
+def test_a_sketch_whose_waves_were_not_scaled_would_be_longer():
+    vectors = built(even).vectors(EXTREMES)
+    frequencies = len(built(even).frequencies)
+    faulty = vectors * np.append(np.full(2 * frequencies, frequencies**0.5), 1.0)
+    assert (np.linalg.norm(faulty, axis=1) > 5 * CLIP_NORM).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_record_that_is_nowhere_has_no_vector(bad):
+    vectors = built(even).vectors(np.array([bad, 1.0]))
+    assert not np.isfinite(vectors[0]).all()
+    assert np.isfinite(vectors[1]).all()
+
+
+# --- components ----------------------------------------------------------------------------------
+
+
+def test_no_component_is_missed():
+    for seed in range(10):
+        truth, X = made_up(seed, np.full(K, 1 / K))
+        parts, rng = built(even), np.random.default_rng(seed)
+        placed = decode(parts.places, parts.sketch(X, NOISE, rng), N)
+        # in standard deviations of a record; two components are at least four apart
+        assert farthest(placed.means, in_units(parts.places, truth)) < 2
+
+
+def test_components_that_only_move_downhill_from_the_prior_are_missed():
+    missed = 0
+    for seed in range(10):
+        truth, X = made_up(seed, np.full(K, 1 / K))
+        parts, rng = built(even), np.random.default_rng(seed)
+        decoder = Decoder(parts.places, parts.sketch(X, NOISE, rng), N)
+        drawn = rng.normal(parts.places.mean, parts.places.reach)
+        downhill = decoder.refine(Placed(drawn, parts.places.shares))
+        missed += farthest(downhill.means, in_units(parts.places, truth)) > 2
+    assert missed >= 3
+
+
+def test_components_of_other_widths_take_their_own_places():
+    parts, sds = built(two_widths), np.array([1.0, 1.0, 1.0, WIDE]) * SD
+    truth, X = made_up(1, np.full(K, 1 / K), sds)
+    placed = decode(parts.places, parts.sketch(X, 0.01, np.random.default_rng(0)), N)
+    last = in_units(parts.places, truth)[-1]
+    assert np.linalg.norm(placed.means[-1] - last) < 1
+
+
+def test_known_weights_are_read_off_the_model():
+    np.testing.assert_allclose(built(known_shares).places.shares, SHARES)
+
+
+@pytest.mark.parametrize("concentration", [None, np.array([2.0, 1.0, 3.0, 1.5])])
+def test_the_slope_of_the_loss_is_its_derivative(concentration):
+    parts, rng = built(known_shares), np.random.default_rng(4)
+    places = parts.places._replace(concentration=concentration)
+    decoder = Decoder(places, parts.sketch(made_up(3, SHARES)[1], NOISE, rng), N)
+    x = rng.normal(size=K if concentration is None else 2 * K)
+    differences = [
+        (decoder.loss(x + e, (K, 1))[0] - decoder.loss(x - e, (K, 1))[0]) / 2e-5
+        for e in 1e-5 * np.eye(len(x))
+    ]
+    np.testing.assert_allclose(decoder.loss(x, (K, 1))[1], differences, rtol=1e-5, atol=1e-3)
+
+
+# --- which mixtures ------------------------------------------------------------------------------
+
+
+def test_components_that_see_a_record_at_different_places_have_no_sketch():
+    assert built(shifted).places is None
+
+
+def test_a_record_varies_by_one_about_its_component():
+    for build in (even, known_shares):
+        covariances = built(build).places.covariances
+        np.testing.assert_allclose(covariances, np.ones((K, 1, 1)), atol=1e-9)
+    widths = Spectrum.of(built(two_widths).places.covariances).values
+    np.testing.assert_allclose(widths[-1] / widths[0], WIDE**2)
+
+
+def test_components_that_differ_are_not_exchangeable():
+    exchangeable = {even: True, known_shares: False, two_widths: False}
+    assert {build: built(build).places.exchangeable for build in exchangeable} == exchangeable

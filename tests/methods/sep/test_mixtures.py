@@ -1,0 +1,240 @@
+"""Stochastic expectation propagation for mixtures: exact moments, fixed points, private starts."""
+
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.sep.mixture.sites import Context, sites_of, weight_sites
+from pymc_dp.testing import deterministic_noise
+
+RNG = np.random.default_rng(7)
+N = 500
+CENTRES = np.array([[-2.0, 0.0], [1.5, 1.0], [0.5, -2.5]])
+COVARIANCE = np.array([[0.5, 0.2], [0.2, 0.4]])
+SHARES = np.array([0.2, 0.5, 0.3])
+LABEL = RNG.choice(3, N, p=SHARES)
+POINTS = CENTRES[LABEL] + RNG.multivariate_normal(np.zeros(2), COVARIANCE, N)
+LINE = np.where(LABEL == 0, -2.0, 2.0) + 0.7 * RNG.normal(size=N)
+
+
+def components(mu):
+    covariance = pm.Data("covariance", COVARIANCE)
+    return [pm.MvNormal.dist(mu[k], cov=covariance) for k in range(3)]
+
+
+def known_weights():
+    mu = pm.Normal("mu", 0, 3, shape=(3, 2))
+    pm.Mixture("x", w=pm.Data("w_known", SHARES), comp_dists=components(mu), observed=POINTS)
+
+
+def unknown_weights():
+    mu = pm.Normal("mu", 0, 3, shape=(3, 2))
+    w = pm.Dirichlet("w", np.full(3, 2.0))
+    pm.Mixture("x", w=w, comp_dists=components(mu), observed=POINTS)
+
+
+def on_a_line():
+    mu = pm.Normal("mu", 0, 3, shape=2)
+    pm.NormalMixture("x", pm.Data("w_known", [0.2, 0.8]), mu, sigma=0.7, observed=LINE)
+
+
+def with_one_centre_for_all():
+    centre = pm.Normal("centre", 0, 3)
+    mu = pm.Normal("mu", centre, 3, shape=2)
+    pm.NormalMixture("x", pm.Data("w_known", [0.2, 0.8]), mu, sigma=0.7, observed=LINE)
+
+
+@functools.cache
+def fitted(build, method="sep", **settings):
+    with pm.Model() as model:
+        build()
+    public = [name for name in ("covariance", "w_known") if name in model.named_vars]
+    settings = {"sampling": "full", "num_records": N, "n": 60, "public": public, **settings}
+    settings |= {"progressbar": False, "draws": 50, "backend": "python", "random_seed": 3}
+    return pymc_dp.fit(model=model, method=method, **settings)
+
+
+@functools.cache
+def started():
+    with pm.Model() as model:
+        known_weights()
+    settings = {"sampling": "full", "num_records": N, "n": 60, "public": ("covariance", "w_known")}
+    settings |= {"progressbar": False, "draws": 5, "backend": "python"}
+    start = {"mu": CENTRES + 0.3}
+    return pymc_dp.fit(model=model, method="sep", public_start=start, **settings)
+
+
+def means(idata, shape=(3, 2)):
+    return idata["fit"]["mean_vector"].values[-int(np.prod(shape)) :].reshape(shape)
+
+
+def matched(found, wanted):
+    order = [int(np.argmin(((found - centre) ** 2).sum(axis=1))) for centre in wanted]
+    assert sorted(order) == list(range(len(wanted)))
+    return order
+
+
+# --- one site ------------------------------------------------------------------------------------
+
+
+def test_a_site_brings_the_cavity_to_the_tilted_moments():
+    rng = np.random.default_rng(1)
+    covariance = np.stack([np.diag([2.0, 1.0]), [[1.0, 0.3], [0.3, 0.8]]])
+    curvature = np.stack([np.linalg.inv(COVARIANCE), 2 * np.eye(2)])
+    mean, x = rng.normal(size=(2, 2)), np.array([0.3, -0.4])
+    slope = np.einsum("kde,ke->kd", curvature, x - mean)
+    joint = -np.einsum("kd,kd->k", x - mean, slope) / 2 + np.linalg.slogdet(curvature)[1] / 2
+    asked = Context(mean.ravel(), covariance, np.array([1.0, 2.0]), 1.0)
+    root = Spectrum.of(curvature).root()
+    found = sites_of(joint[None], slope[None], curvature, root, asked)
+
+    draws = np.stack(
+        [rng.multivariate_normal(m, c, 400_000) for m, c in zip(mean, covariance, strict=True)]
+    )
+    off = x - draws
+    log = -np.einsum("knd,kde,kne->kn", off, curvature, off) / 2
+    likelihood = np.array([[1.0], [2.0]]) * np.exp(
+        log + np.linalg.slogdet(curvature)[1][:, None] / 2
+    )
+    evidence = likelihood.mean(axis=1)
+    for k in range(2):
+        # the draws of this component weigh what the mixture says of them, the others averaged
+        weights = likelihood[k] + evidence[1 - k]
+        weights = weights / weights.sum()
+        first = weights @ draws[k]
+        second = (draws[k] - first).T @ (weights[:, None] * (draws[k] - first))
+        precision = np.linalg.inv(covariance[k])
+        after = precision + root[k] @ found.precision[0, k] @ root[k]
+        np.testing.assert_allclose(np.linalg.inv(after), second, atol=0.01)
+        moved = np.linalg.solve(after, root[k] @ found.score[0, k])
+        np.testing.assert_allclose(mean[k] + moved, first, atol=0.01)
+
+
+def test_a_weight_site_keeps_means_and_total_variance():
+    rng = np.random.default_rng(2)
+    concentration, r = np.array([2.0, 3.0, 1.5]), np.array([0.5, 0.2, 0.3])
+    after = concentration + weight_sites(r[None], concentration)[0]
+    label = rng.choice(3, 300_000, p=r)
+    draws = np.concatenate(
+        [rng.dirichlet(concentration + np.eye(3)[k], (label == k).sum()) for k in range(3)]
+    )
+    mean = after / after.sum()
+    np.testing.assert_allclose(mean, draws.mean(axis=0), atol=2e-3)
+    spread = (mean * (1 - mean)).sum() / (after.sum() + 1)
+    np.testing.assert_allclose(spread, draws.var(axis=0).sum(), rtol=0.01)
+
+
+# --- fits without noise --------------------------------------------------------------------------
+
+
+def shared_sites(mean, precision, rounds=200):
+    """Repeat: the average site out, one record's moments in, all records at once."""
+    inside, prior = np.linalg.inv(COVARIANCE), np.eye(2) / 9
+    for _ in range(rounds):
+        left = np.linalg.inv(prior + (1 - 1 / N) * precision)
+        centre = mean - np.einsum("kde,ef,kf->kd", left, prior, mean) / N
+        off = POINTS[:, None] - centre
+        both = left + COVARIANCE
+        log = -np.einsum("nkd,kde,nke->nk", off, np.linalg.inv(both), off) / 2
+        log += np.log(SHARES) - np.linalg.slogdet(both)[1] / 2
+        r = np.exp(log - log.max(axis=1, keepdims=True))
+        r /= r.sum(axis=1, keepdims=True)
+        after = np.linalg.inv(np.linalg.inv(left) + inside)
+        shift = np.einsum("kde,ef,nkf->nkd", after, inside, off)
+        tilted = (1 - r)[..., None, None] * left + r[..., None, None] * after
+        tilted = tilted + np.einsum("nk,nkd,nke->nkde", r * (1 - r), shift, shift)
+        inverse = np.linalg.inv(tilted)
+        new = (inverse - np.linalg.inv(left)).sum(axis=0)
+        score = np.einsum("nkde,nke->kd", inverse, r[..., None] * shift)
+        precision = (precision + new) / 2
+        whole = np.linalg.inv(prior + precision)
+        step = np.einsum("kde,ke->kd", whole, score - centre @ prior)
+        mean = (mean + centre + step) / 2
+    return mean, np.linalg.inv(prior + precision)
+
+
+def test_a_fit_ends_at_the_fixed_point():
+    idata = started()
+    mean, covariance = shared_sites(CENTRES, 100 * np.tile(np.eye(2), (3, 1, 1)))
+    last = idata["fit_stats"]["mean_path"].isel(release=-1).values.reshape(3, 2)
+    np.testing.assert_allclose(last, mean, atol=1e-6)
+    got = idata["fit"]["covariance_matrix"].values
+    for k in range(3):
+        block = slice(2 * k, 2 * k + 2)
+        np.testing.assert_allclose(got[block, block], covariance[k], rtol=1e-4)
+
+
+def test_weights_are_found_with_the_means():
+    idata = fitted(unknown_weights)
+    order = matched(means(idata), CENTRES)
+    w = idata["posterior"]["w"].mean(("chain", "draw")).values[order]
+    np.testing.assert_allclose(w, np.bincount(LABEL) / N, atol=0.02)
+
+
+@pytest.mark.parametrize("build", [on_a_line, with_one_centre_for_all])
+def test_a_normal_mixture_is_recognised(build):
+    found = means(fitted(build), (2,))
+    expected = [LINE[LABEL == 0].mean(), LINE[LABEL > 0].mean()]
+    np.testing.assert_allclose(np.sort(found), expected, atol=0.05)
+
+
+def test_the_authors_start_is_kept():
+    idata = started()
+    assert (idata["fit_stats"]["temperature"].values == 1).all()
+    assert matched(means(idata), CENTRES) == [0, 1, 2]
+
+
+# --- private fits --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0, 1])
+@pytest.mark.parametrize("build", [known_weights, unknown_weights])
+def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise):
+    with deterministic_noise(noise):
+        idata = fitted.__wrapped__(
+            build, "dp_sep", epsilon=4.0, delta=1e-5, n=None, num_records=None
+        )
+    found = means(idata)
+    np.testing.assert_allclose(found[matched(found, CENTRES)], CENTRES, atol=0.3)
+    assert np.isfinite(idata["posterior"]["mu"].values).all()
+
+
+def test_a_sketch_comes_first_where_components_start_alike():
+    made = [idata["privacy"].attrs["releases_made"] for idata in (fitted(known_weights), started())]
+    assert made == [1 + 60, 60]
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+def refused(build):
+    with pm.Model() as model:
+        build()
+    return pymc_dp.explain(model, public=["w_known"]).dp_sep.why
+
+
+def unknown_spread():
+    mu, tau = pm.Normal("mu", 0, 3, shape=2), pm.Gamma("tau", 2, 1, shape=2)
+    pm.NormalMixture("x", pm.Data("w_known", [0.2, 0.8]), mu, tau=tau, observed=LINE)
+
+
+def one_mean_in_two_components():
+    mu = pm.Normal("mu", 0, 3)
+    pm.NormalMixture(
+        "x", pm.Data("w_known", [0.2, 0.8]), pm.math.stack([mu, -mu]), sigma=0.7, observed=LINE
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (unknown_spread, "the spread of a component is unknown: it depends on `tau`"),
+        (one_mean_in_two_components, "components of `x` share a latent"),
+    ],
+)
+def test_other_mixtures_are_refused_with_the_reason(build, reason):
+    assert reason in refused(build)

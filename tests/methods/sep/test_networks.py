@@ -1,0 +1,269 @@
+"""Networks by stochastic expectation propagation: against closed forms, and against lines."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import expit
+from scipy.stats import gamma
+
+import pymc_dp
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.sep import sep
+from pymc_dp.methods.sep.network import model as network_model
+from pymc_dp.methods.sep.network import network
+from pymc_dp.methods.sep.network.sites import Context, derivatives, noise_sites, sites_of
+from pymc_dp.model import constrained, separate
+from pymc_dp.testing import deterministic_noise
+
+RNG = np.random.default_rng(0)
+N, D = 400, 3
+X = RNG.normal(size=(N, D)) @ np.array([[1.0, 0.4, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 1.0]])
+WEIGHTS = np.array([0.8, -0.5, 0.3])
+LINE = X @ WEIGHTS + 0.5 * RNG.normal(size=N)
+NOISE_SD = 0.3
+[NETWORK] = [found for found in sep.MODEL_CLASSES if found.build is network.build]
+
+
+def wave(rows, seed):
+    """A function of two features that no line comes close to, and its features."""
+    rng = np.random.default_rng(seed)
+    features = rng.uniform(-1.7, 1.7, size=(rows, 2))
+    return features, np.sin(2 * features[:, 0]) + features[:, 1] ** 2 - 1
+
+
+def linear(**noise):
+    w = pm.Normal("w", 0, 2, shape=D)
+    pm.Normal("y", pm.math.dot(pm.Data("X", X), w), observed=LINE, **noise)
+
+
+def hidden(features, units=20, activate=lambda x: pm.math.maximum(0, x), deep=False, **prior):
+    scale = (lambda n: prior) if prior else (lambda n: {"sigma": n**-0.5})
+    z, length = pm.Data("X", features), features.shape[1]
+    for k in range(1 + deep):
+        W = pm.Normal(f"W{k}", 0, shape=(units, length), **scale(length))
+        b = pm.Normal(f"b{k}", 0, shape=units, **scale(1))
+        z, length = activate(pm.math.dot(z, W.T) + b), units
+    return pm.math.dot(z, pm.Normal("w", 0, shape=units, **scale(units))) + pm.Normal("b")
+
+
+def fit(build, **settings):
+    with pm.Model() as model:
+        build()
+    given = {"epsilon": np.inf, "clip_norm": np.inf, "delta": 1e-6, "random_seed": 1} | settings
+    return pymc_dp.fit(
+        model=model, method="dp_sep", progressbar=False, backend="python", draws=300, **given
+    )
+
+
+def predicted(idata, features, activate=lambda x: np.maximum(0, x)):
+    """Posterior mean of the output of `hidden`."""
+    p = {k: v.values[0] for k, v in idata["posterior"].data_vars.items()}
+    z = np.broadcast_to(features, (300, *features.shape))
+    for k in range(len([name for name in p if name.startswith("W")])):
+        z = activate(z @ np.swapaxes(p[f"W{k}"], 1, 2) + p[f"b{k}"][:, None])
+    return (np.vecdot(z, p["w"][:, None]) + p["b"][:, None]).mean(axis=0)
+
+
+def recognised(build):
+    with pm.Model() as model:
+        build()
+    records, _ = separate(constrained(model))
+    return records, network_model.recognise(records)
+
+
+# --- closed forms ------------------------------------------------------------------------------
+
+
+def test_without_hidden_units_sites_are_those_of_linear_regression():
+    records, structure = recognised(lambda: linear(sigma=0.5))
+    mean, variance = np.array([0.1, 0.2, -0.3]), np.array([0.5, 0.2, 0.9])
+    asked = Context(mean, variance, 2, 1)
+    at = derivatives(records, structure, "python")({"X": X, "y": LINE}, asked)
+    s = (X**2) @ variance + 0.25
+    g, beta = (LINE - X @ mean) / s, -1 / s
+    np.testing.assert_allclose(at.in_mean, g[:, None] * X, rtol=1e-9)
+    np.testing.assert_allclose(at.in_variance, (g**2 + beta)[:, None] * X**2 / 2, rtol=1e-9)
+    sites = sites_of(at, asked, known=True)
+    share = 1 + variance * beta[:, None] * X**2
+    wide = share > 0.1
+    tau, score = -beta[:, None] * X**2 / share, g[:, None] * X / share
+    np.testing.assert_allclose(sites.precision[wide], tau[wide], rtol=1e-9)
+    np.testing.assert_allclose(sites.score[wide], score[wide], rtol=1e-9)
+
+
+def test_a_logistic_log_z_is_close_to_quadrature():
+    rng = np.random.default_rng(1)
+    y = rng.binomial(1, expit(X @ WEIGHTS))
+
+    def build():
+        w = pm.Normal("w", 0, 2, shape=D)
+        pm.Bernoulli("y", logit_p=pm.math.dot(pm.Data("X", X), w), observed=y)
+
+    records, structure = recognised(build)
+    mean, variance = np.array([0.5, 0.2, -0.3]), np.array([0.5, 0.2, 0.9])
+    at = derivatives(records, structure, "python")({"X": X, "y": y}, Context(mean, variance, 2, 1))
+    u, weights = np.polynomial.hermite_e.hermegauss(40)
+    psi = (X @ mean)[:, None] + np.sqrt(X**2 @ variance)[:, None] * u
+    mass = weights * expit(np.where(y == 1, 1, -1)[:, None] * psi)
+    slope = (mass * (y[:, None] - expit(psi))).sum(axis=1) / mass.sum(axis=1)
+    np.testing.assert_allclose(at.in_mean, slope[:, None] * X, atol=0.06)
+
+
+def test_sites_of_a_known_output_are_those_of_a_conjugate_gamma():
+    records, structure = recognised(lambda: linear(tau=pm.Gamma("tau", 2, 1)))
+    asked = Context(WEIGHTS, np.full(D, 1e-9), 4000.0, 1000.0)
+    at = derivatives(records, structure, "python")({"X": X, "y": LINE}, asked)
+    shape, rate = noise_sites(at, asked).sum(axis=0)
+    error = np.square(LINE - X @ WEIGHTS)
+    # to first order: shape and rate of the Gamma whose mean and variance are matched
+    assert shape / N == pytest.approx(0.5, rel=0.3)
+    implied = (4000 + shape) / (1000 + rate) - 4
+    assert implied == pytest.approx((4000 + N / 2) / (1000 + error.sum() / 2) - 4, rel=0.05)
+
+
+def test_a_fit_without_hidden_units_finds_the_conjugate_mean(monkeypatch):
+    monkeypatch.setattr(sep, "MODEL_CLASSES", (NETWORK,))
+    idata = fit(lambda: linear(sigma=0.5), sampling="full", num_records=N, n=300)
+    precision = X.T @ X / 0.25 + np.eye(D) / 4
+    mean = np.linalg.solve(precision, X.T @ LINE / 0.25)
+    found = idata["fit"]
+    np.testing.assert_allclose(found["mean_vector"], mean, atol=2e-3)
+    np.testing.assert_allclose(found["standard_deviation"], np.diag(precision) ** -0.5, rtol=0.02)
+
+
+# --- networks ----------------------------------------------------------------------------------
+
+
+def residual_sd(idata, seed=9, **form):
+    features, truth = wave(500, seed)
+    return np.std(truth - predicted(idata, features, **form))
+
+
+def of_line(features, y, seed=9):
+    new, truth = wave(500, seed)
+    return np.std(truth - new @ np.linalg.lstsq(features, y, rcond=None)[0])
+
+
+@pytest.fixture(scope="module")
+def waves():
+    features, truth = wave(600, 2)
+    return features, truth + NOISE_SD * np.random.default_rng(3).normal(size=len(truth))
+
+
+def test_a_hidden_layer_beats_a_line_and_finds_the_noise(waves):
+    features, y = waves
+
+    def build():
+        pm.Normal("y", hidden(features), tau=pm.Gamma("tau", 2, 1), observed=y)
+
+    idata = fit(build, num_records=len(y), n=400, sample_rate=0.2, step=1.0)
+    assert residual_sd(idata) < 0.5 * of_line(features, y)
+    noise_sd = float((idata["posterior"]["tau"] ** -0.5).mean())
+    assert noise_sd == pytest.approx(NOISE_SD, rel=0.35)
+
+
+@pytest.mark.slow
+def test_two_hidden_layers_with_a_precision_of_weights_beat_a_line(waves):
+    features, y = waves
+
+    def build():
+        output = hidden(features, 10, pm.math.tanh, deep=True, tau=pm.Gamma("lam", 6, 6))
+        pm.Normal("y", output, tau=pm.Gamma("tau", 2, 1), observed=y)
+
+    idata = fit(build, num_records=len(y), n=400, sample_rate=0.2, step=1.0)
+    assert residual_sd(idata, activate=np.tanh) < 0.8 * of_line(features, y)
+    assert idata["fit"]["lam.rate"].ndim == 0
+    assert idata["fit"]["W1.precision"].dims == idata["posterior"]["W1"].dims[2:]
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_a_hidden_layer_tells_classes_that_no_line_parts(waves, link):
+    features, _ = waves
+    classes = (np.prod(features, axis=1) > 0).astype(int)
+
+    def build():
+        output = hidden(features, activate=pm.math.sigmoid if link == "probit" else pm.math.tanh)
+        p = {"logit_p": output} if link == "logit" else {"p": pm.math.invprobit(output)}
+        pm.Bernoulli("y", observed=classes, **p)
+
+    idata = fit(build, num_records=len(classes), n=400, sample_rate=0.2, step=1.0)
+    new, _ = wave(500, 9)
+    got = predicted(idata, new, activate=np.tanh if link == "logit" else expit)
+    assert np.mean((got > 0) == (np.prod(new, axis=1) > 0)) > 0.8
+
+
+def test_a_private_network_beats_a_constant_without_a_declared_number():
+    features, truth = wave(4000, 4)
+    y = truth + NOISE_SD * np.random.default_rng(5).normal(size=len(truth))
+
+    def build():
+        pm.Normal("y", hidden(features, 10), tau=pm.Gamma("tau", 2, 1), observed=y)
+
+    with deterministic_noise(2):
+        idata = fit(build, epsilon=4, delta=1e-5, clip_norm=None, n=200)
+    assert residual_sd(idata) < 0.8 * np.std(wave(500, 9)[1])
+    assert (idata["fit"]["noise_sd"] > 0).all()
+
+
+def test_much_noise_leaves_the_noise_precision_near_its_prior(waves):
+    features, y = waves
+
+    def build():
+        pm.Normal("y", hidden(features, 4), tau=pm.Gamma("tau", 2, 1), observed=y)
+
+    with deterministic_noise(4):
+        idata = fit(build, epsilon=0.1, delta=1e-5, clip_norm=None, n=150)
+    # what little is learnt depends on the noise: from 0.13 to 0.82 over sixteen streams of it
+    low, high = gamma(2, scale=1).ppf([0.0005, 0.9995])
+    assert low < float(idata["posterior"]["tau"].mean()) < high
+
+
+def test_private_classes_have_a_posterior_without_noise_precision():
+    features, _ = wave(2000, 6)
+    classes = (np.prod(features, axis=1) > 0).astype(int)
+
+    def build():
+        pm.Bernoulli("y", logit_p=hidden(features, 8, pm.math.tanh), observed=classes)
+
+    with deterministic_noise(3):
+        given = {"clip_norm": None, "num_records": 2000, "n": 150}
+        idata = fit(build, epsilon=4, delta=1e-5, **given)
+    new, _ = wave(500, 9)
+    got = predicted(idata, new, activate=np.tanh)
+    assert np.mean((got > 0) == (np.prod(new, axis=1) > 0)) > 0.6
+    assert set(idata["posterior"].data_vars) == {"W0", "b0", "w", "b"}
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+def test_an_op_without_a_rule_is_refused_by_name(waves):
+    features, y = waves
+    with pytest.raises(NotSeparableError, match="Softplus"):
+        fit(lambda: pm.Normal("y", hidden(features, 4, pm.math.log1pexp), 1, observed=y))
+
+
+def test_weights_that_depend_on_each_other_are_refused(waves):
+    features, y = waves
+
+    def build():
+        centre = pm.Normal("centre")
+        W = pm.Normal("W", centre, shape=(4, 2))
+        z = pm.math.maximum(0, pm.math.dot(pm.Data("X", features), W.T))
+        pm.Normal("y", pm.math.dot(z, pm.Normal("w", shape=4)), 1, observed=y)
+
+    with pytest.raises(NotSeparableError, match="networks: (the priors of|the likelihood of)"):
+        fit(build)
+
+
+def test_another_likelihood_is_refused(waves):
+    features, _ = waves
+    with pytest.raises(NotSeparableError, match="no single output"):
+        fit(lambda: pm.Poisson("y", pm.math.exp(hidden(features, 4)), observed=np.arange(600) % 4))
+
+
+@pytest.mark.parametrize("option", [{"form": "algorithm3"}, {"feature_bound": 2.0}])
+def test_options_of_other_kinds_are_refused(waves, option):
+    features, y = waves
+    with pytest.raises(ValueError, match="(to|for) Bayesian networks"):
+        fit(lambda: pm.Normal("y", hidden(features, 4), 1, observed=y), **option)

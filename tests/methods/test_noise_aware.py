@@ -1,0 +1,460 @@
+"""A private posterior is as wide as the records and the privacy noise together make it."""
+
+import functools
+import json
+import math
+from functools import partial
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+from scipy.stats import chi2
+
+import pymc_dp
+import pymc_dp.testing
+from benchmarks.truth.cell import private_fits
+from benchmarks.truth.problems import PROBLEMS
+from pymc_dp.accounting.samplers import Full
+from pymc_dp.driver.run import run
+from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.methods.chain import Staged
+from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
+from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.gaussian.rounds import ROUNDS
+from pymc_dp.methods.gaussian.whitened import SCALES, SCORES
+from pymc_dp.privacy.wall import PrivacyWall
+
+pytestmark = pytest.mark.usefixtures("fixed_keys")
+
+ALPHA = 1e-6
+ROWS = 2000
+BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
+AWARE = ("dp_advi", "dp_fullrank_advi", "vips", "dp_sep")
+
+
+def design(rows=ROWS):
+    rng = np.random.default_rng(11)
+    return np.column_stack([rng.normal(size=(rows, 2)), np.ones(rows)])
+
+
+TRUTH = np.array([0.8, -0.5, 0.2])
+PRIOR_SD = 2.0
+
+
+def linear_outcomes(rows=ROWS):
+    return np.random.default_rng(12).normal(design(rows) @ TRUTH, 1.0)
+
+
+def logistic_outcomes(rows=ROWS):
+    return np.random.default_rng(13).binomial(1, expit(design(rows) @ TRUTH))
+
+
+@functools.cache
+def linear(rows=ROWS):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
+        pm.Normal("y", pm.Data("X", design(rows)) @ b, 1.0, observed=linear_outcomes(rows))
+    return model
+
+
+@functools.cache
+def logistic(rows=ROWS):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
+        psi = pm.Data("X", design(rows)) @ b
+        pm.Bernoulli("y", logit_p=psi, observed=logistic_outcomes(rows))
+    return model
+
+
+@functools.cache
+def coin(rows=1000):
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        pm.Bernoulli("y", p, observed=np.arange(rows) % 10 < 3)
+    return model
+
+
+def exact_linear():
+    """Posterior mean and covariance."""
+    X = design()
+    covariance = np.linalg.inv(X.T @ X + np.eye(3) / PRIOR_SD**2)
+    return covariance @ X.T @ linear_outcomes(), covariance
+
+
+def laplace_logistic():
+    """The posterior's mode, and the inverse of its curvature there."""
+    X, y = design(), logistic_outcomes()
+
+    def loss(b):
+        return np.logaddexp(0, X @ b).sum() - y @ X @ b + b @ b / (2 * PRIOR_SD**2)
+
+    def slope(b):
+        return X.T @ (expit(X @ b) - y) + b / PRIOR_SD**2
+
+    mode = minimize(loss, np.zeros(3), jac=slope, tol=1e-12, options={"gtol": 1e-9}).x
+    p = expit(X @ mode)
+    return mode, np.linalg.inv((X.T * (p * (1 - p))) @ X + np.eye(3) / PRIOR_SD**2)
+
+
+# --- the last steps ------------------------------------------------------------------------------
+
+
+@functools.cache
+def ready(build, method="dp_advi", **terms):
+    """Settle a fit and compile it, for many runs."""
+    prepared = set_up(build(), method, None, **{**BUDGET, **terms})
+    return prepared, compile_method(prepared, "python")
+
+
+# --- draws of conjugate blocks -------------------------------------------------------------------
+
+ENTRIES, DRAWS = 200, 1000
+LARGE = 1e5
+
+
+def natural(*values):
+    return tuple(np.full(ENTRIES, float(value)) for value in values)
+
+
+def beta_case(sd=300.0):
+    a, b = 0.3 * LARGE, 0.7 * LARGE
+    plain = 0.3 * 0.7 / LARGE
+    noise = sd**2 * (0.7**2 + 0.3**2) / LARGE**2
+    return BETA, NoisyBlock(natural(0, 0), natural(a, b), natural(sd**2, sd**2)), plain, noise
+
+
+def gamma_case(sd=300.0):
+    a, b = 2.0 * LARGE, LARGE
+    plain = 2.0 / LARGE
+    noise = (sd**2 + 2.0**2 * sd**2) / LARGE**2
+    return GAMMA, NoisyBlock(natural(0, 0), natural(a, b), natural(sd**2, sd**2)), plain, noise
+
+
+def normal_case(sd=300.0):
+    """At a known precision, in closed form: 1 / P + s^2 / P^2."""
+    told = NoisyBlock(natural(0.0, 1.0), natural(1.5 * LARGE, LARGE), natural(sd**2, 0.0))
+    return NORMAL, told, 1 / (LARGE + 1), sd**2 / (LARGE + 1) ** 2
+
+
+def noisy_precision_case(sd=300.0):
+    """The score's noise is s^2 at the mean; that of the precision moves nothing to first order."""
+    says = natural(1.5 * LARGE, LARGE)
+    told = NoisyBlock(natural(0.0, 0.0), says, natural(sd**2 + 1.5**2 * sd**2, sd**2))
+    return NORMAL, told, 1 / LARGE, sd**2 / LARGE**2
+
+
+def dirichlet_case(sd=300.0):
+    p = np.array([0.5, 0.3, 0.2])
+    rows = np.broadcast_to(p, (ENTRIES, 3))
+    plain = p * (1 - p) / LARGE
+    noise = sd**2 * ((1 - p) ** 2 + 2 * p**2) / LARGE**2
+    told = NoisyBlock((0.0 * rows,), (LARGE * rows,), (np.full(rows.shape, sd**2),))
+    return DIRICHLET, told, plain, noise
+
+
+CASES = [beta_case, gamma_case, normal_case, noisy_precision_case, dirichlet_case]
+
+
+def check_variance(values, variance):
+    """Compare the variance of many draws of equal entries, by a chi-square test."""
+    freedom = values.shape[1] * (len(values) - 1)
+    spread = ((values - values.mean(axis=0)) ** 2).sum(axis=(0, 1))
+    # the closed forms leave out what is smaller by (300 / 1e5)
+    low, high = chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], freedom)
+    assert np.all(spread / variance >= low)
+    assert np.all(spread / variance <= high)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_draws_are_as_wide_as_records_and_noise_together(case):
+    family, told, plain, noise = case()
+    values = draw(family, told, DRAWS, np.random.default_rng(5))
+    check_variance(values, plain + noise)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_without_noise_on_what_was_released_they_are_the_posteriors(case):
+    family, told, plain, _ = case()
+    quiet = told._replace(variances=tuple(0 * v for v in told.variances))
+    check_variance(draw(family, quiet, DRAWS, np.random.default_rng(5)), plain)
+
+
+def leave_the_noise_out(told):
+    return told._replace(variances=tuple(0 * v for v in told.variances))
+
+
+def take_the_sd_for_the_variance(told):
+    return told._replace(variances=tuple(v**0.5 for v in told.variances))
+
+
+def noise_of_a_part(told):
+    return told._replace(variances=tuple(0.95 * v for v in told.variances))
+
+
+@pytest.mark.parametrize(
+    "fault", [leave_the_noise_out, take_the_sd_for_the_variance, noise_of_a_part]
+)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_draws_with_too_little_noise_are_caught(case, fault):
+    family, told, plain, noise = case()
+    values = draw(family, fault(told), DRAWS, np.random.default_rng(5))
+    with pytest.raises(AssertionError):
+        check_variance(values, plain + noise)
+
+
+def test_counts_that_the_noise_has_swallowed_are_drawn_inside_the_support():
+    rng = np.random.default_rng(0)
+    for family, width in ((BETA, 2), (GAMMA, 2), (NORMAL, 2), (DIRICHLET, 1)):
+        says = tuple(np.full((4, 3), -50.0) for _ in range(width))
+        variances = tuple(np.full((4, 3), 100.0) for _ in range(width))
+        prior = tuple(np.full((4, 3), 1.0) for _ in range(width))
+        values = draw(family, NoisyBlock(prior, says, variances), 200, rng)
+        assert np.isfinite(values).all()
+        if family in (BETA, DIRICHLET):
+            assert (values >= 0).all()
+            assert (values <= 1).all()
+
+
+# --- whole fits ----------------------------------------------------------------------------------
+
+
+def fitted(model, method, **terms):
+    return pymc_dp.fit(model=model, method=method, **{**BUDGET, **QUIETLY, **terms})
+
+
+@pytest.mark.parametrize("method", AWARE)
+def test_by_default_a_posterior_contains_the_noise(method):
+    idata = fitted(logistic(), method, **({"n": 20} if "advi" in method else {}))
+    assert json.loads(idata["privacy"].attrs["settings"])["noise_aware"] is True
+    assert set(idata["noise_sd"].data_vars) == set(idata["posterior"].data_vars)
+    assert idata["noise_sd"]["b"].shape == (3,)
+    assert (idata["noise_sd"]["b"] > 0).all()
+
+
+@pytest.mark.parametrize("method", AWARE)
+def test_noise_aware_false_leaves_it_out(method):
+    short = {"n": 20} if "advi" in method else {}
+    idata = fitted(logistic(), method, noise_aware=False, draws=4000, **short)
+    assert "noise_sd" not in idata.children
+    assert json.loads(idata["privacy"].attrs["settings"])["noise_aware"] is False
+    values = idata["posterior"]["b"].to_numpy()[0]
+    check_variance(
+        ((values - values.mean(axis=0)) / idata["fit"]["standard_deviation"].to_numpy())[:, None],
+        np.ones(3),
+    )
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sep", "dp_advi"])
+def test_the_posteriors_covariance_is_that_of_records_plus_that_of_noise(method):
+    idata = fitted(linear(), method, draws=40_000)
+    fit, values = idata["fit"], idata["posterior"]["b"].to_numpy()[0]
+    records, noise = fit["covariance_matrix"].to_numpy(), fit["noise_covariance"].to_numpy()
+    assert np.linalg.eigvalsh(noise).min() > 0
+    whitened = np.linalg.solve(np.linalg.cholesky(records + noise), (values - values.mean(0)).T).T
+    check_variance(whitened[:, None], np.ones(3))
+    with pytest.raises(AssertionError):  # of the records alone
+        check_variance(
+            np.linalg.solve(np.linalg.cholesky(records), (values - values.mean(0)).T).T[:, None],
+            np.ones(3),
+        )
+
+
+def test_the_plain_posterior_of_a_block_does_not_depend_on_the_choice():
+    with pymc_dp.testing.deterministic_noise(1):
+        aware = fitted(coin(), "vips", draws=3000)
+    with pymc_dp.testing.deterministic_noise(1):
+        plain = fitted(coin(), "vips", draws=3000, noise_aware=False)
+    np.testing.assert_array_equal(aware["fit"]["mean_vector"], plain["fit"]["mean_vector"])
+    wide, narrow = (x["posterior"]["p"].to_numpy().var() for x in (aware, plain))
+    assert wide > narrow
+    assert float(aware["noise_sd"]["p"]) == pytest.approx((wide - narrow) ** 0.5, rel=0.5)
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_without_noise_there_is_nothing_to_be_aware_of(method):
+    settings = {"epsilon": math.inf, "sampling": "full", "n": 6, "draws": 50}
+    default = fitted(logistic(), method, **settings)
+    assert "noise_sd" not in default.children
+    declined = fitted(logistic(), method, noise_aware=False, **settings)
+    np.testing.assert_array_equal(default["posterior"]["b"], declined["posterior"]["b"])
+    assert default["privacy"].attrs["releases"] == 6
+
+
+def test_rounds_without_noise_have_none_to_be_aware_of():
+    idata = fitted(logistic(), "dp_advi", epsilon=math.inf, draws=50)
+    assert "noise_sd" not in idata.children
+
+
+@pytest.mark.parametrize("method", AWARE)
+@pytest.mark.parametrize("value", [1, 0, None, "yes", np.True_])
+def test_noise_aware_is_true_or_false(method, value):
+    with pytest.raises(TypeError, match="noise_aware=.* must be True or False"):
+        set_up(logistic(), method, None, noise_aware=value, **BUDGET)
+
+
+@pytest.mark.parametrize("method", ["sep", "dp_sgld", "dp_ops"])
+def test_methods_that_do_not_know_their_noise_do_not_take_it(method):
+    terms = {} if method == "sep" else BUDGET
+    with pytest.raises(TypeError, match="unknown keyword"):
+        set_up(linear(), method, None, noise_aware=True, **terms)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {},
+        {"epsilon": 0.2},
+        {"epsilon": 8.0},
+        {"sampling": "full"},
+        {"clip_norm": lambda t: 2.0 if t < 50 else 1.5},
+        {"neighbours": "replace_one", "num_records": ROWS, "sampling": "fixed_size"},
+        {"neighbours": "zero_out", "num_records": ROWS},
+        {"accountant": "rdp"},
+    ],
+    ids=lambda terms: " ".join(terms) or "defaults",
+)
+def test_the_last_steps_share_the_plan(terms):
+    if "fixed_size" in terms.values():
+        terms = terms | {"accountant": "rdp"}
+    plan = set_up(logistic(), "dp_advi", None, **{**BUDGET, **terms}).plan
+    asked = (BUDGET | terms)["epsilon"]
+    assert 0.98 * asked < plan.epsilon() <= asked
+    steps = 200 - ROUNDS - 1 if {"clip_norm", "sampling"} & terms.keys() else 0
+    steps = 0 if terms.get("sampling") == "full" else steps
+    assert plan.total == steps + ROUNDS + 1
+    names = [r.name for r in plan.releases for _ in range(r.count)]
+    assert names == ["score"] * steps + [SCALES] + [SCORES] * ROUNDS
+    assert all(r.sampler == Full() for r in plan.releases if r.name in (SCALES, SCORES))
+
+
+def test_a_fit_makes_the_planned_releases_and_no_more():
+    idata = fitted(linear(), "dp_advi", n=20)
+    attrs = idata["privacy"].attrs
+    assert attrs["releases"] == attrs["releases_made"] == 20
+    assert attrs["epsilon"] <= 1
+
+
+def test_units_of_several_records_end_with_the_same_steps():
+    with pm.Model() as model:
+        pm.Data("person", np.arange(ROWS) // 4)
+        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
+        pm.Normal("y", pm.Data("X", design()) @ b, 1.0, observed=linear_outcomes())
+    idata = fitted(model, "dp_advi", unit="person", epsilon=4.0)
+    mean, _ = exact_linear()
+    assert (idata["noise_sd"]["b"] > 0).all()
+    np.testing.assert_allclose(idata["fit"]["mean_vector"], mean, atol=0.15)
+
+
+def test_a_flat_prior_leaves_the_last_steps_their_curvature():
+    with pm.Model() as model:
+        b = pm.Flat("b", shape=3)
+        pm.Normal("y", pm.Data("X", design()) @ b, 1.0, observed=linear_outcomes())
+    idata = fitted(model, "dp_advi", epsilon=4.0)
+    np.testing.assert_allclose(idata["fit"]["mean_vector"], exact_linear()[0], atol=0.3)
+
+
+# --- what is claimed about the noise, against many fits of the same data -------------------------
+
+
+def repeated(prepared, compiled, number=1, plan=None):
+    """Fit the same data again, with the same public draws and fresh noise."""
+    method, plan = prepared.method, plan or prepared.plan
+    wall = PrivacyWall(prepared.data, compiled.contributions, plan)
+    rng = np.random.default_rng(number)
+    ask = partial(method.query, rng=rng)
+    last = run(wall, method.init(rng), ask, compiled.update, range(plan.total))[-1]
+    return last.state if isinstance(last, Staged) else last
+
+
+def check_noise(means, claimed):
+    """The whitened deviations of many means have unit variance, by a chi-square test."""
+    means = np.array(means)
+    deviations = means - means.mean(axis=0)
+    size = np.einsum("ni,ij,nj->", deviations, np.linalg.inv(claimed), deviations)
+    low, high = chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], deviations.shape[1] * (len(means) - 1))
+    assert low <= size <= high, "claimed and found variance differ"
+
+
+def means_and_noise(build, method, repeats=200, **terms):
+    prepared, compiled = ready(build, method, **terms)
+    states = [repeated(prepared, compiled, k) for k in range(repeats)]
+    noise = np.mean([state.average.noise for state in states], axis=0)
+    return [state.average.mean for state in states], noise
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [
+        (linear, "vips"),
+        (logistic, "vips"),
+        (linear, "dp_sep"),
+        pytest.param(logistic, "dp_sep", marks=SLOW),
+    ],
+)
+def test_the_noise_on_the_mean_is_what_is_claimed(build, method):
+    means, noise = means_and_noise(build, method)
+    check_noise(means, noise)
+    for fault in (noise / 2, 2 * noise):
+        with pytest.raises(AssertionError):
+            check_noise(means, fault)
+
+
+def with_unknown_precision():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
+        mean = pm.Data("X", design()) @ b
+        pm.Normal("y", mean, tau=pm.Gamma("tau", 2, 1), observed=linear_outcomes())
+    return model
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_the_noise_on_a_noise_precision_is_what_draws_contain(method):
+    prepared, compiled = ready(with_unknown_precision, method)
+    states = [repeated(prepared, compiled, k) for k in range(200)]
+    means = [(a + 1) / b for a, b in (state.gammas["tau"] for state in states)]
+    aware, plain = prepared.method.noise_aware, prepared.method.posterior
+    variances = [
+        np.mean([np.var(draw(state, 500, np.random.default_rng(1))["tau"]) for state in states])
+        for draw in (aware, plain)
+    ]
+    claimed = np.array([[variances[0] - variances[1]]])
+    check_noise(np.reshape(means, (-1, 1)), claimed)
+    for fault in (claimed / 2, 2 * claimed):
+        with pytest.raises(AssertionError):
+            check_noise(np.reshape(means, (-1, 1)), fault)
+
+
+def test_the_noise_on_a_coin_is_what_is_claimed():
+    prepared, compiled = ready(coin, "vips")
+    rng, found = np.random.default_rng(0), []
+    for k in range(300):
+        state = repeated(prepared, compiled, k)
+        found.append(state.context.posterior["p"])
+    a, b = np.array([[float(x) + 1 for x in eta] for eta in found]).T
+    variance = float(state.likelihood.variance["p"][0])
+    p, n = np.mean(a / (a + b)), np.mean(a + b)
+    claimed = np.array([[variance * ((1 - p) ** 2 + p**2) / n**2]])
+    check_noise((a / (a + b))[:, None], claimed)
+    drawn = prepared.method.noise_aware(state, 4000, rng)["p"]
+    plain = p * (1 - p) / n
+    assert np.var(drawn) == pytest.approx(plain + claimed[0, 0], rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["iid-linear", "iid-logistic"])
+@pytest.mark.parametrize("method", ["vips", "dp_advi"])
+def test_intervals_hold_the_truth_as_often_as_they_say(problem, method):
+    def coverage(**options):
+        fits = private_fits(PROBLEMS[problem], method, 1.0, list(range(200)), **options)
+        low, truth, high = np.moveaxis([(f.low, f.truth, f.high) for f in fits], 1, 0)
+        return np.mean((low <= truth) & (truth <= high))
+
+    found = coverage()
+    assert 0.85 <= found <= 0.95
+    assert abs(coverage(noise_aware=False) - 0.9) > abs(found - 0.9)

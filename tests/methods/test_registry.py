@@ -1,0 +1,67 @@
+"""What holds for the spec of every method, so that a new one cannot forget it."""
+
+import dataclasses
+import inspect
+import json
+import typing
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.accounting.samplers import Poisson
+from pymc_dp.driver.setup import set_up
+from pymc_dp.methods.options import Options, option
+from pymc_dp.methods.registry import METHODS, method_named
+
+TERMS = {"sampling": Poisson, "num_records": None, "noisy": True}
+WRONG = {bool: "yes", int: 1.5, float: "many"}
+
+
+def regression():
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        x = pm.Data("x", np.random.default_rng(0).normal(size=(30, 2)))
+        pm.Normal("y", x @ b, 1.0, observed=np.zeros(30))
+    return model
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_found_by_its_name_in_any_case(name):
+    assert method_named(name.upper()) is METHODS[name]
+    assert METHODS[name].name == name
+
+
+@pytest.mark.parametrize("spec", METHODS.values(), ids=METHODS.keys())
+def test_options_have_defaults_types_and_a_line_of_documentation(spec):
+    of_fit = inspect.signature(pymc_dp.fit).parameters
+    spec.options(**TERMS)
+    for name, field in spec.options.keywords().items():
+        assert name not in of_fit
+        assert field.metadata["doc"].strip()
+        for kind in WRONG.keys() & {field.type, *typing.get_args(field.type)}:
+            with pytest.raises((TypeError, ValueError), match=f"{name}="):
+                spec.options(**TERMS, **{name: WRONG[kind]})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_states_its_tuned_constants(name):
+    budget = {"epsilon": 1.0, "delta": 1e-5} if METHODS[name].private else {}
+    constants = set_up(regression(), name, None, **budget).method.constants()
+    assert constants
+    assert json.loads(json.dumps(constants)) == json.loads(json.dumps(constants, default=str))
+    assert all(constants.values())
+
+
+def test_an_option_of_the_wrong_type_is_refused_with_its_name():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Some(Options):
+        flag: bool = option(True, "a flag")
+        count: int | None = option(None, "a count")
+
+    assert set(Some.keywords()) == {"flag", "count"}
+    with pytest.raises(TypeError, match="flag=1 must be True or False"):
+        Some(**TERMS, flag=1)
+    with pytest.raises(ValueError, match="count=0"):
+        Some(**TERMS, count=0)

@@ -1,0 +1,156 @@
+"""Variances with inverse gamma priors, as a conjugate family and behind linear predictors."""
+
+import functools
+import math
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_dp
+from pymc_dp.methods.conjugate.exponential import GAMMA
+from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_precision, of_variance
+
+N = 400
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(N, 2))
+REAL = X @ [1.5, -0.5] + 0.7 * RNG.normal(size=N)
+GROUP = np.arange(N) % 8
+EFFECTS = RNG.normal(0, 0.8, 8)[GROUP] + 0.5 * RNG.normal(size=N)
+ETA = (np.array([4.0, 7.5]), np.array([3.0, 0.2]))  # shapes 3 and 6.5
+
+
+def fitted(model, method, **settings):
+    settings = {"progressbar": False, "backend": "python", "random_seed": 1, **settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        return pymc_dp.fit(
+            model=model, method=method, epsilon=math.inf, sampling="full", **settings
+        )
+
+
+# --- the family ----------------------------------------------------------------------------------
+
+
+def test_moments_and_draws_are_those_of_the_distribution():
+    law = stats.invgamma(ETA[0] - 1, scale=ETA[1])
+    mean, sd = INVERSE_GAMMA.moments(ETA)
+    np.testing.assert_allclose((mean, sd), (law.mean(), law.std()))
+    draws = INVERSE_GAMMA.sample(ETA, 4000, np.random.default_rng(0))
+    for k in range(2):
+        one = stats.invgamma(ETA[0][k] - 1, scale=ETA[1][k])
+        assert stats.kstest(draws[:, k], one.cdf).pvalue > 1e-6
+
+
+def test_points_have_the_mean_of_the_logarithm_and_of_the_inverse():
+    draws = INVERSE_GAMMA.sample(ETA, 200_000, np.random.default_rng(0))
+    points = np.stack(INVERSE_GAMMA.rule(ETA))
+    np.testing.assert_allclose(np.log(points).mean(axis=0), np.log(draws).mean(axis=0), atol=0.01)
+    np.testing.assert_allclose((1 / points).mean(axis=0), (1 / draws).mean(axis=0), rtol=0.01)
+
+
+def test_a_variance_is_one_over_a_precision():
+    again = of_variance(of_precision(ETA))
+    np.testing.assert_array_equal(again, ETA)
+    same = 1 / GAMMA.sample(of_precision(ETA), 5, np.random.default_rng(3))
+    np.testing.assert_array_equal(INVERSE_GAMMA.sample(ETA, 5, np.random.default_rng(3)), same)
+
+
+# --- fits without noise --------------------------------------------------------------------------
+
+
+def test_a_variance_about_a_known_mean_has_its_conjugate_posterior():
+    with pm.Model() as model:
+        v = pm.InverseGamma("v", 3, 2)
+        pm.Normal("y", 1.0, pm.math.sqrt(v), observed=REAL)
+    fit = fitted(model, "vips")["fit"]
+    assert float(fit["v.log_inverse_coefficient"]) - 1 == pytest.approx(3 + N / 2)
+    assert float(fit["v.inverse_coefficient"]) == pytest.approx(2 + np.sum((REAL - 1) ** 2) / 2)
+
+
+def regression():
+    w, v = pm.Normal("w", 0, 2, shape=2), pm.InverseGamma("v", 3, 2)
+    pm.Normal("y", pm.Data("X", X) @ w, pm.math.sqrt(v), observed=REAL)
+
+
+def the_same_by_precision():
+    w, tau = pm.Normal("w", 0, 2, shape=2), pm.Gamma("tau", 3, 2)
+    pm.Normal("y", pm.Data("X", X) @ w, tau=tau, observed=REAL)
+
+
+def groups():
+    v, s = pm.InverseGamma("v", 3, 2), pm.InverseGamma("s", 2, 1)
+    effect = pm.Normal("effect", 0, pm.math.sqrt(s), shape=8)
+    mean = effect[pm.Data("group", GROUP)]
+    pm.Normal("y", mean, pm.math.sqrt(v), observed=EFFECTS)
+
+
+@functools.cache
+def built(build):
+    with pm.Model() as model:
+        build()
+    return model
+
+
+def coordinate_ascent_of_groups():
+    """Means and variances of the effects, and (shape, rate) of s and v, by hand."""
+    count, total = np.bincount(GROUP), np.bincount(GROUP, EFFECTS)
+    of_s, of_v = (2 + 8 / 2, 1.0), (3 + N / 2, 2.0)
+    for _ in range(500):
+        precision = of_s[0] / of_s[1] + count * of_v[0] / of_v[1]
+        mean = of_v[0] / of_v[1] * total / precision
+        of_s = (of_s[0], 1 + np.sum(mean**2 + 1 / precision) / 2)
+        squares = np.sum((EFFECTS - mean[GROUP]) ** 2) + np.sum(count / precision)
+        of_v = (of_v[0], 2 + squares / 2)
+    return mean, 1 / precision, of_s, of_v
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_groups_with_unknown_variances_are_coordinate_ascents(method):
+    mean, variance, of_s, of_v = coordinate_ascent_of_groups()
+    fit = fitted(built(groups), method, draws=4000)
+    path = fit["fit_stats"]["mean_path"].isel(release=-1).to_numpy()
+    np.testing.assert_allclose(path, mean, atol=1e-3)
+    found = np.diag(fit["fit"]["covariance_matrix"])
+    np.testing.assert_allclose(found, variance, rtol=1e-3)
+    for name, (shape, rate) in {"s": of_s, "v": of_v}.items():
+        got = [fit["fit"][f"{name}.{x}inverse_coefficient"].item() for x in ("log_", "")]
+        np.testing.assert_allclose(got, (shape + 1, rate), rtol=1e-3)
+        law = stats.invgamma(shape, scale=rate)
+        assert stats.kstest(fit["posterior"][name].to_numpy().ravel(), law.cdf).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_a_variance_is_found_as_its_precision_is(method):
+    variance, precision = (
+        fitted(built(x), method, draws=50) for x in (regression, the_same_by_precision)
+    )
+    one, other = (fit["posterior"].to_dataset() for fit in (variance, precision))
+    np.testing.assert_allclose(one["w"], other["w"], rtol=1e-9)
+    np.testing.assert_allclose(1 / one["v"], other["tau"], rtol=1e-9)
+
+
+def test_a_variance_that_is_taken_for_a_precision_is_told_apart(monkeypatch):
+    monkeypatch.setattr("pymc_dp.methods.gaussian.prior.of_precision", lambda eta: eta)
+    fit = fitted(built(groups), "vips", draws=4000)
+    _, _, (shape, rate), _ = coordinate_ascent_of_groups()
+    law = stats.invgamma(shape, scale=rate)
+    assert stats.kstest(fit["posterior"]["s"].to_numpy().ravel(), law.cdf).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_explain_says_what_a_variance_is(method):
+    text = str(pymc_dp.explain(built(groups)))
+    assert "inverse gamma block: variance of the noise" in text
+    assert "inverse gamma block: variance of Gaussian latents" in text
+
+
+def test_a_scale_that_is_no_variance_is_refused():
+    with pm.Model() as model:
+        s = pm.InverseGamma("s", 3, 2)
+        pm.Normal("y", pm.Normal("mu", 0, 1), s, observed=REAL)
+    for method in ("vips", "dp_sep"):
+        with pytest.raises(pymc_dp.NotSeparableError):
+            fitted(model, method)

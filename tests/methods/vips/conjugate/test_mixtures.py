@@ -1,0 +1,63 @@
+"""Finite mixtures without noise are those of variational Bayes, written out in NumPy."""
+
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import digamma
+
+from pymc_dp.testing import deterministic_noise
+from tests.methods.vips.vips_fits import TWO_BUMPS, fitted, parameters, same_to
+
+
+def mixture():
+    w = pm.Dirichlet("w", [2.0, 3.0])
+    mu = pm.Normal("mu", 0.5, 3.0, shape=2, initval=[-1.0, 1.0])
+    pm.NormalMixture("y", w, mu, tau=pm.Gamma("tau", 3.0, 2.0, shape=2), observed=TWO_BUMPS)
+
+
+def mixture_of_components():
+    w = pm.Dirichlet("w", [2.0, 3.0])
+    mu = pm.Normal("mu", 0.5, 3.0, shape=2, initval=[-1.0, 1.0])
+    parts = pm.Normal.dist(mu, 1 / pm.math.sqrt(pm.Gamma("tau", 3.0, 2.0, shape=2)))
+    pm.Mixture("y", w, parts, observed=TWO_BUMPS)
+
+
+@functools.cache
+def vb_mixture():
+    y = TWO_BUMPS[:, None]
+    alpha, shape, rate = np.array([2.0, 3.0]), np.full(2, 3.0), np.full(2, 2.0)
+    mean, precision = np.array([-1.0, 1.0]), np.full(2, 10 / 9)
+    for _ in range(1000):
+        tau, log_tau = shape / rate, digamma(shape) - np.log(rate)
+        log_w = digamma(alpha) - digamma(alpha.sum())
+        logits = log_w + log_tau / 2 - tau / 2 * ((y - mean) ** 2 + 1 / precision)
+        resp = np.exp(logits - logits.max(axis=1, keepdims=True))
+        resp /= resp.sum(axis=1, keepdims=True)
+        alpha = np.array([2.0, 3.0]) + resp.sum(axis=0)
+        precision = 1 / 9 + tau * resp.sum(axis=0)
+        mean = (0.5 / 9 + tau * (resp * y).sum(axis=0)) / precision
+        shape = 3 + resp.sum(axis=0) / 2
+        rate = 2 + (resp * ((y - mean) ** 2 + 1 / precision)).sum(axis=0) / 2
+    return mean, precision**-0.5, alpha, shape, rate
+
+
+@pytest.mark.parametrize("build", [mixture, mixture_of_components])
+def test_a_mixture_is_that_of_variational_bayes(build):
+    idata = fitted(build, n=150)
+    precision = idata["fit"]["mu.precision"].values
+    mean = idata["fit"]["mu.precision_mean"].values / precision
+    got = mean, precision**-0.5, *parameters(idata, "w"), *parameters(idata, "tau")
+    same_to(1e-6, got, vb_mixture())
+
+
+@pytest.mark.slow
+def test_small_batches_of_a_mixture_come_close():
+    with deterministic_noise(1):
+        settings = {"sampling": "poisson", "sample_rate": 0.2, "kappa": 0.7, "n": 300}
+        idata = fitted(mixture, **settings)
+    mean, sd, *_ = vb_mixture()
+    fit = idata["fit"]
+    got = fit["mu.precision_mean"].values / fit["mu.precision"].values
+    np.testing.assert_array_less(np.abs(got - mean), sd)

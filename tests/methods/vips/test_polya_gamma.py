@@ -1,0 +1,176 @@
+"""Logistic outcomes without noise are variational Bayes with Pólya-Gamma variables.
+
+The references are written out in NumPy, one update a line, and share nothing with the library.
+"""
+
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_dp.testing import deterministic_noise
+from tests.methods.vips.vips_fits import (
+    COUNTS,
+    GROUP,
+    IN_GROUP,
+    OFFSET,
+    ONES,
+    SUCCESSES,
+    TRIALS,
+    WITH_ONES,
+    YES,
+    A,
+    N,
+    X,
+    Y,
+    coefficients,
+    fitted,
+    gaussian,
+    parameters,
+    same_to,
+)
+
+
+def logistic():
+    a, b = coefficients()
+    pm.Bernoulli("y", logit_p=a + X @ b, observed=YES)
+
+
+def logistic_by_probability():
+    a, b = coefficients()
+    p = pm.math.sigmoid(a + pm.math.dot(pm.Data("X", X), b))
+    pm.Bernoulli("y", p=pm.Deterministic("p", p), observed=YES)
+
+
+def logistic_in_one_block():
+    b = pm.Normal("b", 0, 2, shape=3)
+    pm.Bernoulli("y", p=pm.math.invlogit(pm.Data("X", WITH_ONES) @ b), observed=YES)
+
+
+def logistic_with_offset():
+    a, b = coefficients()
+    pm.Bernoulli("y", logit_p=pm.Data("offset", OFFSET) + a + X @ b, observed=YES)
+
+
+def logistic_by_group():
+    a, b = pm.Normal("a", 0, 2, shape=3), pm.Normal("b", 0, 2, shape=2)
+    pm.Bernoulli("y", logit_p=a[pm.Data("group", GROUP)] + X @ b, observed=YES)
+
+
+def intercept_alone():
+    pm.Bernoulli("y", logit_p=pm.Normal("a", 0, 2), observed=YES)
+
+
+def binomial_logit():
+    a, b = coefficients()
+    pm.Binomial("y", pm.Data("trials", TRIALS), logit_p=a + X @ b, observed=SUCCESSES)
+
+
+def negative_binomial():
+    a, b = coefficients()
+    pm.NegativeBinomial("y", n=4, p=pm.math.sigmoid(-(a + X @ b)), observed=COUNTS)
+
+
+def negative_binomial_by_mean():
+    a, b = coefficients()
+    pm.NegativeBinomial("y", mu=4 * pm.math.exp(a + X @ b), alpha=4, observed=COUNTS)
+
+
+def polya_gamma(design, kappa, trials, offset=0.0, prior_precision=0.25, start=None):
+    """Variational Bayes with Pólya-Gamma variables of shape ``trials``; Polson et al. 2013."""
+    d = design.shape[1]
+    mean, covariance = np.zeros(d), np.zeros((d, d)) if start is None else start
+    prior = prior_precision * np.eye(d) if np.ndim(prior_precision) < 2 else prior_precision
+    for _ in range(500):
+        psi = offset + design @ mean
+        c = np.sqrt(psi**2 + ((design @ covariance) * design).sum(axis=1))
+        omega = trials * np.tanh(c / 2) / (2 * c) if c.any() else trials / 4
+        covariance = np.linalg.inv((design.T * omega) @ design + prior)
+        mean = covariance @ (design.T @ (kappa - omega * offset))
+    return mean, covariance
+
+
+GROUPED = np.column_stack([IN_GROUP, X])
+LOGISTIC = functools.partial(polya_gamma, WITH_ONES, YES - 0.5, np.ones(N))
+NEGATIVE = functools.partial(polya_gamma, WITH_ONES, (COUNTS - 4) / 2, COUNTS + 4)
+AUGMENTED = [
+    (logistic, A, LOGISTIC),
+    (logistic_by_probability, A, LOGISTIC),
+    (logistic_in_one_block, ["b[0]", "b[1]", "b[2]"], LOGISTIC),
+    (logistic_with_offset, A, functools.partial(LOGISTIC, OFFSET)),
+    (
+        logistic_by_group,
+        ["a[0]", "a[1]", "a[2]", "b[0]", "b[1]"],
+        functools.partial(polya_gamma, GROUPED, YES - 0.5, np.ones(N)),
+    ),
+    (intercept_alone, ["a"], functools.partial(polya_gamma, ONES, YES - 0.5, np.ones(N))),
+    (
+        binomial_logit,
+        A,
+        functools.partial(polya_gamma, WITH_ONES, SUCCESSES - TRIALS / 2, TRIALS),
+    ),
+    (negative_binomial, A, NEGATIVE),
+    (negative_binomial_by_mean, A, NEGATIVE),
+]
+
+
+@pytest.mark.parametrize("form", ["residual", "absolute"])
+@pytest.mark.parametrize(("build", "names", "reference"), AUGMENTED)
+def test_a_logistic_likelihood_is_that_of_variational_bayes(build, names, reference, form):
+    same_to(1e-6, gaussian(fitted(build, form=form), names), reference())
+
+
+def logistic_with_precision_of_weights():
+    tau = pm.Gamma("tau", 2.0, 1.0)
+    a, b = pm.Normal("a", 0, 2), pm.Normal("b", 0, tau=tau, shape=2)
+    pm.Bernoulli("y", logit_p=a + X @ b, observed=YES)
+
+
+def vb_logistic_with_precision():
+    tau = 1.0
+    for _ in range(200):
+        mean, covariance = LOGISTIC(prior_precision=np.diag([0.25, tau, tau]))
+        shape, rate = 2 + 2 / 2, 1 + ((mean**2 + np.diag(covariance))[1:]).sum() / 2
+        tau = shape / rate
+    return mean, covariance, shape, rate
+
+
+@pytest.mark.parametrize("form", ["residual", "absolute"])
+def test_a_precision_of_logistic_weights_is_that_of_variational_bayes(form):
+    idata = fitted(logistic_with_precision_of_weights, form=form)
+    got = *gaussian(idata, A), *parameters(idata, "tau")
+    same_to(1e-6, got, vb_logistic_with_precision())
+
+
+def two_outcomes():
+    a, b = coefficients()
+    eta = a + pm.Data("X", X) @ b
+    pm.Normal("y", eta, 0.8, observed=Y)
+    pm.Bernoulli("z", logit_p=eta, observed=YES)
+
+
+def vb_two_outcomes():
+    mean, covariance = np.zeros(3), np.zeros((3, 3))
+    for _ in range(500):
+        c = np.sqrt((WITH_ONES @ mean) ** 2 + ((WITH_ONES @ covariance) * WITH_ONES).sum(axis=1))
+        omega = np.tanh(c / 2) / (2 * c) if c.any() else np.full(N, 0.25)
+        omega = omega + 1 / 0.8**2
+        covariance = np.linalg.inv((WITH_ONES.T * omega) @ WITH_ONES + np.eye(3) / 4)
+        mean = covariance @ WITH_ONES.T @ (Y / 0.8**2 + YES - 0.5)
+    return mean, covariance
+
+
+@pytest.mark.parametrize("form", ["residual", "absolute"])
+def test_two_outcomes_share_their_predictor(form):
+    same_to(1e-6, gaussian(fitted(two_outcomes, form=form), A), vb_two_outcomes())
+
+
+@pytest.mark.parametrize("form", ["residual", "absolute"])
+def test_small_batches_come_close(form):
+    with deterministic_noise(1):
+        settings = {"sampling": "poisson", "sample_rate": 0.2, "kappa": 0.7, "n": 400}
+        idata = fitted(logistic, form=form, **settings)
+    mean, covariance = LOGISTIC()
+    got = idata["fit"]["mean_vector"].sel(gaussian=A).values
+    np.testing.assert_array_less(np.abs(got - mean), 0.5 * np.sqrt(np.diag(covariance)))

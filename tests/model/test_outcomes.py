@@ -1,0 +1,147 @@
+"""Outcomes are drawn from the model's own distributions, for each record from the record alone."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws
+from tests import zoo
+
+ROWS = 400
+X = np.random.default_rng(0).normal(size=(ROWS, 2))
+REAL = np.random.default_rng(1).exponential(size=ROWS)
+COUNTS = np.random.default_rng(2).integers(0, 3, ROWS)
+
+
+def predictor():
+    return pm.Data("X", X) @ pm.Normal("b", shape=2)
+
+
+def logistic():
+    pm.Bernoulli("y", logit_p=predictor(), observed=COUNTS > 0)
+
+
+def exponential():
+    pm.Exponential("y", pm.Gamma("rate", 2, 1), observed=REAL)
+
+
+def student():
+    pm.StudentT("y", nu=5, mu=predictor(), sigma=pm.HalfNormal("s"), observed=REAL)
+
+
+def negative_binomial():
+    mu = pm.math.exp(predictor() + pm.Data("offset", np.log(REAL)))
+    pm.NegativeBinomial("y", mu=mu, alpha=pm.Exponential("alpha", 1), observed=COUNTS)
+
+
+def censored():
+    weibull = pm.Weibull.dist(pm.HalfNormal("k"), pm.math.exp(predictor()))
+    pm.Censored("y", weibull, lower=None, upper=1.0, observed=np.minimum(REAL, 1.0))
+
+
+def ordinal():
+    ordered = pm.distributions.transforms.ordered
+    cuts = pm.Normal("cuts", [-1.0, 1.0], 1.0, transform=ordered, shape=2)
+    pm.OrderedLogistic("y", eta=predictor(), cutpoints=cuts, observed=COUNTS)
+
+
+def categorical():
+    pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), observed=COUNTS)
+
+
+def groups():
+    u = pm.Normal("u", 0, pm.HalfNormal("tau"), shape=4)
+    group = pm.Data("group", np.arange(ROWS) % 4)
+    pm.Normal("y", u[group], 1.0, observed=REAL)
+
+
+def two_outcomes():
+    a = pm.Normal("a")
+    pm.Poisson("n", pm.math.exp(a), observed=COUNTS)
+    pm.Bernoulli("z", logit_p=a, observed=COUNTS > 1)
+
+
+DRAWN = [
+    logistic,
+    exponential,
+    student,
+    negative_binomial,
+    censored,
+    ordinal,
+    categorical,
+    groups,
+    two_outcomes,
+]
+
+
+def potential():
+    pm.Potential("y", pm.logp(pm.Normal.dist(pm.Normal("a"), 1), pm.Data("v", REAL)))
+
+
+def mixture():
+    w = pm.Dirichlet("w", np.ones(2))
+    pm.NormalMixture("y", w, pm.Normal("m", shape=2), sigma=1.0, observed=REAL)
+
+
+def outcome_as_predictor():
+    y = pm.Data("observed", REAL)
+    pm.Normal("y", pm.Normal("a") * y**2, 1.0, observed=y)
+
+
+NOT_DRAWN = [potential, mixture, outcome_as_predictor]
+
+
+def separated(build):
+    with pm.Model() as model:
+        build()
+    return zoo.separated(model)
+
+
+def drawn(build, z=None, seed=0):
+    records, columns = separated(build)
+    batch = {name: column.take(np.arange(ROWS)) for name, column in columns.items()}
+    point = records.start if z is None else np.asarray(z, float)
+    outcomes = compile_draws(records, records.outcomes)
+    return outcomes(batch, point, np.random.default_rng(seed)), batch
+
+
+@pytest.mark.parametrize("build", DRAWN)
+def test_outcomes_have_the_shape_and_dtype_of_what_was_observed(build):
+    found, batch = drawn(build)
+    assert not found.pop(UNDRAWN).any()
+    assert found
+    for name, values in found.items():
+        assert values.shape == batch[name].shape
+        assert values.dtype == batch[name].dtype
+        assert len(np.unique(values)) > 1
+
+
+@pytest.mark.parametrize("build", NOT_DRAWN)
+def test_a_model_that_does_not_say_how_to_draw_has_no_outcomes(build):
+    records, _ = separated(build)
+    assert records.outcomes is None
+
+
+def test_draws_follow_the_distribution_at_the_latents_values():
+    z = [np.log(3.0)]
+    values = np.concatenate([drawn(exponential, z, seed)[0]["y"] for seed in range(20)])
+    assert stats.kstest(values, stats.expon(scale=1 / 3).cdf).pvalue > 1e-6
+    with pytest.raises(AssertionError):  # another rate
+        assert stats.kstest(values, stats.expon(scale=1 / 2).cdf).pvalue > 1e-6
+
+
+def test_draws_follow_each_records_own_predictors():
+    b = np.array([1.5, -1.0])
+    values = np.mean([drawn(logistic, b, seed)[0]["y"] for seed in range(40)], axis=0)
+    expected = 1 / (1 + np.exp(-X @ b))
+    error = (values - expected) / np.sqrt(expected * (1 - expected) / 40)
+    assert abs((error**2).mean() - 1) < 0.4
+    of_others = (values - expected[::-1]) / np.sqrt(expected * (1 - expected) / 40)[::-1]
+    assert (of_others**2).mean() > 2
+
+
+def test_censored_outcomes_are_drawn_censored():
+    values = drawn(censored)[0]["y"]
+    assert values.max() == 1.0
+    assert (values < 1.0).any()

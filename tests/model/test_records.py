@@ -1,0 +1,215 @@
+"""A model is split into records: each record's gradient is that of the author's own model."""
+
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.accounting.samplers import Poisson
+from pymc_dp.contributions import gradient
+from pymc_dp.contributions.gradients import gradient_rows, on_batch
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.advi.advi import build
+from pymc_dp.methods.advi.families import MEAN_FIELD
+from pymc_dp.methods.advi.options import AdviOptions
+from pymc_dp.model import separate
+from tests import zoo
+from tests.zoo import separated
+
+REPEATED = [0, 3, 5, 5, 7, 3, 12]
+ONE = [9]
+FIVE = [12, 0, 1, 2, 11]
+close = {"rtol": 1e-9, "atol": 1e-11}
+# few records make small groups; the warning has a test of its own
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
+
+@cache
+def split(name):
+    """Separate a model of the zoo; compile each function on first use."""
+    model = zoo.build(zoo.ACCEPTED[name])
+    records, columns = separated(model)
+    start = np.concatenate([value.ravel() for value in records.point.values()])
+    z = start + 0.1 * np.random.default_rng(3).normal(size=len(start))
+    return SimpleNamespace(
+        model=model,
+        records=records,
+        columns=columns,
+        z=z,
+        rows=cache(lambda: on_batch(records, [], gradient_rows(records), "python")),
+        contribution=cache(lambda: gradient(records, "python")),
+        logp=cache(lambda: on_batch(records, [], records.batch.log_likelihood(), "python")),
+    )
+
+
+@cache
+def slow_gradients(name):
+    """Differentiate the author's model on its full data, one record at a time."""
+    model = zoo.build(zoo.STANDS_FOR.get(name, zoo.ACCEPTED[name]))
+    terms = model.logp(vars=model.observed_RVs + model.potentials, sum=False, jacobian=False)
+    total = sum(term.reshape((zoo.N, -1)).sum(axis=1) for term in terms)
+    i, latents = pt.lscalar("i"), model.value_vars
+    parts = pt.grad(total[i], latents, disconnected_inputs="ignore")
+    flat = pt.concatenate([part.ravel() for part in parts])
+    fn = pytensor.function([i, *latents], flat, mode="FAST_COMPILE", on_unused_input="ignore")
+    point, z, at = [], split(name).z, 0
+    for value in model.initial_point().values():
+        point.append(z[at : at + value.size].reshape(value.shape))
+        at += value.size
+    assert at == len(z)
+    return np.stack([fn(row, *point) for row in range(zoo.N)])
+
+
+def contribute(it, batch, weights):
+    """Return the norms and the weighted sum, as the wall asks for them."""
+    contribution, context = it.contribution(), it.z[None]
+    prepared = contribution.prepare(batch, context)
+    norms = contribution.norms(prepared, context)
+    return norms, contribution.weighted_sum(prepared, context, weights)
+
+
+every_model = pytest.mark.parametrize("name", zoo.ACCEPTED)
+every_batch = pytest.mark.parametrize("rows", [REPEATED, ONE, FIVE], ids=["repeated", "1", "5"])
+
+
+@every_model
+def test_latents_keep_the_authors_names_and_order(name):
+    model, records = split(name).model, split(name).records
+    assert list(records.latents) == [v.name for v in model.value_vars]
+    point = model.initial_point()
+    assert list(records.point) == list(point)
+    for latent, value in point.items():
+        np.testing.assert_allclose(records.point[latent], value, rtol=0, atol=1e-15)
+
+
+@every_model
+@every_batch
+def test_per_record_gradients_are_the_authors(name, rows):
+    it = split(name)
+    seen = it.rows()(zoo.take(it.columns, rows), it.z)
+    np.testing.assert_allclose(seen, slow_gradients(name)[rows], **close)
+
+
+@every_model
+@every_batch
+def test_ghost_norms_are_those_of_the_gradients(name, rows):
+    it = split(name)
+    seen, _ = contribute(it, zoo.take(it.columns, rows), np.ones(len(rows)))
+    assert seen.shape == (len(rows),)
+    np.testing.assert_allclose(seen, np.linalg.norm(slow_gradients(name)[rows], axis=1), **close)
+
+
+@every_model
+@every_batch
+def test_weighted_sum_weighs_every_record_by_its_own_weight(name, rows):
+    it = split(name)
+    weights = np.random.default_rng(1).random(len(rows))
+    _, seen = contribute(it, zoo.take(it.columns, rows), weights)
+    np.testing.assert_allclose(seen, weights @ slow_gradients(name)[rows], **close)
+
+
+@every_model
+def test_there_is_something_to_compare(name):
+    gradients = slow_gradients(name)
+    assert np.isfinite(gradients).all()
+    assert np.linalg.norm(gradients, axis=1).min() > 1e-8
+
+
+@every_model
+def test_all_data_leaves_are_columns_of_n_records(name):
+    it = split(name)
+    assert {column.rows for column in it.columns.values()} == {zoo.N}
+    assert set(it.columns) == set(it.records.batch.inputs)
+    assert not it.records.local_latents
+
+
+def test_a_minibatch_stands_for_its_full_data():
+    for name in zoo.STANDS_FOR:
+        columns = split(name).columns.values()
+        x, y = sorted(columns, key=lambda column: -np.ndim(column.values))
+        np.testing.assert_array_equal(x.values, zoo.X)
+        np.testing.assert_array_equal(y.values, zoo.REAL)
+
+
+@pytest.mark.parametrize("name", zoo.ACCEPTED)
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(j=st.integers(0, len(FIVE) - 1), seed=st.integers(0, 2**32 - 1))
+def test_no_record_moves_the_likelihood_of_another(name, j, seed):
+    it, rng = split(name), np.random.default_rng(seed)
+    before = zoo.take(it.columns, FIVE)
+    after = {}
+    for leaf, column in it.columns.items():
+        rows = np.moveaxis(before[leaf], column.axis, 0).copy()
+        rows[j] = rng.permutation(np.asarray(column.values).ravel())[: rows[j].size].reshape(
+            rows[j].shape
+        )
+        if rows.dtype.kind == "f":
+            rows[j] *= rng.choice([1.0, 1e-3, 50.0])
+        after[leaf] = np.moveaxis(rows, 0, column.axis)
+    others = [i for i in range(len(FIVE)) if i != j]
+    for compute in (it.logp(), it.rows()):
+        moved, kept = compute(after, it.z), compute(before, it.z)
+        np.testing.assert_allclose(moved[others], kept[others], rtol=1e-13, atol=1e-13)
+    without_j = np.where(np.arange(len(FIVE)) == j, 0.0, 1.0)
+    moved, kept = contribute(it, after, without_j), contribute(it, before, without_j)
+    np.testing.assert_allclose(moved[0][others], kept[0][others], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(moved[1], kept[1], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("describe", "words"), zoo.REFUSED.items(), ids=[f.__name__ for f in zoo.REFUSED]
+)
+def test_models_that_couple_records_are_refused_by_name(describe, words):
+    with pytest.raises(NotSeparableError) as error:
+        separate(zoo.build(describe))
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("describe", "name"), zoo.LOCAL.items(), ids=[f.__name__ for f in zoo.LOCAL]
+)
+def test_local_latents_are_found_and_advi_refuses_them(describe, name):
+    records, columns = separated(zoo.build(describe))
+    assert records.local_latents == {name: 0}
+    assert name not in columns
+    with pytest.raises(NotSeparableError, match=f"`{name}`"):
+        build(records, AdviOptions(sampling=Poisson, num_records=None, noisy=True), MEAN_FIELD)
+
+
+def test_splitting_leaves_the_authors_model_alone():
+    model = zoo.build(zoo.normal_mixture)
+    before = model.point_logps(model.initial_point()), dict(model.rvs_to_initial_values)
+    separate(model)
+    after = model.point_logps(model.initial_point()), dict(model.rvs_to_initial_values)
+    assert before == after
+
+
+def test_separate_hands_out_no_data_but_the_columns():
+    records, _ = separate(zoo.build(zoo.logistic_data))
+    graphs = [records.prior, *records.batch.terms, *records.single.terms]
+    graphs += records.outputs.graphs.values()
+    assert not [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
+
+
+def test_models_without_latents_or_observations_are_refused():
+    with pm.Model() as nothing_to_infer:
+        pm.Normal("y", observed=zoo.REAL)
+    with pytest.raises(ValueError, match="no latent"):
+        separate(nothing_to_infer)
+    with pm.Model() as nothing_seen:
+        pm.Normal("a")
+    with pytest.raises(NotSeparableError, match="no observed data"):
+        separate(nothing_seen)
+    with pm.Model() as discrete:
+        pm.Normal("y", pm.Bernoulli("k", 0.5), observed=zoo.REAL)
+    with pytest.raises(NotSeparableError, match="`k` is a discrete latent"):
+        separate(discrete)

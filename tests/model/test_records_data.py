@@ -1,0 +1,216 @@
+"""The data of a model: what ``data=`` may put in its place, and values that no record should have.
+
+Split off from the holes: those are about the graph, these about the arrays.
+"""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytest
+import scipy.sparse as sp
+
+from pymc_dp.contributions import gradient
+from pymc_dp.contributions.gradients import gradient_rows, on_batch
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model import separate
+from tests import zoo
+from tests.zoo import BINARY, CATEGORY, GROUP, REAL, D, N, X, separated
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+TEN = np.random.default_rng(8)
+MORE = {"x": TEN.normal(size=(10, D)), "y": TEN.normal(size=10)}
+
+
+def regression():
+    pm.Normal("y", pm.Data("x", X) @ pm.Normal("b", shape=D), 1.0, observed=REAL)
+
+
+def by_group(g=GROUP):
+    pm.Normal("y", pm.Normal("alpha", shape=2)[pm.Data("g", g)], 1.0, observed=REAL)
+
+
+def by_two_groups():
+    alpha = pm.Normal("alpha", shape=(2, 3))
+    pm.Normal("y", alpha[pm.Data("g", GROUP), pm.Data("h", CATEGORY)], 1.0, observed=REAL)
+
+
+@cache
+def compiled(describe):
+    records, columns = separated(zoo.build(describe))
+    return records, columns, gradient(records, "python")
+
+
+def norms(describe, **values):
+    """Return the norms of all records, with some columns of the batch replaced."""
+    records, columns, contribution = compiled(describe)
+    batch = zoo.take(columns, range(N)) | values
+    z = np.linspace(-1, 1, records.size)[None]
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        return contribution.norms(contribution.prepare(batch, z), z)
+
+
+def changed(values, row, value):
+    values = values.copy()
+    values[row] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (MORE | {"z": MORE["y"]}, "`z`.*\\['x', 'y'\\]"),
+        ({"x": MORE["x"]}, "leaves `y` as it was"),
+        (MORE | {"x": MORE["x"][:, 0]}, "`x` has 1 dimensions, the model's has 2"),
+        (MORE | {"x": MORE["x"] + 1j}, "`x` holds complex128 values, but the model takes float64"),
+        (MORE | {"y": np.array(list("abcdefghij"))}, "`y` holds <U1 values"),
+        (MORE | {"x": MORE["x"][:, :2]}, "`x` has length 2 along axis 1, the model's has 3"),
+        (MORE | {"y": MORE["y"][:9]}, "differ in number: .*10.*9|differ in number: .*9.*10"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused_with_a_sentence(data, words):
+    with pytest.raises(ValueError, match=words):
+        separate(zoo.build(regression), data=data)
+
+
+def test_whole_numbers_are_not_rounded_into_place():
+    data = {"g": np.full(10, 0.7), "y": MORE["y"]}
+    with pytest.raises(ValueError, match="`g` holds float64 values, but the model takes int64"):
+        separate(zoo.build(by_group), data=data)
+
+
+def test_an_array_without_a_name_cannot_be_replaced():
+    with pytest.raises(ValueError, match="as it was.*no name: wrap it in pm.Data"):
+        separate(zoo.build(zoo.logistic), data={"y": BINARY})
+
+
+def memory_map(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, MORE["x"])
+    return np.load(path, mmap_mode="r")
+
+
+KINDS = {
+    "array": lambda tmp_path: MORE["x"],
+    "memory map": memory_map,
+    "csr matrix": lambda tmp_path: sp.csr_matrix(MORE["x"]),
+    "csr array": lambda tmp_path: sp.csr_array(MORE["x"]),
+    "list": lambda tmp_path: MORE["x"].tolist(),
+    "Fortran order": lambda tmp_path: np.asfortranarray(MORE["x"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replaced_data_give_the_gradients_of_a_model_built_on_them(kind, tmp_path):
+    def model():
+        pm.Normal("y", pm.Data("x", MORE["x"]) @ pm.Normal("b", shape=D), 1.0, observed=MORE["y"])
+
+    z, rows = np.array([0.3, -1.0, 2.0]), [9, 0, 0, 4]
+    records, columns = separated(
+        zoo.build(regression), data={"x": KINDS[kind](tmp_path), "y": MORE["y"]}
+    )
+    wanted, known = separated(zoo.build(model))
+    seen = on_batch(records, [], gradient_rows(records), "python")(zoo.take(columns, rows), z)
+    told = on_batch(wanted, [], gradient_rows(wanted), "python")(zoo.take(known, rows), z)
+    np.testing.assert_array_equal(seen, told)
+
+
+def test_single_precision_is_computed_with_in_double():
+    x = MORE["x"].astype("float32")
+    records, columns = separated(zoo.build(regression), data={"x": x, "y": MORE["y"]})
+    z, rows = np.array([0.3, -1.0, 2.0]), list(range(10))
+    seen = on_batch(records, [], gradient_rows(records), "python")(zoo.take(columns, rows), z)
+    told = (MORE["y"] - x.astype(float) @ z)[:, None] * x.astype(float)
+    np.testing.assert_allclose(seen, told, rtol=1e-12)
+
+
+def test_big_data_are_not_copied(tmp_path):
+    mapped = memory_map(tmp_path)
+    _, columns = separated(zoo.build(regression), data={"x": mapped, "y": MORE["y"]})
+    assert np.shares_memory(columns["x"].values, mapped)
+
+
+def test_rows_are_taken_by_position_whatever_their_labels():
+    pd = pytest.importorskip("pandas")
+    labels = [0, 0, 0, 1, 1, 2, 7, 3, 5, 4]
+    frame, series = pd.DataFrame(MORE["x"], labels), pd.Series(MORE["y"], labels)
+    _, columns = separated(zoo.build(regression), data={"x": frame, "y": series})
+    for name, column in columns.items():
+        np.testing.assert_array_equal(column.take(np.array([0, 7])), MORE[name][[0, 7]])
+
+
+def test_data_may_have_more_groups_of_records_but_every_record_its_own_is_refused():
+    data = {"g": np.arange(2), "y": MORE["y"][:2]}
+    with pytest.raises(NotSeparableError, match="`alpha` has an entry for every single record"):
+        separate(zoo.build(by_group), data=data)
+
+
+@pytest.mark.parametrize("row", [0, 6])
+@pytest.mark.parametrize("index", [2, 3, -3, 2**31, 2**32, -(2**32), 2**62])
+def test_an_index_out_of_range_spoils_its_own_record_alone(row, index):
+    kept = norms(by_group)
+    seen = norms(by_group, g=changed(GROUP.astype("int64"), row, index))
+    assert not np.isfinite(seen[row])
+    np.testing.assert_array_equal(np.delete(seen, row), np.delete(kept, row))
+
+
+@pytest.mark.parametrize("index", [3, 2**40, -4])
+def test_the_second_of_two_indices_is_checked_too(index):
+    kept = norms(by_two_groups)
+    seen = norms(by_two_groups, h=changed(CATEGORY.astype("int64"), 4, index))
+    assert not np.isfinite(seen[4])
+    np.testing.assert_array_equal(np.delete(seen, 4), np.delete(kept, 4))
+
+
+def test_an_index_given_by_data_does_not_wrap_into_the_templates_type():
+    template = zoo.build(lambda: by_group(GROUP.astype("int8")))
+    data = {"g": changed(np.arange(10) // 5, 3, 2**32), "y": MORE["y"]}
+    records, columns = separated(template, data=data)
+    contribution, z = gradient(records, "python"), np.zeros((1, 2))
+    batch = zoo.take(columns, list(range(10)))
+    finite = np.isfinite(contribution.norms(contribution.prepare(batch, z), z))
+    np.testing.assert_array_equal(finite, np.arange(10) != 3)
+
+
+@pytest.mark.parametrize("model", ["categorical", "softmax", "ordered_logistic"])
+@pytest.mark.parametrize("category", [-1, 3, 10**6, 2**40])
+def test_an_observed_category_out_of_range_contributes_nothing(model, category):
+    kept = norms(zoo.ACCEPTED[model])
+    seen = norms(zoo.ACCEPTED[model], y=changed(CATEGORY.astype("int64"), 5, category))
+    assert not seen[5] > 0  # zero, or not a number
+    np.testing.assert_allclose(np.delete(seen, 5), np.delete(kept, 5), rtol=1e-14)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("column", "model"), [("x", regression), ("y", regression)])
+def test_a_number_that_is_none_spoils_its_own_record_alone(column, model, bad):
+    kept = norms(model)
+    values = {"x": X, "y": REAL}[column].copy()
+    values[3] = bad
+    seen = norms(model, **{column: values})
+    assert not np.isfinite(seen[3])
+    np.testing.assert_allclose(np.delete(seen, 3), np.delete(kept, 3), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["weibull", "neural_network", "mv_normal", "hierarchical"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_numbers_stay_in_their_record_in_every_model(name, bad):
+    _, columns, _ = compiled(zoo.ACCEPTED[name])
+    kept = norms(zoo.ACCEPTED[name])
+    real = {k: c.take(np.arange(N)) for k, c in columns.items() if c.dtype == "float64"}
+    spoiled = {k: changed(values, 3, bad) for k, values in real.items()}
+    seen = norms(zoo.ACCEPTED[name], **spoiled)
+    assert not np.isfinite(seen[3])
+    np.testing.assert_allclose(np.delete(seen, 3), np.delete(kept, 3), rtol=1e-12)
+
+
+def test_names_of_data_do_not_collide_with_those_given_to_arrays():
+    def model():
+        x = pm.Data("array_1", X[:, 0])
+        pm.Normal("y", pm.Normal("b") * x + X[:, 1] + x * X[:, 2], 1.0, observed=REAL)
+
+    _, columns = separated(zoo.build(model))
+    assert len(columns) == 4
+    assert list(columns) == list(separated(zoo.build(model))[1])
+    np.testing.assert_array_equal(columns["array_1"].values, X[:, 0])

@@ -1,0 +1,299 @@
+"""Holes that a proof of separability might have: each model here must be refused, or must not."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_dp.errors import NotSeparableError, PrivacyWarning
+from pymc_dp.model import separate
+from tests import zoo
+from tests.zoo import BINARY, CATEGORY, GROUP, REAL, SQUARE, D, N, X, separated
+
+AROUND = np.random.default_rng(4).random((N, N))
+ROWS = np.arange(N)
+
+
+def linear(mean):
+    pm.Normal("y", mean, 1.0, observed=REAL)
+
+
+def coefficients(*shape):
+    return pm.Normal("b", shape=shape or None)
+
+
+def shares():
+    """Return a table with a row per record, and the column that each record shows."""
+    p = pm.math.softmax(pm.Data("x", X) @ coefficients(D, 3), axis=-1)
+    return p, pm.Data("shown", CATEGORY)
+
+
+def neighbours_average():
+    linear(pm.Data("w", AROUND) @ pm.Data("x", X) @ coefficients(D))
+
+
+def constant_row_numbers():
+    p, shown = shares()
+    pm.Potential("l", pt.log(p[ROWS, shown]))
+
+
+def every_record_with_all():
+    p, shown = shares()
+    pm.Potential("l", pt.log(p[pt.arange(shown.shape[0])[None, :], shown[:, None]]).sum(axis=1))
+
+
+def columns_as_many_as_records():
+    theta, shown = pm.Normal("theta", shape=(N, 2)), pm.Data("shown", GROUP)
+    mean = theta[pt.arange(shown.shape[0])[None, :], shown[:, None]].sum(axis=1)
+    linear(mean)
+
+
+def mean_as_prior():
+    x = pm.Data("x", X[:, 0])
+    linear(pm.Normal("a", x.mean()) * x)
+
+
+def constant_mean_as_prior():
+    linear(pm.Normal("a", pt.as_tensor(X[:, 0]).mean()) * X[:, 0])
+
+
+def mean_as_start():
+    x = pm.Data("x", X[:, 0])
+    linear(pm.Normal("a", initval=x.mean()) * x)
+
+
+def size_from_data():
+    g = pm.Data("g", GROUP)
+    linear(pm.Normal("a", shape=g.max() + 1)[g])
+
+
+def centred_by_a_copy():
+    linear((pt.as_tensor(X) - pt.as_tensor(X.copy()).mean(axis=0)) @ coefficients(D))
+
+
+def number_of_records():
+    y = pm.Data("series", REAL)
+    pm.Normal("y", coefficients() / y.shape[0], 1.0, observed=y)
+
+
+def number_of_records_by_detour():
+    y = pm.Data("series", REAL)
+    as_many = pt.cumsum(pt.zeros(y.shape[0])) + 1
+    pm.Normal("y", coefficients() / as_many.shape[0], 1.0, observed=y)
+
+
+def number_of_records_of_a_carrier():
+    y = pm.Data("series", REAL)
+    ones = pt.ones(y.shape[0])
+    pm.Normal("y", coefficients() * ones / (2 * ones).shape[0], 1.0, observed=y)
+
+
+def number_of_records_as_trend():
+    y = pm.Data("series", REAL)
+    pm.Normal("y", coefficients() * pt.arange(y.shape[0]), 1.0, observed=y)
+
+
+def number_of_records_as_sum():
+    y, x = pm.Data("series", REAL), pm.Data("x", SQUARE)
+    pm.Normal("y", coefficients() * (x @ pt.ones(y.shape[0])), 1.0, observed=y)
+
+
+def last_of_as_many_as_records():
+    y = pm.Data("series", REAL)
+    pm.Normal("y", coefficients(N)[y.shape[0] - 1], 1.0, observed=y)
+
+
+def a_latent_for_every_row_in_two_dimensions():
+    linear(pm.Normal("theta", shape=(N, 2))[ROWS[:, None]].sum(axis=(1, 2)))
+
+
+def undeclared_table():
+    linear(pm.Data("table", np.array([3.0, 1.0, 4.0]))[pm.Data("g", CATEGORY)] * coefficients())
+
+
+def masked_records():
+    a = coefficients()
+    pm.Potential("l", -((a - pm.Data("x", REAL)[pm.Data("treated", BINARY) > 0]) ** 2))
+
+
+def group_sizes():
+    g = pm.Data("g", GROUP)
+    sizes = pt.inc_subtensor(pt.zeros(2)[g], 1.0)
+    linear((coefficients(2) / sizes)[g])
+
+
+def closure_over_a_constant():
+    def logp(value, mu):
+        return -((value - mu - pt.mean(X[:, 0] * pt.ones(N))) ** 2)
+
+    pm.CustomDist("y", coefficients(), logp=logp, observed=REAL)
+
+
+def closure_over_data():
+    x = pm.Data("x", X[:, 0])
+    pm.CustomDist(
+        "y", coefficients(), logp=lambda v, mu: -((v - mu - x.mean()) ** 2), observed=REAL
+    )
+
+
+def closure_over_rows():
+    x = pm.Data("x", X[:, 0])
+    pm.CustomDist("y", coefficients(), logp=lambda v, mu: -((v - mu * x) ** 2), observed=REAL)
+
+
+def closure_in_a_prior():
+    x = pt.as_tensor(X[:, 0])
+    linear(pm.CustomDist("a", logp=lambda value: -((value - x.mean()) ** 2)) * X[:, 0])
+
+
+def shared_variable():
+    linear(coefficients() * pytensor.shared(X[:, 0], name="x").mean())
+
+
+def shared_variable_by_rows():
+    linear(coefficients() * pytensor.shared(X[:, 0], name="x"))
+
+
+def shared_variable_in_a_prior():
+    linear(pm.Normal("a", pytensor.shared(REAL, name="x").mean()))
+
+
+def undeclared_constant_table():
+    linear(pt.as_tensor(np.array([3.0, 1.0, 4.0]))[pm.Data("g", CATEGORY)] * coefficients())
+
+
+# fmt: off
+REFUSED = {
+    f: words
+    for words, functions in {
+        "`x`": [neighbours_average, mean_as_prior, closure_over_data, closure_over_rows,
+                shared_variable, shared_variable_by_rows, shared_variable_in_a_prior,
+                constant_row_numbers],
+        "`y`": [centred_by_a_copy, group_sizes, undeclared_constant_table, closure_over_a_constant],
+        "`l`": [every_record_with_all, masked_records],
+        "`a`": [constant_mean_as_prior, mean_as_start, size_from_data, closure_in_a_prior],
+        "`table`": [undeclared_table],
+        "`theta`": [a_latent_for_every_row_in_two_dimensions],
+        "paired with all": [columns_as_many_as_records],
+        "number of records": [number_of_records, number_of_records_by_detour,
+                              number_of_records_of_a_carrier, number_of_records_as_sum,
+                              last_of_as_many_as_records],
+        "no rule says how ARange": [number_of_records_as_trend],
+    }.items()
+    for f in functions
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("describe", "words"), REFUSED.items(), ids=[f.__name__ for f in REFUSED])
+def test_a_hole_is_closed_and_the_sentence_names_what_reads_the_data(describe, words):
+    with pytest.raises(NotSeparableError, match=words):
+        separate(zoo.build(describe))
+
+
+# x has as many columns as rows, so that no length can tell the records apart
+MIXED = {
+    "mean": lambda x, b: (x - x.mean(axis=0)) @ b,
+    "maximum": lambda x, b: (x - x.max()) @ b,
+    "product with itself": lambda x, b: (x @ x) @ b,
+    "transpose": lambda x, b: (x + x.T) @ b,
+    "diagonal": lambda x, b: pt.diagonal(x) * b,
+    "flattened": lambda x, b: x.flatten().reshape((N, N)) @ b,
+    "reversed": lambda x, b: x[::-1] @ b,
+    "lagged": lambda x, b: pt.concatenate([x[:1], x[:-1]]) @ b,
+    "joined halves": lambda x, b: pt.concatenate([x[:6] @ b, x[6:] @ b]),
+    "overwritten": lambda x, b: pt.set_subtensor(x[0], 0.0) @ b,
+    "sorted": lambda x, b: pt.sort(x, axis=0) @ b,
+    "ranked": lambda x, b: x[pt.argsort(x[:, 0])] @ b,
+    "running sum": lambda x, b: pt.cumsum(x, axis=0) @ b,
+    "permuted": lambda x, b: x[np.random.default_rng(0).permutation(N)] @ b,
+    "softmax": lambda x, b: pm.math.softmax(x @ b, axis=0),
+    "inverse": lambda x, b: pt.linalg.inv(x) @ b,
+    "one for all": lambda x, b: x[0, 0] * b,
+    "outer": lambda x, b: pt.outer(x @ b, x @ b).sum(axis=1),
+}
+
+
+@pytest.mark.parametrize("mean", MIXED.values(), ids=MIXED)
+@pytest.mark.parametrize("named", [True, False], ids=["data", "constant"])
+def test_operations_across_records_are_refused(mean, named):
+    x = (lambda: pm.Data("x", SQUARE)) if named else (lambda: pt.as_tensor(SQUARE))
+    with pytest.raises(NotSeparableError, match="`x`|`y`"):
+        separate(zoo.build(lambda: linear(mean(x(), coefficients(N)))))
+
+
+FINE = {
+    "row means": lambda x, b: (x - x.mean(axis=1, keepdims=True)) @ b,
+    "row scales": lambda x, b: (x / (1 + x.std(axis=1, keepdims=True))) @ b,
+    "a column overwritten": lambda x, b: pt.set_subtensor(x[:, 0], 0.0) @ b,
+    "columns picked": lambda x, b: x[:, 1:] @ b[1:],
+    "columns picked by number": lambda x, b: x[:, [2, 0]] @ b[1:],
+    "columns joined": lambda x, b: pt.concatenate([x[:, :1], x[:, 1:] ** 2], axis=1) @ b,
+    "softmax by row": lambda x, b: pm.math.softmax(x, axis=1) @ b,
+    "a column made a matrix": lambda x, b: x[:, 0].reshape((-1, 1)) @ b[:1],
+    "own row numbers": lambda x, b: x[pt.arange(x.shape[0]), CATEGORY] * b[0],
+    "ones for an intercept": lambda x, b: pt.ones(x.shape[0]) * b[0] + x @ b,
+    "width of the data": lambda x, b: x @ b / x.shape[1],
+    "constant trend": lambda x, b: x @ b + b[0] * np.arange(N),
+    "one index twice": lambda x, b: pt.outer(b, b)[GROUP, GROUP] + x @ b,
+}
+
+
+@pytest.mark.parametrize("mean", FINE.values(), ids=FINE)
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+def test_what_each_record_computes_for_itself_is_fine(mean):
+    _, columns = separated(zoo.build(lambda: linear(mean(pm.Data("x", X), coefficients(D)))))
+    assert {"x", "y"} <= set(columns)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+def test_a_declared_table_may_be_looked_up():
+    records, columns = separated(zoo.build(undeclared_table), public=["table"])
+    assert set(columns) == {"g", "y"}
+    assert records.batch.valid is not None
+
+
+def test_a_potential_on_public_numbers_belongs_to_the_prior():
+    def model(number, *shape):
+        b = coefficients(*shape)
+        pm.Potential("p", -((b - pm.Data("k", number)) ** 2))
+        linear(pt.sum(b))
+
+    for number, shape in ((2.0, ()), (np.array([1.0, 5.0, 2.0]), (3,))):
+        records, columns = separated(
+            zoo.build(lambda n=number, s=shape: model(n, *s)), public=["k"]
+        )
+        assert set(columns) == {"y"}
+        assert len(records.batch.terms) == 1
+
+
+def test_public_names_must_exist():
+    with pytest.raises(ValueError, match="`tabel`.*pm.Data, observed variable or pm.Deterministic"):
+        separate(zoo.build(undeclared_table), public=["tabel"])
+
+
+def test_small_groups_are_warned_about_and_large_ones_are_not():
+    def groups(g):
+        linear(pm.Normal("alpha", shape=2)[g])
+
+    with pytest.warns(PrivacyWarning, match="`alpha`.*fewer than 5"):
+        separate(zoo.build(lambda: groups(np.array([0] * 4 + [1] * 9))))
+    with warnings.catch_warnings(action="error"):
+        separate(zoo.build(lambda: groups(np.array([0] * 5 + [1] * 8))))
+
+
+def test_one_index_of_two_axes_stays_inside_both():
+    """A record whose index lies outside the smaller axis counts as bad, and reads no memory."""
+
+    def model():
+        g = pm.Data("g", GROUP)
+        linear(pm.Normal("table", shape=(3, 2))[g, g])
+
+    records, _ = separate(zoo.build(model))
+    inputs = records.batch.inputs | records.latents
+    valid = pytensor.function([*inputs.values()], records.batch.valid, on_unused_input="ignore")
+    values = {"g": np.array([0, 1, 2]), "y": np.zeros(3), "table": np.zeros((3, 2))}
+    assert valid(*[values[name] for name in inputs]).tolist() == [True, True, False]

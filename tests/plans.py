@@ -1,0 +1,17 @@
+"""Releases and plans of tests, from the words of a caller."""
+
+from pymc_dp.accounting.accountants import accountant_named
+from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.release import Release
+
+
+def release_from(
+    name, sampling, sample_rate, clip_norm, noise_multiplier, count, mechanism="gaussian"
+):
+    return Release.from_dict(locals())
+
+
+def plan_from(releases, neighbours, delta, accountant, num_records=None, unit=None):
+    terms = (Neighbours(neighbours), delta, accountant_named(accountant))
+    return Plan(tuple(releases), *terms, num_records, unit)

@@ -1,0 +1,322 @@
+"""Every picture follows arviz-plots: collections in and out, backends, and visuals to choose."""
+
+import matplotlib as mpl
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from arviz_base.labels import MapLabeller
+from arviz_plots import PlotCollection
+
+import pymc_dp
+from tests.methods.vips.topics.topic_fits import NOISELESS, RNG, lda, result
+
+mpl.use("agg")
+TWO = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
+# the visuals of each picture that leave no trace in the collection
+UNSTORED = {"words", "ticklabels", "remove_axis"}
+VISUALS = {
+    "privacy": ["line", "mark", "point", "text", "title", "xlabel", "ylabel"],
+    "noise": [
+        *("trunk", "twig", "point_estimate", "labels", "ticklabels", "remove_axis"),
+        *("share", "share_text", "title", "legend"),
+    ],
+    "topics": ["bar", "words", "title", "xlabel"],
+}
+EACH = [(name, visual) for name, visuals in VISUALS.items() for visual in visuals]
+ALL = pytest.mark.parametrize("name", [*VISUALS])
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    from matplotlib import pyplot as plt
+
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def idata():
+    rng = np.random.default_rng(0)
+    group = np.arange(600) % 3
+    with pm.Model(coords={"clinic": ["west", "north", "east"]}) as model:
+        a = pm.Normal("a", 0, 1)
+        level = pm.Normal("level", 0, 1, dims="clinic")
+        pm.Normal("y", a + level[pm.Data("group", group)], 1.0, observed=rng.normal(size=600))
+    settings = {"method": "vips", "delta": 1e-5, "progressbar": False, "backend": "python"}
+    return pymc_dp.fit(model=model, epsilon=1, draws=200, random_seed=1, **settings)
+
+
+@pytest.fixture(scope="module")
+def pictures(idata):
+    """Each picture's function and a result for it."""
+    topics = result(TWO, np.ones(2), 1.0)
+    plots = (
+        (pymc_dp.plot_privacy, idata),
+        (pymc_dp.plot_noise, idata),
+        (pymc_dp.plot_topics, topics),
+    )
+    return dict(zip(VISUALS, plots, strict=True))
+
+
+def draw(pictures, name, **settings):
+    plot, tree = pictures[name]
+    return plot(tree, **{"backend": "none", **settings})
+
+
+def drawn(collection):
+    """Return the names of the visuals that were drawn."""
+    names = {"labels" if name.endswith("_label") else name for name in collection.viz.children}
+    return names - {"plot", "row_index", "col_index"}
+
+
+def axes(collection):
+    return collection.viz["figure"].item().axes
+
+
+@ALL
+@pytest.mark.parametrize("backend", ["none", "matplotlib"])
+def test_a_picture_is_a_collection_of_all_its_visuals(pictures, name, backend):
+    collection = draw(pictures, name, backend=backend)
+    assert isinstance(collection, PlotCollection)
+    assert collection.backend == backend
+    assert set(VISUALS[name]) - UNSTORED <= drawn(collection) <= set(VISUALS[name])
+
+
+@pytest.mark.parametrize("backend", ["plotly", "bokeh"])
+@ALL
+def test_other_backends_draw_them_where_they_are_installed(pictures, name, backend):
+    pytest.importorskip(backend)
+    assert set(VISUALS[name]) - UNSTORED <= drawn(draw(pictures, name, backend=backend))
+
+
+@ALL
+def test_the_backend_is_arvizs_default(pictures, name):
+    assert draw(pictures, name, backend=None).backend == "matplotlib"
+
+
+@pytest.mark.parametrize(("name", "visual"), [each for each in EACH if each[1] not in UNSTORED])
+def test_a_visual_can_be_left_out(pictures, name, visual):
+    every, others = draw(pictures, name), draw(pictures, name, visuals={visual: False})
+    assert drawn(every) - drawn(others) == {visual}
+
+
+@pytest.mark.parametrize(("name", "visual"), [("noise", "ticklabels"), ("topics", "words")])
+def test_labels_of_ticks_can_be_left_out(pictures, name, visual):
+    def ticks(**settings):
+        first = axes(draw(pictures, name, backend="matplotlib", **settings))[0]
+        return [*map(str, first.get_xticklabels()), *map(str, first.get_yticklabels())]
+
+    assert ticks() != ticks(visuals={visual: False})
+
+
+def test_the_axis_of_names_can_be_kept(pictures):
+    def is_seen(**settings):
+        forest = axes(draw(pictures, "noise", backend="matplotlib", **settings))[1]
+        return forest.spines["left"].get_visible()
+
+    assert not is_seen()
+    assert is_seen(visuals={"remove_axis": False})
+
+
+STYLED = [each for each in EACH if each[1] not in {"remove_axis", "legend", "words", "ticklabels"}]
+
+
+def test_every_visual_is_named_in_the_docstring():
+    for name, visuals in VISUALS.items():
+        text = getattr(pymc_dp, f"plot_{name}").__doc__
+        assert all(f"``{visual}``" in text for visual in visuals), name
+
+
+@pytest.mark.parametrize(("name", "visual"), STYLED)
+def test_a_visual_can_be_restyled(pictures, name, visual):
+    collection = draw(pictures, name, visuals={visual: {"color": "chosen"}})
+    label = {"labels": "variable_label"}.get(visual, visual)
+    visuals = collection.viz[label].to_dataset().to_array().values.ravel()
+    styles = [style for style in visuals if isinstance(style, dict)]
+    assert styles
+    assert all("'chosen'" in str(style) for style in styles)
+
+
+def test_words_and_legend_can_be_restyled(pictures):
+    topics = draw(pictures, "topics", backend="matplotlib", visuals={"words": {"color": "red"}})
+    assert {text.get_color() for text in axes(topics)[0].get_yticklabels()} == {"red"}
+    shares = draw(pictures, "noise", backend="matplotlib", visuals={"legend": {"title": "both"}})
+    [legend] = shares.viz["figure"].item().legends
+    assert legend.get_title().get_text() == "both"
+
+
+@ALL
+def test_an_unknown_visual_is_refused_with_the_known_ones(pictures, name):
+    known = ", ".join(VISUALS[name])
+    sentence = f"plot_{name} draws no visual that is named 'lines': visuals= may name {known}."
+    with pytest.raises(ValueError, match=sentence):
+        draw(pictures, name, visuals={"lines": {}})
+
+
+@ALL
+def test_a_style_that_is_no_mapping_is_refused(pictures, name):
+    with pytest.raises(TypeError, match="give a mapping of keywords, or False to leave it out"):
+        draw(pictures, name, visuals={"title": "red"})
+
+
+@ALL
+def test_a_given_collection_is_drawn_on_and_handed_back(pictures, name):
+    once = draw(pictures, name)
+    panels = [each for each in np.ravel(once.viz["plot"].values if name != "privacy" else [])]
+    before = sum(map(len, panels))
+    again = draw(pictures, name, plot_collection=once, backend=None)
+    assert again is once
+    if name != "privacy":
+        assert sum(map(len, panels)) > before
+
+
+def test_a_collection_of_the_users_own_is_used(pictures):
+    panels = xr.Dataset({"epsilon": 0.0, "epsilon_spent": 0.0})
+    costs = PlotCollection.wrap(panels, cols=["__variable__"], backend="none")
+    assert draw(pictures, "privacy", plot_collection=costs, backend=None) is costs
+    assert drawn(costs) == set(VISUALS["privacy"])
+    topics = xr.Dataset({"probability": (("topic", "rank"), np.zeros((2, 3)))})
+    topics = topics.assign_coords(topic=[0, 1], rank=[0, 1, 2])
+    own = PlotCollection.wrap(topics, cols=["topic"], aes={"y": ["rank"]}, backend="none")
+    assert draw(pictures, "topics", plot_collection=own, backend=None) is own
+    assert drawn(own) == {"bar", "title", "xlabel"}
+
+
+@ALL
+def test_the_collections_settings_are_those_of_the_caller(pictures, name):
+    size = {"figsize": (7, 5)}
+    figure = draw(pictures, name, backend="matplotlib", figure_kwargs=size).viz["figure"].item()
+    assert figure.get_size_inches().tolist() == [7, 5]
+    assert size == {"figsize": (7, 5)}
+
+
+def test_an_aesthetic_of_the_caller_goes_before_the_default(pictures):
+    coloured = draw(pictures, "topics", aes={"y": ["rank"], "color": ["topic"]}, y=[0, -1, -2])
+    bars = coloured.viz["bar"]["probability"].values
+    assert {bar["color"] for bar in bars[0]}.isdisjoint(bar["color"] for bar in bars[1])
+
+
+@ALL
+def test_a_labeller_of_the_caller_is_used(pictures, name):
+    labeller = MapLabeller({"epsilon": "cost", "a": "cost", "probability": "cost"})
+    collection = draw(pictures, name, labeller=labeller)
+    visual = {"noise": "variable_label"}.get(name, "title")
+    label = collection.viz[visual].to_dataset().to_array().values.ravel()
+    assert any(style["string"].startswith("cost") for style in label)
+
+
+READ = {"privacy": {"privacy"}, "noise": {"posterior", "noise_sd", "privacy"}, "topics": {"fit"}}
+
+
+@ALL
+def test_nothing_but_released_groups_is_read(pictures, name):
+    plot, tree = pictures[name]
+    groups = {key: tree[key].to_dataset() for key in tree.children if key in READ[name]}
+    less = xr.DataTree.from_dict(groups)
+    copy = less.copy(deep=True)
+    again = draw({name: (plot, less)}, name)
+    assert drawn(again) == drawn(draw(pictures, name))
+    xr.testing.assert_identical(less, copy)
+
+
+def test_what_was_added_to_the_posterior_is_not_drawn(idata):
+    added = idata.copy()
+    secret = idata["posterior"].to_dataset().assign(secret=(("chain", "draw"), np.ones((1, 200))))
+    added["posterior"] = secret
+    collection = pymc_dp.plot_noise(added, backend="none")
+    assert "secret" not in collection.viz["trunk"]
+    assert "a" in collection.viz["trunk"]
+
+
+def test_the_promise_is_marked_on_both_curves_of_the_cost(pictures, idata):
+    left, right = axes(draw(pictures, "privacy", backend="matplotlib"))
+    epsilon, made = idata["privacy"].attrs["epsilon"], idata["privacy"].attrs["releases"]
+    for axis, x in ((left, -5), (right, made)):
+        [[at, level]] = axis.collections[0].get_offsets()
+        np.testing.assert_allclose([at, level], [x, epsilon])
+        xs, ys = axis.lines[0].get_data()
+        np.testing.assert_allclose(np.interp(at, xs, ys), epsilon)
+    assert right.lines[0].get_xydata()[0].tolist() == [0, 0]
+    assert {"1e-10", "1e-2"} <= {text.get_text() for text in left.get_xticklabels()}
+    assert left.get_title() == "What the whole fit costs"
+
+
+@pytest.mark.parametrize("settings", [{"epsilon": np.inf, "clip_norm": 1.0}, {"method": "sep"}])
+def test_a_result_without_epsilon_has_no_cost_to_draw(settings):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Bernoulli("y", logit_p=pm.Data("X", RNG.normal(size=(30, 2))) @ b, observed=[0, 1] * 15)
+    settings = {"method": "dp_sep", "draws": 5, "backend": "python", **settings}
+    idata = pymc_dp.fit(n=1, model=model, progressbar=False, **settings)
+    with pytest.raises(ValueError, match="no finite epsilon to draw: it was fitted without noise"):
+        pymc_dp.plot_privacy(idata)
+
+
+def test_shares_of_noise_are_those_of_the_summary(pictures, idata):
+    collection = draw(pictures, "noise", backend="matplotlib")
+    texts = collection.viz["share_text"]["level"]
+    table = pymc_dp.summary(idata, var_names=["level"])
+    shown = [text.get_text() for text in texts.values]
+    assert shown == [f" {share:.0%}" for share in table["noise_share"]]
+    ends = [
+        bar.get_paths()[0].vertices[:, 0].max() for bar in collection.viz["share"]["level"].values
+    ]
+    np.testing.assert_allclose(ends, table["noise_share"])
+
+
+def test_intervals_of_the_records_alone_are_narrower(pictures):
+    twigs = draw(pictures, "noise").viz["twig"]["level"]
+    width = {
+        str(model): float(np.ptp(twigs.sel(model=model, clinic="east").item()["x"]))
+        for model in twigs["model"].values
+    }
+    assert width["records alone"] < width["with privacy noise"]
+
+
+def test_variables_and_settings_of_the_forest_can_be_chosen(pictures):
+    assert set(draw(pictures, "noise", var_names=["a"]).viz["share"].data_vars) == {"a"}
+    one = draw(pictures, "noise", coords={"clinic": ["east"]})
+    assert one.viz["share"]["level"].sizes["clinic"] == 1
+    narrow, wide = (draw(pictures, "noise", ci_probs=(0.1, prob)) for prob in (0.5, 0.99))
+    ends = [np.ptp(each.viz["twig"]["a"].values[0]["x"]) for each in (narrow, wide)]
+    assert ends[0] < ends[1]
+
+
+def test_the_legend_is_outside_of_the_panels(pictures):
+    figure = draw(pictures, "noise", backend="matplotlib").viz["figure"].item()
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["with privacy noise", "records alone"]
+    box = legend.get_window_extent()
+    assert not any(axis.get_tightbbox().overlaps(box) for axis in figure.axes)
+
+
+def test_the_most_probable_words_come_first(pictures):
+    panels = axes(draw(pictures, "topics", words=2, backend="matplotlib"))
+    assert [axis.get_title() for axis in panels] == ["topic: 0", "topic: 1"]
+    labels = [[t.get_text() for t in axis.get_yticklabels()] for axis in panels]
+    heights = [axis.get_yticks().tolist() for axis in panels]
+    assert labels == [["w0", "w1"], ["w2", "w1"]]
+    assert heights == [[0, -1]] * 2
+    ends = [bar.get_paths()[0].vertices[:, 0].max() for bar in panels[1].collections]
+    np.testing.assert_allclose(ends, [0.7, 0.2])
+
+
+def test_topics_can_be_chosen(pictures):
+    [panel] = axes(draw(pictures, "topics", coords={"topic": [1]}, backend="matplotlib"))
+    assert panel.get_title() == "topic: 1"
+
+
+def test_topics_without_coords_are_numbered():
+    idata = pymc_dp.fit(model=lda(), **NOISELESS)
+    panels = axes(pymc_dp.plot_topics(idata, backend="matplotlib"))
+    assert [axis.get_title() for axis in panels] == ["topic: 0", "topic: 1", "topic: 2"]
+
+
+def test_every_column_of_topics_has_an_axis_with_numbers():
+    tree = result(RNG.dirichlet(np.ones(9), size=7), np.ones(7), 1.0)
+    panels = axes(pymc_dp.plot_topics(tree, backend="matplotlib"))[:7]
+    numbered = [axis.xaxis.get_tick_params()["labelbottom"] for axis in panels]
+    assert numbered == [False, False, *[True] * 5]
+    assert [bool(axis.get_xlabel()) for axis in panels] == numbered

@@ -1,0 +1,153 @@
+"""A contribution that is not what the wall takes it for is refused before any budget is spent."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.contributions import FactoredContribution, RowContribution, ghost
+from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.private_data import ColumnSpec
+from pymc_dp.privacy.probe import FaultyContributionError, probe, probe_records
+from pymc_dp.privacy.wall import PrivacyWall
+from tests.guarantees.toys import rows, vectors
+
+SPEC = {"x": ColumnSpec((None, 3), "float64")}
+
+
+@pytest.mark.parametrize("kind", [vectors, rows])
+def test_a_contribution_that_keeps_its_word_passes(kind):
+    probe(kind(3), SPEC, None)
+
+
+def one_percent_short(batch, context):
+    return 0.99 * row_norms(batch["x"])
+
+
+def forgets_a_coordinate(batch, context):
+    return row_norms(batch["x"][:, :2])
+
+
+def right_for_the_first_row_only(batch, context):
+    return np.append(row_norms(batch["x"][:1]), np.zeros(len(batch["x"]) - 1))
+
+
+def one_norm_for_all(batch, context):
+    return np.array([row_norms(batch["x"]).max()])
+
+
+def in_single_precision(batch, context, weights):
+    return (weights.astype("float32") @ batch["x"].astype("float32")) * np.float32(1 + 1e-5)
+
+
+def mean_beside(batch, context, weights):
+    return weights @ (batch["x"] - batch["x"].mean(axis=0)) / 2
+
+
+def number_of_records(batch, context, weights):
+    return weights @ batch["x"] / max(1, len(weights))
+
+
+def squared_weights(batch, context, weights):
+    return weights**2 @ batch["x"]
+
+
+def too_short_a_sum(batch, context, weights):
+    return (weights @ batch["x"])[:1]
+
+
+def standardised(batch, context):
+    return (batch["x"] - batch["x"].mean(axis=0)) / (1e-9 + batch["x"].std(axis=0))
+
+
+FAULTS = {
+    "norms": [one_percent_short, forgets_a_coordinate, right_for_the_first_row_only],
+    "weighted_sum": [in_single_precision, number_of_records, mean_beside, too_short_a_sum],
+}
+
+
+@pytest.mark.parametrize(("part", "fault"), [(p, f) for p, fs in FAULTS.items() for f in fs])
+def test_a_faulty_contribution_is_caught(part, fault):
+    with pytest.raises(FaultyContributionError):
+        probe(vectors(3)._replace(**{part: fault}), SPEC, None)
+
+
+@pytest.mark.parametrize("fault", [one_norm_for_all, squared_weights])
+def test_other_faults_are_caught(fault):
+    part = "norms" if fault is one_norm_for_all else "weighted_sum"
+    with pytest.raises(FaultyContributionError):
+        probe(vectors(3)._replace(**{part: fault}), SPEC, None)
+
+
+def test_rows_that_depend_on_the_batch_are_caught():
+    with pytest.raises(FaultyContributionError, match="depends on the other records"):
+        probe(RowContribution(3, 3, standardised), SPEC, None)
+
+
+def test_norms_may_be_too_long():
+    long = vectors(3)._replace(norms=lambda batch, context: 2 * row_norms(batch["x"]))
+    probe(long, SPEC, None)
+
+
+def test_records_without_a_norm_say_nothing():
+    probe(vectors(3)._replace(norms=lambda b, c: np.full(len(b["x"]), np.nan)), SPEC, None)
+
+
+def test_probe_records_are_of_several_magnitudes_and_always_the_same():
+    spec = {
+        "x": ColumnSpec((2, None), "float64"),
+        "k": ColumnSpec((None,), "int64"),
+        "b": ColumnSpec((None,), "bool"),
+    }
+    first, second = (probe_records(spec, np.random.default_rng(0)) for _ in range(2))
+    for name, column in spec.items():
+        np.testing.assert_array_equal(first[name], second[name])
+        assert first[name].shape == column.shape_of(24)
+        assert first[name].dtype == column.dtype
+    sizes = np.abs(first["x"][first["x"] != 0])
+    assert sizes.max() / sizes.min() > 1e6
+    assert set(np.unique(first["k"])) >= {0, 1, 2, 3}
+
+
+# --- in a fit ------------------------------------------------------------------------------------
+
+
+def hierarchy():
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        X = pm.Data("X", rng.normal(size=(40, 2)))
+        s = pm.HalfNormal("s")
+        pm.Normal("y", s * pm.Normal("a") + X @ pm.Normal("b", shape=2), 1.0, observed=X[:, 0])
+    return model
+
+
+def shorter(monkeypatch):
+    genuine = ghost.record_sums
+
+    def short(*args):
+        sums = genuine(*args)
+        return sums._replace(norms=0.99 * sums.norms)
+
+    monkeypatch.setattr("pymc_dp.contributions.gradients.record_sums", short)
+
+
+def forgets_a_latent(monkeypatch):
+    genuine = ghost._part
+
+    def part(latent, *rest):
+        found = genuine(latent, *rest)
+        return found._replace(norms=None) if latent.name == "b" else found
+
+    monkeypatch.setattr(ghost, "_part", part)
+
+
+@pytest.mark.parametrize("fault", [shorter, forgets_a_latent])
+def test_a_fit_whose_norms_are_short_is_refused_before_any_budget_is_spent(fault, monkeypatch):
+    fault(monkeypatch)
+    monkeypatch.setattr(PrivacyWall, "__init__", lambda *args: pytest.fail("data were read"))
+    with pytest.raises(NotImplementedError, match="would not be private .* longer than its norm"):
+        pymc_dp.fit(model=hierarchy(), epsilon=1, delta=1e-5, n=40, progressbar=False)
+
+
+def test_factored_contributions_say_so():
+    assert isinstance(vectors(3), FactoredContribution)

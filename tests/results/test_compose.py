@@ -1,0 +1,196 @@
+"""Several results cost together what all their releases cost, if nothing was learned in between."""
+
+import json
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_dp
+from pymc_dp import compose
+from pymc_dp.accounting.saved_plan import plan_from_json
+from pymc_dp.testing import deterministic_noise
+from tests.plans import plan_from, release_from
+
+DELTA = 1e-5
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
+    return model
+
+
+def fit(model, **settings):
+    plain = {"noise_aware": False, "delta": DELTA}
+    settings = {"n": 20, "noise_multiplier": 5.0, **plain, **settings}
+    return pymc_dp.fit(model=model, draws=2, progressbar=False, **settings)
+
+
+@pytest.fixture(scope="module")
+def result(model):
+    return fit(model)
+
+
+def relabelled(result, **attrs):
+    """The same result with other words in its privacy group."""
+    copy = result.copy()
+    copy["privacy"] = copy["privacy"].to_dataset().assign_attrs(attrs)
+    return copy
+
+
+def with_plan(result, **changes):
+    told = json.loads(result["privacy"].attrs["dp_event"]) | changes
+    return relabelled(result, dp_event=json.dumps(told))
+
+
+def test_one_result_costs_what_it_says(result):
+    assert compose([result], delta=DELTA).epsilon == result["privacy"].attrs["epsilon"]
+
+
+def test_results_cost_what_all_their_releases_cost(model, result):
+    other = fit(model, n=40, noise_multiplier=7.0)
+    by_hand = plan_from(
+        (
+            release_from("score", "poisson", 0.1, 1.0, 5.0, 20),
+            release_from("score", "poisson", 0.1, 1.0, 7.0, 40),
+        ),
+        "add_remove",
+        DELTA,
+        "pld",
+    )
+    found = compose([result, other], delta=DELTA)
+    assert found.epsilon == by_hand.epsilon()
+    parts = [idata["privacy"].attrs["epsilon"] for idata in (result, other)]
+    assert max(parts) < found.epsilon < sum(parts)
+
+
+def test_a_result_that_is_left_out_would_show(result):
+    once, twice = (compose([result] * k, delta=DELTA).epsilon for k in (1, 2))
+    assert twice > 1.2 * once
+
+
+def test_releases_that_were_not_made_count(model, result):
+    def stop(state, _, i):
+        raise StopIteration
+
+    stopped = fit(model, callbacks=[stop])
+    assert stopped["privacy"].attrs["releases_made"] == 1
+    assert compose([stopped], delta=DELTA).epsilon == compose([result], delta=DELTA).epsilon
+
+
+def test_epsilon_is_read_at_the_delta_that_is_asked_for(result):
+    deltas = [1e-3, 1e-5, 1e-8]
+    found = [compose([result], delta=delta).epsilon for delta in deltas]
+    assert found == sorted(found)
+    assert len(set(found)) == 3
+
+
+def test_the_text_says_when_the_number_holds(result):
+    text = str(compose([result, result], delta=DELTA))
+    assert "2 fits together" in text
+    assert "fixed before the first one ran" in text
+    assert "use a ledger" in text
+
+
+def test_results_of_different_accountants_are_joined_by_the_tightest(model, result):
+    other = fit(model, accountant="rdp")
+    assert compose([result, other], delta=DELTA).plan.accountant.name == "pld"
+    fixed = {"sampling": "fixed_size", "neighbours": "replace_one", "num_records": 100}
+    exact = fit(model, accountant="rdp", noise_multiplier=9.0, **fixed)
+    both = compose([exact, exact], delta=DELTA).plan
+    assert (both.accountant.name, both.num_records) == ("rdp_dp_accounting", 100)
+
+
+def test_results_that_no_accountant_covers_together_are_refused(model):
+    terms = {"neighbours": "replace_one", "num_records": 100, "noise_multiplier": 9.0}
+    poisson = fit(model, **terms)
+    fixed = fit(model, sampling="fixed_size", accountant="rdp", **terms)
+    with pytest.raises(ValueError, match=r"No accountant covers .*'fixed_size', 'poisson'"):
+        compose([poisson, fixed], delta=DELTA)
+
+
+def test_different_neighbours_are_refused(model, result):
+    with pytest.raises(ValueError, match="Result 1 has neighbours='zero_out'"):
+        compose([result, fit(model, neighbours="zero_out")], delta=DELTA)
+
+
+def test_different_units_are_refused(result):
+    with pytest.raises(ValueError, match="Result 1 has unit='person_id' and result 0 has None"):
+        compose([result, with_plan(result, unit="person_id")], delta=DELTA)
+
+
+def test_different_numbers_of_records_are_refused(model):
+    terms = {"neighbours": "replace_one", "noise_multiplier": 9.0, "accountant": "rdp"}
+    one = fit(model, sampling="fixed_size", num_records=100, **terms)
+    with pytest.raises(ValueError, match="for fits on one data set"):
+        compose([one, with_plan(one, num_records=200)], delta=DELTA)
+
+
+def test_a_fit_without_noise_is_refused(model, result):
+    with pytest.raises(ValueError, match="Result 1 cannot be composed.*'none: no noise"):
+        compose([result, fit(model, noise_multiplier=0.0)], delta=DELTA)
+
+
+def test_a_fit_in_test_mode_is_refused(model, result):
+    with deterministic_noise(1):
+        void = fit(model)
+    assert math.isnan(void["privacy"].attrs["epsilon"])
+    with pytest.raises(ValueError, match="Result 1 cannot be composed.*'none: test mode'"):
+        compose([result, void], delta=DELTA)
+
+
+def test_an_epsilon_that_is_not_proved_is_refused(result):
+    doubtful = relabelled(result, guarantee="none proved: epsilon_if_exact holds if ...")
+    with pytest.raises(ValueError, match="'none proved"):
+        compose([doubtful], delta=DELTA)
+
+
+@pytest.mark.parametrize("epsilon", [math.nan, math.inf])
+def test_an_epsilon_that_is_not_finite_is_refused_whatever_the_words_say(result, epsilon):
+    with pytest.raises(ValueError, match=rf"cannot be composed.* with epsilon={epsilon:g}"):
+        compose([result, relabelled(result, epsilon=epsilon)], delta=DELTA)
+
+
+def test_a_tree_with_a_privacy_group_of_other_making_is_refused(result):
+    tree = xr.DataTree.from_dict({"privacy": xr.Dataset(attrs={"guarantee": "(epsilon, delta)"})})
+    with pytest.raises(ValueError, match="was not made by pymc_dp"):
+        compose([tree], delta=DELTA)
+
+
+def test_a_result_counts_the_same_after_its_file(result, tmp_path):
+    pymc_dp.save(result, str(tmp_path / "result.nc"))
+    with xr.open_datatree(tmp_path / "result.nc") as saved:
+        both = compose([result, saved.load()], delta=DELTA)
+    assert both == compose([result, result], delta=DELTA)
+
+
+def test_a_tuned_result_is_refused(model):
+    tuned = pymc_dp.tune(model, [{"n": 8}, {"n": 9}], epsilon=2.0, delta=DELTA, draws=2)
+    with pytest.raises(ValueError, match="Result 0 was tuned: its epsilon is that of the search"):
+        compose([tuned], delta=DELTA)
+
+
+def test_what_is_not_a_list_of_results_is_refused(result):
+    for wrong in (result, []):
+        with pytest.raises(ValueError, match="Give a list of results"):
+            compose(wrong, delta=DELTA)
+
+
+def test_a_plan_survives_its_json():
+    plan = plan_from(
+        (
+            release_from("score", "poisson", 0.1, 1.0, 5.0, 20),
+            release_from("moments", "full", 1.0, math.inf, 0.0, 1),
+        ),
+        "zero_out",
+        1e-6,
+        "rdp",
+        1000,
+    )
+    assert plan_from_json(plan.to_json()) == plan

@@ -1,0 +1,602 @@
+"""A search among settings costs what Papernot and Steinke (2022) say, and shows its winner alone.
+
+Soundness, rule 19: the number of runs and the losers stay hidden, the score is inside the base
+event, the law of the number is fixed, and no run stops early.
+"""
+
+import importlib
+import inspect
+import json
+import math
+import multiprocessing
+import os
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import gammaln
+from scipy.stats import chisquare
+
+import pymc_dp
+from pymc_dp import Ledger, ReleaseError
+from pymc_dp.accounting import renyi
+from pymc_dp.accounting.release import Release, ReleaseSpec, relative_noise, with_noise
+from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.samplers import Full, Poisson
+from pymc_dp.accounting.selection import ETA, Selection, calibrate_selection, draw_runs, halting
+from pymc_dp.driver.setup import compile_method, set_up, set_up_method
+from pymc_dp.ledger.file import fits_of
+from pymc_dp.model import PrivateData
+from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.tuning import scoring
+from pymc_dp.tuning.scoring import NAME, Range, with_score
+from tests.plans import plan_from, release_from
+from tests.zoo import columns_of
+
+tuning = importlib.import_module("pymc_dp.tuning.tune")
+DELTA, ALPHA = 1e-5, 1e-6
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
+
+def plan_of(*releases, neighbours="add_remove"):
+    return plan_from(releases, neighbours, DELTA, "rdp_dp_accounting")
+
+
+def score(noise=10.0, rate=0.1, count=200):
+    return release_from("score", "full" if rate == 1 else "poisson", rate, 1.0, noise, count)
+
+
+ONE = plan_of(score(), score(20.0, 1.0, 1))
+OTHER = plan_of(score(60.0, 1.0, 150))  # costs more at low orders, less at high ones
+
+
+# --- the price ---
+
+
+@pytest.mark.parametrize("runs", [1.5, 5.0, 20.0, 200.0])
+@pytest.mark.parametrize("plan", [ONE, OTHER, plan_of(score(1.0, 0.01, 500))])
+def test_the_price_of_one_setting_is_dp_accountings(plan, runs):
+    from dp_accounting import dp_event, rdp
+
+    event = dp_event.RepeatAndSelectDpEvent(plan.accountant.event(plan), mean=runs, shape=ETA)
+    with renyi._without_log():
+        expected = rdp.RdpAccountant(ORDERS).compose(event)
+    found = Selection((plan,), runs)
+    np.testing.assert_allclose(found.renyi(), expected.rdp, rtol=1e-6)
+    assert found.epsilon() == pytest.approx(expected.get_epsilon(DELTA), rel=1e-6)
+
+
+def test_the_price_is_that_of_the_worst_setting_at_every_order():
+    one, other = ONE.renyi(), OTHER.renyi()
+    assert (one > other).any()
+    assert (one < other).any()
+    both = Selection((ONE, OTHER), 20.0)
+    for plan in (ONE, OTHER):
+        assert (both.renyi() >= Selection((plan,), 20.0).renyi()).all()
+        assert both.epsilon() >= Selection((plan,), 20.0).epsilon()
+
+
+def test_the_price_does_not_depend_on_the_winner():
+    prices = {Selection((ONE, OTHER), 20.0, chosen).epsilon() for chosen in (0, 1)}
+    assert len(prices) == 1
+
+
+def test_a_search_costs_more_than_a_fit_and_less_than_its_runs():
+    price = Selection((ONE,), 20.0).epsilon()
+    assert 1.5 * ONE.epsilon() < price < 3 * ONE.epsilon()
+
+
+def test_a_ledgers_own_order_gets_its_divergence():
+    both = Selection((ONE, OTHER), 20.0)
+    assert both.renyi((18.0,))[0] == both.renyi()[ORDERS.index(18)]
+    low, here, high = both.renyi((18.0, 18.37, 19.0))
+    assert low <= here <= high
+
+
+@pytest.mark.parametrize("runs", [5.0, 20.0])
+def test_calibration_never_exceeds_the_target_and_comes_close(runs):
+    batches = [ReleaseSpec("score", Poisson(0.1), 1.0, 200)]
+    settings = [
+        [*batches, ReleaseSpec("last", Full(), 1.0, count=1, share=0.2)],
+        [ReleaseSpec("score", Full(), 1.0, 150)],
+        [ReleaseSpec("score", Poisson(0.02), 1.0, 100)],
+    ]
+    found = calibrate_selection([(plan_of(), specs) for specs in settings], runs, 1.0)
+    assert 0.97 < found.epsilon() <= 1.0
+    for plan, specs in zip(found.plans, settings, strict=True):
+        noise = [release.noise_multiplier for release in plan.releases]
+        assert np.array(noise) / noise[0] == pytest.approx(relative_noise(specs))
+
+
+def test_calibration_is_silent(recwarn):
+    calibrate_selection([(plan_of(), [ReleaseSpec("score", Full(), 1.0, 150)])] * 2, 5.0, 1.0)
+    assert len(recwarn) == 0
+
+
+def test_twenty_settings_at_epsilon_one_cost_what_the_accountant_says():
+    from dp_accounting import dp_event, rdp
+
+    last = ReleaseSpec("last", Full(), 1.0, count=1, share=0.1)
+    settings = tuple(
+        (plan_of(), (ReleaseSpec("score", Poisson(rate), clip_norm, 200), last))
+        for rate in (0.02, 0.05, 0.1, 0.2)
+        for clip_norm in (0.3, 1.0, 3.0, 10.0, 30.0)
+    )
+    found = calibrate_selection(settings, 20.0, 1.0)
+    assert found.epsilon() <= 1.0
+    for plan in found.plans[::5]:
+        event = dp_event.RepeatAndSelectDpEvent(plan.accountant.event(plan), mean=20.0, shape=ETA)
+        with renyi._without_log():
+            accountant = rdp.RdpAccountant(ORDERS).compose(event)
+        assert 0.9 < accountant.get_epsilon(DELTA) <= 1.0
+
+
+# --- the law of the number of runs ---
+
+
+def log_pmf(k, runs):
+    """Definition 1 of Papernot and Steinke (2022)."""
+    gamma = halting(runs)
+    rising = gammaln(k + ETA) - gammaln(ETA) - gammaln(k + 1)
+    return k * math.log1p(-gamma) + rising - math.log(gamma**-ETA - 1)
+
+
+def p_value(draws, runs):
+    edges = [1, 2, 3, 5, 9, 17, 33, 65, 10**9]
+    seen = [sum(a <= k < b for k in draws) for a, b in pairwise(edges)]
+    pmf = np.exp(log_pmf(np.arange(1, 65), runs))
+    expected = [pmf[a - 1 : b - 1].sum() for a, b in pairwise(edges[:-1])]
+    expected.append(1 - sum(expected))
+    return chisquare(seen, np.array(expected) * len(draws)).pvalue
+
+
+def test_the_law_has_the_mean_that_was_asked_for():
+    k = np.arange(1, 20_000)
+    pmf = np.exp(log_pmf(k, 20.0))
+    assert pmf.sum() == pytest.approx(1.0)
+    assert pmf @ k == pytest.approx(20.0)
+
+
+def test_the_number_of_runs_is_drawn_from_the_law():
+    rng = np.random.default_rng(0)
+    draws = [draw_runs(20.0, rng) for _ in range(20_000)]
+    assert min(draws) == 1
+    assert p_value(draws, 20.0) > ALPHA
+
+
+@pytest.mark.parametrize("fault", ["always the mean", "geometric", "zero is made one"])
+def test_another_law_is_caught(fault):
+    rng = np.random.default_rng(0)
+    draws = {
+        "always the mean": np.full(20_000, 20),
+        "geometric": rng.geometric(1 / 20, 20_000),
+        "zero is made one": np.fmax(1, rng.negative_binomial(ETA, halting(20.0), 20_000)),
+    }[fault]
+    assert p_value(draws, 20.0) < ALPHA
+
+
+# --- the score ---
+
+LIMITS = Range(-3.0, 0.0)
+
+
+def regression(y):
+    X = np.random.default_rng(1).normal(size=(len(y), 2))
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ b, observed=y)
+    return model
+
+
+@pytest.fixture(scope="module")
+def scored():
+    """A fit of 60 records with its score, and its compiled parts."""
+    model = regression(np.random.default_rng(0).integers(0, 2, 60))
+    fit = set_up(model, "dp_advi", 5, noise_multiplier=2.0, delta=DELTA, accountant="rdp")
+    method = with_score(fit.records, fit.method, LIMITS)
+    fit = fit._replace(method=method, plan=fit.plan.granting(method.releases, 2.0))
+    return fit, compile_method(fit, "python")
+
+
+def score_of(scored, points, rows=slice(None), spoil=None):
+    fit, compiled = scored
+    columns = {k: c._replace(values=np.array(c.values)[rows]) for k, c in columns_of(fit).items()}
+    if spoil is not None:
+        columns["X"].values[0] = spoil
+    wall = PrivacyWall(PrivateData(columns), compiled.contributions, fit.plan)
+    score_alone = fit.plan.releases[-1]
+    wall._remaining.clear()
+    wall._remaining.append(score_alone)
+    points = np.asarray(points)
+
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(wall.random), "gaussian", lambda s, sd, n: seen.append(sd) or np.zeros(n)
+        )
+        value = wall.release(Query(NAME, points)).value
+    return float(value[0]), seen[0]
+
+
+def test_the_score_is_the_clipped_log_predictive_density(scored):
+    points = np.random.default_rng(2).normal(scale=3, size=(30, 2))
+    value, sd = score_of(scored, points)
+    fit, _ = scored
+    X, y = columns_of(fit)["X"].values, columns_of(fit)["y"].values
+    eta = np.where(y[:, None] == 1, 1, -1) * (X @ points.T)
+    density = np.log(np.mean(1 / (1 + np.exp(-eta)), axis=1))
+    clipped = np.clip(density, *LIMITS) + 1.5
+    assert value == pytest.approx(clipped.sum(), rel=1e-5)
+    assert sd == pytest.approx(1.5 * fit.plan.releases[-1].noise_multiplier)
+
+
+@pytest.mark.parametrize("spoil", [0.0, 1e200, np.nan, np.inf, -1e5, 3.0])
+def test_no_record_moves_the_score_further_than_its_sensitivity(scored, spoil):
+    points = np.full((30, 2), 40.0)
+    whole, _ = score_of(scored, points, spoil=spoil)
+    without, _ = score_of(scored, points, rows=slice(1, None))
+    assert abs(whole - without) <= LIMITS.radius
+
+
+def test_a_record_can_reach_the_sensitivity(scored):
+    points = np.full((30, 2), 40.0)
+    whole, _ = score_of(scored, points, spoil=1e5)
+    without, _ = score_of(scored, points, rows=slice(1, None))
+    assert abs(whole - without) >= 0.99 * LIMITS.radius
+
+
+def test_a_better_posterior_has_a_better_score(scored):
+    fit, _ = scored
+    X, y = columns_of(fit)["X"].values, columns_of(fit)["y"].values
+    at = np.linalg.lstsq(X, 4.0 * (y - 0.5), rcond=None)[0]
+    assert score_of(scored, np.tile(at, (30, 1)))[0] > score_of(scored, np.tile(-at, (30, 1)))[0]
+
+
+def test_as_many_draws_score_a_fit_as_it_has(scored):
+    points = np.random.default_rng(2).normal(scale=3, size=(4, 2))
+    assert score_of(scored, points)[0] == pytest.approx(
+        score_of(scored, np.repeat(points, 8, axis=0))[0]
+    )
+
+
+def test_the_score_takes_its_share_of_the_budget():
+    model = regression(np.random.default_rng(0).integers(0, 2, 60))
+    for method in ("dp_advi", "vips"):
+        fit = set_up(model, method, None, noise_multiplier=4.0, delta=DELTA)
+        *rest, last = with_score(fit.records, fit.method, LIMITS).releases
+        *rest, last = with_noise((*rest, last), 4.0)
+        cost = sum(r.count * (r.sampler.rate / r.noise_multiplier) ** 2 for r in rest)
+        assert last.noise_multiplier**-2 / (cost + last.noise_multiplier**-2) == pytest.approx(0.2)
+
+
+# --- the search ---
+
+SETTINGS = [{"clip_norm": 0.5}, {"clip_norm": 2.0}, {"n": 8}]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regression(np.random.default_rng(0).integers(0, 2, 60))
+
+
+def tune(model, settings=SETTINGS, **terms):
+    terms = {"n": 8, "epsilon": 2.0, "delta": DELTA, "draws": 3, "backend": "python", **terms}
+    return pymc_dp.tune(model, settings, **terms)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "x.ledger", epsilon=10.0, delta=1e-4, dataset="toy")
+
+
+class Search:
+    """Watch the runs of a search, and say how many there are."""
+
+    def __init__(self, patch, count=5):
+        self.runs, run_releases = [], tuning.run_releases
+
+        def watched(fit, *args):
+            states, outcome = run_releases(fit, *args)
+            self.runs.append((fit, states, outcome))
+            return states, outcome
+
+        patch.setattr(tuning, "run_releases", watched)
+        patch.setattr(tuning, "draw_runs", lambda runs, rng: count)
+
+
+def test_the_best_of_all_runs_is_returned(model, monkeypatch):
+    search = Search(monkeypatch)
+    idata = tune(model)
+    scores = [scoring.score_of(states[-1]) for _, states, _ in search.runs]
+    fit, states, _ = search.runs[int(np.argmax(scores))]
+    assert len(scores) == 5
+    np.testing.assert_array_equal(
+        idata["fit"]["mean_vector"], fit.method.describe(states[-1])["mean_vector"]
+    )
+
+
+def test_every_run_makes_its_whole_plan_with_the_score_last(model, monkeypatch):
+    search = Search(monkeypatch)
+    tune(model)
+    for fit, states, outcome in search.runs:
+        assert len(outcome.made) == fit.plan.total == len(states) - 1
+        assert outcome.made[-1] == fit.plan.releases[-1]
+        assert outcome.made[-1].name == NAME
+
+
+def test_a_method_with_few_draws_can_be_searched(model, ledger, monkeypatch):
+    search = Search(monkeypatch, 2)
+    idata = tune(model, [{"n": 8}, {"n": 10}], method="dp_sgld", ledger=ledger)
+    assert idata["privacy"].attrs["method"] == "dp_sgld"
+    for fit, states, _ in search.runs:
+        assert fit.method.most_draws < 30
+        asked = fit.method.query(states[-2], rng=np.random.default_rng(0))
+        assert asked.context.shape == (fit.method.most_draws, 2)
+
+
+def test_a_score_that_cannot_be_made_is_refused_before_anything_is_spent(
+    model, ledger, monkeypatch
+):
+    def as_many_as_asked_for(records, method, state, rng):
+        points = method.draw(state.fit, 30, rng)["b"].reshape(30, -1)
+        return Query(NAME, points)
+
+    monkeypatch.setattr("pymc_dp.tuning.scoring._query", as_many_as_asked_for)
+    with pytest.raises(ValueError, match="reshape"):
+        tune(model, [{"n": 8}, {"n": 10}], method="dp_sgld", ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_the_result_lists_what_is_declared_public(model):
+    assert json.loads(tune(model, public=["X"])["privacy"].attrs["declared_public"]) == ["X"]
+
+
+def test_the_result_states_the_whole_price(model):
+    idata = tune(model)
+    privacy = idata["privacy"]
+    assert 1.9 < privacy.attrs["epsilon"] <= 2.0
+    assert idata["posterior"].attrs["epsilon"] == privacy.attrs["epsilon"]
+    assert privacy.attrs["accountant"] == "rdp_dp_accounting"
+    assert (privacy["epsilon_spent"] == privacy.attrs["epsilon"]).all()
+    assert json.loads(privacy.attrs["selected"]) in SETTINGS
+    written = json.loads(privacy.attrs["dp_event"])
+    plans = [written["plans"][i]["releases"] for i in range(3)]
+    rebuilt = tuple(plan_of(*(Release.from_dict(r) for r in plan)) for plan in plans)
+    price = Selection(rebuilt, written["selection"]["mean"]).renyi()
+    assert epsilon_of_renyi(ORDERS, price, DELTA) == pytest.approx(privacy.attrs["epsilon"])
+    report = pymc_dp.privacy_report(idata)
+    assert "the best of a secret number of runs" in report
+    assert "out of 3 settings, by a private score. The guarantee covers the choice" in report
+
+
+def test_the_price_of_the_winner_alone_would_be_too_low(model):
+    written = json.loads(tune(model)["privacy"].attrs["dp_event"])
+    winner = written["plans"][written["chosen"]]["releases"]
+    assert plan_of(*(Release.from_dict(r) for r in winner)).epsilon() < 0.8 * 1.9
+
+
+def visible(model, monkeypatch, tmp_path, capfd, caplog, count):
+    """Everything that a search of so many runs leaves behind, but for the values themselves."""
+    with monkeypatch.context() as patch:
+        Search(patch, count)
+        path = tmp_path / f"{count}.ledger"
+        ledger = Ledger(path, epsilon=10.0, delta=1e-4, dataset="toy")
+        idata = tune(model, [{"clip_norm": 0.5}, {"clip_norm": 0.5}], ledger=ledger)
+    attrs = {k: v for k, v in idata["privacy"].attrs.items() if k != "dp_event"}
+    shapes = {n: {k: v.shape for k, v in g.to_dataset().items()} for n, g in idata.items()}
+    printed = capfd.readouterr()
+    return attrs, shapes, path.read_bytes(), printed.out + printed.err + caplog.text
+
+
+def test_nothing_tells_how_many_runs_there_were(model, monkeypatch, tmp_path, capfd, caplog):
+    one = visible(model, monkeypatch, tmp_path, capfd, caplog, 1)
+    many = visible(model, monkeypatch, tmp_path, capfd, caplog, 6)
+    assert one == many
+    assert one[-1] == ""
+
+
+def test_a_ledger_that_counts_runs_is_caught(model, monkeypatch, tmp_path, capfd, caplog):
+    run_releases = tuning.run_releases
+
+    def telling(fit, compiled, rng, steps):
+        path = max(tmp_path.glob("*.ledger"), key=lambda p: p.stat().st_mtime_ns)
+        Ledger(path).reserve("run", plan_of(score(1000.0, 1.0, 1)))
+        return run_releases(fit, compiled, rng, steps)
+
+    monkeypatch.setattr(tuning, "run_releases", telling)
+    one = visible(model, monkeypatch, tmp_path, capfd, caplog, 1)
+    many = visible(model, monkeypatch, tmp_path, capfd, caplog, 6)
+    assert one[2] != many[2]
+
+
+@pytest.mark.parametrize("seed", [7, None])
+def test_public_draws_do_not_tell_which_run_has_won(model, monkeypatch, seed):
+    seeds = []
+    make = np.random.default_rng
+
+    def seen(seed=None):
+        if not isinstance(seed, np.ndarray):  # those are of outcomes drawn behind the wall
+            seeds.append(seed)
+        return make(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", seen)
+    Search(monkeypatch, 6)
+    tune(model, random_seed=seed)
+    assert set(seeds[-6:]) == {seed}
+
+
+def test_a_search_is_set_aside_before_any_release_and_booked_once_before_it_returns(
+    model, ledger, monkeypatch
+):
+    release, seen = PrivacyWall.release, []
+
+    def watched(self, query):
+        seen.append([(fit.planned, fit.booked) for fit in fits_of(ledger.path)])
+        return release(self, query)
+
+    monkeypatch.setattr(PrivacyWall, "release", watched)
+    tune(model, ledger=ledger)
+    assert all(entry == [(1, 0)] for entry in seen)
+    assert [(fit.planned, fit.booked) for fit in fits_of(ledger.path)] == [(1, 1)]
+
+
+def test_a_ledger_takes_the_price_of_the_search(model, ledger, tmp_path):
+    tune(model, ledger=ledger)
+    [entry] = fits_of(ledger.path)
+    assert entry.method == "tune of 3 settings"
+    sums = Ledger(tmp_path / "y", epsilon=10.0, delta=1e-4, dataset="toy", filter="sum")
+    attrs = tune(model, ledger=sums)["privacy"].attrs
+    assert fits_of(sums.path)[0].cost == (attrs["epsilon"], DELTA)
+    written = json.loads(attrs["dp_event"])
+    rebuilt = tuple(
+        plan_of(*(Release.from_dict(r) for r in p["releases"])) for p in written["plans"]
+    )
+    price = Selection(rebuilt, written["selection"]["mean"]).renyi((ledger.terms.order,))[0]
+    assert entry.cost.amount == pytest.approx(price)
+
+
+def test_a_ledger_of_gaussians_refuses_a_search(model, tmp_path):
+    gaussians = Ledger(tmp_path / "y", epsilon=10.0, delta=1e-4, dataset="toy", filter="zcdp")
+    with pytest.raises(ValueError, match="and selections have no useful rho"):
+        tune(model, ledger=gaussians)
+    assert fits_of(gaussians.path) == []
+
+
+def test_an_interrupted_search_returns_nothing_and_is_paid_for(model, ledger, monkeypatch):
+    calls, release = [], PrivacyWall.release
+
+    def interrupted(self, query):
+        calls.append(query)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return release(self, query)
+
+    monkeypatch.setattr(PrivacyWall, "release", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="its budget is spent"):
+        tune(model, ledger=ledger)
+    assert len(calls) == 3
+    assert fits_of(ledger.path)[0].cost.amount > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "terms", "sentence"),
+    [
+        ([{"n": 8}], {}, "at least two dicts"),
+        ({"n": 8}, {}, "at least two dicts"),
+        ([{"epsilon": 1.0}, {}], {}, r"settings\[0\] has epsilon="),
+        (SETTINGS, {"accountant": "pld"}, "tune has accountant="),
+        (SETTINGS, {"runs": 1.0}, "runs=1.0 must be above 1"),
+        (SETTINGS, {"epsilon": math.inf}, "must be above 0 and finite"),
+        (SETTINGS, {"score_range": (0.0, -1.0)}, "two finite numbers, the smaller one first"),
+        (SETTINGS, {"neighbours": "replace_one"}, "No proof covers sampling='poisson'"),
+        ([{"clip_norm": -1.0}, {}], {}, "clip_norm=-1.0"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_spent(model, ledger, settings, terms, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tune(model, settings, **{"ledger": ledger, **terms})
+    assert fits_of(ledger.path) == []
+
+
+@pytest.mark.parametrize("name", ["data", "public", "public_start", "ledger", "random_seed"])
+def test_what_is_no_setting_stays_out_of_the_result(model, ledger, name):
+    settings = [{"n": 8, name: {"y": [0, 1]}}, {"n": 9}]
+    with pytest.raises(ValueError, match=rf"settings\[0\] has {name}=, .* give {name}= to tune"):
+        tune(model, settings, ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_setting_holds_nothing_but_the_method_and_its_options(model, ledger):
+    of_tune = inspect.signature(pymc_dp.tune).parameters.keys() - {"method"}
+    named = [
+        p for p in inspect.signature(set_up_method).parameters.values() if p.name != "settings"
+    ]
+    assert {p.name for p in named} - of_tune == {"method", "n"}
+    with pytest.raises(TypeError, match="'start_sigmas' is an unknown keyword"):
+        tune(model, [{"start_sigmas": [0.0, 1.0]}, {"n": 9}], ledger=ledger)
+    with pytest.raises(ValueError, match="at least two dicts"):
+        tune(model, [8, 9], ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+def test_a_wrong_number_of_records_is_refused_before_anything_is_spent(model, tmp_path):
+    ledger = Ledger(
+        tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy", neighbours="replace_one"
+    )
+    terms = {"sampling": "fixed_size", "neighbours": "replace_one", "noise_aware": False}
+    settings = [{"num_records": 60}, {"num_records": 61}]
+    with pytest.raises(ValueError, match="num_records=61 is not the number of records"):
+        tune(model, settings, ledger=ledger, **terms)
+    assert fits_of(ledger.path) == []
+
+
+def test_records_with_latents_of_their_own_have_no_score(ledger):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1, shape=2)
+        z = pm.Normal("z", 0, 1, shape=(60, 2))
+        pm.Normal("y", z + mu, 1, observed=np.zeros((60, 2)))
+    with pytest.raises(ValueError, match="entry for every record"):
+        tune(model, [{"n": 8}, {"n": 9}], ledger=ledger)
+    assert fits_of(ledger.path) == []
+
+
+# --- a search that is forked on its way ---
+
+
+def forked_search(model, monkeypatch, ledger=None):
+    """Fork at the first of 41 runs; return both processes' later settings, and how each ended."""
+    ours, run, fork = [], tuning._run, multiprocessing.get_context("fork")
+    pipe, far_end = fork.Pipe()
+    child = None
+
+    def forking(fits, compiled, i, seed):
+        nonlocal child
+        ours.append(i)
+        if len(ours) == 1:
+            child = os.fork()
+        return found if len(ours) > 1 else keep(run(fits, compiled, i, seed))
+
+    def keep(first):
+        nonlocal found
+        found = first
+        return first
+
+    found = None
+    monkeypatch.setattr(tuning, "draw_runs", lambda runs, rng: 41)
+    monkeypatch.setattr(tuning, "_run", forking)
+    try:
+        tune(model, ledger=ledger)
+        end = "returned"
+    except ReleaseError:
+        end = "refused"
+    if child == 0:
+        far_end.send((ours[1:], end))
+        os._exit(0)
+    os.waitpid(child, 0)
+    return (ours[1:], end), pipe.recv()
+
+
+def test_a_fork_does_not_share_the_secret_choices(model, monkeypatch):
+    (ours, _), (theirs, _) = forked_search(model, monkeypatch)
+    assert len(ours) == len(theirs) == 40
+    assert ours != theirs
+
+
+def test_one_generator_for_both_sides_of_a_fork_is_caught(model, monkeypatch):
+    class Held(tuning.SecretRandom):
+        @property
+        def generator(self):
+            return self._generator  # as it was before the fork
+
+    monkeypatch.setattr(tuning, "SecretRandom", Held)
+    (ours, _), (theirs, _) = forked_search(model, monkeypatch)
+    assert ours == theirs
+
+
+def test_a_ledger_pays_for_one_side_of_a_fork(model, ledger, monkeypatch):
+    ends = [end for _, end in forked_search(model, monkeypatch, ledger)]
+    assert sorted(ends) == ["refused", "returned"]
+    [entry] = fits_of(ledger.path)
+    assert (entry.booked, entry.planned) == (1, 1)

@@ -262,4 +262,4 @@ def count_unscaled(rows):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_faulty_sum_is_caught(fault):
     with pytest.raises(AssertionError):
-        check_neighbours(fault, RECORDS["toy"], examples=200)
+        check_neighbours(fault, RECORDS["toy"], examples=2000)

@@ -79,7 +79,10 @@ RECORDS = {
     "known_covariance": {"y": PAIR},
 }
 LOUD = {"X": (30.0, -40.0), "group": 2, "y": 1, "z": 0}
-LOUD_OUTCOMES = {"known_shares": 900.0, "unknown_shares": 900.0, "known_covariance": (900.0, 3.0)}
+LOUD_OUTCOMES = dict.fromkeys(
+    ["gaussian_with_precision", "two_outcomes", "known_shares", "unknown_shares"], 900.0
+)
+LOUD_OUTCOMES |= {"known_covariance": (900.0, 3.0)}
 
 
 def records_of(build):
@@ -93,7 +96,9 @@ def loud(build):
 
 def covered_by_sep(build, literal=False, later=0, contribution=None):
     found = toy(build, literal)
-    return covered_by(contribution or found.contribution, found.columns, found.contexts[later])
+    context, clip_norm = found.contexts[later], found.clip_norms[later]
+    contribution = contribution or found.contribution
+    return covered_by(contribution, found.columns, context, clip_norm=clip_norm)
 
 
 @pytest.mark.parametrize("build", DAMPED)
@@ -113,7 +118,8 @@ def test_some_record_reaches_the_clip_norm(build, literal):
     context = found.contexts[0]
     if literal:  # sites of a wide cavity stay below the clip norm
         context = context._replace(covariance=1e-4 * context.covariance)
-    covered = covered_by(found.contribution, found.columns, context)
+    clip_norm = found.clip_norms[0]
+    covered = covered_by(found.contribution, found.columns, context, clip_norm=clip_norm)
     assert 0.99 <= np.linalg.norm(covered([loud(build)]) - covered([])) <= 1
 
 

@@ -15,6 +15,7 @@ from pymc_dp.auditing.canary import (
     contributing,
     data_of,
     neighbouring_data,
+    prepared,
 )
 from pymc_dp.contributions import Contribution
 from pymc_dp.driver.run import run_releases
@@ -22,7 +23,6 @@ from pymc_dp.driver.setup import Setup
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import PrivateData
 from pymc_dp.privacy.query import Noisy, Query
-
 
 class AttackedFit(NamedTuple):
     """A fit that is run again and again on made-up records, with and without a canary."""
@@ -72,7 +72,7 @@ class AttackedFit(NamedTuple):
         """
         contribution = self._contribution(query)
         with np.errstate(all="ignore"):
-            at = contribution.prepare(pair.rows, query.context)
+            at = prepared(pair.rows, contribution, query.context)
             norms = contribution.norms(at, query.context)
             weights = np.fmin(1.0, self._clip_norm(query) / norms)
             weights[~np.isfinite(norms)] = 0.0

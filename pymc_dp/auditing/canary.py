@@ -1,7 +1,7 @@
 """The two data sets of an audit: made-up records, with and without one that stands out."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.contributions import Contribution
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.model import Column, PrivateData, Records
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, with_draws
 from pymc_dp.privacy.private_data import ColumnSpec
 
 # how far candidates reach, and what whole numbers they hold
@@ -63,9 +63,19 @@ def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, Colum
     return {name: np.take(rows[name], kept, axis=column.axis) for name, column in spec.items()}
 
 
+def prepared(rows: Batch, contribution: Contribution, context: object) -> Any:
+    """Prepare made-up records.
+
+    Where a contribution makes secret draws for a record, the attacker makes some of their own.
+    """
+    drawn = with_draws(contribution, rows, context, np.random.default_rng(0))
+    return contribution.prepare(drawn, context)
+
+
 def _norms(rows: Batch, seen: AskedRelease) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return seen.contribution.norms(seen.contribution.prepare(rows, seen.context), seen.context)
+        at = prepared(rows, seen.contribution, seen.context)
+        return seen.contribution.norms(at, seen.context)
 
 
 def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -> list[int]:
@@ -80,7 +90,7 @@ def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours
 
 def _measured(tried: Batch, seen: AskedRelease) -> tuple[np.ndarray, np.ndarray]:
     """The candidates' norms and clipped vectors, in units of the clip norm."""
-    at = seen.contribution.prepare(tried, seen.context)
+    at = prepared(tried, seen.contribution, seen.context)
     norms = seen.contribution.norms(at, seen.context) / seen.clip_norm
     scale = 1 / np.fmax(norms, 1) / seen.clip_norm
     alone = [seen.contribution.weighted_sum(at, seen.context, one) for one in np.diag(scale)]

@@ -24,6 +24,7 @@ from pymc_dp.methods.method import Compiled
 from pymc_dp.model import PrivateData
 from pymc_dp.privacy.query import Noisy, Query
 
+
 class AttackedFit(NamedTuple):
     """A fit that is run again and again on made-up records, with and without a canary."""
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import spectral_edge, without_noise
 
 # eigenvalues are kept this far from 0, as a share of the largest
@@ -48,6 +49,23 @@ class Curvature(NamedTuple):
         mixed = mixed + weight * (to @ (other.estimate - self.estimate) @ to.T)
         noise = (back / np.sqrt(1 + 1 / n**2)) @ back.T
         return Curvature(symmetric(back @ mixed @ back.T), symmetric(noise))
+
+    def scaled_like(self, other: "Curvature") -> "Curvature":
+        """Bring every latent to the scale of another estimate, which was made at another point.
+
+        A latent's scale is its diagonal entry. It stays as it is where noise hides it.
+
+        >>> there = Curvature(np.diag([9.0, 1.0]), 0.01 * np.eye(2))
+        >>> Curvature(np.eye(2) + 0.1, 0.01 * np.eye(2)).scaled_like(there).estimate.round(1)
+        array([[9. , 0.3],
+               [0.3, 1. ]])
+        """
+        own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
+        seen = (own > 0) & (new > DEFAULTS.visible_scale * 2**0.5 * noise)
+        scale = np.ones(len(own))
+        scale[seen] = (new[seen] / own[seen]) ** 0.5
+        both = np.outer(scale, scale)
+        return Curvature(both * self.estimate, both * self.noise)
 
     def spectrum(self) -> "CurvatureSpectrum":
         """Decompose the estimate in units of its noise."""

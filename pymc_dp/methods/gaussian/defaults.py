@@ -39,10 +39,17 @@ class Defaults(NamedTuple):
     floor_in_steps: float = 0.15
     floor_in_coordinates: float = 0.7
     floor_in_posterior: float = 0.03
+    # a latent's curvature is known where it is so many standard deviations of its noise
+    visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
     # a latent's longest step, in whitened units
     longest_step: float = 1.0
+    # slopes so many whitened units long, and standard deviations of their noise, are of modes far
+    # away; and so are those that a step has left as long as this share of what they were
+    far: float = 0.3
+    far_in_noise: float = 4.0
+    still_as_steep: float = 0.8
     # how far eigenvalues of the curvature are from what independent latents would have, at first
     correlation: float = 0.8
     # squared slopes so many times their expectation are doubted: where all curvature is visible,

@@ -22,6 +22,7 @@ from pymc_dp.methods.gaussian.belief import (
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
+from pymc_dp.methods.gaussian.long_steps import Way, along_slope
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.privacy.query import Noisy, Query
@@ -52,6 +53,7 @@ class Learnt(NamedTuple):
     """Estimates that follow from the releases made so far."""
 
     mode: Mode
+    way: Way  # the latest step of its mean
     curvature: Curvature | None  # from the rounds
     guess: Curvature  # from the scales of scores, as if latents were independent
     # variance of the clipped scores, over what it would be without clipping
@@ -113,6 +115,7 @@ def begin(start: np.ndarray, slope: Slope, number: float | None) -> State:
     nothing = np.zeros((d, d))
     learnt = Learnt(
         mode=Mode(start, DEFAULTS.start_width * covariance),
+        way=Way(np.zeros(d), np.zeros(d)),
         curvature=None,
         guess=Curvature(nothing, np.eye(d)),
         variance=Weighted(0.0, 0.0),
@@ -191,11 +194,13 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
         symmetric(back @ sums.curvature @ back.T),
         max(noisy.sd / at.curvature_scale, least) * spread,
     )
-    curvature = found if learnt.curvature is None else learnt.curvature.combined(found)
-    guided = curvature.combined(learnt.guess)
+    curvature, guess = found, learnt.guess.scaled_like(found)
+    if learnt.curvature is not None:
+        curvature = learnt.curvature.scaled_like(found).combined(found)
+    guided = curvature.combined(guess)
     prior, guide = prior_precision(slope, at.point), guided.spectrum()
     pull = back @ sums.score + slope(at.point)
-    mode, far = _learn(learnt.mode, guided, guide, prior, pull, score_noise, N)
+    mode, way, far = _learn(learnt, at, guided, guide, prior, pull, score_noise, N)
     spectrum = curvature.spectrum()
     variance = _variance(learnt.variance, sums, at, noisy, spectrum)
     covariance = _posterior(spectrum, prior, variance.mean)
@@ -203,8 +208,9 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
     change = min(1.0, 4 * DEFAULTS.nonlinearity**2 * far / N)
     learnt = Learnt(
         mode=mode,
+        way=way,
         curvature=curvature.moved(change, DEFAULTS.floor_in_steps),
-        guess=learnt.guess.moved(change, DEFAULTS.floor_in_steps),
+        guess=guess.moved(change, DEFAULTS.floor_in_steps),
         variance=variance,
         covariance=covariance,
         noise=symmetric(Spectrum.of(symmetric(widened)).floored(0.0)),
@@ -216,28 +222,30 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
 
 
 def _learn(
-    mode: Mode,
+    learnt: Learnt,
+    at: At,
     curvature: Curvature,
     spectrum: CurvatureSpectrum,
     prior: np.ndarray,
     s: np.ndarray,
     score_noise: np.ndarray,
     N: float,
-) -> tuple[Mode, float]:
-    """Update the mode; return it, and the squared length of its step in the curvature's metric.
+) -> tuple[Mode, Way, float]:
+    """Update the mode; return it, its step, and the step's squared length by the curvature.
 
     The step is that of a slope that falls linearly; how sure its end is takes into account that the
     slope bends, the more so the longer the step is.
     """
-    d, H = len(s), spectrum.matrix(DEFAULTS.floor_in_steps)
-    total, Q = H + prior, curvature.noise
+    d, H, mode = len(s), spectrum.matrix(DEFAULTS.floor_in_steps), learnt.mode
+    total, Q, W = H + prior, curvature.noise, _matrix(at.whitening)
     unknown = (np.trace(Q @ mode.covariance) * Q + Q @ mode.covariance @ Q) / 2
     noise = symmetric(score_noise + unknown)
     linear = mode.update(s, total, noise)
-    far = float(linear.step @ H @ linear.step)
+    step = along_slope(linear.step, W @ s / N, W)
+    far = float(step @ H @ step)
     spread = min(1.0, linear.surprise) * float(np.trace(H @ linear.covariance))
     bend = min(1.0, 4 * DEFAULTS.nonlinearity**2 * (far + spread) / N)
-    along = np.outer(H @ linear.step, H @ linear.step) + far / d * H
+    along = np.outer(H @ step, H @ step) + far / d * H
     noise = symmetric(noise + bend * (H @ linear.covariance @ H + along / 2))
     surprise = float(np.interp(6 * spectrum.hidden.mean(), [0, 1], DEFAULTS.surprise))
     doubted = mode.doubted(s, total, noise, prior, surprise, DEFAULTS.most_growth)
@@ -245,10 +253,11 @@ def _learn(
     # far from the mode a slope says which way to go, and little about how far it is
     kept = min(1.0, 4 * DEFAULTS.nonlinearity**2 * far / N)
     covariance = kept * doubted.covariance + (1 - kept) * after
-    longest = DEFAULTS.longest_step * (N / np.maximum(np.diag(total), 1e-300)) ** 0.5
-    move = np.clip(linear.step, -longest, longest)
+    unit = (N / np.maximum(np.diag(total), 1e-300)) ** 0.5
+    of_noise = float(np.trace(W @ score_noise @ W.T) / d) ** 0.5 / N
+    way = learnt.way.then(step, unit * s / N, unit, of_noise)
     regular = 1e-10 * np.trace(covariance) / d * np.eye(d)
-    return Mode(mode.mean + move, covariance + regular), float(move @ H @ move)
+    return Mode(mode.mean + way.step, covariance + regular), way, float(way.step @ H @ way.step)
 
 
 def _variance(

@@ -1,0 +1,49 @@
+"""Steps to a mode that is far away, where a slope tells the direction and not the distance.
+
+Clipped scores have a longest sum, and Newton's step down in a log variance is never longer than 1,
+however far the mode is. Curvatures, too, are those of the point and not of the way.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+
+
+def along_slope(newton: np.ndarray, slope: np.ndarray, whitening: np.ndarray) -> np.ndarray:
+    """Replace Newton's step where the whitened slope of the average record, (d,), is long.
+
+    An error of the curvature then would turn Newton's step in all other directions, so each
+    whitened direction moves by itself.
+    """
+    longest = DEFAULTS.longest_step
+    if np.abs(slope).max() <= longest:
+        return newton
+    return np.asarray(whitening.T @ np.clip(slope, -longest, longest))
+
+
+class Way(NamedTuple):
+    """A step by latents, and the slope it followed."""
+
+    step: np.ndarray  # (d,)
+    slope: np.ndarray  # (d,): of the average record, in units of each latent's curvature
+
+    def then(self, step: np.ndarray, slope: np.ndarray, unit: np.ndarray, noise: float) -> "Way":
+        """Limit the next step: to one unit, to twice the last step, or to half of it.
+
+        Where a latent's slope is as long as the last time it goes twice as far. Where it turns
+        around it goes back half of the way. ``noise`` is the standard deviation of a slope.
+
+        >>> last = Way(np.array([0.0, -0.8, -1.6, 3.2]), np.array([0.0, -0.8, -0.8, 0.8]))
+        >>> last.then(np.full(4, -0.8), np.full(4, -0.8), np.ones(4), noise=0.0).step
+        array([-0.8, -1.6, -3.2, -0.8])
+        """
+        onwards = slope * self.slope > 0
+        reach = np.abs(self.step) * np.where(onwards, 2.0, 0.5)
+        longest = np.maximum(DEFAULTS.longest_step * unit, reach)
+        far = max(DEFAULTS.far, DEFAULTS.far_in_noise * noise)
+        fallen = np.abs(slope) < DEFAULTS.still_as_steep * np.abs(self.slope)
+        again = onwards & ~fallen & (np.abs(slope) > far) & (np.abs(self.slope) > far)
+        limited = np.clip(step, -longest, longest)
+        return Way(np.where(again, np.sign(slope) * reach, limited), slope)

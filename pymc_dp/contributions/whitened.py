@@ -22,7 +22,7 @@ from pymc_dp.privacy.norms import clip_factors, row_norms
 WEIGHING, CENTRING = 3, 8
 DRAWS = WEIGHING + CENTRING
 # sweeps of the fixed point, and the longest excess that a draw may add to it, in clip norms
-SWEEPS, LONGEST_EXCESS = 6, 4.0
+SWEEPS, LONGEST_EXCESS = 6, 8.0
 # the joint vector's part for the variance of scores, over that of the score
 VARIANCE = 0.1
 # beyond so many latents the diagonal of curvatures is released alone

@@ -124,7 +124,7 @@ def matrices(seed, d=5):
     """Covariance and noise on any scale, and a prior's precision."""
     rng = np.random.default_rng(seed)
     of_prior, of_records, of_noise = (
-        (lambda A: A @ A.T)(rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-2, 2, size=d))
+        (lambda A: A @ A.T)(rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-1.5, 1.5, size=d))
         for _ in range(3)
     )
     precision = of_prior + 1e-6 * np.eye(d)

@@ -50,6 +50,11 @@ class Curvature(NamedTuple):
         noise = (back / np.sqrt(1 + 1 / n**2)) @ back.T
         return Curvature(symmetric(back @ mixed @ back.T), symmetric(noise))
 
+    @property
+    def least_scales(self) -> np.ndarray:
+        """The diagonal, less two standard deviations of its noise."""
+        return np.asarray(np.diag(self.estimate) - 8**0.5 * np.diag(self.noise))
+
     def scaled_like(self, other: "Curvature") -> "Curvature":
         """Bring every latent to the scale of another estimate, which was made at another point.
 

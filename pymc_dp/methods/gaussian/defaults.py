@@ -33,7 +33,7 @@ class Defaults(NamedTuple):
     curvature_bound: float = 0.2
     curvature_range: tuple[float, float] = (1.5, 4.0)
     score_bound: float = 0.2
-    score_range: tuple[float, float] = (1.6, 3.0)
+    score_range: tuple[float, float] = (1.6, 5.0)
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: in steps,
     # in the coordinates of the next round (as a least value), and in the reported posterior
     floor_in_steps: float = 0.15
@@ -43,6 +43,9 @@ class Defaults(NamedTuple):
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
+    # steps longer than so many standard deviations of the mode leave the point, and one more for
+    # sure
+    sure_step: float = 2.0
     # a latent's longest step, in whitened units
     longest_step: float = 1.0
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far

@@ -4,11 +4,14 @@ Clipped scores have a longest sum, and Newton's step down in a log variance is n
 however far the mode is. Curvatures, too, are those of the point and not of the way.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+
+PriorPull = Callable[[np.ndarray], np.ndarray]
 
 
 def along_slope(newton: np.ndarray, slope: np.ndarray, whitening: np.ndarray) -> np.ndarray:
@@ -29,14 +32,18 @@ class Way(NamedTuple):
     step: np.ndarray  # (d,)
     slope: np.ndarray  # (d,): of the average record, in units of each latent's curvature
 
-    def then(self, step: np.ndarray, slope: np.ndarray, unit: np.ndarray, noise: float) -> "Way":
+    def then(
+        self, step: np.ndarray, slope: np.ndarray, unit: np.ndarray, noise: float, prior: PriorPull
+    ) -> "Way":
         """Limit the next step: to one unit, to twice the last step, or to half of it.
 
-        Where a latent's slope is as long as the last time it goes twice as far. Where it turns
-        around it goes back half of the way. ``noise`` is the standard deviation of a slope.
+        Where a latent's slope is as long as the last time it goes twice as far, unless the prior
+        would pull it back from there more than all that pulls it on. Where it turns around it goes
+        back half of the way. ``noise`` is the standard deviation of a slope, and ``prior`` the
+        prior's slope after a step, in the same units.
 
         >>> last = Way(np.array([0.0, -0.8, -1.6, 3.2]), np.array([0.0, -0.8, -0.8, 0.8]))
-        >>> last.then(np.full(4, -0.8), np.full(4, -0.8), np.ones(4), noise=0.0).step
+        >>> last.then(np.full(4, -0.8), np.full(4, -0.8), np.ones(4), 0.0, np.zeros_like).step
         array([-0.8, -1.6, -3.2, -0.8])
         """
         onwards = slope * self.slope > 0
@@ -45,5 +52,7 @@ class Way(NamedTuple):
         far = max(DEFAULTS.far, DEFAULTS.far_in_noise * noise)
         fallen = np.abs(slope) < DEFAULTS.still_as_steep * np.abs(self.slope)
         again = onwards & ~fallen & (np.abs(slope) > far) & (np.abs(self.slope) > far)
-        limited = np.clip(step, -longest, longest)
-        return Way(np.where(again, np.sign(slope) * reach, limited), slope)
+        doubled = np.where(again, np.sign(slope) * reach, np.clip(step, -longest, longest))
+        beyond = np.abs(prior(doubled)) > np.abs(slope)
+        once = np.clip(step, -DEFAULTS.longest_step * unit, DEFAULTS.longest_step * unit)
+        return Way(np.where(again & beyond, once, doubled), slope)

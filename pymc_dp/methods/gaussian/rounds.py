@@ -56,6 +56,8 @@ class Learnt(NamedTuple):
     way: Way  # the latest step of its mean
     curvature: Curvature | None  # from the rounds
     guess: Curvature  # from the scales of scores, as if latents were independent
+    # the largest diagonal of the curvature near the mean, (d,): least of it was clipped
+    whole: np.ndarray
     # variance of the clipped scores, over what it would be without clipping
     variance: "Weighted"
     covariance: np.ndarray  # the posterior's, from the records alone
@@ -118,6 +120,7 @@ def begin(start: np.ndarray, slope: Slope, number: float | None) -> State:
         way=Way(np.zeros(d), np.zeros(d)),
         curvature=None,
         guess=Curvature(nothing, np.eye(d)),
+        whole=np.zeros(d),
         variance=Weighted(0.0, 0.0),
         covariance=covariance,
         noise=nothing,
@@ -198,9 +201,10 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
     if learnt.curvature is not None:
         curvature = learnt.curvature.scaled_like(found).combined(found)
     guided = curvature.combined(guess)
+    whole = np.maximum(learnt.whole, found.least_scales)
     prior, guide = prior_precision(slope, at.point), guided.spectrum()
     pull = back @ sums.score + slope(at.point)
-    mode, way, far = _learn(learnt, at, guided, guide, prior, pull, score_noise, N)
+    mode, way, far = _learn(slope, learnt, at, guided, guide, prior, pull, score_noise, N)
     spectrum = curvature.spectrum()
     variance = _variance(learnt.variance, sums, at, noisy, spectrum)
     covariance = _posterior(spectrum, prior, variance.mean)
@@ -211,17 +215,36 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
         way=way,
         curvature=curvature.moved(change, DEFAULTS.floor_in_steps),
         guess=guess.moved(change, DEFAULTS.floor_in_steps),
+        whole=(1 - _moved(way.step, mode)) * whole,
         variance=variance,
         covariance=covariance,
         noise=symmetric(Spectrum.of(symmetric(widened)).floored(0.0)),
     )
-    precision = guide.matrix_at_least(DEFAULTS.floor_in_coordinates) + prior
+    floored = guide.matrix_at_least(DEFAULTS.floor_in_coordinates)
+    precision = _unclipped(floored, whole) + prior
     seen = float(np.trace(np.linalg.solve(precision, guide.matrix(DEFAULTS.floor_in_steps))))
     state = state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
     return _asking(state, shares, precision, float(np.clip(seen, max(1.0, d / 4), d)))
 
 
+def _moved(step: np.ndarray, mode: Mode) -> float:
+    """Return how surely a step was one and no noise, from 0 to 1."""
+    longest = np.max(np.abs(step) / np.sqrt(np.diag(mode.covariance)))
+    return float(np.clip(longest - DEFAULTS.sure_step, 0.0, 1.0))
+
+
+def _unclipped(precision: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Raise a curvature's diagonal to that of scores of which less was clipped.
+
+    Clipped scores fall less steeply. Coordinates that made their slope alike would lengthen all
+    scores, so that ever more of them is clipped.
+    """
+    scale = np.sqrt(np.maximum(1.0, whole / np.diag(precision)))
+    return np.asarray(np.outer(scale, scale) * precision)
+
+
 def _learn(
+    slope: Slope,
     learnt: Learnt,
     at: At,
     curvature: Curvature,
@@ -255,7 +278,11 @@ def _learn(
     covariance = kept * doubted.covariance + (1 - kept) * after
     unit = (N / np.maximum(np.diag(total), 1e-300)) ** 0.5
     of_noise = float(np.trace(W @ score_noise @ W.T) / d) ** 0.5 / N
-    way = learnt.way.then(step, unit * s / N, unit, of_noise)
+
+    def pull_of_prior(step: np.ndarray) -> np.ndarray:
+        return unit * slope(mode.mean + step) / N
+
+    way = learnt.way.then(step, unit * s / N, unit, of_noise, pull_of_prior)
     regular = 1e-10 * np.trace(covariance) / d * np.eye(d)
     return Mode(mode.mean + way.step, covariance + regular), way, float(way.step @ H @ way.step)
 

@@ -46,8 +46,9 @@ class Defaults(NamedTuple):
     # steps longer than so many standard deviations of the mode leave the point, and one more for
     # sure
     sure_step: float = 2.0
-    # a latent's longest step, in whitened units
+    # a latent's longest step, in whitened units; units are at most so many sds of the prior
     longest_step: float = 1.0
+    prior_sds: float = 3.0
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
     # away; and so are those that a step has left as long as this share of what they were
     far: float = 0.3

@@ -276,7 +276,7 @@ def _learn(
     # far from the mode a slope says which way to go, and little about how far it is
     kept = min(1.0, 4 * DEFAULTS.nonlinearity**2 * far / N)
     covariance = kept * doubted.covariance + (1 - kept) * after
-    unit = (N / np.maximum(np.diag(total), 1e-300)) ** 0.5
+    unit = (1 / (np.diag(total) / N + np.diag(prior) / DEFAULTS.prior_sds**2)) ** 0.5
     of_noise = float(np.trace(W @ score_noise @ W.T) / d) ** 0.5 / N
 
     def pull_of_prior(step: np.ndarray) -> np.ndarray:

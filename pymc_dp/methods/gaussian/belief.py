@@ -58,7 +58,8 @@ class Curvature(NamedTuple):
     def scaled_like(self, other: "Curvature") -> "Curvature":
         """Bring every latent to the scale of another estimate, which was made at another point.
 
-        A latent's scale is its diagonal entry. It stays as it is where noise hides it.
+        A latent's scale is its diagonal entry. It stays as it is where noise hides it, or hides
+        that the two differ.
 
         >>> there = Curvature(np.diag([9.0, 1.0]), 0.01 * np.eye(2))
         >>> Curvature(np.eye(2) + 0.1, 0.01 * np.eye(2)).scaled_like(there).estimate.round(1)
@@ -66,7 +67,8 @@ class Curvature(NamedTuple):
                [0.3, 1. ]])
         """
         own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
-        seen = (own > 0) & (new > DEFAULTS.visible_scale * 2**0.5 * noise)
+        least = DEFAULTS.visible_scale * 2**0.5 * noise
+        seen = (own > 0) & (new > least) & (np.abs(new - own) > least)
         scale = np.ones(len(own))
         scale[seen] = (new[seen] / own[seen]) ** 0.5
         both = np.outer(scale, scale)

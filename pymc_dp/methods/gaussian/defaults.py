@@ -53,7 +53,7 @@ class Defaults(NamedTuple):
     # away; and so are those that a step has left as long as this share of what they were
     far: float = 0.3
     far_in_noise: float = 4.0
-    still_as_steep: float = 0.8
+    still_as_long: float = 0.8
     # how far eigenvalues of the curvature are from what independent latents would have, at first
     correlation: float = 0.8
     # squared slopes so many times their expectation are doubted: where all curvature is visible,

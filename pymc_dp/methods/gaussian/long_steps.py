@@ -27,10 +27,10 @@ def along_slope(newton: np.ndarray, slope: np.ndarray, whitening: np.ndarray) ->
 
 
 class Way(NamedTuple):
-    """A step by latents, and the slope it followed."""
+    """A step by latents, and Newton's step."""
 
     step: np.ndarray  # (d,)
-    slope: np.ndarray  # (d,): of the average record, in units of each latent's curvature
+    newton: np.ndarray  # (d,): the step before it was limited, in units of each latent
 
     def then(
         self, step: np.ndarray, slope: np.ndarray, unit: np.ndarray, noise: float, prior: PriorPull
@@ -46,13 +46,14 @@ class Way(NamedTuple):
         >>> last.then(np.full(4, -0.8), np.full(4, -0.8), np.ones(4), 0.0, np.zeros_like).step
         array([-0.8, -1.6, -3.2, -0.8])
         """
-        onwards = slope * self.slope > 0
+        newton = step / unit
+        onwards = newton * self.newton > 0
         reach = np.abs(self.step) * np.where(onwards, 2.0, 0.5)
         longest = np.maximum(DEFAULTS.longest_step * unit, reach)
         far = max(DEFAULTS.far, DEFAULTS.far_in_noise * noise)
-        fallen = np.abs(slope) < DEFAULTS.still_as_steep * np.abs(self.slope)
-        again = onwards & ~fallen & (np.abs(slope) > far) & (np.abs(self.slope) > far)
-        doubled = np.where(again, np.sign(slope) * reach, np.clip(step, -longest, longest))
+        fallen = np.abs(newton) < DEFAULTS.still_as_long * np.abs(self.newton)
+        again = onwards & ~fallen & (np.abs(newton) > far) & (np.abs(self.newton) > far)
+        doubled = np.where(again, np.sign(newton) * reach, np.clip(step, -longest, longest))
         beyond = np.abs(prior(doubled)) > np.abs(slope)
         once = np.clip(step, -DEFAULTS.longest_step * unit, DEFAULTS.longest_step * unit)
-        return Way(np.where(again & beyond, once, doubled), slope)
+        return Way(np.where(again & beyond, once, doubled), newton)

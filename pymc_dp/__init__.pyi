@@ -5,7 +5,7 @@ from .auditing.audit import audit
 from .driver.explain import explain
 from .driver.fit import fit
 from .driver.plan import plan
-from .errors import NotSeparableError, PrivacyWarning, ReleaseError
+from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .ledger.ledger import Ledger
 from .methods.sep.kl_bound import sep_kl_bound
 from .plots.noise import plot_noise
@@ -26,6 +26,7 @@ __all__ = [
     "Composition",
     "Ledger",
     "NotSeparableError",
+    "PosteriorWarning",
     "PrivacyWarning",
     "ReleaseError",
     "audit",

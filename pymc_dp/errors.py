@@ -13,5 +13,9 @@ class PrivacyWarning(UserWarning):
     """A guarantee holds, but it is weaker or looser than the caller may expect."""
 
 
+class PosteriorWarning(UserWarning):
+    """A posterior may be biased, or its width rests on a guess; the guarantee is not affected."""
+
+
 class ReleaseError(RuntimeError):
     """A release could not be computed; its budget is spent and nothing of it is handed out."""

@@ -1,5 +1,7 @@
 """The driver: one loop for all private methods."""
 
+import contextlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -14,6 +16,7 @@ from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.help import described
 from pymc_dp.driver.run import Callback, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up
+from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.results.build import build_result
 
@@ -172,7 +175,15 @@ def fit(
     steps = track(range(setup.plan.total), "Private releases", disable=not progressbar)
     states, outcome = run_releases(setup, compiled, rng, steps, called, reserve)
     outcome = outcome._replace(public=public)
+    _warn(setup.method.doubts(states[-1]))
     return build_result(setup.records, setup.method, states, outcome, draws, rng)
+
+
+def _warn(doubts: Sequence[str]) -> None:
+    """Warn, and keep the result where warnings are errors: its budget is spent."""
+    for doubt in doubts:
+        with contextlib.suppress(PosteriorWarning):
+            warnings.warn(doubt, PosteriorWarning, stacklevel=3)
 
 
 def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ...]:

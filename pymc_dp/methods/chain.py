@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec, with_shares
-from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.method import Compiled, Draws, Method, Trace, no_doubts
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -21,7 +21,7 @@ class Stage(NamedTuple):
     hand_over: Callable[[Any], Any]  # last state of the stage before -> first state
     # what it asks for; shares are of the budget of the whole chain
     releases: tuple[ReleaseSpec, ...]
-    # compile, query, posterior, noise_aware, describe, trace, defaults: as in `Method`, for
+    # compile, query, posterior, noise_aware, describe, trace, doubts, defaults: as in `Method`, for
     # states of this stage
     compile: Callable[[str], Compiled]
     query: Callable[..., Query]
@@ -29,6 +29,7 @@ class Stage(NamedTuple):
     describe: Callable[[Any], xr.Dataset]
     trace: Callable[[Any], Trace]
     noise_aware: Callable[[Any, int, np.random.Generator], Draws | None] | None = None
+    doubts: Callable[[Any], tuple[str, ...]] = no_doubts
     defaults: tuple[Any, ...] = ()
 
 
@@ -98,6 +99,7 @@ def chain(first: Method, *stages: Stage) -> Method:
         noise_aware=noise_aware if aware else None,
         describe=by_stage("describe"),
         trace=by_stage("trace"),
+        doubts=by_stage("doubts"),
         rehearsal=trials,
         defaults=tuple(dict.fromkeys(found for part in parts for found in part.defaults)),
     )

@@ -16,6 +16,11 @@ Draws = dict[str, np.ndarray]
 Trace = dict[str, tuple[tuple[str, ...], Any]]
 
 
+def no_doubts(state: Any) -> tuple[str, ...]:
+    """Doubt nothing."""
+    return ()
+
+
 class Compiled(NamedTuple):
     """The parts of a method that need compiled functions."""
 
@@ -48,6 +53,8 @@ class Method(NamedTuple):
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
     # how many posterior draws there are where the releases themselves are the draws
     most_draws: int | None = None
+    # state -> sentences: what is doubtful about its posterior, from released or public numbers
+    doubts: Callable[[Any], tuple[str, ...]] = no_doubts
     # the tuned constants that it read, for the result; public numbers
     defaults: tuple[Any, ...] = ()
 

@@ -78,6 +78,7 @@ def build_result(
         "declared_public": sorted(outcome.public),
         "trusted_constants": records.trusted,
         "withheld": records.outputs.withheld,
+        "doubts": method.doubts(states[-1]),
         "settings": settings,
         "defaults": method.constants(),
     }

@@ -41,7 +41,7 @@ def privacy_report(idata: xr.DataTree) -> str:
     """
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     made = [_guarantee(attrs), _mechanism(attrs), _selected(attrs)]
-    parts = [*made, _public(attrs), _trusted(attrs), _limits(), _added(idata)]
+    parts = [*made, _public(attrs), _trusted(attrs), _limits(), _doubts(attrs), _added(idata)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -133,6 +133,11 @@ def _limits() -> str:
         "mean, choosing variables), other fits on the same data, choosing among fits, running "
         "time, predictions for records that were fitted. The proof is for real arithmetic."
     )
+
+
+def _doubts(attrs: dict[str, Any]) -> str:
+    doubts = json.loads(attrs["doubts"])
+    return "Doubtful about the posterior: " + " ".join(doubts) if doubts else ""
 
 
 def _added(idata: xr.DataTree) -> str:

@@ -17,6 +17,7 @@ from pymc_dp.methods.advi.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.methods.advi.options import AdviOptions
 from pymc_dp.methods.chain import chain
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
+from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.whitened import whitened_method, whitened_stages
@@ -75,6 +76,7 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
     )
     contribute = gradient if aligned else plain_gradient
     clip_norms = tuple(clip for _, clip in steps)
+    clipped = not all(map(math.isinf, clip_norms))
 
     def compile_parts(backend: str) -> Compiled:
         score = contribute(records, backend, draws)
@@ -97,6 +99,7 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
         describe=lambda state: describe_gaussian(*moments(state), records.labels),
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": draws},
+        doubts=lambda state: (uncentred(records.term_names),) if clipped else (),
         defaults=(DEFAULTS, OF_GRADIENTS),
     )
     if not options.takes_rounds:

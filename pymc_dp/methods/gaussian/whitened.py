@@ -13,6 +13,7 @@ from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.whitened import drawn_scores, score_scales, vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import ROUNDS, Slope, State, begin, measured, schedule, step
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
@@ -40,6 +41,7 @@ def whitened_method(
         posterior=scales.posterior,
         describe=scales.describe,
         trace=scales.trace,
+        doubts=scales.doubts,
         settings={},
         defaults=scales.defaults,
     )
@@ -82,6 +84,7 @@ def whitened_stages(
         posterior=partial(_draw, records, 0.0),
         describe=partial(_describe, records),
         trace=_trace,
+        doubts=partial(doubts_of_rounds, records),
         defaults=(DEFAULTS,),
     )
     clip_norm = DEFAULTS.score_range[0] * d**0.5

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
+from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
@@ -22,7 +23,7 @@ from pymc_dp.methods.linear.clipping import (
     with_residual,
 )
 from pymc_dp.methods.linear.defaults import DEFAULTS
-from pymc_dp.methods.linear.link import GAUSSIAN
+from pymc_dp.methods.linear.link import GAUSSIAN, OTHER
 from pymc_dp.methods.linear.noise_precision import TINY, NoisePrecision
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.linear.predictor import Predictor
@@ -119,8 +120,15 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
             "clip_norm": ((), state.scale.clip_norm),
         },
         settings={"form": form.title},
+        doubts=lambda state: _doubts(records, predictors) if settings.noisy else (),
         defaults=(DEFAULTS, *form.defaults),
     )
+
+
+def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[str, ...]:
+    pairs = zip(records.term_names, predictors, strict=True)
+    skewed = [name for name, found in pairs if found.form == OTHER]
+    return (uncentred(skewed),) if skewed else ()
 
 
 def _clip_norm(settings: LinearOptions) -> float | None:

@@ -75,6 +75,7 @@ def after_a_sketch(
             describe=method.describe,
             trace=method.trace,
             noise_aware=method.noise_aware,
+            doubts=method.doubts,
             defaults=method.defaults,
         ),
     )

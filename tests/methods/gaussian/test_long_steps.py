@@ -1,0 +1,97 @@
+"""Steps reach modes that are far away, and do not run from those that are near."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.gaussian import long_steps
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.long_steps import Way, along_slope
+from pymc_dp.testing import deterministic_noise
+
+ROWS = 4000
+ONE, STILL = np.ones(1), np.zeros(1)
+NO_PRIOR = np.zeros_like
+
+
+def steps_down(distance, prior=NO_PRIOR, steps=8):
+    """Newton's steps down a log variance, whose slope is never longer than 1."""
+    way, place = Way(STILL, STILL), distance
+    for _ in range(steps):
+        newton = np.clip(np.expm1(-place), -1.0, None)
+        way = way.then(newton, newton, ONE, 0.0, prior)
+        place = place + way.step
+    return place
+
+
+def test_a_log_variance_far_too_large_is_brought_down():
+    assert abs(steps_down(np.array([8.0]))) < 0.2
+
+
+def test_steps_that_are_not_doubled_do_not_get_there(monkeypatch):
+    monkeypatch.setattr(long_steps, "DEFAULTS", DEFAULTS._replace(far=np.inf))
+    assert abs(steps_down(np.array([8.0]), steps=6)) > 1
+
+
+def test_a_prior_that_pulls_back_stops_the_doubling():
+    way = Way(-ONE, -ONE)
+    assert way.then(-ONE, -ONE, ONE, 0.0, NO_PRIOR).step == -2
+    assert way.then(-ONE, -ONE, ONE, 0.0, lambda step: 5.0 * ONE).step == -1
+
+
+def test_steps_within_the_noise_are_not_doubled():
+    assert Way(-ONE, -ONE).then(-ONE, -ONE, ONE, 0.5, NO_PRIOR).step == -1
+
+
+def test_a_long_slope_is_followed_without_the_other_directions():
+    newton = np.array([9.0, -4.0])
+    np.testing.assert_array_equal(along_slope(newton, np.array([9.0, 0.1]), np.eye(2)), [1.0, 0.1])
+    assert along_slope(newton, np.array([0.5, 0.1]), np.eye(2)) is newton
+
+
+def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
+    before = Curvature(np.eye(2), 0.1 * np.eye(2))
+    there = Curvature(np.diag([9.0, 1.1]), 0.1 * np.eye(2))
+    np.testing.assert_allclose(before.scaled_like(there).estimate, np.diag([9.0, 1.0]))
+
+
+@pytest.mark.parametrize("s", [1e-3, 1.0])
+def test_a_scale_far_from_its_prior_is_found(s):
+    y = np.random.default_rng(3).normal(0.5, s, ROWS)
+    with pm.Model() as model:
+        mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+        pm.Normal("y", mu, sd, observed=y)
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(
+            model=model,
+            epsilon=4,
+            delta=1e-5,
+            progressbar=False,
+            backend="python",
+            random_seed=1,
+        )
+    for name, answer, sd in (("mu", y.mean(), 1.0), ("sd", y.std(), 0.5**0.5)):
+        values = idata["posterior"][name].to_numpy()
+        assert abs(values.mean() - answer) < 1.5 * sd * s / ROWS**0.5
+        assert 0.7 < values.std() / (sd * s / ROWS**0.5) < 1.6
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_a_rate_is_found_however_rare(share):
+    y = np.arange(2 * ROWS) < share * 2 * ROWS
+    with pm.Model() as model:
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=y)
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(
+            model=model,
+            epsilon=4,
+            delta=1e-5,
+            progressbar=False,
+            backend="python",
+            random_seed=1,
+        )
+    values, sd = idata["posterior"]["p"].to_numpy(), (share * (1 - share) / len(y)) ** 0.5
+    assert abs(values.mean() - share) < 2 * sd
+    assert 0.8 < values.std() / sd < 2.0

@@ -1,0 +1,85 @@
+"""What is doubtful about a posterior is said: by a warning, in the result and in the report."""
+
+import json
+import warnings
+
+import numpy as np
+import pymc as pm
+
+import pymc_dp
+from pymc_dp.testing import deterministic_noise
+
+ROWS = 2000
+QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1, "draws": 50}
+
+
+def waiting_times(as_potential):
+    y = np.random.default_rng(0).exponential(1 / 3.0, ROWS)
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2, 1)
+        if as_potential:
+            pm.Potential("y", pm.logp(pm.Exponential.dist(rate), pm.Data("times", y)))
+        else:
+            pm.Exponential("y", rate, observed=y)
+    return model
+
+
+def wide(d=30):
+    X = np.random.default_rng(0).normal(size=(ROWS, d))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=d)
+        pm.Bernoulli("y", logit_p=X @ b, observed=X[:, 0] > 0)
+    return model
+
+
+def doubts_of(model, epsilon=4.0, **settings):
+    with deterministic_noise(1), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        idata = pymc_dp.fit(model=model, epsilon=epsilon, **{**QUIETLY, **settings})
+    warned = [str(w.message) for w in caught if w.category is pymc_dp.PosteriorWarning]
+    assert warned == json.loads(idata["privacy"].attrs["doubts"])
+    assert all(doubt in pymc_dp.privacy_report(idata) for doubt in warned)
+    return " ".join(warned)
+
+
+def test_clipping_that_is_not_centred_is_doubted():
+    assert "`y` are clipped without being centred" in doubts_of(waiting_times(as_potential=True))
+    assert doubts_of(waiting_times(as_potential=False)) == ""
+
+
+def test_gradient_steps_alone_are_doubted():
+    model = waiting_times(as_potential=False)
+    assert "clipped without being centred" in doubts_of(model, noise_aware=False)
+
+
+def test_without_noise_nothing_is_clipped_and_nothing_doubted():
+    model = waiting_times(as_potential=True)
+    assert doubts_of(model, epsilon=np.inf, delta=None) == ""
+
+
+def test_curvature_that_noise_hides_is_doubted():
+    assert "directions of the latents" in doubts_of(wide(), epsilon=0.1)
+
+
+def test_a_mode_that_was_not_reached_is_doubted():
+    y = np.random.default_rng(0).normal(0, 1e-3, ROWS)
+    with pm.Model() as model:
+        pm.Normal("y", 0, pm.HalfNormal("s"), observed=y)
+    assert "`s_log__` was a long one" in doubts_of(model, n=3)
+    assert "a long one" not in doubts_of(model)
+
+
+def test_a_warning_that_is_an_error_does_not_cost_the_result():
+    with warnings.catch_warnings(), deterministic_noise(1):
+        warnings.simplefilter("error", pymc_dp.PosteriorWarning)
+        model = waiting_times(as_potential=True)
+        idata = pymc_dp.fit(model=model, epsilon=4.0, **QUIETLY)
+    assert json.loads(idata["privacy"].attrs["doubts"])
+
+
+def test_skewed_outcomes_of_a_linear_predictor_are_doubted():
+    x = np.random.default_rng(0).normal(size=ROWS)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Poisson("y", pm.math.exp(b[0] + b[1] * x), observed=np.ones(ROWS, int))
+    assert "clipped without being centred" in doubts_of(model, method="dp_sep")

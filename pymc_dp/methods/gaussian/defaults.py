@@ -31,7 +31,7 @@ class Defaults(NamedTuple):
     # norm bounds in whitened coordinates grow with the records over the noise: factor and range
     # for curvatures, over the number of latents, and for scores, over its root
     curvature_bound: float = 0.2
-    curvature_range: tuple[float, float] = (1.5, 4.0)
+    curvature_range: tuple[float, float] = (1.5, 6.0)
     score_bound: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: in steps,
@@ -54,6 +54,8 @@ class Defaults(NamedTuple):
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8
+    # the longest doubled step, in units: the coordinates follow it
+    longest_doubled: float = 1.25
     # how far eigenvalues of the curvature are from what independent latents would have, at first
     correlation: float = 0.8
     # squared slopes so many times their expectation are doubted: where all curvature is visible,

@@ -35,25 +35,24 @@ class Way(NamedTuple):
     def then(
         self, step: np.ndarray, slope: np.ndarray, unit: np.ndarray, noise: float, prior: PriorPull
     ) -> "Way":
-        """Limit the next step: to one unit, to twice the last step, or to half of it.
+        """Limit the next step to one unit, or double the last one.
 
-        Where a latent's slope is as long as the last time it goes twice as far, unless the prior
-        would pull it back from there more than all that pulls it on. Where it turns around it goes
-        back half of the way. ``noise`` is the standard deviation of a slope, and ``prior`` the
-        prior's slope after a step, in the same units.
+        Where Newton's step of a latent is as long as the last time, it goes twice as far, unless
+        the prior would pull it back from there more than all that pulls it on. ``slope`` is that of
+        the average record, ``noise`` its standard deviation, and ``prior`` the prior's slope after
+        a step; all in units.
 
-        >>> last = Way(np.array([0.0, -0.8, -1.6, 3.2]), np.array([0.0, -0.8, -0.8, 0.8]))
-        >>> last.then(np.full(4, -0.8), np.full(4, -0.8), np.ones(4), 0.0, np.zeros_like).step
-        array([-0.8, -1.6, -3.2, -0.8])
+        >>> last = Way(np.array([0.0, -0.4, 0.4]), np.array([0.0, -0.4, 0.4]))
+        >>> last.then(np.full(3, -0.4), np.full(3, -0.4), np.ones(3), 0.0, np.zeros_like).step
+        array([-0.4, -0.8, -0.4])
         """
-        newton = step / unit
-        onwards = newton * self.newton > 0
-        reach = np.abs(self.step) * np.where(onwards, 2.0, 0.5)
-        longest = np.maximum(DEFAULTS.longest_step * unit, reach)
+        newton, longest = step / unit, DEFAULTS.longest_step * unit
+        once = np.clip(step, -longest, longest)
+        twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)
         far = max(DEFAULTS.far, DEFAULTS.far_in_noise * noise)
         fallen = np.abs(newton) < DEFAULTS.still_as_long * np.abs(self.newton)
-        again = onwards & ~fallen & (np.abs(newton) > far) & (np.abs(self.newton) > far)
-        doubled = np.where(again, np.sign(newton) * reach, np.clip(step, -longest, longest))
+        again = (newton * self.newton > 0) & ~fallen & (np.abs(newton) > far)
+        again &= (np.abs(self.newton) > far) & (np.abs(twice) > np.abs(once))
+        doubled = np.where(again, twice, once)
         beyond = np.abs(prior(doubled)) > np.abs(slope)
-        once = np.clip(step, -DEFAULTS.longest_step * unit, DEFAULTS.longest_step * unit)
         return Way(np.where(again & beyond, once, doubled), newton)

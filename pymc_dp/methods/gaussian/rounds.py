@@ -81,6 +81,12 @@ class Weighted(NamedTuple):
         mean = self.total / self.weight if self.weight > 0 else 1.0
         return float(np.clip(mean, DEFAULTS.least_variance, 1.0))
 
+    @property
+    def most(self) -> float:
+        """The average and two standard deviations; 1 where nothing is known."""
+        doubt = 2 / self.weight**0.5 if self.weight > 0 else 1.0
+        return min(1.0, self.mean + doubt)
+
 
 class State(NamedTuple):
     """State of the rounds: released values and what follows from them."""
@@ -201,12 +207,13 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
     if learnt.curvature is not None:
         curvature = learnt.curvature.scaled_like(found).combined(found)
     guided = curvature.combined(guess)
-    whole = np.maximum(learnt.whole, found.least_scales)
     prior, guide = prior_precision(slope, at.point), guided.spectrum()
     pull = back @ sums.score + slope(at.point)
     mode, way, far = _learn(slope, learnt, at, guided, guide, prior, pull, score_noise, N)
     spectrum = curvature.spectrum()
     variance = _variance(learnt.variance, sums, at, noisy, spectrum)
+    # by the inequality of Cauchy and Schwarz: (slope)^2 <= variance of clipped * that of whole
+    whole = np.maximum(learnt.whole, found.least_scales / variance.most)
     covariance = _posterior(spectrum, prior, variance.mean)
     widened = no_wider(symmetric(covariance + mode.covariance), prior) - covariance
     change = min(1.0, 4 * DEFAULTS.nonlinearity**2 * far / N)
@@ -220,7 +227,7 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
         covariance=covariance,
         noise=symmetric(Spectrum.of(symmetric(widened)).floored(0.0)),
     )
-    floored = guide.matrix_at_least(DEFAULTS.floor_in_coordinates)
+    floored = guide.matrix_at_least(DEFAULTS.floor_in_coordinates) / variance.most
     precision = _unclipped(floored, whole) + prior
     seen = float(np.trace(np.linalg.solve(precision, guide.matrix(DEFAULTS.floor_in_steps))))
     state = state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)

@@ -7,11 +7,12 @@ def uncentred(names: Iterable[str]) -> str:
     """Say that clipping may bias a posterior.
 
     >>> uncentred(["y"])[:52]
-    'Scores of `y` are clipped without being centred: no '
+    'Contributions of `y` are clipped without being centr'
     """
     terms = ", ".join(f"`{name}`" for name in names)
     return (
-        f"Scores of {terms} are clipped without being centred: no draws of outcomes say what their "
-        "clipped mean should be, so where scores are skewed the posterior is biased. A larger "
-        "clip norm, or a distribution in place of a potential, avoids it."
+        f"Contributions of {terms} are clipped without being centred: no draws of outcomes say "
+        "what their clipped mean should be, so where they are skewed the posterior is biased. "
+        "A larger clip norm avoids it; so does method='dp_advi' where outcomes have "
+        "distributions, in place of potentials and mixtures."
     )

@@ -17,6 +17,7 @@ from pymc_dp.methods.conjugate.exponential import (
 )
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
 from pymc_dp.methods.conjugate.probe_points import probe_rows
+from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.model import MixtureModel
@@ -99,7 +100,9 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     probe = Statistics(records, structure, "python")
     prior = ConjugatePrior(families, prior_messages(records, families))
     fit = _Fit(records, structure, layout, prior, probe, settings)
-    bounded = once and all(f in (BETA, DIRICHLET) for f in structure.in_likelihood.values())
+    of_probabilities = all(f in (BETA, DIRICHLET) for f in structure.in_likelihood.values())
+    bounded = once and of_probabilities
+    doubts = () if of_probabilities or not settings.noisy else (uncentred(records.term_names),)
     clip_norm = DEFAULTS.clip_norm_of_probabilities if bounded else DEFAULTS.clip_norm
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
@@ -120,6 +123,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         ),
         trace=lambda state: mean_path(families, state.context.posterior),
         settings={"form": "absolute"},
+        doubts=lambda state: doubts,
         defaults=(DEFAULTS,),
     )
     found = _sketched(fit)

@@ -13,7 +13,7 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp.driver import hook
-from pymc_dp.methods.gaussian.rounds import ROUNDS
+from pymc_dp.methods.gaussian.schedule import ROUNDS
 
 PRIVATE = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
 BOUND_IN = [pm, pymc.variational, pymc.variational.inference]

@@ -8,7 +8,7 @@ from typing import Any
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import FixedSize
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
-from pymc_dp.methods.gaussian.rounds import ROUNDS
+from pymc_dp.methods.gaussian.schedule import ROUNDS
 from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
 
 # releases of the shortest rounds: scales, then two of scores and curvatures

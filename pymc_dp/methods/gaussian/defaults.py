@@ -69,7 +69,7 @@ class Defaults(NamedTuple):
     # the least variance of clipped scores over the slope of their mean, and how much of the earlier
     # rounds' weight stays in its average
     least_variance: float = 0.3
-    kept_of_earlier: float = 0.25
+    kept_share: float = 0.25
     # the share of the budget of rounds that follow gradient steps
     share_after_steps: float = 0.8
 

@@ -3,7 +3,6 @@
 import numpy as np
 
 from pymc_dp.methods.doubts import uncentred
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.rounds import State
 from pymc_dp.model import Records
 
@@ -28,10 +27,10 @@ def _hidden(state: State) -> list[str]:
 
 
 def _unfinished(records: Records, state: State) -> list[str]:
-    moving = np.abs(state.learnt.way.newton) > DEFAULTS.far
-    if not moving.any():
+    moving = np.flatnonzero(state.learnt.way.left)
+    if not moving.size:
         return []
-    names = ", ".join(f"`{records.labels[i]}`" for i in np.flatnonzero(moving))
+    names = ", ".join(f"`{records.labels[i]}`" for i in moving)
     return [
         f"The last step of {names} was a long one, so the mode may not have been reached: "
         "more releases (n=) or a larger epsilon would tell."

@@ -31,6 +31,12 @@ class Way(NamedTuple):
 
     step: np.ndarray  # (d,)
     newton: np.ndarray  # (d,): the step before it was limited, in units of each latent
+    left: np.ndarray  # (d,): that step where it was long, else 0: so far the mode may still be
+
+    @classmethod
+    def of(cls, step: np.ndarray) -> "Way":
+        """A step that was not limited, of units of 1."""
+        return cls(step, step, step)
 
     def then(
         self, step: np.ndarray, slope: np.ndarray, unit: np.ndarray, noise: float, prior: PriorPull
@@ -42,17 +48,17 @@ class Way(NamedTuple):
         the average record, ``noise`` its standard deviation, and ``prior`` the prior's slope after
         a step; all in units.
 
-        >>> last = Way(np.array([0.0, -0.4, 0.4]), np.array([0.0, -0.4, 0.4]))
+        >>> last = Way.of(np.array([0.0, -0.4, 0.4]))
         >>> last.then(np.full(3, -0.4), np.full(3, -0.4), np.ones(3), 0.0, np.zeros_like).step
         array([-0.4, -0.8, -0.4])
         """
         newton, longest = step / unit, DEFAULTS.longest_step * unit
         once = np.clip(step, -longest, longest)
         twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)
-        far = max(DEFAULTS.far, DEFAULTS.far_in_noise * noise)
+        far = np.abs(newton) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise)
         fallen = np.abs(newton) < DEFAULTS.still_as_long * np.abs(self.newton)
-        again = (newton * self.newton > 0) & ~fallen & (np.abs(newton) > far)
-        again &= (np.abs(self.newton) > far) & (np.abs(twice) > np.abs(once))
+        again = (newton * self.newton > 0) & ~fallen & far & (self.left != 0)
+        again &= np.abs(twice) > np.abs(once)
         doubled = np.where(again, twice, once)
         beyond = np.abs(prior(doubled)) > np.abs(slope)
-        return Way(np.where(again & beyond, once, doubled), newton)
+        return Way(np.where(again & beyond, once, doubled), newton, np.where(far, step, 0.0))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import BINS, MANY_LATENTS, VARIANCE, At, Sums, split
+from pymc_dp.contributions.whitened import BINS, MANY_LATENTS, At, split
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
@@ -20,33 +20,17 @@ from pymc_dp.methods.gaussian.belief import (
     symmetric,
     whitening_of,
 )
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare, left_behind, with_diagonal
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
-from pymc_dp.methods.gaussian.long_steps import Way, along_slope
+from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.newton import Slope, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.schedule import Shares
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.privacy.query import Noisy, Query
 
-ROUNDS = len(DEFAULTS.score_shares)
-
-Slope = Callable[[np.ndarray], np.ndarray]
-
-
-class Shares(NamedTuple):
-    """Shares of the budget that a round's curvature and score take."""
-
-    curvature: float
-    score: float
-
-    @property
-    def of_release(self) -> float:
-        """The share of the round's joint release."""
-        return (self.curvature + self.score) * (1 + VARIANCE**2)
-
-    @property
-    def ratio(self) -> float:
-        """The curvature's part of the joint vector over the score's."""
-        return float((self.curvature / self.score) ** 0.5)
+Gradient = Callable[[np.ndarray], np.ndarray]
 
 
 class Learnt(NamedTuple):
@@ -59,33 +43,9 @@ class Learnt(NamedTuple):
     # the largest diagonal of the curvature near the mean, (d,): least of it was clipped
     whole: np.ndarray
     # variance of the clipped scores, over what it would be without clipping
-    variance: "Weighted"
+    variance: VarianceShare
     covariance: np.ndarray  # the posterior's, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
-
-
-class Weighted(NamedTuple):
-    """A weighted average; later rounds, whose point is nearer to the mode, count more."""
-
-    total: float
-    weight: float
-
-    def add(self, value: float, weight: float) -> "Weighted":
-        """Add a value with its precision."""
-        kept = DEFAULTS.kept_of_earlier
-        return Weighted(kept * self.total + value * weight, kept * self.weight + weight)
-
-    @property
-    def mean(self) -> float:
-        """The average, as a share; 1 where nothing is known."""
-        mean = self.total / self.weight if self.weight > 0 else 1.0
-        return float(np.clip(mean, DEFAULTS.least_variance, 1.0))
-
-    @property
-    def most(self) -> float:
-        """The average and two standard deviations; 1 where nothing is known."""
-        doubt = 2 / self.weight**0.5 if self.weight > 0 else 1.0
-        return min(1.0, self.mean + doubt)
 
 
 class State(NamedTuple):
@@ -99,35 +59,25 @@ class State(NamedTuple):
     learnt: Learnt
 
 
-def schedule(rounds: int) -> list[Shares]:
-    """Return the shares of all rounds; plans of other lengths stretch those of the default."""
-    places = np.linspace(0, ROUNDS - 1, rounds) if rounds > 1 else np.array([ROUNDS - 1.0])
-    every = np.arange(ROUNDS)
-    curvature = np.interp(places, every, DEFAULTS.curvature_shares)
-    score = np.interp(places, every, DEFAULTS.score_shares)
-    left = (1 - DEFAULTS.scales_share) / ((curvature.sum() + score.sum()) * (1 + VARIANCE**2))
-    return [Shares(float(left * c), float(left * s)) for c, s in zip(curvature, score, strict=True)]
-
-
-def prior_precision(slope: Slope, point: np.ndarray) -> np.ndarray:
+def prior_precision(slope: Gradient, point: np.ndarray) -> np.ndarray:
     """Return the curvature of the log prior, made positive definite."""
     spectrum = Spectrum.of(prior_curvature(slope, point))
     least = max(DEFAULTS.least_prior_precision, 1e-12 * float(spectrum.values[-1]))
     return symmetric(spectrum.floored(least))
 
 
-def begin(start: np.ndarray, slope: Slope, number: float | None) -> State:
+def begin(start: np.ndarray, slope: Gradient, number: float | None) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
     d = len(start)
     covariance = np.linalg.inv(prior_precision(slope, start))
     nothing = np.zeros((d, d))
     learnt = Learnt(
         mode=Mode(start, DEFAULTS.start_width * covariance),
-        way=Way(np.zeros(d), np.zeros(d)),
+        way=Way.of(np.zeros(d)),
         curvature=None,
         guess=Curvature(nothing, np.eye(d)),
         whole=np.zeros(d),
-        variance=Weighted(0.0, 0.0),
+        variance=VarianceShare(),
         covariance=covariance,
         noise=nothing,
     )
@@ -142,7 +92,7 @@ def begin(start: np.ndarray, slope: Slope, number: float | None) -> State:
 
 
 def measured(
-    slope: Slope, shares: list[Shares], declared: float | None, state: State, noisy: Noisy
+    slope: Gradient, shares: list[Shares], declared: float | None, state: State, noisy: Noisy
 ) -> State:
     """Learn the scale of every latent's score, and how many records there are."""
     point = state.learnt.mode.mean
@@ -191,7 +141,7 @@ def _matrix(whitening: np.ndarray) -> np.ndarray:
     return np.diag(whitening) if whitening.ndim == 1 else whitening
 
 
-def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: Noisy) -> State:
+def step(slope: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy) -> State:
     """Take one round's release into account."""
     at, N, learnt = state.at, state.number, state.learnt
     d = at.point.size
@@ -208,101 +158,32 @@ def step(slope: Slope, shares: list[Shares], state: State, query: Query, noisy: 
         curvature = learnt.curvature.scaled_like(found).combined(found)
     guided = curvature.combined(guess)
     prior, guide = prior_precision(slope, at.point), guided.spectrum()
-    pull = back @ sums.score + slope(at.point)
-    mode, way, far = _learn(slope, learnt, at, guided, guide, prior, pull, score_noise, N)
+    pull, whitening = back @ sums.score + slope(at.point), _matrix(at.whitening)
+    said = Slope(pull, score_noise, guided, guide, prior, slope, whitening, N)
+    mode, way, bend = newton_step(learnt.mode, learnt.way, said)
     spectrum = curvature.spectrum()
-    variance = _variance(learnt.variance, sums, at, noisy, spectrum)
-    # by the inequality of Cauchy and Schwarz: (slope)^2 <= variance of clipped * that of whole
+    steep = whitening @ spectrum.matrix(DEFAULTS.floor_in_steps) @ whitening.T
+    variance = learnt.variance.add(sums, float(np.trace(steep)), at, noisy)
+    # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of whole
     whole = np.maximum(learnt.whole, found.least_scales / variance.most)
     covariance = _posterior(spectrum, prior, variance.mean)
-    widened = no_wider(symmetric(covariance + mode.covariance), prior) - covariance
-    change = min(1.0, 4 * DEFAULTS.nonlinearity**2 * far / N)
+    uncertain = mode.covariance + np.diag(way.left**2)
+    widened = no_wider(symmetric(covariance + uncertain), prior) - covariance
     learnt = Learnt(
         mode=mode,
         way=way,
-        curvature=curvature.moved(change, DEFAULTS.floor_in_steps),
-        guess=guess.moved(change, DEFAULTS.floor_in_steps),
-        whole=(1 - _moved(way.step, mode)) * whole,
+        curvature=curvature.moved(bend, DEFAULTS.floor_in_steps),
+        guess=guess.moved(bend, DEFAULTS.floor_in_steps),
+        whole=(1 - left_behind(way.step, mode)) * whole,
         variance=variance,
         covariance=covariance,
         noise=symmetric(Spectrum.of(symmetric(widened)).floored(0.0)),
     )
     floored = guide.matrix_at_least(DEFAULTS.floor_in_coordinates) / variance.most
-    precision = _unclipped(floored, whole) + prior
+    precision = with_diagonal(floored, whole) + prior
     seen = float(np.trace(np.linalg.solve(precision, guide.matrix(DEFAULTS.floor_in_steps))))
     state = state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
     return _asking(state, shares, precision, float(np.clip(seen, max(1.0, d / 4), d)))
-
-
-def _moved(step: np.ndarray, mode: Mode) -> float:
-    """Return how surely a step was one and no noise, from 0 to 1."""
-    longest = np.max(np.abs(step) / np.sqrt(np.diag(mode.covariance)))
-    return float(np.clip(longest - DEFAULTS.sure_step, 0.0, 1.0))
-
-
-def _unclipped(precision: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Raise a curvature's diagonal to that of scores of which less was clipped.
-
-    Clipped scores fall less steeply. Coordinates that made their slope alike would lengthen all
-    scores, so that ever more of them is clipped.
-    """
-    scale = np.sqrt(np.maximum(1.0, whole / np.diag(precision)))
-    return np.asarray(np.outer(scale, scale) * precision)
-
-
-def _learn(
-    slope: Slope,
-    learnt: Learnt,
-    at: At,
-    curvature: Curvature,
-    spectrum: CurvatureSpectrum,
-    prior: np.ndarray,
-    s: np.ndarray,
-    score_noise: np.ndarray,
-    N: float,
-) -> tuple[Mode, Way, float]:
-    """Update the mode; return it, its step, and the step's squared length by the curvature.
-
-    The step is that of a slope that falls linearly; how sure its end is takes into account that the
-    slope bends, the more so the longer the step is.
-    """
-    d, H, mode = len(s), spectrum.matrix(DEFAULTS.floor_in_steps), learnt.mode
-    total, Q, W = H + prior, curvature.noise, _matrix(at.whitening)
-    unknown = (np.trace(Q @ mode.covariance) * Q + Q @ mode.covariance @ Q) / 2
-    noise = symmetric(score_noise + unknown)
-    linear = mode.update(s, total, noise)
-    step = along_slope(linear.step, W @ s / N, W)
-    far = float(step @ H @ step)
-    spread = min(1.0, linear.surprise) * float(np.trace(H @ linear.covariance))
-    bend = min(1.0, 4 * DEFAULTS.nonlinearity**2 * (far + spread) / N)
-    along = np.outer(H @ step, H @ step) + far / d * H
-    noise = symmetric(noise + bend * (H @ linear.covariance @ H + along / 2))
-    surprise = float(np.interp(6 * spectrum.hidden.mean(), [0, 1], DEFAULTS.surprise))
-    doubted = mode.doubted(s, total, noise, prior, surprise, DEFAULTS.most_growth)
-    after = doubted.update(s, total, noise).covariance
-    # far from the mode a slope says which way to go, and little about how far it is
-    kept = min(1.0, 4 * DEFAULTS.nonlinearity**2 * far / N)
-    covariance = kept * doubted.covariance + (1 - kept) * after
-    unit = (1 / (np.diag(total) / N + np.diag(prior) / DEFAULTS.prior_sds**2)) ** 0.5
-    of_noise = float(np.trace(W @ score_noise @ W.T) / d) ** 0.5 / N
-
-    def pull_of_prior(step: np.ndarray) -> np.ndarray:
-        return unit * slope(mode.mean + step) / N
-
-    way = learnt.way.then(step, unit * s / N, unit, of_noise, pull_of_prior)
-    regular = 1e-10 * np.trace(covariance) / d * np.eye(d)
-    return Mode(mode.mean + way.step, covariance + regular), way, float(way.step @ H @ way.step)
-
-
-def _variance(
-    before: Weighted, sums: Sums, at: At, noisy: Noisy, spectrum: CurvatureSpectrum
-) -> Weighted:
-    """Add what clipping leaves of the scores' variance, by its precision."""
-    H = spectrum.matrix(DEFAULTS.floor_in_steps)
-    W = _matrix(at.whitening)
-    expected = max(float(np.trace(W @ H @ W.T)), 1e-9)
-    sd = max(noisy.sd / at.variance_scale, 1e-9 * expected)
-    return before.add(sums.variance / expected, (expected / sd) ** 2)
 
 
 def _posterior(spectrum: CurvatureSpectrum, prior: np.ndarray, variance: float) -> np.ndarray:

@@ -15,7 +15,8 @@ from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
-from pymc_dp.methods.gaussian.rounds import ROUNDS, Slope, State, begin, measured, schedule, step
+from pymc_dp.methods.gaussian.rounds import Gradient, State, begin, measured, step
+from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
@@ -25,7 +26,7 @@ SCALES, SCORES = "score scales", "whitened scores"
 
 def whitened_method(
     records: Records,
-    prior: Callable[[str], Slope],
+    prior: Callable[[str], Gradient],
     number: int | None,
     count: int = ROUNDS + 1,
 ) -> Method:
@@ -53,7 +54,7 @@ def whitened_method(
 
 def whitened_stages(
     records: Records,
-    prior: Callable[[str], Slope],
+    prior: Callable[[str], Gradient],
     number: int | None,
     count: int = ROUNDS + 1,
     share: float = 1.0,

@@ -18,7 +18,7 @@ NO_PRIOR = np.zeros_like
 
 def steps_down(distance, prior=NO_PRIOR, steps=8):
     """Newton's steps down a log sd, which are never longer than a half."""
-    way, place = Way(STILL, STILL), distance
+    way, place = Way.of(STILL), distance
     for _ in range(steps):
         newton = np.expm1(-2 * place) / 2
         way = way.then(newton, newton, ONE, 0.0, prior)
@@ -37,13 +37,13 @@ def test_steps_that_are_not_doubled_do_not_get_there(monkeypatch):
 
 def test_a_prior_that_pulls_back_stops_the_doubling():
     half = -0.5 * ONE
-    assert Way(half, half).then(half, half, ONE, 0.0, NO_PRIOR).step == -1
-    assert Way(half, half).then(half, half, ONE, 0.0, lambda step: 5.0 * ONE).step == -0.5
+    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR).step == -1
+    assert Way.of(half).then(half, half, ONE, 0.0, lambda step: 5.0 * ONE).step == -0.5
 
 
 def test_steps_within_the_noise_are_not_doubled():
     half = -0.5 * ONE
-    assert Way(half, half).then(half, half, ONE, 0.5, NO_PRIOR).step == -0.5
+    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR).step == -0.5
 
 
 def test_a_long_slope_is_followed_without_the_other_directions():

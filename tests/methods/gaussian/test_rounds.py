@@ -6,7 +6,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.methods.gaussian.belief import Curvature, Mode, no_wider
-from pymc_dp.methods.gaussian.rounds import ROUNDS, schedule
+from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000

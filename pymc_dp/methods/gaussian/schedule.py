@@ -1,0 +1,37 @@
+"""How rounds share the budget."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.whitened import VARIANCE
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+
+ROUNDS = len(DEFAULTS.score_shares)
+
+
+class Shares(NamedTuple):
+    """Shares of the budget that a round's curvature and score take."""
+
+    curvature: float
+    score: float
+
+    @property
+    def of_release(self) -> float:
+        """The share of the round's joint release."""
+        return (self.curvature + self.score) * (1 + VARIANCE**2)
+
+    @property
+    def ratio(self) -> float:
+        """The curvature's part of the joint vector over the score's."""
+        return float((self.curvature / self.score) ** 0.5)
+
+
+def schedule(rounds: int) -> list[Shares]:
+    """Return the shares of all rounds; plans of other lengths stretch those of the default."""
+    places = np.linspace(0, ROUNDS - 1, rounds) if rounds > 1 else np.array([ROUNDS - 1.0])
+    every = np.arange(ROUNDS)
+    curvature = np.interp(places, every, DEFAULTS.curvature_shares)
+    score = np.interp(places, every, DEFAULTS.score_shares)
+    left = (1 - DEFAULTS.scales_share) / ((curvature.sum() + score.sum()) * (1 + VARIANCE**2))
+    return [Shares(float(left * c), float(left * s)) for c, s in zip(curvature, score, strict=True)]

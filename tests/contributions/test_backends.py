@@ -55,6 +55,6 @@ def reference():
     return run("python")
 
 
-@pytest.mark.parametrize("backend", ["c", "numba", "jax"])
+@pytest.mark.parametrize("backend", [pytest.param("c", marks=pytest.mark.slow), "numba", "jax"])
 def test_a_backend_changes_the_speed_and_nothing_else(backend, reference):
     np.testing.assert_allclose(run(backend), reference, rtol=1e-9)

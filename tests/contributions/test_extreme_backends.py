@@ -76,7 +76,10 @@ def run(backend, fault="none"):
     return [np.array(part) for part in json.loads(done.stdout.splitlines()[-1])]
 
 
-@pytest.mark.parametrize("backend", ["python", "c", "numba", "jax"])
+@pytest.mark.parametrize(
+    "backend",
+    ["python", "jax", *(pytest.param(name, marks=pytest.mark.slow) for name in ("c", "numba"))],
+)
 def test_no_extreme_record_passes_the_clip_norm(backend):
     pairs, found, moved = run(backend)
     with np.errstate(over="ignore"):

@@ -9,13 +9,22 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 SECONDS_A_CELL = 90
+# the first of each kind; the documentation, and the slow tests, run all
+QUICK = ("01", "05", "08")
 
 
 def named(path):
     return path.stem
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[] if path.name.startswith(QUICK) else pytest.mark.slow)
+        for path in NOTEBOOKS
+    ],
+    ids=named,
+)
 def test_it_runs(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(

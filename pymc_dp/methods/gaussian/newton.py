@@ -1,50 +1,62 @@
-"""One Newton step from a private slope, and how sure its end is."""
+"""One Newton step from a private gradient, and how sure its end is."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum, Mode, symmetric
+from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, Mode, Update, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope
 
 
-class Slope(NamedTuple):
-    """What a round says of the mode: s = (H + P)(mode - point) + noise."""
+class LocalPosterior(NamedTuple):
+    """What a round says of the log posterior near the point: s = (H + P)(mode - point) + noise."""
 
-    value: np.ndarray  # s, (d,)
-    noise: np.ndarray  # covariance of its privacy noise, (d, d)
-    curvature: Curvature  # H, uncertain
-    spectrum: CurvatureSpectrum  # of H
-    prior: np.ndarray  # P, (d, d)
-    of_prior: Callable[[np.ndarray], np.ndarray]  # point -> gradient of the log prior
+    gradient: np.ndarray  # s, (d,)
+    gradient_noise: np.ndarray  # covariance of its privacy noise, (d, d)
+    curvature_noise: np.ndarray  # Q of `Curvature`, (d, d)
+    spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
+    prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
+    prior_gradient: Callable[[np.ndarray], np.ndarray]  # point -> gradient of the log prior
     whitening: np.ndarray  # W, (d, d)
     number: float  # of records
 
     @property
-    def likelihood(self) -> np.ndarray:
-        """The curvature of the log likelihood, with a value for what noise hides."""
+    def likelihood_curvature(self) -> np.ndarray:
+        """H, with a value for what noise hides."""
         return self.spectrum.matrix(DEFAULTS.floor_in_steps)
+
+    @property
+    def total_curvature(self) -> np.ndarray:
+        """H + P."""
+        return np.asarray(self.likelihood_curvature + self.prior_precision)
 
     @property
     def unit(self) -> np.ndarray:
         """A whitened unit by latents, (d,): at most some standard deviations of the prior."""
-        of_prior = np.diag(self.prior) / DEFAULTS.prior_sds**2
-        unit: np.ndarray = (
-            1 / (np.diag(self.likelihood + self.prior) / self.number + of_prior)
-        ) ** 0.5
+        least = np.diag(self.prior_precision) / DEFAULTS.prior_sds**2
+        unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
         return unit
 
-    def bend(self, squared_length: float) -> float:
-        """How much of a slope changes along a step, from 0 to 1; lengths are by the curvature."""
-        return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / self.number)
+    @property
+    def whitened_gradient(self) -> np.ndarray:
+        """The whitened gradient of the average record, (d,)."""
+        return np.asarray(self.whitening @ self.gradient / self.number)
 
     @property
-    def noise_of_unit(self) -> float:
-        """Standard deviation of the noise on the average record's whitened slope."""
+    def whitened_noise_sd(self) -> float:
+        """Standard deviation of the noise on `whitened_gradient`, averaged over directions."""
         W = self.whitening
-        return float((np.trace(W @ self.noise @ W.T) / len(W)) ** 0.5 / self.number)
+        return float((np.trace(W @ self.gradient_noise @ W.T) / len(W)) ** 0.5 / self.number)
+
+    def squared_length(self, step: np.ndarray) -> float:
+        """The squared length of a step, by the curvature of the likelihood."""
+        return float(step @ self.likelihood_curvature @ step)
+
+    def nonlinearity(self, squared_length: float) -> float:
+        """How much of the curvature may change along a step of this length, from 0 to 1."""
+        return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / self.number)
 
 
 class Step(NamedTuple):
@@ -52,49 +64,78 @@ class Step(NamedTuple):
 
     mode: Mode
     way: Way
-    bend: float  # of the slope along the step
+    nonlinearity: float  # of the gradient along the step
 
 
-def newton_step(mode: Mode, way: Way, slope: Slope) -> Step:
+def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     """Update the mode.
 
-    The step is that of a slope that falls linearly; how sure its end is takes into account that the
-    slope bends, the more so the longer the step is.
+    The step is that of a gradient that falls linearly; how sure its end is takes into account that
+    the gradient bends, the more so the longer the step is.
     """
-    s, H, Q = slope.value, slope.likelihood, slope.curvature.noise
-    d, total = len(s), H + slope.prior
-    unknown = (np.trace(Q @ mode.covariance) * Q + Q @ mode.covariance @ Q) / 2
-    noise = symmetric(slope.noise + unknown)
-    linear = mode.update(s, total, noise)
-    step = along_slope(linear.step, slope.whitening @ s / slope.number, slope.whitening)
-    far = float(step @ H @ step)
+    noise = _noise_with_unknown_curvature(mode, local)
+    linear = mode.update(local.gradient, local.total_curvature, noise)
+    step = along_slope(linear.step, local.whitened_gradient, local.whitening)
+    noise = symmetric(noise + _noise_of_bending(step, linear, local))
+    covariance = _covariance(mode, local, noise, local.nonlinearity(local.squared_length(step)))
+    way = _limited(way, step, mode, local)
+    bend = local.nonlinearity(local.squared_length(way.step))
+    return Step(Mode(mode.mean + way.step, covariance), way, bend)
+
+
+def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarray:
+    """Add to the gradient's noise what errors of H would do to it, on the way to the mode."""
+    Q, C = local.curvature_noise, mode.covariance
+    return symmetric(local.gradient_noise + (np.trace(Q @ C) * Q + Q @ C @ Q) / 2)
+
+
+def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -> np.ndarray:
+    """How far the gradient may be from linear, along a step and in the spread around its end.
+
+    Half of the step's part lies along the step, and half in all directions alike: a bend may turn
+    the gradient.
+    """
+    H, squared_length = local.likelihood_curvature, local.squared_length(step)
+    # where the gradient is smaller than expected, the mode is nearer than its spread says
     spread = min(1.0, linear.surprise) * float(np.trace(H @ linear.covariance))
-    along = np.outer(H @ step, H @ step) + far / d * H
-    bent = slope.bend(far + spread)
-    noise = symmetric(noise + bent * (H @ linear.covariance @ H + along / 2))
-    covariance = _covariance(mode, slope, total, noise, slope.bend(far))
-    way = _limited(way, step, mode, slope)
-    moved = Mode(mode.mean + way.step, covariance)
-    return Step(moved, way, slope.bend(float(way.step @ H @ way.step)))
+    of_step = np.outer(H @ step, H @ step) + squared_length / len(step) * H
+    return np.asarray(
+        local.nonlinearity(squared_length + spread) * (H @ linear.covariance @ H + of_step / 2)
+    )
 
 
-def _covariance(
-    mode: Mode, slope: Slope, total: np.ndarray, noise: np.ndarray, kept: float
-) -> np.ndarray:
-    """Learn from the slope; far from the mode it says which way to go, and little how far it is."""
-    hidden = 6 * slope.spectrum.hidden.mean()
-    surprise = float(np.interp(hidden, [0, 1], DEFAULTS.surprise))
-    doubted = mode.doubted(slope.value, total, noise, slope.prior, surprise, DEFAULTS.most_growth)
-    after = doubted.update(slope.value, total, noise).covariance
-    covariance = kept * doubted.covariance + (1 - kept) * after
-    regular = 1e-10 * np.trace(covariance) / len(total)
+def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, far: float) -> np.ndarray:
+    """Learn from the gradient, but keep the covariance as far as the mode is ``far``, from 0 to 1.
+
+    There the gradient says which way to go, and little how far it is.
+    """
+    gradient, total = local.gradient, local.total_curvature
+    doubted = mode.doubted(
+        gradient,
+        total,
+        noise,
+        local.prior_precision,
+        surprise=_surprise(local.spectrum),
+        most=DEFAULTS.most_growth,
+    )
+    near = doubted.update(gradient, total, noise).covariance
+    covariance = far * doubted.covariance + (1 - far) * near
+    regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))
 
 
-def _limited(way: Way, step: np.ndarray, mode: Mode, slope: Slope) -> Way:
-    unit, N = slope.unit, slope.number
+def _surprise(spectrum: CurvatureSpectrum) -> float:
+    """Squared gradients so many times their expectation are doubted; fewer if noise hides much."""
+    hidden = 6 * spectrum.hidden.mean()  # a sixth of the directions counts as all
+    return float(np.interp(hidden, [0, 1], DEFAULTS.surprise))
 
-    def pull_of_prior(step: np.ndarray) -> np.ndarray:
-        return np.asarray(unit * slope.of_prior(mode.mean + step) / N)
 
-    return way.then(step, unit * slope.value / N, unit, slope.noise_of_unit, pull_of_prior)
+def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> Way:
+    """Limit the step of every latent, in its own units."""
+    unit, N = local.unit, local.number
+
+    def prior_gradient(step: np.ndarray) -> np.ndarray:
+        return np.asarray(unit * local.prior_gradient(mode.mean + step) / N)
+
+    gradient = unit * local.gradient / N
+    return way.then(step, gradient, unit, local.whitened_noise_sd, prior_gradient)

@@ -11,20 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import BINS, MANY_LATENTS, At, split
-from pymc_dp.methods.gaussian.belief import (
-    Curvature,
-    CurvatureSpectrum,
-    Mode,
-    no_wider,
-    symmetric,
-    whitening_of,
+from pymc_dp.contributions.whitened import BINS, At, split
+from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum, Mode, no_wider, symmetric
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
+from pymc_dp.methods.gaussian.coordinates import (
+    norm_bounds,
+    unclipped_curvature,
+    visible_directions,
+    whitening,
 )
-from pymc_dp.methods.gaussian.clipped_share import VarianceShare, left_behind, with_diagonal
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
 from pymc_dp.methods.gaussian.long_steps import Way
-from pymc_dp.methods.gaussian.newton import Slope, newton_step
+from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.schedule import Shares
 from pymc_dp.methods.prior import prior_curvature
@@ -38,12 +37,12 @@ class Learnt(NamedTuple):
 
     mode: Mode
     way: Way  # the latest step of its mean
-    curvature: Curvature | None  # from the rounds
-    guess: Curvature  # from the scales of scores, as if latents were independent
-    # the largest diagonal of the curvature near the mean, (d,): least of it was clipped
-    whole: np.ndarray
-    # variance of the clipped scores, over what it would be without clipping
-    variance: VarianceShare
+    curvature: Curvature | None  # of the log likelihood, from the rounds
+    independent: Curvature  # a guess from the scales of scores, as if latents were independent
+    # a lower bound of the curvature's diagonal without clipping, (d,): the largest that was seen
+    # since the point last moved
+    unclipped_diagonal: np.ndarray
+    variance_share: VarianceShare
     covariance: np.ndarray  # the posterior's, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
 
@@ -59,138 +58,207 @@ class State(NamedTuple):
     learnt: Learnt
 
 
-def prior_precision(slope: Gradient, point: np.ndarray) -> np.ndarray:
+def prior_precision(prior_gradient: Gradient, point: np.ndarray) -> np.ndarray:
     """Return the curvature of the log prior, made positive definite."""
-    spectrum = Spectrum.of(prior_curvature(slope, point))
+    spectrum = Spectrum.of(prior_curvature(prior_gradient, point))
     least = max(DEFAULTS.least_prior_precision, 1e-12 * float(spectrum.values[-1]))
     return symmetric(spectrum.floored(least))
 
 
-def begin(start: np.ndarray, slope: Gradient, number: float | None) -> State:
+def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
     d = len(start)
-    covariance = np.linalg.inv(prior_precision(slope, start))
+    covariance = np.linalg.inv(prior_precision(prior_gradient, start))
     nothing = np.zeros((d, d))
     learnt = Learnt(
         mode=Mode(start, DEFAULTS.start_width * covariance),
         way=Way.of(np.zeros(d)),
         curvature=None,
-        guess=Curvature(nothing, np.eye(d)),
-        whole=np.zeros(d),
-        variance=VarianceShare(),
+        independent=Curvature(nothing, np.eye(d)),
+        unclipped_diagonal=np.zeros(d),
+        variance_share=VarianceShare(),
         covariance=covariance,
         noise=nothing,
     )
     return State(
-        0,
-        At(start, _coordinates(np.eye(d), 1.0), 1.0, 1.0, 1.0),
-        number or 1.0,
-        0.0,
-        np.nan,
-        learnt,
+        t=0,
+        at=At(start, whitening(np.eye(d), 1.0), score_bound=1.0, curvature_bound=1.0, ratio=1.0),
+        number=number or 1.0,
+        noise_unit=0.0,
+        noise_to_signal=np.nan,
+        learnt=learnt,
     )
 
 
 def measured(
-    slope: Gradient, shares: list[Shares], declared: float | None, state: State, noisy: Noisy
+    prior_gradient: Gradient,
+    shares: list[Shares],
+    declared: float | None,
+    state: State,
+    noisy: Noisy,
 ) -> State:
     """Learn the scale of every latent's score, and how many records there are."""
     point = state.learnt.mode.mean
     d = point.size
     counts = noisy.value.reshape(d, BINS)
-    number = declared or max(float(counts.sum()) / d, 2 * noisy.sd * BINS**0.5, 1.0)
     diagonal = np.diag(np.maximum(sums_of_squares(counts, noisy.sd), 1e-9))
     # correlations of so much bring eigenvalues of the curvature to the edge of their noise
-    guess = Curvature(diagonal, DEFAULTS.correlation / (2 * d) ** 0.5 * diagonal)
+    independent = Curvature(diagonal, DEFAULTS.correlation / (2 * d) ** 0.5 * diagonal)
     state = state._replace(
         t=1,
-        number=number,
+        number=declared or _number(counts, noisy.sd),
+        # the sensitivity is sqrt(d), and noise falls with the root of a release's share
         noise_unit=noisy.sd / d**0.5 * DEFAULTS.scales_share**0.5,
         noise_to_signal=noisy.noise_to_signal,
-        learnt=state.learnt._replace(guess=guess),
+        learnt=state.learnt._replace(independent=independent),
     )
-    return _asking(state, shares, diagonal + prior_precision(slope, point), float(d))
+    precision = diagonal + prior_precision(prior_gradient, point)
+    return _prepared(state, shares, precision, visible=float(d))
 
 
-def _asking(state: State, shares: list[Shares], precision: np.ndarray, seen: float) -> State:
-    """Set the coordinates of the next round, and the bounds of its parts.
+def _number(counts: np.ndarray, noise_sd: float) -> float:
+    """Estimate the number of records: every latent's counts add up to it.
 
-    ``seen`` is how many directions' curvature is visible, of which noise hides some.
+    It is at least two standard deviations of the noise of such a sum.
     """
-    mean, unit, N = state.learnt.mode.mean, state.noise_unit, state.number
-    d, own = mean.size, shares[min(state.t, len(shares)) - 1]
-    whitening = _coordinates(precision, N)
-    if unit == 0:
-        return state._replace(at=At(mean, whitening, np.inf, np.inf, own.ratio))
-    steep = N * sum(s.curvature for s in shares) ** 0.5 / ((2 * d) ** 0.5 * unit * d)
-    long = (N * sum(s.score for s in shares) / d) ** 0.5 / unit
-    curvature_bound = np.clip(DEFAULTS.curvature_bound * steep, *DEFAULTS.curvature_range) * seen
-    score_bound = np.clip(DEFAULTS.score_bound * long, *DEFAULTS.score_range) * seen**0.5
-    at = At(mean, whitening, float(score_bound), float(curvature_bound), own.ratio)
-    return state._replace(at=at)
+    return float(max(float(counts.sum()) / len(counts), 2 * noise_sd * BINS**0.5, 1.0))
 
 
-def _coordinates(precision: np.ndarray, number: float) -> np.ndarray:
-    """Return W with W precision W' = number I; by the diagonal alone, (d,), for many latents."""
-    if len(precision) > MANY_LATENTS:
-        return np.asarray((number / np.diag(precision)) ** 0.5)
-    return whitening_of(precision, number)
-
-
-def _matrix(whitening: np.ndarray) -> np.ndarray:
-    return np.diag(whitening) if whitening.ndim == 1 else whitening
-
-
-def step(slope: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy) -> State:
+def step(
+    prior_gradient: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy
+) -> State:
     """Take one round's release into account."""
-    at, N, learnt = state.at, state.number, state.learnt
-    d = at.point.size
-    sums, back = split(noisy.value, at), np.linalg.inv(_matrix(at.whitening))
+    release = _unwhitened(noisy, state)
+    curvature, independent = _updated(state.learnt, release.curvature)
+    local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)
+    learnt = _learnt(state.learnt, release, local, curvature, independent)
+    state = state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
+    share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
+    precision = unclipped_curvature(local.spectrum, share, diagonal) + local.prior_precision
+    visible = visible_directions(precision, local.likelihood_curvature)
+    return _prepared(state, shares, precision, visible)
+
+
+class Release(NamedTuple):
+    """A round's release in the coordinates of the latents."""
+
+    score: np.ndarray  # sum of the records' clipped scores, (d,)
+    score_noise: np.ndarray  # covariance of its privacy noise, (d, d)
+    curvature: Curvature  # of the log likelihood: minus the slope of the score
+    whitening: np.ndarray  # W, (d, d)
+    whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
+    variance_noise_sd: float
+
+
+def _unwhitened(noisy: Noisy, state: State) -> Release:
+    """Bring a release from whitened coordinates back to those of the latents."""
+    at, sums = state.at, split(noisy.value, state.at)
+    W = np.diag(at.whitening) if at.whitening.ndim == 1 else at.whitening
+    back = np.linalg.inv(W)
     spread = symmetric(back @ back.T)
-    least = 1e-7 * N**0.5  # without noise: keeps covariances regular
-    score_noise = max(noisy.sd, least) ** 2 * spread
-    found = Curvature(
-        symmetric(back @ sums.curvature @ back.T),
-        max(noisy.sd / at.curvature_scale, least) * spread,
+    least = 1e-7 * state.number**0.5  # without noise: keeps covariances regular
+    curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
+    return Release(
+        score=back @ sums.score,
+        score_noise=max(noisy.sd, least) ** 2 * spread,
+        curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
+        whitening=W,
+        whitened_variance=sums.variance,
+        variance_noise_sd=noisy.sd / at.variance_scale,
     )
-    curvature, guess = found, learnt.guess.scaled_like(found)
-    if learnt.curvature is not None:
-        curvature = learnt.curvature.scaled_like(found).combined(found)
-    guided = curvature.combined(guess)
-    prior, guide = prior_precision(slope, at.point), guided.spectrum()
-    pull, whitening = back @ sums.score + slope(at.point), _matrix(at.whitening)
-    said = Slope(pull, score_noise, guided, guide, prior, slope, whitening, N)
-    mode, way, bend = newton_step(learnt.mode, learnt.way, said)
+
+
+def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
+    """Return the curvature from all rounds, and the guess for independent latents.
+
+    Earlier estimates, made at other points, are brought to the scales that were found at this one.
+    """
+    independent = learnt.independent.scaled_like(found)
+    if learnt.curvature is None:
+        return found, independent
+    return learnt.curvature.scaled_like(found).combined(found), independent
+
+
+def _local_posterior(
+    release: Release, curvature: Curvature, prior_gradient: Gradient, state: State
+) -> LocalPosterior:
+    """Add the prior to what the records say at this round's point."""
+    point = state.at.point
+    return LocalPosterior(
+        gradient=release.score + prior_gradient(point),
+        gradient_noise=release.score_noise,
+        curvature_noise=curvature.noise,
+        spectrum=curvature.spectrum(),
+        prior_precision=prior_precision(prior_gradient, point),
+        prior_gradient=prior_gradient,
+        whitening=release.whitening,
+        number=state.number,
+    )
+
+
+def _learnt(
+    before: Learnt,
+    release: Release,
+    local: LocalPosterior,
+    curvature: Curvature,
+    independent: Curvature,
+) -> Learnt:
+    """Move the mode, and update all estimates."""
+    mode, way, nonlinearity = newton_step(before.mode, before.way, local)
     spectrum = curvature.spectrum()
-    steep = whitening @ spectrum.matrix(DEFAULTS.floor_in_steps) @ whitening.T
-    variance = learnt.variance.add(sums, float(np.trace(steep)), at, noisy)
-    # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of whole
-    whole = np.maximum(learnt.whole, found.least_scales / variance.most)
-    covariance = _posterior(spectrum, prior, variance.mean)
-    uncertain = mode.covariance + np.diag(way.left**2)
-    widened = no_wider(symmetric(covariance + uncertain), prior) - covariance
-    learnt = Learnt(
+    variance_share = _variance_share(before.variance_share, release, spectrum)
+    covariance = _covariance(spectrum, local.prior_precision, variance_share.mean)
+    return Learnt(
         mode=mode,
         way=way,
-        curvature=curvature.moved(bend, DEFAULTS.floor_in_steps),
-        guess=guess.moved(bend, DEFAULTS.floor_in_steps),
-        whole=(1 - left_behind(way.step, mode)) * whole,
-        variance=variance,
+        curvature=curvature.moved(nonlinearity, DEFAULTS.floor_in_steps),
+        independent=independent.moved(nonlinearity, DEFAULTS.floor_in_steps),
+        unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
+        variance_share=variance_share,
         covariance=covariance,
-        noise=symmetric(Spectrum.of(symmetric(widened)).floored(0.0)),
+        noise=_added_by_noise(covariance, mode, way, local.prior_precision),
     )
-    floored = guide.matrix_at_least(DEFAULTS.floor_in_coordinates) / variance.most
-    precision = with_diagonal(floored, whole) + prior
-    seen = float(np.trace(np.linalg.solve(precision, guide.matrix(DEFAULTS.floor_in_steps))))
-    state = state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
-    return _asking(state, shares, precision, float(np.clip(seen, max(1.0, d / 4), d)))
 
 
-def _posterior(spectrum: CurvatureSpectrum, prior: np.ndarray, variance: float) -> np.ndarray:
+def _variance_share(
+    before: VarianceShare, release: Release, spectrum: CurvatureSpectrum
+) -> VarianceShare:
+    W = release.whitening
+    whitened = W @ spectrum.matrix(DEFAULTS.floor_in_steps) @ W.T
+    return before.add(
+        release.whitened_variance, float(np.trace(whitened)), release.variance_noise_sd
+    )
+
+
+def _unclipped_diagonal(before: Learnt, found: Curvature, share: VarianceShare) -> np.ndarray:
+    """Bound the diagonal of the curvature without clipping from below; forget it after a move."""
+    near = 1 - surely_moved(before.way.step, before.mode)
+    # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of unclipped
+    seen = found.least_scales / share.upper
+    return np.asarray(np.maximum(near * before.unclipped_diagonal, seen))
+
+
+def _covariance(
+    spectrum: CurvatureSpectrum, prior: np.ndarray, variance_share: float
+) -> np.ndarray:
     """Covariance from the records alone: V (v H + P) V with V = (H + P)^-1.
 
     v is the variance of clipped scores over the slope of their mean, 1 without clipping.
     """
     H = spectrum.matrix(DEFAULTS.floor_in_posterior)
     V = np.linalg.inv(H + prior)
-    return no_wider(symmetric(V @ (variance * H + prior) @ V), prior)
+    return no_wider(symmetric(V @ (variance_share * H + prior) @ V), prior)
+
+
+def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndarray) -> np.ndarray:
+    """What not knowing the mode adds to the posterior's covariance; never wider than the prior."""
+    uncertain = mode.covariance + np.diag(way.unfinished**2)
+    added = no_wider(symmetric(covariance + uncertain), prior) - covariance
+    return symmetric(Spectrum.of(symmetric(added)).floored(0.0))
+
+
+def _prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:
+    """Set the point, the coordinates and the bounds of the next round."""
+    mean, own = state.learnt.mode.mean, shares[min(state.t, len(shares)) - 1]
+    bounds = norm_bounds(mean.size, state.number, state.noise_unit, shares, visible)
+    return state._replace(at=At(mean, whitening(precision, state.number), *bounds, own.ratio))

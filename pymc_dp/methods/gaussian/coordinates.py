@@ -1,0 +1,55 @@
+"""Coordinates of the next round, and the norms that its parts are clipped to in them."""
+
+import numpy as np
+
+from pymc_dp.contributions.whitened import MANY_LATENTS
+from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, whitening_of
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare, with_diagonal_at_least
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.schedule import Shares
+
+
+def unclipped_curvature(
+    spectrum: CurvatureSpectrum, share: VarianceShare, diagonal: np.ndarray
+) -> np.ndarray:
+    """Return the curvature as unclipped scores would show it, of this diagonal at least."""
+    clipped = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates)
+    return with_diagonal_at_least(clipped / share.upper, diagonal)
+
+
+def visible_directions(precision: np.ndarray, curvature: np.ndarray) -> float:
+    """Return in how many directions the records' curvature is visible; a quarter at least.
+
+    That is about the mean squared norm of scores that are whitened by this precision.
+
+    >>> visible_directions(np.diag([2.0, 2.0]), np.diag([2.0, 1.0]))
+    1.5
+    """
+    d = len(precision)
+    visible = float(np.trace(np.linalg.solve(precision, curvature)))
+    return float(np.clip(visible, max(1.0, d / 4), d))
+
+
+def norm_bounds(
+    d: int, number: float, noise_unit: float, shares: list[Shares], visible: float
+) -> tuple[float, float]:
+    """Return the norms that scores and curvatures are clipped to: larger where noise is less.
+
+    Both are in units of a whitened score without outliers, whose squared norm is ``visible``.
+    """
+    if noise_unit == 0:
+        return np.inf, np.inf
+    # signal over noise, if all rounds were one
+    score = (number * sum(s.score for s in shares) / d) ** 0.5 / noise_unit
+    curvature = number * sum(s.curvature for s in shares) ** 0.5
+    curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
+    score = np.clip(DEFAULTS.score_bound * score, *DEFAULTS.score_range)
+    curvature = np.clip(DEFAULTS.curvature_bound * curvature, *DEFAULTS.curvature_range)
+    return float(score * visible**0.5), float(curvature * visible)
+
+
+def whitening(precision: np.ndarray, number: float) -> np.ndarray:
+    """Return W with W precision W' = number I; by the diagonal alone, (d,), for many latents."""
+    if len(precision) > MANY_LATENTS:
+        return np.asarray((number / np.diag(precision)) ** 0.5)
+    return whitening_of(precision, number)

@@ -11,6 +11,7 @@ import pymc as pm
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.basic import CategoricalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
@@ -136,7 +137,17 @@ def _draw(
     node: Node, generator: AnyVariable, parameters: list[AnyVariable], value: Tensor
 ) -> AnyVariable:
     size = value.shape[: value.ndim - node.op.ndim_supp]
+    if isinstance(node.op, CategoricalRV):
+        return _category(generator, size, parameters[0])
     draw: AnyVariable = node.op.make_node(generator, size, *parameters).outputs[1]
+    return draw
+
+
+def _category(generator: AnyVariable, size: AnyVariable, p: AnyVariable) -> AnyVariable:
+    """Invert the distribution function: NumPy would draw categories in a loop over records."""
+    _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
+    below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]
+    draw: AnyVariable = below.sum(axis=-1)
     return draw
 
 

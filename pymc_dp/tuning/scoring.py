@@ -78,6 +78,7 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
         query=partial(_query, records, method),
         posterior=_of_fit(method.posterior),
         noise_aware=method.noise_aware and _of_fit(method.noise_aware),
+        doubts=_of_fit(method.doubts),
         describe=_of_fit(method.describe),
         trace=_of_fit(method.trace),
         defaults=(DEFAULTS,),

@@ -74,6 +74,19 @@ def test_correct_code_is_not_accused_and_a_quarter_of_the_noise_is(monkeypatch):
     assert audited(vips_toys.logistic, "dp_advi", runs=200).contradicted
 
 
+def test_steps_of_sampled_batches_are_not_accused():
+    assert not audited(vips_toys.logistic, "dp_advi", **PLAIN).contradicted
+
+
+@pytest.mark.slow
+@pytest.mark.audit
+def test_steps_and_then_rounds_are_audited_together(monkeypatch):
+    settings = {**SAMPLED, "n": 14, "runs": 1000}
+    assert not audited(vips_toys.logistic, "dp_advi", **settings).contradicted
+    quarter(monkeypatch)
+    assert audited(vips_toys.logistic, "dp_advi", **settings).contradicted
+
+
 @pytest.mark.parametrize("fault", [unclipped, reused])
 def test_other_faults_are_caught(fault, monkeypatch):
     fault(monkeypatch)

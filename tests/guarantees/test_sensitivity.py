@@ -19,6 +19,8 @@ from tests.zoo import separated
 
 C = 1.5
 NOISE = 0.7
+# neighbours of toy records: so many catch every planted fault below
+EXAMPLES = 2000
 EXTREMES = (0.0, -0.0, 1e300, -1e300, 1e25, -1e25, 1e-23, 5e-324, np.nan, np.inf, -np.inf)
 
 
@@ -151,16 +153,22 @@ def test_the_count_of_clipped_records_is_covered_together_with_the_sum(compiled,
     covered = covered_by_model(compiled, "logistic", quantile=quantile)
     check_neighbours(covered, RECORDS["logistic"], examples=40)
     for kind in (vectors(3), toys.rows(3)):
-        check_neighbours(lambda rows: covered_by_toy(rows, quantile, kind), RECORDS["toy"])  # noqa: B023
+        check_neighbours(
+            lambda rows: covered_by_toy(rows, quantile, kind),  # noqa: B023
+            RECORDS["toy"],
+            examples=EXAMPLES // 4,
+        )
 
 
 def test_no_record_moves_a_toy_sum_beyond_the_clip_norm():
-    check_neighbours(covered_by_toy, RECORDS["toy"], examples=200)
+    check_neighbours(covered_by_toy, RECORDS["toy"], examples=EXAMPLES)
 
 
 def test_no_record_whose_norm_the_wall_takes_moves_a_sum_beyond_the_clip_norm():
     check_neighbours(
-        lambda rows: covered_by_toy(rows, contribution=toys.rows(3)), RECORDS["toy"], examples=200
+        lambda rows: covered_by_toy(rows, contribution=toys.rows(3)),
+        RECORDS["toy"],
+        examples=EXAMPLES,
     )
 
 
@@ -262,4 +270,4 @@ def count_unscaled(rows):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_faulty_sum_is_caught(fault):
     with pytest.raises(AssertionError):
-        check_neighbours(fault, RECORDS["toy"], examples=2000)
+        check_neighbours(fault, RECORDS["toy"], examples=EXAMPLES)

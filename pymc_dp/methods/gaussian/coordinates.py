@@ -17,16 +17,16 @@ def unclipped_curvature(
     return with_diagonal_at_least(clipped / share.upper, diagonal)
 
 
-def visible_directions(precision: np.ndarray, curvature: np.ndarray) -> float:
+def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray) -> float:
     """Return in how many directions the records' curvature is visible; a quarter at least.
 
-    That is about the mean squared norm of scores that are whitened by this precision.
-
-    >>> visible_directions(np.diag([2.0, 2.0]), np.diag([2.0, 1.0]))
-    1.5
+    That is about the mean squared norm of whitened scores: where noise hides the curvature, they
+    are shorter than its floor says. What clipping takes away of it does not make them shorter.
     """
-    d = len(precision)
-    visible = float(np.trace(np.linalg.solve(precision, curvature)))
+    d = len(prior_precision)
+    floored = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates) + prior_precision
+    curvature = spectrum.matrix(DEFAULTS.floor_in_steps)
+    visible = float(np.trace(np.linalg.solve(floored, curvature)))
     return float(np.clip(visible, max(1.0, d / 4), d))
 
 

@@ -135,7 +135,7 @@ def step(
     state = state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
     precision = unclipped_curvature(local.spectrum, share, diagonal) + local.prior_precision
-    visible = visible_directions(precision, local.likelihood_curvature)
+    visible = visible_directions(local.spectrum, local.prior_precision)
     return _prepared(state, shares, precision, visible)
 
 
@@ -207,7 +207,7 @@ def _learnt(
     mode, way, nonlinearity = newton_step(before.mode, before.way, local)
     spectrum = curvature.spectrum()
     variance_share = _variance_share(before.variance_share, release, spectrum)
-    covariance = _covariance(spectrum, local.prior_precision, variance_share.mean)
+    covariance = _covariance(spectrum, local.prior_precision, variance_share.upper)
     return Learnt(
         mode=mode,
         way=way,
@@ -243,7 +243,8 @@ def _covariance(
 ) -> np.ndarray:
     """Covariance from the records alone: V (v H + P) V with V = (H + P)^-1.
 
-    v is the variance of clipped scores over the slope of their mean, 1 without clipping.
+    v is the variance of clipped scores over the slope of their mean, 1 without clipping, as large
+    as its own noise may hide.
     """
     H = spectrum.matrix(DEFAULTS.floor_in_posterior)
     V = np.linalg.inv(H + prior)
@@ -254,7 +255,8 @@ def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndar
     """What not knowing the mode adds to the posterior's covariance; never wider than the prior."""
     uncertain = mode.covariance + np.diag(way.unfinished**2)
     added = no_wider(symmetric(covariance + uncertain), prior) - covariance
-    return symmetric(Spectrum.of(symmetric(added)).floored(0.0))
+    noise: np.ndarray = symmetric(Spectrum.of(symmetric(added)).floored(0.0))
+    return noise
 
 
 def _prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:

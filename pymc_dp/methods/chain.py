@@ -33,6 +33,12 @@ class Stage(NamedTuple):
     defaults: tuple[Any, ...] = ()
 
 
+def as_stage(method: Method, hand_over: Callable[[Any], Any]) -> Stage:
+    """Let a method follow another one; its own initial state is not used."""
+    parts = {name: getattr(method, name) for name in Stage._fields if name != "hand_over"}
+    return Stage(hand_over=hand_over, **parts)
+
+
 class Staged(NamedTuple):
     """A state of a chain."""
 

@@ -120,7 +120,7 @@ def as_array(rows):
     return np.array([row["x"] for row in rows]).reshape(-1, 3)
 
 
-def check_neighbours(covered, record, examples=80):
+def check_neighbours(covered, record, examples=80, most=6):
     """Compare a data set with one record more, and with that record replaced by another."""
 
     @seed(1)
@@ -131,7 +131,7 @@ def check_neighbours(covered, record, examples=80):
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(record, max_size=6), record, record, st.integers(0, 6))
+    @given(st.lists(record, max_size=most), record, record, st.integers(0, most))
     def check(rows, new, other, place):
         without = covered(rows)
         added = covered([*rows[:place], new, *rows[place:]])

@@ -6,7 +6,6 @@ norm is that of the summed contribution.
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import pymc_dp.privacy.clipping
@@ -14,7 +13,7 @@ import pymc_dp.privacy.units
 from pymc_dp.contributions import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.units import units_of
-from tests.guarantees import toys
+from tests.guarantees import test_sensitivity, toys
 from tests.guarantees.test_sensitivity import counted, number
 from tests.guarantees.toys import before_noise, vectors, wall_of
 
@@ -43,24 +42,7 @@ def by_unit(persons, quantile=None, kind=vectors):
 
 def check_neighbours(covered, unit=unit, examples=150):
     """Compare data with one person more, and with that person replaced by another."""
-
-    @seed(1)
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.lists(unit, max_size=4), unit, unit, st.integers(0, 4))
-    def check(persons, new, other, place):
-        before, after = persons[:place], persons[place:]
-        without = covered([*before, *after])
-        added = covered([*before, new, *after])
-        assert np.linalg.norm(added - without) <= 1
-        assert np.linalg.norm(added - covered([*before, other, *after])) <= 2
-
-    check()
+    test_sensitivity.check_neighbours(covered, unit, examples, most=4)
 
 
 def test_no_person_moves_a_sum_beyond_the_clip_norm():

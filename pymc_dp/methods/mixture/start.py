@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.methods.chain import Stage, chain
+from pymc_dp.methods.chain import as_stage, chain
 from pymc_dp.methods.gaussian.averaging import number_of
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.decode import decode
@@ -64,18 +64,4 @@ def after_a_sketch(
         noise_aware=None,
         defaults=(DEFAULTS,),
     )
-    return chain(
-        sketching,
-        Stage(
-            hand_over=lambda state: state,
-            releases=method.releases,
-            compile=method.compile,
-            query=method.query,
-            posterior=method.posterior,
-            describe=method.describe,
-            trace=method.trace,
-            noise_aware=method.noise_aware,
-            doubts=method.doubts,
-            defaults=method.defaults,
-        ),
-    )
+    return chain(sketching, as_stage(method, hand_over=lambda state: state))

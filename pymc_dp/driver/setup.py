@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.padding import padded
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.registry import method_named
 from pymc_dp.methods.spec import MethodSpec
@@ -95,19 +96,22 @@ def set_up_method(
     _check_keywords(spec, settings)
     budget = _budget(spec, terms)
     options = _options(spec, budget, n, settings)
-    seen = constrained(model) if spec.constrained else model
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}
-    records, private = separate(
-        seen,
+    separated = partial(
+        separate,
         data=data,
         public=public,
         start=public_start,
         units=units,
         number_is_public=budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy,
     )
+    records, private = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
+    if isinstance(built, OnRealLine):
+        records, private = separated(model)
+        built = built.build(records)
     return Setup(spec.name, records, private, built, budget.terms), budget
 
 

@@ -8,6 +8,7 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions import Contribution
+from pymc_dp.model import Records
 from pymc_dp.privacy.mechanism import Mechanism
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -27,6 +28,13 @@ class Compiled(NamedTuple):
     # {release name: Contribution, or Mechanism}
     contributions: Mapping[str, Contribution | Mechanism]
     update: Callable[[Any, Query, Noisy], Any]  # (state, query, noisy) -> state
+
+
+class OnRealLine(NamedTuple):
+    """A method that takes latents on the whole real line, where others of its name do not."""
+
+    # records of the model as it was written -> method
+    build: Callable[[Records], "Method"]
 
 
 class Method(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
@@ -16,7 +16,8 @@ class ModelClass(NamedTuple):
     title: str
     # records -> structure: raises NotConjugateError where the model is of another class
     recognise: Callable[[Records], Any]
-    build: Callable[[Records, Any, Any], Method]  # (records, structure, options) -> Method
+    # (records, structure, options) -> Method, or one that needs latents on the whole real line
+    build: Callable[[Records, Any, Any], Method | OnRealLine]
     # (records, structure) -> {variable: str}: what each latent and each term of the likelihood is
     # to the updates
     roles: Callable[[Records, Any], dict[str, str]]
@@ -46,13 +47,15 @@ def match(classes: Sequence[ModelClass], records: Records) -> Match:
 
 def build_matching(
     method: str, classes: Sequence[ModelClass], records: Records, options: Options
-) -> Method:
+) -> Method | OnRealLine:
     """Build a method for the first class that the model belongs to."""
     model_class, structure, reasons = match(classes, records)
     if model_class is not None:
         _refuse_unread(model_class, classes, options)
         built = model_class.build(records, structure, options)
-        return built if getattr(options, "noise_aware", True) else built._replace(noise_aware=None)
+        if isinstance(built, OnRealLine) or getattr(options, "noise_aware", True):
+            return built
+        return built._replace(noise_aware=None)
     listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
     raise NotSeparableError(
         f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import ModelClass
 from pymc_dp.methods.options import Options
 from pymc_dp.model import Records
@@ -13,7 +13,8 @@ class MethodSpec(NamedTuple):
     """A method of `pymc_dp.fit`."""
 
     name: str  # the value of ``method=``
-    build: Callable[[Records, Any], Method]  # (records, options) -> Method
+    # (records, options) -> Method, or one that needs latents on the whole real line
+    build: Callable[[Records, Any], Method | OnRealLine]
     options: type[Options]  # the dataclass of its `Options`
     fits: str  # which models it fits, for tables of methods
     by: str  # how, for tables of methods

@@ -8,11 +8,8 @@ from typing import Any
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import FixedSize
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
-from pymc_dp.methods.gaussian.schedule import ROUNDS
+from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
 from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
-
-# releases of the shortest rounds: scales, then two of scores and curvatures
-FEWEST_ROUNDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +67,7 @@ class AdviOptions(Options):
         if not self.takes_rounds:
             return 0
         most = ROUNDS + 1 if self.n is None else min(self.n, ROUNDS + 1)
-        count = min(most, (self.n or 2 * most) // 2) if self.takes_steps else most
-        if count < FEWEST_ROUNDS:
-            raise ValueError(
-                f"n={self.n} leaves {count} releases to the rounds that make the posterior "
-                f"noise-aware, which need {FEWEST_ROUNDS}: give a larger n=, or noise_aware=False."
-            )
-        return count
+        return check_length(min(most, (self.n or 2 * most) // 2) if self.takes_steps else most)
 
     def schedule(self, size: int, count: int) -> list[tuple[float, float]]:
         """Return the sample rate and the clip norm of every step, for ``size`` latents."""

@@ -8,6 +8,18 @@ from pymc_dp.contributions.whitened import VARIANCE
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 ROUNDS = len(DEFAULTS.score_shares)
+# releases of the shortest rounds: scales, then two of scores and curvatures
+FEWEST_RELEASES = 3
+
+
+def check_length(releases: int) -> int:
+    """Return how many releases rounds make; too few raise ValueError."""
+    if releases < FEWEST_RELEASES:
+        raise ValueError(
+            f"{releases} releases are too few for the rounds that make the posterior noise-aware, "
+            f"which need {FEWEST_RELEASES}: give a larger n=, or noise_aware=False."
+        )
+    return releases
 
 
 class Shares(NamedTuple):

@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import FixedSize
+from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 
 
@@ -21,6 +23,25 @@ class LinearOptions(BatchOptions, ABC):
         super().__post_init__()
         if not self.feature_bound > 0:
             raise ValueError(f"feature_bound={self.feature_bound!r} must be above 0.")
+
+    @property
+    def takes_rounds(self) -> bool:
+        """Whether whitened rounds fit a regression, and not the method's own updates.
+
+        They do by default. Own updates are the reference without noise, and reproduce papers: every
+        option that only they have asks for them, and so do batches of a fixed size.
+        """
+        own = any(
+            getattr(self, name) != each.default
+            for name, each in self.keywords().items()
+            if name != "noise_aware"
+        )
+        return self.noise_aware and not own and self.sampling is not FixedSize
+
+    @property
+    def releases_of_rounds(self) -> int:
+        """The number of releases that rounds make."""
+        return ROUNDS + 1 if self.n is None else check_length(self.n)
 
     @abstractmethod
     def rate(self, t: int) -> float:

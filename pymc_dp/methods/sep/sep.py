@@ -2,7 +2,7 @@
 
 import math
 
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
 from pymc_dp.methods.model_class import ModelClass, build_matching
 from pymc_dp.methods.sep.mixture import mixture
@@ -41,7 +41,7 @@ MODEL_CLASSES = (
 )
 
 
-def build(records: Records, options: Settings) -> Method:
+def build(records: Records, options: Settings) -> Method | OnRealLine:
     """Build private stochastic expectation propagation for one model.
 
     Without ``num_records`` the cavity takes out one of as many sites as the releases count.
@@ -54,7 +54,7 @@ def build(records: Records, options: Settings) -> Method:
     return build_matching("dp_sep", MODEL_CLASSES, records, options)
 
 
-def build_plain(records: Records, options: PlainSettings) -> Method:
+def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
     """Build stochastic expectation propagation without privacy: no clipping and no noise."""
     return build(records, Settings(**vars(options), clip_norm=math.inf))
 

@@ -10,7 +10,8 @@ from pymc_dp.methods.linear.clipping import paper_scaled, scaled
 from pymc_dp.methods.linear.quadratic import from_origin, own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.linear.rounds import by_rounds
+from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
 
@@ -46,8 +47,10 @@ def roles(records: Records, structure: Structure) -> dict[str, str]:
     return roles_of(records, structure, lambda found: logistic if found.augmented else "Gaussian")
 
 
-def build(records: Records, structure: Structure, settings: Settings) -> Method:
-    """Build VIPS for linear predictors, in one of its forms."""
+def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
+    """Build VIPS for linear predictors: by default rounds, else one of its own forms."""
+    if settings.takes_rounds:
+        return by_rounds(settings)
     form = FORMS[settings.form or "residual"]
     if form is BOUNDED and settings.noise_aware:
         form = OWN

@@ -1,6 +1,6 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form."""
 
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import ModelClass, build_matching
 from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.methods.vips import regression
@@ -50,7 +50,7 @@ MODEL_CLASSES = (
 )
 
 
-def build(records: Records, options: Settings) -> Method:
+def build(records: Records, options: Settings) -> Method | OnRealLine:
     """Build VIPS for one model.
 
     Raises
@@ -66,6 +66,8 @@ def build(records: Records, options: Settings) -> Method:
     records are optimised behind the wall and never released.
     """
     built = build_matching("vips", MODEL_CLASSES, records, options)
+    if isinstance(built, OnRealLine):
+        return built
     return built._replace(defaults=(*built.defaults, DEFAULTS))
 
 

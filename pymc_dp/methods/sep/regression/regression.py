@@ -10,8 +10,9 @@ from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
 from pymc_dp.methods.linear.predictor import linear_predictor
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
+from pymc_dp.methods.linear.rounds import by_rounds
 from pymc_dp.methods.linear.solve import Solved
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.sep import algorithm3
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
@@ -55,8 +56,10 @@ DAMPED = Form(
 )
 
 
-def build(records: Records, structure: Structure, settings: Settings) -> Method:
-    """Build stochastic expectation propagation for linear predictors, in one of its forms."""
+def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
+    """Build a method for linear predictors: by default rounds, else one of dp_sep's own forms."""
+    if settings.takes_rounds:
+        return by_rounds(settings)
     if settings.form == "algorithm3":
         return algorithm3.build(records, structure, settings)
     form = DAMPED if settings.step is None else DAMPED._replace(step=settings.step)

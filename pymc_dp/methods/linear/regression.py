@@ -145,7 +145,7 @@ def roles_of(
     for name, found in zip(records.term_names, structure.predictors, strict=True):
         if found.precision:
             roles[found.precision] = structure.prior.role(found.precision, "the noise")
-        roles[name] = f"linear predictor, {how(found)}"
+        roles[name] = f"linear predictor, by rounds; without privacy {how(found)}"
     return roles
 
 

@@ -32,6 +32,7 @@ ALPHA = 1e-6
 ROWS = 2000
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
+OWN_UPDATES = {"vips": "residual", "dp_sep": "damped"}  # ``form=``, where rounds are the default
 AWARE = ("dp_advi", "dp_fullrank_advi", "vips", "dp_sep")
 
 
@@ -379,7 +380,7 @@ def check_noise(means, claimed):
 
 
 def means_and_noise(build, method, repeats=200, **terms):
-    prepared, compiled = ready(build, method, **terms)
+    prepared, compiled = ready(build, method, form=OWN_UPDATES[method], **terms)
     states = [repeated(prepared, compiled, k) for k in range(repeats)]
     noise = np.mean([state.average.noise for state in states], axis=0)
     return [state.average.mean for state in states], noise
@@ -415,7 +416,7 @@ def with_unknown_precision():
 
 @pytest.mark.parametrize("method", ["vips", "dp_sep"])
 def test_the_noise_on_a_noise_precision_is_what_draws_contain(method):
-    prepared, compiled = ready(with_unknown_precision, method)
+    prepared, compiled = ready(with_unknown_precision, method, form=OWN_UPDATES[method])
     states = [repeated(prepared, compiled, k) for k in range(200)]
     means = [(a + 1) / b for a, b in (state.gammas["tau"] for state in states)]
     aware, plain = prepared.method.noise_aware, prepared.method.posterior

@@ -44,7 +44,9 @@ def recognise(records: Records) -> Structure:
 def roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
     logistic = "Pólya-Gamma variables make it quadratic"
-    return roles_of(records, structure, lambda found: logistic if found.augmented else "in closed form")
+    return roles_of(
+        records, structure, lambda found: logistic if found.augmented else "in closed form"
+    )
 
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:

@@ -111,7 +111,8 @@ IMPOSSIBLE = [
 def test_an_impossible_record_is_as_one_that_is_not_there(build, values, impossible):
     # features repeat with the period of the data, so the first rows are the same
     spoiled = np.append(values, np.array(impossible, values.dtype))
-    same_fit(fitted(build, spoiled), fitted(build, values))
+    # a clip norm asks for own updates, which draw no random numbers for records
+    same_fit(*(fitted(build, y, clip_norm=3.0) for y in (spoiled, values)))
 
 
 @pytest.mark.parametrize("place", [0, N])

@@ -8,6 +8,9 @@ import pytest
 
 pytensor.config.linker = "py"
 pytensor.config.cxx = ""
+# where a variable was made: read in no test, and written for every one
+pytensor.config.traceback__limit = 0
+pytensor.config.traceback__compile_limit = 0
 
 
 @pytest.fixture

@@ -88,9 +88,9 @@ def variance(data: Data) -> None:
 CLASSES: dict[str, Callable[[Data], None]] = {
     build.__name__: build
     for build in (
+        log_linear,
         linear,
         logistic,
-        log_linear,
         conjugate,
         mixture,
         topics,

@@ -93,8 +93,12 @@ def seen_noise() -> Iterator[list[tuple[SeenNoise, float]]]:
         yield drawn
 
 
-# methods whose defaults are slow, or whose draws are releases
-OWN_SETTINGS: dict[str, dict[str, Any]] = {"dp_ops": {"n": 1, "draws": 1, "transitions": 100}}
+OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    # whose draws are releases
+    "dp_ops": {"n": 1, "draws": 1, "transitions": 100},
+    # steps: all releases of so short a fit would be rounds, which are those of dp_advi
+    "dp_fullrank_advi": {"noise_aware": False},
+}
 
 
 def record(model: Any, method: str, answers: list[Noisy] | None = None, **more: Any) -> Recording:

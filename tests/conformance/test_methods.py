@@ -1,6 +1,6 @@
 """Every private method of the registry keeps its promises on every class of model that it fits.
 
-A method that joins the registry joins these tests. Each method is tried on its first three classes
+A method that joins the registry joins these tests. Each method is tried on its first two classes
 by default, and on all of them with ``-m slow``.
 """
 
@@ -27,7 +27,7 @@ REFUSED = {
     "vips": {"log_linear", "network"},
     "dp_sep": LOCAL | {"conjugate"},
 }
-QUICK = 3
+QUICK = 2
 PRIVATE = [name for name, spec in METHODS.items() if spec.private]
 
 

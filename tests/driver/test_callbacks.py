@@ -1,5 +1,7 @@
 """Whatever a callback does, or an interrupt cuts short: nothing leaks, and nothing paid is lost."""
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -45,6 +47,11 @@ def fit(model, method="dp_advi", callbacks=(), **settings):
         )
 
 
+@cache
+def undisturbed(method="dp_advi"):
+    return fit(regression(), method)
+
+
 def same(first, second):
     return all(
         first[group].to_dataset().identical(second[group].to_dataset()) for group in first.children
@@ -75,42 +82,40 @@ def test_a_callback_that_writes_into_states_changes_nothing(method):
             if isinstance(item, dict):
                 item.clear()
 
-    model = regression()
-    assert same(fit(model, method), fit(model, method, [write]))
+    assert same(undisturbed(method), fit(regression(), method, [write]))
     assert refused
 
 
 def test_arrays_that_can_be_written_to_are_caught(monkeypatch):
     monkeypatch.setattr("pymc_dp.driver.run.read_only", lambda state: state)
-    model, before = regression(), fit(regression())
 
     def write(state, _, i):
         for array in arrays_of(state):
             array *= 1.5
 
-    assert not same(before, fit(model, callbacks=[write]))
+    assert not same(undisturbed(), fit(regression(), callbacks=[write]))
 
 
 @pytest.mark.parametrize("method", PRIVATE)
 @pytest.mark.parametrize("name", ["X", "Y"])
 def test_data_that_are_set_during_a_fit_are_not_read(method, name):
     new = {"X": OTHER, "Y": OTHER[:, 0]}[name]
-    model, before = regression(), fit(regression(), method)
+    model = regression()
     after = fit(model, method, [lambda *_: pm.set_data({name: new}, model=model)])
-    assert same(before, after)
+    assert same(undisturbed(method), after)
 
 
 def test_public_data_that_are_set_during_a_fit_are_not_read():
-    model, before = regression(), fit(regression())
+    model = regression()
 
     def change(state, _, i):
         pm.set_data({"scale": np.full(2, 9.0)}, model=model)
 
-    assert same(before, fit(model, callbacks=[change]))
+    assert same(undisturbed(), fit(model, callbacks=[change]))
 
 
 def test_a_callback_that_fails_costs_nothing_that_is_paid_for():
-    model, calls, others = regression(), [], []
+    calls, others = [], []
 
     def fail(state, _, i):
         calls.append(i)
@@ -118,10 +123,10 @@ def test_a_callback_that_fails_costs_nothing_that_is_paid_for():
 
     said = r"fail failed after release 0 \(RuntimeError: the plot is gone\) and is not called again"
     with pytest.warns(RuntimeWarning, match=said):
-        idata = fit(model, callbacks=[fail, lambda *_: others.append(1)])
+        idata = fit(regression(), callbacks=[fail, lambda *_: others.append(1)])
     assert calls == [0]
     assert len(others) == idata["privacy"].attrs["releases_made"] == GOOD["n"]
-    assert same(fit(model), idata)
+    assert same(undisturbed(), idata)
 
 
 def interrupt_at(monkeypatch, count):

@@ -1,5 +1,7 @@
 """`explain` says which method fits which part of a model, and spends nothing."""
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -32,6 +34,7 @@ def local():
     pm.StudentT("y", nu=4, mu=z + pm.Normal("shared"), sigma=1.0, observed=REAL)
 
 
+@cache
 def explained(describe):
     with pm.Model() as model:
         describe()

@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
-from pymc_dp.methods.mixture.model import Components, MixtureModel, components
+from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 
@@ -41,9 +41,8 @@ class Places(NamedTuple):
         return float(np.sqrt(np.linalg.eigvalsh(covariance)[-1]))
 
 
-def places_of(records: Records, model: MixtureModel) -> Places | None:
+def places_of(records: Records, model: MixtureModel, compute: Components) -> Places | None:
     """Describe the components at probe rows; None if they see a record at different places."""
-    compute = components(records, model, "python")
     batch = probe_rows(records, np.random.default_rng(0), [0, 1])
     zeros = np.zeros(model.prior.d)
     seen = np.linalg.solve(model.curvature, compute(batch, zeros)[1][..., None])[..., 0]

@@ -12,7 +12,7 @@ from pymc_dp.methods.gaussian.averaging import number_of
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.decode import decode
 from pymc_dp.methods.mixture.defaults import DEFAULTS
-from pymc_dp.methods.mixture.model import MixtureModel, components
+from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.mixture.places import Places
 from pymc_dp.methods.mixture.sketch import (
     CLIP_NORM,
@@ -21,14 +21,13 @@ from pymc_dp.methods.mixture.sketch import (
     read,
     size_of,
 )
-from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
 SKETCH = "sketch"
 
 
 def after_a_sketch(
-    records: Records,
+    compute: Components,
     model: MixtureModel,
     places: Places,
     method: Method,
@@ -37,7 +36,8 @@ def after_a_sketch(
 ) -> Method:
     """Let a method start where a sketch shows the components.
 
-    ``begin`` makes the method's first state from the means of the components, (K, d).
+    ``begin`` makes the method's first state from the means of the components, (K, d). ``compute``
+    makes one pass over the records: any backend but Python would take longer to compile.
 
     **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It has a
     share of the budget in the method's own plan. Finding the components in it is post-processing.
@@ -45,8 +45,6 @@ def after_a_sketch(
     frequencies = frequencies_for(places)
 
     def compile_parts(backend: str) -> Compiled:
-        # one pass over the records: any faster backend would take longer to compile
-        compute = components(records, model, "python")
         return Compiled({SKETCH: contribution(compute, model, places, frequencies)}, found)
 
     def found(state: Any, query: Query, noisy: Noisy) -> Any:

@@ -56,10 +56,10 @@ class Built:
         self.records, private = separate(model, public=public)
         [self.leaf] = private.spec
         self.model = recognise(self.records)
-        self.places = places_of(self.records, self.model)
+        compute = components(self.records, self.model, "python")
+        self.places = places_of(self.records, self.model, compute)
         if self.places is not None:
             self.frequencies = frequencies_for(self.places)
-            compute = components(self.records, self.model, "python")
             self.added = contribution(compute, self.model, self.places, self.frequencies)
 
     def vectors(self, X):

@@ -3,7 +3,7 @@
 The updates read releases alone: they are post-processing.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Draws, Method
-from pymc_dp.methods.mixture.model import MixtureModel
+from pymc_dp.methods.mixture.model import MixtureModel, components
 from pymc_dp.methods.mixture.places import places_of
 from pymc_dp.methods.mixture.start import after_a_sketch
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
@@ -113,7 +113,8 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     """
     start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
     alike = not np.ptp(start[model.blocks], axis=0).any()
-    places = places_of(records, model) if alike else None
+    compiled = cache(partial(components, records, model))  # by backend
+    places = places_of(records, model, compiled("python")) if alike else None
     annealed = alike and places is None
     count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
     count = count if settings.noisy else DEFAULTS.noiseless_releases
@@ -125,7 +126,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
         size=layout_of(*model.blocks.shape).size,
         releases=(release,),
         compile=lambda backend: Compiled(
-            {"sites": contribution(records, model, fit.root, backend)}, partial(_update, fit)
+            {"sites": contribution(compiled(backend), model, fit.root)}, partial(_update, fit)
         ),
         init=partial(_begin, fit, start),
         query=lambda state, rng: Query("sites", state.context),
@@ -143,7 +144,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     if places is None:
         return method
     begin = partial(_begin_at, fit, start)
-    return after_a_sketch(records, model, places, method, begin, settings.num_records)
+    return after_a_sketch(compiled("python"), model, places, method, begin, settings.num_records)
 
 
 def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:

@@ -11,9 +11,8 @@ from scipy.special import softmax
 
 from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.mixture.model import MixtureModel, components
+from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
-from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 
 
@@ -46,14 +45,11 @@ def layout_of(count: int, d: int) -> Layout:
     return Layout(parts)
 
 
-def contribution(
-    records: Records, model: MixtureModel, root: np.ndarray, backend: str
-) -> RowContribution:
+def contribution(compute: Components, model: MixtureModel, root: np.ndarray) -> RowContribution:
     """Contribute sites of means and weights, and a one; the context is a `Context`.
 
     ``root`` is the symmetric root of a record's precision.
     """
-    compute = components(records, model, backend)
     count, d = model.blocks.shape
     layout, known = layout_of(count, d), model.weights is None
 

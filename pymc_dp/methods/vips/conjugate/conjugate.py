@@ -20,7 +20,7 @@ from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.mixture.model import MixtureModel
+from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.model import recognise as recognise_components
 from pymc_dp.methods.mixture.places import Places, places_of
 from pymc_dp.methods.mixture.start import after_a_sketch
@@ -130,10 +130,11 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     if found is None:
         return method
     begin = partial(_begin_at, fit, found.model)
-    return after_a_sketch(records, *found, method, begin, settings.num_records)
+    return after_a_sketch(*found, method, begin, settings.num_records)
 
 
 class _Sketched(NamedTuple):
+    compute: Components
     model: MixtureModel
     places: Places
 
@@ -146,8 +147,9 @@ def _sketched(fit: _Fit) -> _Sketched | None:
         model = recognise_components(fit.records)
     except NotConjugateError:
         return None
-    places = places_of(fit.records, model)
-    return None if places is None else _Sketched(model, places)
+    compute = components(fit.records, model, "python")
+    places = places_of(fit.records, model, compute)
+    return None if places is None else _Sketched(compute, model, places)
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:

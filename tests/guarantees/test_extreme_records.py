@@ -38,7 +38,8 @@ def covered(build, method, **settings):
     with pm.Model() as model:
         build()
     budget = {"noise_multiplier": 1.0, "delta": 1e-5, "sampling": "full"}
-    prepared = set_up(model, method, 2, **budget, **settings)
+    # the method's own updates
+    prepared = set_up(model, method, 2, noise_aware=False, **budget, **settings)
     compiled = compile_method(prepared, "python")
     query = prepared.method.query(
         prepared.method.init(np.random.default_rng(0)), rng=np.random.default_rng(0)

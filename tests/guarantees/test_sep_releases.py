@@ -27,7 +27,7 @@ from tests.plans import plan_from, release_from
 
 pytestmark = pytest.mark.filterwarnings("ignore:form='algorithm3' is for reproduction")
 
-DAMPED = {"method": "dp_sep"}
+DAMPED = {"method": "dp_sep", "form": "damped"}
 LITERAL = {"method": "dp_sep", "form": "algorithm3", "num_records": N, "sampling": "poisson"}
 CASES = [(model, DAMPED) for model in (*PREDICTORS, *MIXTURES)]
 

@@ -151,7 +151,9 @@ def prepared(build, n, method="vips", **settings):
     with pm.Model() as model:
         build()
     public = [name for name in PUBLIC if name in model.named_vars]
-    settings = {"delta": 1e-5, "sampling": "full", "public": public, **settings}
+    # the methods' own updates, where rounds are the default
+    settings = {"delta": 1e-5, "sampling": "full", "noise_aware": False, **settings}
+    settings["public"] = public
     return set_up(model, method, n, **settings)
 
 

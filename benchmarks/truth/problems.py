@@ -1,9 +1,9 @@
 """All problems by name, in the order of the groups."""
 
-from benchmarks.truth import designs, outcomes, simple, structures, tables
+from benchmarks.truth import blocks, designs, outcomes, simple, structures, tables
 from benchmarks.truth.problem import Problem
 
-MODULES = (simple, tables, designs, outcomes, structures)
+MODULES = (simple, tables, designs, outcomes, structures, blocks)
 PROBLEMS: dict[str, Problem] = {p.name: p for module in MODULES for p in module.PROBLEMS}
 GROUPS = {
     "a": "The simplest models",

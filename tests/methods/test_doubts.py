@@ -47,9 +47,10 @@ def test_clipping_that_is_not_centred_is_doubted():
     assert doubts_of(waiting_times(as_potential=False)) == ""
 
 
-def test_sums_of_waiting_times_are_doubted_and_counts_are_not():
+def test_sums_of_waiting_times_are_doubted_and_centred_scores_and_counts_are_not():
     model = waiting_times(as_potential=False)
-    assert "clipped without being centred" in doubts_of(model, method="vips")
+    assert "clipped without being centred" in doubts_of(model, method="vips", clip_norm=3.0)
+    assert doubts_of(model, method="vips") == ""
     with pm.Model() as coins:
         pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.arange(ROWS) % 3 == 0)
     assert doubts_of(coins, method="vips") == ""

@@ -49,6 +49,8 @@ class Defaults(NamedTuple):
     # a latent's longest step, in whitened units; units are at most so many sds of the prior
     longest_step: float = 1.0
     prior_sds: float = 3.0
+    # where the mode is further away, longest steps double from round to round, up to this factor
+    longest_reach: float = 8.0
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
     # away; and so are those that a step has left as long as this share of what they were
     far: float = 0.3

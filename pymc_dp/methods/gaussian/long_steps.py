@@ -14,13 +14,31 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 PriorGradient = Callable[[np.ndarray], np.ndarray]
 
 
-def along_slope(newton: np.ndarray, gradient: np.ndarray, whitening: np.ndarray) -> np.ndarray:
+def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
+    """Return how many whitened units the next step may be long: twice as many after a full step.
+
+    ``gradient`` is the whitened one of the average record, (d,), and ``noise_sd`` its standard
+    deviation. Scores are clipped at norms that grow with the reach, or the gradient could not tell
+    that the way is longer.
+
+    >>> next_reach(1.0, np.array([0.2, -1.3]), noise_sd=0.1), next_reach(4.0, np.ones(1), 0.1)
+    (2.0, 1.0)
+    """
+    length = float(np.abs(gradient).max())
+    if length > max(reach, DEFAULTS.far_in_noise * noise_sd):
+        return min(2 * reach, DEFAULTS.longest_reach)
+    return max(1.0, min(reach, length))
+
+
+def along_slope(
+    newton: np.ndarray, gradient: np.ndarray, whitening: np.ndarray, reach: float
+) -> np.ndarray:
     """Replace Newton's step where the whitened gradient of the average record, (d,), is long.
 
     An error of the curvature then would turn Newton's step in all other directions, so each
-    whitened direction moves by itself.
+    whitened direction moves by itself, by at most ``reach`` units.
     """
-    longest = DEFAULTS.longest_step
+    longest = DEFAULTS.longest_step * reach
     if np.abs(gradient).max() <= longest:
         return newton
     return np.asarray(whitening.T @ np.clip(gradient, -longest, longest))
@@ -45,8 +63,9 @@ class Way(NamedTuple):
         unit: np.ndarray,
         noise_sd: float,
         prior_gradient: PriorGradient,
+        reach: float,
     ) -> "Way":
-        """Limit the next step to one unit, or double the last one.
+        """Limit the next step to ``reach`` units, or double the last one.
 
         Where the step of a latent is as long as the last time, it goes twice as far, unless the
         prior would pull it back from there more than all that pulls it on. ``gradient`` is that of
@@ -54,10 +73,10 @@ class Way(NamedTuple):
         prior after a step; all in units.
 
         >>> last = Way.of(np.array([0.0, -0.4, 0.4]))
-        >>> last.then(np.full(3, -0.4), np.full(3, -0.4), np.ones(3), 0.0, np.zeros_like).step
+        >>> last.then(np.full(3, -0.4), np.full(3, -0.4), np.ones(3), 0.0, np.zeros_like, 1.0).step
         array([-0.4, -0.8, -0.4])
         """
-        wanted, longest = step / unit, DEFAULTS.longest_step * unit
+        wanted, longest = step / unit, DEFAULTS.longest_step * reach * unit
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
         single = np.clip(step, -longest, longest)
         twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)

@@ -21,6 +21,7 @@ class LocalPosterior(NamedTuple):
     prior_gradient: Callable[[np.ndarray], np.ndarray]  # point -> gradient of the log prior
     whitening: np.ndarray  # W, (d, d)
     number: float  # of records
+    reach: float  # how many whitened units a step may be long
 
     @property
     def likelihood_curvature(self) -> np.ndarray:
@@ -75,7 +76,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     """
     noise = _noise_with_unknown_curvature(mode, local)
     linear = mode.update(local.gradient, local.total_curvature, noise)
-    step = along_slope(linear.step, local.whitened_gradient, local.whitening)
+    step = along_slope(linear.step, local.whitened_gradient, local.whitening, local.reach)
     noise = symmetric(noise + _noise_of_bending(step, linear, local))
     covariance = _covariance(mode, local, noise, local.nonlinearity(local.squared_length(step)))
     way = _limited(way, step, mode, local)
@@ -138,4 +139,4 @@ def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> W
         return np.asarray(unit * local.prior_gradient(mode.mean + step) / N)
 
     gradient = unit * local.gradient / N
-    return way.then(step, gradient, unit, local.whitened_noise_sd, prior_gradient)
+    return way.then(step, gradient, unit, local.whitened_noise_sd, prior_gradient, local.reach)

@@ -22,7 +22,7 @@ from pymc_dp.methods.gaussian.coordinates import (
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
-from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.schedule import Shares
@@ -55,6 +55,7 @@ class State(NamedTuple):
     number: float  # of records (or units), noisy or declared
     noise_unit: float  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float  # of the latest release
+    reach: float  # how many whitened units the next step may be long; 1 near the mode
     learnt: Learnt
 
 
@@ -86,6 +87,7 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
         number=number or 1.0,
         noise_unit=0.0,
         noise_to_signal=np.nan,
+        reach=1.0,
         learnt=learnt,
     )
 
@@ -132,7 +134,12 @@ def step(
     curvature, independent = _updated(state.learnt, release.curvature)
     local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)
     learnt = _learnt(state.learnt, release, local, curvature, independent)
-    state = state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
+    state = state._replace(
+        t=state.t + 1,
+        noise_to_signal=noisy.noise_to_signal,
+        reach=next_reach(state.reach, local.whitened_gradient, local.whitened_noise_sd),
+        learnt=learnt,
+    )
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
     precision = unclipped_curvature(local.spectrum, share, diagonal) + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
@@ -193,6 +200,7 @@ def _local_posterior(
         prior_gradient=prior_gradient,
         whitening=release.whitening,
         number=state.number,
+        reach=state.reach,
     )
 
 
@@ -262,5 +270,6 @@ def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndar
 def _prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:
     """Set the point, the coordinates and the bounds of the next round."""
     mean, own = state.learnt.mode.mean, shares[min(state.t, len(shares)) - 1]
-    bounds = norm_bounds(mean.size, state.number, state.noise_unit, shares, visible)
-    return state._replace(at=At(mean, whitening(precision, state.number), *bounds, own.ratio))
+    of_score, of_curvature = norm_bounds(mean.size, state.number, state.noise_unit, shares, visible)
+    W = whitening(precision, state.number)
+    return state._replace(at=At(mean, W, state.reach * of_score, of_curvature, own.ratio))

@@ -1,5 +1,7 @@
 """Steps reach modes that are far away, and do not run from those that are near."""
 
+from itertools import accumulate
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -8,12 +10,13 @@ import pymc_dp
 from pymc_dp.methods.gaussian import long_steps
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.long_steps import Way, along_slope
+from pymc_dp.methods.gaussian.long_steps import Way, along_slope, next_reach
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
 ONE, STILL = np.ones(1), np.zeros(1)
 NO_PRIOR = np.zeros_like
+QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
 
 
 def steps_down(distance, prior=NO_PRIOR, steps=8):
@@ -21,7 +24,7 @@ def steps_down(distance, prior=NO_PRIOR, steps=8):
     way, place = Way.of(STILL), distance
     for _ in range(steps):
         newton = np.expm1(-2 * place) / 2
-        way = way.then(newton, newton, ONE, 0.0, prior)
+        way = way.then(newton, newton, ONE, 0.0, prior, reach=1.0)
         place = place + way.step
     return place
 
@@ -37,19 +40,57 @@ def test_steps_that_are_not_doubled_do_not_get_there(monkeypatch):
 
 def test_a_prior_that_pulls_back_stops_the_doubling():
     half = -0.5 * ONE
-    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR).step == -1
-    assert Way.of(half).then(half, half, ONE, 0.0, lambda step: 5.0 * ONE).step == -0.5
+
+    def pulls_back(step):
+        return 5.0 * ONE
+
+    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR, reach=1.0).step == -1
+    assert Way.of(half).then(half, half, ONE, 0.0, pulls_back, reach=1.0).step == -0.5
 
 
 def test_steps_within_the_noise_are_not_doubled():
     half = -0.5 * ONE
-    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR).step == -0.5
+    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR, reach=1.0).step == -0.5
 
 
 def test_a_long_slope_is_followed_without_the_other_directions():
-    newton = np.array([9.0, -4.0])
-    np.testing.assert_array_equal(along_slope(newton, np.array([9.0, 0.1]), np.eye(2)), [1.0, 0.1])
-    assert along_slope(newton, np.array([0.5, 0.1]), np.eye(2)) is newton
+    newton, slope = np.array([9.0, -4.0]), np.array([9.0, 0.1])
+    np.testing.assert_array_equal(along_slope(newton, slope, np.eye(2), reach=1.0), [1.0, 0.1])
+    np.testing.assert_array_equal(along_slope(newton, slope, np.eye(2), reach=4.0), [4.0, 0.1])
+    assert along_slope(newton, np.array([0.5, 0.1]), np.eye(2), reach=1.0) is newton
+
+
+def test_the_reach_doubles_after_full_steps_and_ends_with_the_way():
+    lengths = [9.0, 9.0, 9.0, 9.0, 3.0, 0.4]
+    reach = accumulate(lengths, lambda r, g: next_reach(r, g * ONE, 0.01), initial=1.0)
+    assert list(reach) == [1.0, 2.0, 4.0, 8.0, 8.0, 3.0, 1.0]
+
+
+def test_the_reach_does_not_follow_noise():
+    assert next_reach(1.0, 3.0 * ONE, noise_sd=1.0) == 1.0
+
+
+def counts_far_from_their_prior():
+    """Eleven standard deviations of a count from where the prior has their mean, 100."""
+    y = np.random.default_rng(4).poisson(300.0, ROWS)
+    with pm.Model() as model:
+        pm.Poisson("y", pm.Gamma("rate", 1, 0.01), observed=y)
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=1, **QUIETLY)
+    return idata["posterior"]["rate"].to_numpy(), y.mean(), (y.mean() / ROWS) ** 0.5
+
+
+def test_a_rate_many_standard_deviations_of_a_count_away_is_found():
+    values, mean, sd = counts_far_from_their_prior()
+    assert abs(values.mean() - mean) < 2 * sd
+    assert values.std() < 1.3 * sd
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_steps_of_one_unit_do_not_find_it(monkeypatch):
+    monkeypatch.setattr(long_steps, "DEFAULTS", DEFAULTS._replace(longest_reach=1.0))
+    values, _, sd = counts_far_from_their_prior()
+    assert values.std() > 10 * sd
 
 
 def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
@@ -65,14 +106,7 @@ def test_a_scale_far_from_its_prior_is_found(s):
         mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
         pm.Normal("y", mu, sd, observed=y)
     with deterministic_noise(1):
-        idata = pymc_dp.fit(
-            model=model,
-            epsilon=4,
-            delta=1e-5,
-            progressbar=False,
-            backend="python",
-            random_seed=1,
-        )
+        idata = pymc_dp.fit(model=model, epsilon=4, **QUIETLY)
     for name, answer, sd in (("mu", y.mean(), 1.0), ("sd", y.std(), 0.5**0.5)):
         values = idata["posterior"][name].to_numpy()
         assert abs(values.mean() - answer) < 1.5 * sd * s / ROWS**0.5
@@ -85,14 +119,7 @@ def test_a_rate_is_found_however_rare(share):
     with pm.Model() as model:
         pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=y)
     with deterministic_noise(1):
-        idata = pymc_dp.fit(
-            model=model,
-            epsilon=4,
-            delta=1e-5,
-            progressbar=False,
-            backend="python",
-            random_seed=1,
-        )
+        idata = pymc_dp.fit(model=model, epsilon=4, **QUIETLY)
     values, sd = idata["posterior"]["p"].to_numpy(), (share * (1 - share) / len(y)) ** 0.5
     assert abs(values.mean() - share) < 2 * sd
     assert 0.8 < values.std() / sd < 2.0

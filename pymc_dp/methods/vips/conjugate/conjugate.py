@@ -1,4 +1,7 @@
-"""VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
+"""VIPS for conjugate models: release expected sufficient statistics, update in closed form.
+
+Rounds in whitened coordinates take the place of sums that clipping would bias.
+"""
 
 from functools import partial
 from typing import NamedTuple
@@ -19,12 +22,14 @@ from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bound
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.linear.rounds import by_rounds
+from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.model import recognise as recognise_components
 from pymc_dp.methods.mixture.places import Places, places_of
 from pymc_dp.methods.mixture.start import after_a_sketch
 from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.vips.conjugate.common_norm import common_norm
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.expected_sums import Context, contribution, layout_of
 from pymc_dp.methods.vips.conjugate.model import Posterior, Statistics, Structure
@@ -86,8 +91,12 @@ class _Fit(NamedTuple):
         }
 
 
-def build(records: Records, structure: Structure, settings: Settings) -> Method:
-    """Build VIPS for a conjugate model.
+def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
+    """Build VIPS for a conjugate model: closed-form updates, or rounds.
+
+    Statistics of one norm, such as counts of successes and categories, are released exactly but
+    for noise. Clipping biases all others, so by default rounds fit their models. Mixtures, and
+    options that rounds do not have, take closed-form updates.
 
     Notes
     -----
@@ -95,19 +104,20 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     clipped jointly. If nothing but the record enters them they are released once. Before them,
     Gaussian components of known covariance take one release of a sketch (`after_a_sketch`).
     """
+    probe = Statistics(records, structure, "python")
+    norm = common_norm(records, structure, probe)
+    if norm is None and not structure.mixtures and settings.takes_rounds:
+        return by_rounds(settings)
     families, layout = structure.families, layout_of(records, structure)
     once = _depend_on_records_alone(records, structure)
-    probe = Statistics(records, structure, "python")
     prior = ConjugatePrior(families, prior_messages(records, families))
     fit = _Fit(records, structure, layout, prior, probe, settings)
-    of_probabilities = all(f in (BETA, DIRICHLET) for f in structure.in_likelihood.values())
-    bounded = once and of_probabilities
-    doubts = () if of_probabilities or not settings.noisy else (uncentred(records.term_names),)
-    clip_norm = DEFAULTS.clip_norm_of_probabilities if bounded else DEFAULTS.clip_norm
+    exact = norm is not None or _mixes_probabilities(structure)
+    doubts = () if exact or not settings.noisy else (uncentred(records.term_names),)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
         size=layout.size,
-        releases=(settings.as_release(1 if once else count, clip_norm),),
+        releases=(settings.as_release(1 if once else count, norm or DEFAULTS.clip_norm),),
         compile=lambda backend: Compiled(
             {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
         ),
@@ -150,6 +160,12 @@ def _sketched(fit: _Fit) -> _Sketched | None:
     compute = components(fit.records, model, "python")
     places = places_of(fit.records, model, compute)
     return None if places is None else _Sketched(compute, model, places)
+
+
+def _mixes_probabilities(structure: Structure) -> bool:
+    """Whether the model is a mixture whose parameters are all probabilities."""
+    families = structure.in_likelihood.values()
+    return bool(structure.mixtures) and all(f in (BETA, DIRICHLET) for f in families)
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:

@@ -8,8 +8,8 @@ class Defaults(NamedTuple):
 
     releases: int = 20
     noiseless_releases: int = 100  # without noise, more steps cost nothing
-    clip_norm: float = 3.0  # a few statistics near 1 each
-    clip_norm_of_probabilities: float = 1.0  # one success, or one category
+    # a few statistics near 1 each; where all records' have one norm, that norm
+    clip_norm: float = 3.0
     start_precision: float = 10.0  # of a mixture's components over the prior's, so that they differ
 
 

@@ -90,7 +90,7 @@ def set_up_method(
 
     ``settings`` are those of the budget and of the method, as `pymc_dp.fit` takes them.
     """
-    model = model_in_use(model)
+    model, public = model_in_use(model), tuple(public)
     spec = method_named(method)
     terms = {key: settings.pop(key) for key in TERMS if key in settings}
     _check_keywords(spec, settings)

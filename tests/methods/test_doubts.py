@@ -70,6 +70,14 @@ def test_curvature_that_noise_hides_is_doubted():
     assert "directions of the latents" in doubts_of(wide(), epsilon=0.1)
 
 
+def test_latents_of_which_records_only_tell_through_others_are_not_hidden_by_noise():
+    X = np.random.default_rng(0).uniform(-1, 1, size=(ROWS, 2))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, tau=pm.Gamma("tau", 2, 2), shape=2)
+        pm.Bernoulli("y", logit_p=X @ b, observed=X[:, 0] > 0)
+    assert "Noise hides" not in doubts_of(model, epsilon=8.0)
+
+
 def test_a_mode_that_was_not_reached_is_doubted():
     y = np.random.default_rng(0).normal(0, 1e-3, ROWS)
     with pm.Model() as model:

@@ -1,6 +1,7 @@
 """What rounds in whitened coordinates tell of their own posterior: released numbers alone."""
 
 import numpy as np
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.belief import Curvature
@@ -15,11 +16,20 @@ def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     if state.noise_unit == 0 or curvature is None:
         return ()
     clipped = [uncentred(records.term_names)] if records.outcomes is None else []
-    return (*clipped, *_hidden_directions(curvature), *_long_steps(records, state.learnt.way))
+    hidden = _hidden_directions(curvature, _read_by_records(records))
+    return (*clipped, *hidden, *_long_steps(records, state.learnt.way))
 
 
-def _hidden_directions(curvature: Curvature) -> list[str]:
-    hidden = curvature.spectrum().hidden
+def _read_by_records(records: Records) -> np.ndarray:
+    """Which coordinates a term of the likelihood depends on, (d,): not those of hyper-priors."""
+    reached = set(ancestors(records.batch.terms))
+    sizes = [start.size for start in records.point.values()]
+    return np.repeat([latent in reached for latent in records.latents.values()], sizes)
+
+
+def _hidden_directions(curvature: Curvature, read: np.ndarray) -> list[str]:
+    part = np.ix_(read, read)
+    hidden = Curvature(curvature.estimate[part], curvature.noise[part]).spectrum().hidden
     if not hidden.any():
         return []
     return [

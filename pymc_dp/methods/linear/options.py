@@ -26,9 +26,9 @@ class LinearOptions(BatchOptions, ABC):
 
     @property
     def takes_rounds(self) -> bool:
-        """Whether whitened rounds fit a regression, and not the method's own updates.
+        """Whether rounds may take the place of the method's own updates.
 
-        They do by default. Own updates are the reference without noise, and reproduce papers: every
+        By default they do. Own updates are the reference without noise, and reproduce papers: every
         option that only they have asks for them, and so do batches of a fixed size.
         """
         own = any(

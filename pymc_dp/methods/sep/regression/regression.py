@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
@@ -10,7 +11,6 @@ from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
 from pymc_dp.methods.linear.predictor import linear_predictor
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
-from pymc_dp.methods.linear.rounds import by_rounds
 from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.refusal import NotConjugateError

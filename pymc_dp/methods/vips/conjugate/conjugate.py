@@ -10,6 +10,7 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.layout import Layout
+from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.conjugate.description import describe, mean_path
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages, rules_of
 from pymc_dp.methods.conjugate.exponential import (
@@ -22,7 +23,6 @@ from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bound
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.linear.rounds import by_rounds
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.model import recognise as recognise_components

@@ -1,4 +1,8 @@
-"""Regressions by rounds in whitened coordinates, the default of `vips` and `dp_sep`."""
+"""Rounds in whitened coordinates, where a method's own statistics would be clipped with a bias.
+
+They are the default of `vips` and `dp_sep` for regressions, and of `vips` for conjugate models
+whose statistics have no bound.
+"""
 
 from functools import partial
 
@@ -10,7 +14,7 @@ from pymc_dp.model import Records
 
 
 def by_rounds(settings: LinearOptions) -> OnRealLine:
-    """Release scores and curvatures like `dp_advi`, whatever the scales of the features.
+    """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
 
     With n records the fixed points of variational updates and of expectation propagation differ
     from the posterior's mode by a share 1/n of its width; noise and clipping differ by far more.

@@ -7,6 +7,7 @@ claimed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,11 +35,15 @@ class Sampler(ABC):
         cryptographic, and its state must stay secret. The accountants assume that the drawn rows,
         their number included, stay secret.
         """
-        size = self._size(rng, number)
-        if size == number:
-            return np.arange(number, dtype=np.int64)
-        rows = rng.choice(number, size, replace=False, shuffle=False)
-        return np.sort(rows, kind="stable")  # in order, so that memory maps are read forward
+        return subset(rng, number, int(self.sizes(rng, [number])[0]))
+
+    def sizes(self, rng: np.random.Generator, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Draw how many rows of one batch lie in each of several partitions.
+
+        **Privacy.** With a `subset` of each of these sizes, batches are drawn as out of one
+        partition of all rows.
+        """
+        return np.array([self._size(rng, int(number)) for number in numbers])
 
     def event(self, release: DpEvent, num_records: int | None) -> DpEvent:
         """Describe a release of one batch; a batch of every row is not amplified."""
@@ -102,6 +107,11 @@ class FixedSize(Sampler):
             raise ValueError("sampling='fixed_size' needs at least one row of data: there is none.")
         return self.batch_size(number)
 
+    def sizes(self, rng: np.random.Generator, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Share the rows of one batch among partitions, as a draw without replacement does."""
+        size = self._size(rng, int(np.sum(numbers)))
+        return rng.multivariate_hypergeometric(np.asarray(numbers, np.int64), size)
+
     def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
         import dp_accounting as dp
 
@@ -134,6 +144,14 @@ class Full(Sampler):
 
     def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
         return release
+
+
+def subset(rng: np.random.Generator, number: int, size: int) -> np.ndarray:
+    """Draw a uniform subset of a size, as sorted rows; all rows need no draw."""
+    if size == number:
+        return np.arange(number, dtype=np.int64)
+    rows = rng.choice(number, size, replace=False, shuffle=False)
+    return np.sort(rows, kind="stable")  # in order, so that memory maps are read forward
 
 
 SAMPLERS: dict[str, type[Sampler]] = {kind.name: kind for kind in (Poisson, FixedSize, Full)}

@@ -2,15 +2,18 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pymc as pm
 
+from pymc_dp.driver.passes import default_passes
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.methods.model_class import match
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records, constrained, separate
+from pymc_dp.model.tables import read_tables
 
 
 class Fits(NamedTuple):
@@ -33,6 +36,8 @@ class Explanation:
     # {method: Fits}: the class of models that it has updates for, or why the model belongs to
     # none
     methods: Mapping[str, Fits]
+    # {method: passes over all records by default}, for records in chunks
+    passes: Mapping[str, float] = MappingProxyType({})
 
     @property
     def dp_advi(self) -> str:
@@ -55,6 +60,7 @@ class Explanation:
         for name, fits in self.methods.items():
             alike.setdefault(str(fits), []).append(name)
         lines += [f"{', '.join(names)}: {fits}" for fits, names in alike.items()]
+        lines += [f"{name}: {n:g} passes over all chunks." for name, n in self.passes.items()]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -102,11 +108,14 @@ def explain(
         y: conjugate likelihood
     """
     records, private = separate(
-        constrained(model_in_use(model)), public=public, data=data, number_is_public=True
+        constrained(model_in_use(model)),
+        public=public,
+        data=read_tables(data),
+        number_is_public=True,
     )
-    return Explanation(
-        tuple(private.spec), {name: _fits(spec, records) for name, spec in METHODS.items()}
-    )
+    fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
+    found = default_passes(records) if private.partitions > 1 else {}
+    return Explanation(tuple(private.spec), fits, found)
 
 
 def _fits(spec: MethodSpec, records: Records) -> Fits:

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from rich.progress import track
 
 from pymc_dp.accounting.arguments import check_count
+from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.help import described
+from pymc_dp.driver.progress import progress
 from pymc_dp.driver.run import Callback, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
+from pymc_dp.privacy.partitions import nothing
 from pymc_dp.results.build import build_result
 
 DRAWS = 1000
@@ -44,6 +46,7 @@ def fit(
     draws: int | None = None,
     progressbar: bool = True,
     callbacks: Sequence[Callback] | None = None,
+    checkpoint: str | PathLike[str] | None = None,
     backend: str | None = None,
     **options: Any,
 ) -> xr.DataTree:
@@ -94,7 +97,9 @@ def fit(
         Names of ``pm.Data`` and deterministics that you declare public, and of operations of your
         own (their class, or the function in ``pytensor.wrap_py``) that hold no data.
     data : mapping, optional
-        Arrays, memory maps or SciPy sparse matrices in place of all the model's records.
+        In place of all the model's records: arrays, memory maps, SciPy sparse matrices, tables of
+        pandas, polars or Arrow, or arrays and data frames in Dask's chunks, which run on the
+        workers of the active ``distributed.Client``.
     public_start : mapping, optional
         Initial values of latents, if they were chosen without looking at the data.
     draws : int, default 1000
@@ -103,6 +108,9 @@ def fit(
     callbacks : sequence of callable, optional
         Called as ``(state, None, i)`` with released state alone; StopIteration ends the fit. One
         that fails is reported by a warning, and not called again.
+    checkpoint : path, optional
+        A file for what is released: after a crash the same call goes on where the fit was, without
+        spending again. Delete it with care: a fit without it starts, and spends, anew.
     backend : {"numba", "c", "jax", "python"}, optional
         Chosen by the expected work if left out.
     **options
@@ -171,12 +179,24 @@ def fit(
     ledger = open_ledger(ledger)
     rng = np.random.default_rng(random_seed)
     compiled = compile_method(setup, backend)
-    reserve = None if ledger is None else partial(ledger.reserve, setup.name, setup.plan)
-    steps = track(range(setup.plan.total), "Private releases", disable=not progressbar)
-    states, outcome = run_releases(setup, compiled, rng, steps, called, reserve)
+    reserve: Callable[[], Callable[[], None]] = _no_ledger
+    if ledger is not None:
+        reserve = partial(ledger.reserve, setup.name, setup.plan)
+    file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
+    if file is not None:
+        rng = file.public_generator(random_seed)
+        reserve = _no_ledger if ledger is None else partial(file.reserve, ledger, setup)
+    left = range(0 if file is None else len(file.kept()), setup.plan.total)
+    with progress(left, setup.data.partitions, progressbar) as (steps, done):
+        states, outcome = run_releases(setup, compiled, rng, steps, called, reserve, done, file)
     outcome = outcome._replace(public=public)
     _warn(setup.method.doubts(states[-1]))
     return build_result(setup.records, setup.method, states, outcome, draws, rng)
+
+
+def _no_ledger() -> Callable[[], None]:
+    """Book nothing."""
+    return nothing
 
 
 def _warn(doubts: Sequence[str]) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import pymc as pm
 
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.driver.passes import passes
 from pymc_dp.driver.setup import set_up
 
 # keywords of fit that do not change the plan
-WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "backend", "ledger"}
+WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks"}
+WHILE_RUNNING |= {"backend", "ledger", "checkpoint"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,9 @@ class PlannedFit:
         The noise's norm over the largest norm that the sum of ``num_records`` clipped
         contributions can have; nan if ``num_records`` was not given, or with a ``unit``, whose
         number is not known. Near 1 and above, one release is mostly noise.
+    passes : float
+        How many times all records are read. Where they are in chunks, every release reads all of
+        them, also to draw a batch.
     """
 
     plan: Plan
@@ -36,11 +41,13 @@ class PlannedFit:
     delta: float
     noise_sd: float
     noise_to_signal: float
+    passes: float
 
     def __str__(self) -> str:
         first = self.plan.releases[0]
         return (
-            f"{self.plan.total} releases cost epsilon={self.epsilon:.4g} at delta={self.delta:g} "
+            f"{self.plan.total} releases, {self.passes:.4g} passes over all records, "
+            f"cost epsilon={self.epsilon:.4g} at delta={self.delta:g} "
             f"({self.plan.neighbours.value}, {self.plan.accountant.name}); noise multiplier "
             f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g}, "
             f"noise to largest signal {self.noise_to_signal:.2g}."
@@ -68,7 +75,7 @@ def plan(
     Returns
     -------
     PlannedFit
-        Prints as a sentence: releases, epsilon, and how noisy they are.
+        Prints as a sentence: releases, passes, epsilon, and how noisy they are.
 
     Raises
     ------
@@ -110,4 +117,5 @@ def plan(
         delta=setup.plan.delta,
         noise_sd=noise and noise * first.clip_norm,
         noise_to_signal=noise / largest,
+        passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
     )

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dp.driver.checkpoint import Checkpoint, Kept
 from pymc_dp.driver.setup import Setup
 from pymc_dp.methods.method import Compiled
+from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.results.build import Outcome
@@ -24,40 +26,72 @@ def run_releases(
     steps: Iterable[int],
     callbacks: Sequence[Callback] = (),
     reserve: Callable[[], Callable[[], None]] | None = None,
+    done: Callable[[], None] = nothing,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Any], Outcome]:
-    """Put the data behind a wall and make the releases; return the states along the way."""
+    """Put the data behind a wall and make the releases; return the states along the way.
+
+    Releases that a checkpoint holds are not made again: states follow from them.
+    """
     method, plan = setup.method, setup.plan
-    wall = build_wall(setup, compiled, reserve)
-    ask = partial(method.query, rng=rng)
-    states = run(wall, method.init(rng), ask, compiled.update, steps, callbacks)
-    return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
+    ask, update = partial(method.query, rng=rng), compiled.update
+    kept = checkpoint.kept() if checkpoint else []
+    states = [method.init(rng)]
+    for name, noisy, _ in kept:
+        query = ask(states[-1])
+        if query.name != name:
+            raise ValueError("The checkpoint holds releases that this fit does not make.")
+        states.append(update(states[-1], query, noisy))
+    wall = build_wall(setup, compiled, reserve, done, [name for name, *_ in kept])
+    release = wall.release if checkpoint is None else partial(_release_and_keep, wall, checkpoint)
+    states = run(release, states, ask, update, steps, callbacks)
+    secret = wall.random.valid and all(release.secret for release in kept)
+    return states, Outcome(setup.name, plan, wall.made, wall.random.label, secret)
+
+
+def _release_and_keep(wall: PrivacyWall, checkpoint: Checkpoint, query: Query) -> Noisy:
+    noisy = wall.release(query)
+    checkpoint.keep(len(wall.made) - 1, Kept(query.name, noisy, wall.random.valid))
+    return noisy
 
 
 def build_wall(
-    setup: Setup, compiled: Compiled, reserve: Callable[[], Callable[[], None]] | None = None
+    setup: Setup,
+    compiled: Compiled,
+    reserve: Callable[[], Callable[[], None]] | None = None,
+    done: Callable[[], None] = nothing,
+    made: Sequence[str] = (),
 ) -> PrivacyWall:
     """Put the data behind a wall, which checks that they are those of the plan."""
-    return PrivacyWall(setup.data, compiled.contributions, setup.plan, reserve)
+    return PrivacyWall(
+        setup.data,
+        compiled.contributions,
+        setup.plan,
+        reserve,
+        compile_again=compiled.again,
+        done=done,
+        made=made,
+    )
 
 
 def run(
-    wall: PrivacyWall,
-    state: Any,
+    release: Callable[[Query], Noisy],
+    states: list[Any],
     ask: Callable[[Any], Query],
     update: Callable[[Any, Query, Noisy], Any],
     steps: Iterable[int],
     callbacks: Sequence[Callback] = (),
 ) -> list[Any]:
-    """Release once a step; return the states along the way, the last one last.
+    """Release once a step; return the states so far and along the way, the last one last.
 
     A callback's StopIteration, or an interrupt, ends the fit with what was released until then. A
     callback that fails is not called again: the budget is spent, so that the fit goes on.
     """
-    states, callbacks = [state], list(callbacks)
+    states, callbacks = list(states), list(callbacks)
     try:
         for i in steps:
             query = ask(states[-1])
-            states.append(update(states[-1], query, wall.release(query)))
+            states.append(update(states[-1], query, release(query)))
             for callback in tuple(callbacks):
                 try:
                     callback(read_only(states[-1]), None, i)

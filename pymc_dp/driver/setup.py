@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,8 +21,10 @@ from pymc_dp.methods.registry import method_named
 from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import PrivateData, Records, constrained, separate
 from pymc_dp.model.compile import choose_backend
+from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
 from pymc_dp.privacy.contribution import rehearse
+from pymc_dp.privacy.mechanism import Mechanism
 from pymc_dp.privacy.probe import FaultyContributionError, probe
 from pymc_dp.privacy.query import Noisy
 
@@ -96,6 +98,7 @@ def set_up_method(
     _check_keywords(spec, settings)
     budget = _budget(spec, terms)
     options = _options(spec, budget, n, settings)
+    data = read_tables(data)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}
@@ -159,16 +162,29 @@ def compile_method(setup: Setup, backend: str | None) -> Compiled:
     rows = drawn / plan.total * (plan.num_records or NOMINAL_RECORDS)
     backend = choose_backend(backend, plan.total, rows, records.size + len(private.spec))
     compiled = method.compile(backend)
-    if backend == "jax":
-        axes = {name: spec.axis for name, spec in private.spec.items()}
-        contributions = {
-            name: padded(c, axes) if isinstance(c, Contribution) else c  # others read all rows
-            for name, c in compiled.contributions.items()
-        }
-        compiled = compiled._replace(contributions=contributions)
+    axes = {name: spec.axis for name, spec in private.spec.items()}
+    again = partial(_contributions, method.compile, backend, axes)
+    contributions = _for_backend(compiled.contributions, backend, axes)
+    compiled = compiled._replace(contributions=contributions, again=again)
     for state in method.trials(np.random.default_rng(0)):
         _rehearse(setup, compiled, state)
     return compiled
+
+
+def _contributions(
+    compile_parts: Callable[[str], Compiled], backend: str, axes: Mapping[str, int]
+) -> dict[str, Contribution | Mechanism]:
+    """Compile the contributions alone: other threads and processes need their own."""
+    return _for_backend(compile_parts(backend).contributions, backend, axes)
+
+
+def _for_backend(
+    contributions: Mapping[str, Contribution | Mechanism], backend: str, axes: Mapping[str, int]
+) -> dict[str, Contribution | Mechanism]:
+    return {
+        name: padded(c, dict(axes)) if backend == "jax" and isinstance(c, Contribution) else c
+        for name, c in contributions.items()
+    }
 
 
 def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> None:

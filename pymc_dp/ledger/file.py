@@ -133,11 +133,14 @@ class Booking:
     refused, so that a plan's releases are made along one line, whatever their order in it.
     """
 
-    def __init__(self, path: Path, fit: int) -> None:
-        self.path, self.fit, self.position = path, fit, 0
+    def __init__(self, path: Path, fit: int, position: int = 0, booked: int = 0) -> None:
+        self.path, self.fit, self.position, self.booked = path, fit, position, booked
 
     def __call__(self) -> None:
         """Book the next release, which must not be made if this raises a ReleaseError."""
+        if self.position < self.booked:  # by the fit that was interrupted before it handed it out
+            self.position += 1
+            return
         try:
             found = book(self.path, self.fit, self.position)
         except sqlite3.Error as error:

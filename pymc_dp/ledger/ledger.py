@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 from pymc_dp.accounting.arguments import checked_number
@@ -129,7 +128,7 @@ class Ledger:
         """
         return balances(self._filter, ledger_file.fits_of(self.path))[1]
 
-    def reserve(self, method: str, plan: Plan | Selection) -> Callable[[], None]:
+    def reserve(self, method: str, plan: Plan | Selection) -> ledger_file.Booking:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
 
         What it returns is to be called before every release: it books the next one, or raises
@@ -145,6 +144,31 @@ class Ledger:
         for each in plan.plans:
             refuse_other_fits(self.terms, each)
         return self._reserve(method, plan.bookings, self._filter.cost(plan))
+
+    def resume(self, fit: int, method: str, plan: Plan, made: int) -> ledger_file.Booking:
+        """Go on with a plan that an interrupted fit has set aside; ``made`` releases are kept.
+
+        A release may be booked and not kept: the fit ended before it was handed out. It is made
+        under the same booking.
+
+        Raises
+        ------
+        ValueError
+            The ledger has no such fit, or another process has gone on with it.
+        """
+        cost = self._filter.cost(plan)
+        for entry in ledger_file.fits_of(self.path):
+            if (entry.fit, entry.method, entry.planned, entry.cost) == (
+                fit,
+                method,
+                plan.bookings,
+                cost,
+            ) and entry.booked in (made, made + 1):
+                return ledger_file.Booking(self.path, fit, made, entry.booked)
+        raise ValueError(
+            f"{self.path} has set no such plan aside for fit {fit}, or another process has booked "
+            f"more than the {made} releases that the checkpoint holds. Nothing was released."
+        )
 
     def spend(
         self,

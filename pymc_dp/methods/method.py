@@ -28,6 +28,8 @@ class Compiled(NamedTuple):
     # {release name: Contribution, or Mechanism}
     contributions: Mapping[str, Contribution | Mechanism]
     update: Callable[[Any, Query, Noisy], Any]  # (state, query, noisy) -> state
+    # compiles the contributions once more; the driver sets it
+    again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None
 
 
 class OnRealLine(NamedTuple):

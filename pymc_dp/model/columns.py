@@ -11,7 +11,10 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.batch import batch_dtype
 from pymc_dp.model.harden import DataLeaf, HardenedModel
-from pymc_dp.privacy.private_data import Column
+from pymc_dp.model.tables import as_array, has_missing
+from pymc_dp.privacy.blocks import Blocks
+from pymc_dp.privacy.partitions import in_partitions
+from pymc_dp.privacy.private_data import Column, Partition
 
 NO_RECORDS = "The data have no records: give two or more."
 
@@ -73,20 +76,32 @@ def make_columns(
             f"The records differ in number: {counts}. One record is one row of every observed "
             "variable; fit models of different records separately."
         )
+    _refuse_missing(columns)
     return columns
+
+
+def _refuse_missing(columns: Mapping[str, Column]) -> None:
+    """Read all records in blocks once: what cannot be read must not cost a release."""
+    if not any(isinstance(column.values, Blocks) for column in columns.values()):
+        return
+    found = in_partitions(columns).read(_missing)
+    for name in sorted({name for names in found for name in names}):
+        raise ValueError(
+            f"data=`{name}` has missing values in one of its partitions, and a private fit takes "
+            "none: drop the incomplete records."
+        )
+
+
+def _missing(partition: Partition) -> list[str]:
+    return [name for name, column in partition.columns.items() if has_missing(column.values)]
 
 
 def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     """Check that values fit the leaf they stand for, and pair them with its axis."""
-    if np.ma.isMaskedArray(values):
-        raise ValueError(
-            f"data=`{leaf.name}` is a masked array, and a private fit takes no missing values: "
-            "drop the incomplete records."
-        )
-    if not isinstance(values, np.ndarray) and not issparse(values):  # pandas gathers by label
-        values = np.asarray(values)
-    if issparse(values) and axes.axis[leaf.variable] != 0:
-        raise ValueError(f"data=`{leaf.name}` is sparse, which needs the records along axis 0.")
+    values = as_array(f"data=`{leaf.name}`", values)
+    if (issparse(values) or isinstance(values, Blocks)) and axes.axis[leaf.variable] != 0:
+        kind = "sparse" if issparse(values) else "chunked"
+        raise ValueError(f"data=`{leaf.name}` is {kind}, which needs the records along axis 0.")
     dtype = batch_dtype(leaf.variable.type.dtype)
     template = leaf.variable.type
     if len(values.shape) != template.ndim:

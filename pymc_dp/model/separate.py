@@ -34,6 +34,7 @@ from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms
 from pymc_dp.model.unit_column import check_lengths, without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
+from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.units import Units
 
@@ -96,7 +97,7 @@ def separate(
     data: Mapping[str, Any] | None = None,
     public: Iterable[str] = (),
     start: Mapping[str, Any] | None = None,
-    units: Units | None = None,
+    units: Units | UnitBlocks | None = None,
     number_is_public: bool = False,
 ) -> tuple[Records, PrivateData]:
     """Split ``model`` into its records.
@@ -105,8 +106,9 @@ def separate(
     ----------
     model : pymc.Model
     data : mapping, optional
-        Arrays (also memory maps and SciPy sparse matrices) that replace every record leaf of a
-        model built on a small template, by the name of the ``pm.Data`` or observed variable.
+        Arrays (also memory maps, SciPy sparse matrices, tables and blocks) that replace every
+        record leaf of a model built on a small template, by the name of the ``pm.Data`` or of the
+        observed variable.
     public : iterable of str
         Names of ``pm.Data``, observed variables and deterministics that the author declares
         public, and of operations of their own that hold no data. An observed variable that is

@@ -1,6 +1,7 @@
 """The column that says which records belong to one unit: private, and outside the model's graph."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel
 from pymc_dp.model.terms import without_lengths
-from pymc_dp.privacy.private_data import Column
+from pymc_dp.privacy.blocks import Blocks, UnitBlocks
+from pymc_dp.privacy.partitions import in_partitions
+from pymc_dp.privacy.private_data import Column, Partition
 from pymc_dp.privacy.units import Units, units_of
 
 
 def read_units(
     model: pm.Model, name: str, data: Mapping[str, Any] | None, public: Iterable[str]
-) -> Units:
+) -> Units | UnitBlocks:
     """Sort the records by unit: the codes of a `pm.Data` that no variable of the model reads."""
     if not isinstance(name, str):
         raise TypeError(
@@ -44,7 +47,27 @@ def read_units(
             "as well."
         )
     _refuse_read(model, held[name])
-    return units_of(_codes(held[name].get_value() if data is None else data[name], name), name)
+    values = held[name].get_value() if data is None else data[name]
+    if isinstance(values, Blocks):
+        return _in_blocks(values, name)
+    return units_of(_codes(values, name), name)
+
+
+def _in_blocks(codes: Blocks, name: str) -> UnitBlocks:
+    """Check codes partition by partition: all records of a unit must lie in one of them."""
+    columns = {name: Column(codes, 0, "int64")}
+    found = in_partitions(columns).read(partial(_distinct, name))
+    every = np.concatenate(found)
+    if len(np.unique(every)) < len(every):
+        raise ValueError(
+            f"unit=`{name}` has persons whose records lie in several partitions: sort the records "
+            f"by `{name}` and cut between persons, as dask.dataframe's set_index does."
+        )
+    return UnitBlocks(name, codes, tuple(len(part) for part in found))
+
+
+def _distinct(name: str, partition: Partition) -> np.ndarray:
+    return np.unique(_codes(partition.columns[name].values, name))
 
 
 def _codes(values: Any, name: str) -> np.ndarray:
@@ -114,11 +137,11 @@ def without_unit(
     return found
 
 
-def check_lengths(units: Units, columns: Mapping[str, Column]) -> None:
+def check_lengths(units: Units | UnitBlocks, columns: Mapping[str, Column]) -> None:
     """Refuse codes that are not as many as the records."""
     rows = next(iter(columns.values())).rows
-    if len(units.order) != rows:
+    if units.records != rows:
         raise ValueError(
-            f"unit=`{units.name}` has {len(units.order)} codes for {rows} records: give one code "
+            f"unit=`{units.name}` has {units.records} codes for {rows} records: give one code "
             "for each record."
         )

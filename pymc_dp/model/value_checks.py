@@ -11,6 +11,8 @@ single privacy unit. `refuse_centres` is about numbers that a library took from 
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -20,7 +22,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix, issparse, vstack
 
 from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
@@ -28,7 +30,9 @@ from pymc_dp.model.compile import PYTHON
 from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.model.indexing import counted_rows, gather_layout
 from pymc_dp.model.split import Split
-from pymc_dp.privacy.private_data import Column
+from pymc_dp.privacy.blocks import UnitBlocks
+from pymc_dp.privacy.partitions import in_partitions
+from pymc_dp.privacy.private_data import Column, Partition
 from pymc_dp.privacy.units import Units
 
 SMALL_GROUP = 5
@@ -43,7 +47,9 @@ AS_MANY = (
 )
 
 
-def check_groups(split: Split, columns: Mapping[str, Column], units: Units | None) -> None:
+def check_groups(
+    split: Split, columns: Mapping[str, Column], units: Units | UnitBlocks | None
+) -> None:
     """Refuse latents that are indexed by the unit itself; warn where groups are small.
 
     A latent with an entry for every single unit belongs to single units.
@@ -68,7 +74,9 @@ def check_groups(split: Split, columns: Mapping[str, Column], units: Units | Non
             and latent.isdisjoint(ancestors([index]))  # a latent is no group
         ]
         if indices:
-            _check_sizes(node.inputs[0].name, _values(indices, names, columns), units)
+            read = {names[leaf] for leaf in names.keys() & set(ancestors(indices))}
+            sizes = in_partitions(columns, units).read(partial(_sizes, indices, names), read)
+            _check_sizes(node.inputs[0].name, _added(sizes), units)
 
 
 def _products(node: Node) -> list[tuple[AnyVariable, AnyVariable]]:
@@ -82,17 +90,13 @@ def _products(node: Node) -> list[tuple[AnyVariable, AnyVariable]]:
     return [(left, right), (right, left)]
 
 
-def _check_design(name: str, column: Column, units: Units | None) -> None:
+def _check_design(name: str, column: Column, units: Units | UnitBlocks | None) -> None:
     """Refuse a matrix that gives every unit a coefficient of its own."""
     count = column.rows if units is None else units.number
     if len(column.values.shape) != 2 or not 1 < count <= column.spec.width:
         return
-    used = column.values != 0
-    used = used.T if column.axis else used
-    if units is not None:
-        # one row a unit, with ones at its records
-        members = csr_matrix((np.ones(len(units.order)), units.order, units.starts))
-        used = (members @ used) > 0
+    parts = in_partitions({name: column}, units).read(partial(_used, name))
+    used = vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
     alone = np.flatnonzero(np.asarray(used.sum(axis=0)).ravel() == 1)
     if (np.asarray(used[:, alone].sum(axis=1)) > 0).all():
         raise NotSeparableError(
@@ -101,7 +105,19 @@ def _check_design(name: str, column: Column, units: Units | None) -> None:
         )
 
 
-def _unit(units: Units | None) -> str:
+def _used(name: str, partition: Partition) -> Any:
+    """Return which coefficients each unit uses; the check above is of data of few units alone."""
+    column, units = partition.columns[name], partition.units
+    used = column.values != 0
+    used = used.T if column.axis else used
+    if units is None:
+        return used
+    # one row a unit, with ones at its records
+    members = csr_matrix((np.ones(units.records), units.order, units.starts))
+    return (members @ used) > 0
+
+
+def _unit(units: Units | UnitBlocks | None) -> str:
     return unit_label(units and units.name)
 
 
@@ -110,6 +126,7 @@ def _values(
 ) -> list[np.ndarray]:
     if all(index in names for index in indices):
         return [np.asarray(columns[names[index]].values) for index in indices]
+    names = {leaf: name for leaf, name in names.items() if name in columns}
     inputs = {leaf: leaf.type() for leaf in names}
     fn = function(
         list(inputs.values()), indices, givens=inputs, mode=PYTHON, on_unused_input="ignore"
@@ -118,12 +135,29 @@ def _values(
     return list(fn(*codes))
 
 
-def _check_sizes(name: str | None, indices: list[np.ndarray], units: Units | None) -> None:
+Sizes = tuple[np.ndarray, np.ndarray]  # groups, (indices, groups), and the size of each
+
+
+def _sizes(
+    indices: list[AnyVariable], names: Mapping[AnyVariable, str], partition: Partition
+) -> Sizes:
     """Count the records of every group, or its units: they are the groups of the distinct pairs."""
-    pairs = np.stack([index.ravel() for index in indices])
-    if units is not None:
-        pairs = np.unique(np.vstack([pairs, units.codes]), axis=1)[:-1]
-    sizes = np.unique(pairs, axis=1, return_counts=True)[1]
+    pairs = np.stack([index.ravel() for index in _values(indices, names, partition.columns)])
+    if partition.units is not None:
+        pairs = np.unique(np.vstack([pairs, partition.units.codes]), axis=1)[:-1]
+    groups, counts = np.unique(pairs, axis=1, return_counts=True)
+    return groups, counts
+
+
+def _added(sizes: list[Sizes]) -> np.ndarray:
+    """Add up the sizes that groups have in each partition; no unit lies in two of them."""
+    groups, counts = (np.concatenate(parts, axis=-1) for parts in zip(*sizes, strict=True))
+    places = np.unique(groups, axis=1, return_inverse=True)[1]
+    return np.bincount(places.ravel(), weights=counts)
+
+
+def _check_sizes(name: str | None, sizes: np.ndarray, units: Units | UnitBlocks | None) -> None:
+    """Refuse groups of single units; warn where they are small."""
     what = f"`{name}`" if name else "a latent"
     if sizes.size > 1 and sizes.max() == 1:
         raise NotSeparableError(
@@ -155,7 +189,7 @@ def refuse_centres(model: pm.Model, columns: Mapping[str, Column]) -> None:
             and variable.type.dtype.startswith("float")
         ]
         for name, column in columns.items():
-            if any(_is_centre(number, column) for number in single if number):
+            if any(_is_centre(number, name, column) for number in single if number):
                 raise NotSeparableError(
                     f"The likelihood of `{rv.name}` holds the centre of the records of `{name}` as "
                     "a number: every record moves it. For pm.gp.HSGP, call gp.prior_linearized "
@@ -164,22 +198,29 @@ def refuse_centres(model: pm.Model, columns: Mapping[str, Column]) -> None:
                 )
 
 
-def _is_centre(number: float, column: Column) -> bool:
+def _is_centre(number: float, name: str, column: Column) -> bool:
     """Whether the number is the column's centre, or the reach of a column that was centred."""
     if issparse(column.values) or column.dtype != "float64":
         return False
-    values = np.asarray(column.values, "float64")
-    low, high = values.min(axis=column.axis), values.max(axis=column.axis)
-    centres = np.append((low + high) / 2, values.mean(axis=column.axis))
+    lows, highs, sums = zip(*in_partitions({name: column}).read(partial(_range, name)), strict=True)
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    centres = np.append((low + high) / 2, np.sum(sums, axis=0) / column.rows)
     centred = np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high) & (high < number)
     return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any() or centred.any())
+
+
+def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    column = partition.columns[name]
+    values, axis = np.asarray(column.values, "float64"), column.axis
+    low = values.min(axis=axis, initial=np.inf)
+    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
 
 
 def refuse_as_many(
     split: Split,
     shapes: Mapping[str, tuple[int, ...]],
     columns: Mapping[str, Column],
-    units: Units | None,
+    units: Units | UnitBlocks | None,
 ) -> None:
     """Refuse shared latents, and arrays without a name, that have the private number as a length.
 

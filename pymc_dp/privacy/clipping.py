@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from pymc_dp.accounting.samplers import subset
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
@@ -21,8 +22,8 @@ from pymc_dp.privacy.contribution import (
     with_draws,
 )
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
-from pymc_dp.privacy.private_data import Column, PrivateData, open_private
-from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.randomness import Draw
 from pymc_dp.privacy.units import Units
 
 # clipped norms stay below the clip norm by this share, which exceeds all rounding errors
@@ -31,19 +32,53 @@ CLIP_MARGIN = 1e-6
 PART_SIZE = 2**23
 
 
-def opened(data: PrivateData, random: SecretRandom) -> "SumsByRecord | SumsByUnit":
-    """Open private data for clipped sums, by unit where a privacy unit is given."""
-    columns, units = open_private(data)
-    records = SumsByRecord(columns, random)
-    return records if units is None else SumsByUnit(records, units)
+class ClippedSum(NamedTuple):
+    """The sum of clipped vectors, and their number."""
+
+    total: np.ndarray  # its norm is at most ``number`` times the clip norm
+    number: int
+
+    def is_within(self, bound: float) -> bool:
+        """Whether the sum is finite, and as short as clipped vectors make it."""
+        [norm] = row_norms(self.total[None])
+        return bool(np.isfinite(norm) and norm <= bound * self.number)
+
+
+class BeyondBoundError(Exception):
+    """A clipped sum is longer than its records can make it."""
+
+
+def clipped_sum(
+    partition: Partition, contribution: Contribution, draw: Draw, context: Any, bound: float
+) -> ClippedSum:
+    """Draw a part of a batch from one partition, and add up its clipped vectors.
+
+    **Privacy.** As `SumsByRecord.clipped_sums`. A function of the partition, the public arguments
+    and the state of the draw's generator: made again with the same, it is the same.
+    """
+    data = opened(partition, draw.generator)
+    drawn = subset(draw.generator, data.number, draw.size)
+    total = np.zeros(contribution.size)
+    with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
+        for part in data.clipped_sums(contribution, drawn, context, bound):
+            if not part.is_within(bound):
+                raise BeyondBoundError
+            total += part.total
+    return ClippedSum(total, len(drawn))
+
+
+def opened(partition: Partition, generator: np.random.Generator) -> "SumsByRecord | SumsByUnit":
+    """Open a partition for clipped sums, by unit where a privacy unit is given."""
+    records = SumsByRecord(partition.columns, generator)
+    return records if partition.units is None else SumsByUnit(records, partition.units)
 
 
 class SumsByRecord:
-    """The data, where each record is clipped; ``columns`` are by the leaf's name."""
+    """Some data, where each record is clipped; ``columns`` are by the leaf's name."""
 
-    def __init__(self, columns: Mapping[str, Column], random: SecretRandom) -> None:
+    def __init__(self, columns: Mapping[str, Column], generator: np.random.Generator) -> None:
         self._columns = dict(columns)
-        self._random = random
+        self._generator = generator
         self.number = next(iter(columns.values())).rows  # of records
         # the number of values in a record
         self.width = sum(column.spec.width for column in columns.values())
@@ -125,7 +160,7 @@ class SumsByRecord:
         return prepared, norms
 
     def _batch(self, contribution: Contribution, rows: np.ndarray, context: Any) -> Batch:
-        return with_draws(contribution, self.take(rows), context, self._random.generator)
+        return with_draws(contribution, self.take(rows), context, self._generator)
 
     def _without_bad_rows(self, batch: Batch, good: np.ndarray) -> Batch:
         source = np.where(good, np.arange(len(good)), np.flatnonzero(good)[0])
@@ -139,7 +174,7 @@ class SumsByRecord:
 
 
 class SumsByUnit:
-    """The data, where the records of each unit are added first and clipped as one vector."""
+    """Some data, where the records of each unit are added first and clipped as one vector."""
 
     def __init__(self, records: SumsByRecord, units: Units) -> None:
         self._by_record = records
@@ -187,13 +222,6 @@ class SumsByUnit:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Clipped sums hold data and must not be pickled or copied.")
-
-
-class ClippedSum(NamedTuple):
-    """The sum of the clipped vectors of one part, and their number."""
-
-    total: np.ndarray  # its norm is at most ``number`` times the clip norm
-    number: int
 
 
 def _is_good(norms: np.ndarray) -> np.ndarray:

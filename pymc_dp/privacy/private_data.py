@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from scipy.sparse import issparse
 
+from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.units import Units
 
 
@@ -42,7 +43,7 @@ class ColumnSpec(NamedTuple):
 class Column(NamedTuple):
     """The values of one leaf of the model's graph."""
 
-    values: Any  # an array, a memory map or a SciPy sparse matrix
+    values: Any  # an array, a memory map, a SciPy sparse matrix or `Blocks`
     axis: int  # of the records
     dtype: str  # of the graph's input
 
@@ -77,18 +78,22 @@ class PrivateData:
 
     Only `open_private` reads them; printing, pickling, copying and iteration reveal nothing or are
     refused. ``spec`` describes each column, and ``unit`` is the name of the privacy unit, None
-    where it is the record. Gathers no rows of every column once, so that unreadable data raise
-    ValueError before any budget is spent.
+    where it is the record; ``partitions`` says how many there are. Gathers no rows of every column
+    once, so that unreadable data raise ValueError before any budget is spent.
     """
 
-    __slots__ = ("__columns", "__units", "spec", "unit")
+    __slots__ = ("__columns", "__units", "partitions", "spec", "unit")
 
-    def __init__(self, columns: Mapping[str, Column], units: Units | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Column], units: Units | UnitBlocks | None = None
+    ) -> None:
         readable = {name: _readable(name, column) for name, column in columns.items()}
         self.__columns = MappingProxyType(readable)
         self.__units = units
         self.spec = MappingProxyType({name: column.spec for name, column in readable.items()})
         self.unit = units and units.name
+        values = next(iter(columns.values())).values
+        self.partitions = len(values.parts) if isinstance(values, Blocks) else 1
 
     def __repr__(self) -> str:
         return "<PrivateData>"
@@ -99,21 +104,30 @@ class PrivateData:
     __iter__ = None
 
 
-class Opened(NamedTuple):
-    """The content of a `PrivateData`."""
+class Partition(NamedTuple):
+    """The content of a `PrivateData`, or those of its records that lie in one place."""
 
     columns: Mapping[str, Column]
-    units: Units | None
+    units: Any  # `Units`, or `UnitBlocks` where columns are in blocks; None where records are units
+
+    @property
+    def number(self) -> int:
+        """The number of records, or of units."""
+        records = next(iter(self.columns.values())).rows
+        return records if self.units is None else int(self.units.number)
 
 
-def open_private(data: PrivateData) -> Opened:
+def open_private(data: PrivateData) -> Partition:
     """Open private data: for the wall, and for audits, which make their data up."""
-    return Opened(data._PrivateData__columns, data._PrivateData__units)  # type: ignore[attr-defined]
+    columns, units = data._PrivateData__columns, data._PrivateData__units  # type: ignore[attr-defined]
+    return Partition(columns, units)
 
 
 def _readable(name: str, column: Column) -> Column:
     """Convert sparse matrices to the format that gathers rows, and gather no rows once."""
     values = column.values
+    if isinstance(values, Blocks):  # read before, partition by partition
+        return column
     try:
         if issparse(values) and values.format != "csr":
             column = column._replace(values=values.tocsr())
@@ -129,6 +143,6 @@ def _readable(name: str, column: Column) -> Column:
 def _unreadable(name: str, column: Column) -> str:
     return (
         f"data=`{name}` is an object of type {type(column.values).__name__}, from which records "
-        f"cannot be gathered as {column.dtype}: give a NumPy array, a memory map or a SciPy sparse "
-        "matrix"
+        f"cannot be gathered as {column.dtype}: give a NumPy array, a memory map, a SciPy sparse "
+        "matrix or a Dask array"
     )

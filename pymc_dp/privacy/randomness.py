@@ -6,13 +6,28 @@ first release less the second is the exact sum, where no record is clipped.
 
 import os
 from contextvars import ContextVar
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from randomgen import ChaCha
 
 # set by pymc_dp.testing alone
 TEST_SEED: ContextVar[int | None] = ContextVar("pymc_dp_test_seed", default=None)
+
+
+KEY_BYTES = 32
+
+
+def keyed(key: bytes) -> np.random.Generator:
+    """Return the cryptographic generator of a key."""
+    return np.random.Generator(ChaCha(key=int.from_bytes(key, "little")))
+
+
+class Draw(NamedTuple):
+    """How a partition draws its part of one batch, and random numbers for its records; secret."""
+
+    size: int  # of the part
+    generator: np.random.Generator
 
 
 class SecretRandom:
@@ -46,10 +61,12 @@ class SecretRandom:
 
     @property
     def generator(self) -> np.random.Generator:
-        """The generator; a child process gets a key of its own."""
-        if self._process != os.getpid():
-            self._key()
-        return self._generator
+        """The generator of batches; a child process gets a key of its own."""
+        return self._keyed()[1]
+
+    def keys(self, number: int) -> list[bytes]:
+        """Draw new keys, by which other processes make generators of their own (`keyed`)."""
+        return [self.generator.bytes(KEY_BYTES) for _ in range(number)]
 
     def gaussian(self, sd: float, size: int) -> np.ndarray:
         """Draw N(0, sd^2) noise, shape (size,).
@@ -57,16 +74,22 @@ class SecretRandom:
         Each number is the sum of four draws over two, which hides the gaps between floating-point
         numbers (Holohan and Braghin 2021).
         """
-        draws = self.generator.standard_normal((4, size))
+        draws = self._keyed()[0].standard_normal((4, size))
         return sd * draws.sum(axis=0) / 2
+
+    def _keyed(self) -> tuple[np.random.Generator, np.random.Generator]:
+        """The generators of noise, and of batches: noise is the same however rows are kept."""
+        if self._process != os.getpid():
+            self._key()
+        return self._generators
 
     def _key(self) -> None:
         self._process = os.getpid()
         if self._test_seed is None:
-            key = int.from_bytes(os.urandom(32), "little")
-            self._generator = np.random.Generator(ChaCha(key=key))
+            self._generators = keyed(os.urandom(KEY_BYTES)), keyed(os.urandom(KEY_BYTES))
         else:
-            self._generator = np.random.default_rng(self._test_seed)
+            seed = self._test_seed
+            self._generators = np.random.default_rng(seed), np.random.default_rng([seed, 1])
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Secret randomness must not be pickled or copied: make a new source.")

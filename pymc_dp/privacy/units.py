@@ -26,6 +26,11 @@ class Units(NamedTuple):
         return len(self.starts) - 1
 
     @property
+    def records(self) -> int:
+        """The number of records."""
+        return len(self.order)
+
+    @property
     def codes(self) -> np.ndarray:
         """The unit of every record, numbered from 0."""
         codes = np.empty_like(self.order)

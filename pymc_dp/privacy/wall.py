@@ -6,7 +6,8 @@ and adds noise. The unit is a record, unless the caller declares which records b
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn
 
 import numpy as np
@@ -15,11 +16,11 @@ from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
 from pymc_dp.errors import ReleaseError
-from pymc_dp.privacy.clipping import opened
+from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.mechanism import Mechanism
-from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.private_data import PrivateData
+from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
+from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
 
@@ -29,6 +30,9 @@ class PrivacyWall:
 
     ``contributions`` are by the name of the release. ``reserve`` is called once all is checked: it
     reserves the plan's budget, and returns the function that books each release before it is made.
+    ``compile_again`` compiles the contributions once more, for other threads and processes, and
+    ``done`` is called whenever a partition has answered. ``made`` names releases of this plan that
+    an interrupted fit has booked and made: they are not made again.
     Raises ValueError where the privacy unit is not the plan's, or where batches have a fixed size
     and the number of records is not the plan's.
     """
@@ -39,22 +43,30 @@ class PrivacyWall:
         contributions: Mapping[str, Contribution | Mechanism],
         plan: Plan,
         reserve: Callable[[], Callable[[], None]] | None = None,
+        *,
+        compile_again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None,
+        done: Callable[[], None] = nothing,
+        made: Sequence[str] = (),
     ) -> None:
         if data.unit != plan.unit:
             raise ValueError(
                 f"The plan is for unit={plan.unit!r}, but the data are those of unit={data.unit!r}."
             )
         self._random = SecretRandom()
-        self._data = opened(data, self._random)
+        self._partitions = in_partitions(*open_private(data))
         self._contributions = dict(contributions)
         self._remaining = deque(release for release in plan.releases for _ in range(release.count))
         self._made: list[Release] = []
+        for name in made:
+            self._take(name)
         self._process = os.getpid()
-        if plan.needs_exact_number and plan.num_records != self._data.number:
+        if plan.needs_exact_number and plan.num_records != sum(self._partitions.numbers):
             raise ValueError(
                 f"num_records={plan.num_records} is not the number of records, which fixed-size "
                 "batches need to be exact (it is public under replace-one neighbours)."
             )
+        again = compile_again or partial(dict, self._contributions)
+        self._partitions.ready(self._contributions, again, done)
         self._book_outside = reserve() if reserve else None
 
     @property
@@ -85,44 +97,53 @@ class PrivacyWall:
         release = self._book(query.name)
         contribution = self._contributions[query.name]
         if not isinstance(contribution, Contribution):
-            return contribution.release(self._data, release, query, self._random)
+            data = self._partitions.whole(self._random)
+            return contribution.release(data, release, query, self._random)
         if release.mechanism != GAUSSIAN:
             raise ReleaseError(f"The plan does not account {release.name!r} as a noisy sum.")
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm
         if not bound >= SMALLEST_CLIP_NORM:
             raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
-        drawn = release.sampler.draw(self._random.generator, self._data.number)
-        total = self._clipped_sum(contribution, drawn, query, bound)
+        sizes = release.sampler.sizes(self._random.generator, self._partitions.numbers)
+        total = self._clipped_sum(contribution.size, sizes, query, bound)
         sd = release.noise_multiplier * bound if release.noise_multiplier else 0.0
         return Noisy(total + self._random.gaussian(sd, total.size), sd, release.sampler.rate)
 
     def _book(self, name: str) -> Release:
+        release = self._take(name)
+        if self._book_outside:
+            self._book_outside()
+        return release
+
+    def _take(self, name: str) -> Release:
+        """Take a release from those that the plan still holds."""
         for release in self._remaining:
             if release.name == name:
                 self._remaining.remove(release)
                 self._made.append(release)
-                if self._book_outside:
-                    self._book_outside()
                 return release
         raise ReleaseError(f"The plan holds no further release {name!r}.")
 
-    def _clipped_sum(
-        self, contribution: Contribution, drawn: np.ndarray, query: Query, bound: float
-    ) -> np.ndarray:
-        """Add up the clipped vectors of a batch; check each part against its bound."""
-        total = np.zeros(contribution.size)
+    def _clipped_sum(self, size: int, sizes: np.ndarray, query: Query, bound: float) -> np.ndarray:
+        """Add up the partitions' clipped sums, in their order; check each against its bound."""
+        position, context = len(self._made), query.context
+        ask = Ask(position, query.name, sizes, context, bound, self._random)
+        total = np.zeros(size)
         try:
-            with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
-                for part in self._data.clipped_sums(contribution, drawn, query.context, bound):
-                    [norm] = row_norms(part.total[None])
-                    if not (np.isfinite(norm) and norm <= bound * part.number):
-                        raise _BeyondBoundError
-                    total += part.total
-        except _BeyondBoundError:
+            for found in one_of_each(self._partitions.clipped_sums(ask), ask):
+                if not found.is_within(bound):
+                    raise BeyondBoundError
+                total += found.total
+        except BeyondBoundError:
             raise ReleaseError(
                 f"Release {query.name!r} is not finite, or beyond its bound, although each "
                 "record's part was clipped; nothing is released. Look for values near the limits "
                 "of double precision, or try another backend."
+            ) from None
+        except PartitionError as error:
+            raise ReleaseError(
+                f"Release {query.name!r} ends the fit: {error}. It is booked, nothing of it is "
+                "handed out, and it is not repeated."
             ) from None
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
@@ -130,7 +151,3 @@ class PrivacyWall:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("The privacy wall holds data and must not be pickled or copied.")
-
-
-class _BeyondBoundError(Exception):
-    """A clipped sum is longer than its records can make it."""

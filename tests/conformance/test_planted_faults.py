@@ -9,7 +9,6 @@ import pytest
 import pymc_dp
 from pymc_dp.driver import fit as driver
 from pymc_dp.privacy import clipping
-from pymc_dp.privacy.clipping import opened
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import units_of
@@ -77,7 +76,7 @@ def test_the_number_of_records_in_a_result_is_rejected(model, monkeypatch):
 
     def leaking(*args, **settings):
         found = set_up(*args, **settings)
-        known = {**found.method.settings, "batch": opened(found.data, SecretRandom()).number}
+        known = {**found.method.settings, "batch": open_private(found.data).number}
         return found._replace(method=found.method._replace(settings=known))
 
     monkeypatch.setattr(driver, "set_up", leaking)

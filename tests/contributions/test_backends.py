@@ -20,11 +20,11 @@ import json, sys
 import numpy as np, pymc as pm, pymc_dp, pytensor.tensor as pt
 from pymc_dp.contributions import gradient
 from pymc_dp.contributions.padding import padded
-from pymc_dp.model import Column, PrivateData, separate
+from pymc_dp.model import Column, separate
 from pymc_dp.model.compile import function
 from pymc_dp.privacy import norms
 from pymc_dp.privacy.clipping import opened
-from pymc_dp.privacy.private_data import open_private
+from pymc_dp.privacy.private_data import Partition, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 
 backend, found = sys.argv[1], {}
@@ -77,8 +77,8 @@ for x in EXTREME:
     for y in EXTREME:
         pair = [{"X": (x, 1e-300), "y": (y, -y), "group": 0}, good]
         values = {k: np.array([record[k] for record in pair]) for k in good}
-        data = PrivateData({k: Column(v, 0, columns[k].dtype) for k, v in values.items()})
-        sums_by_record = opened(data, SecretRandom())
+        pair_columns = {k: Column(v, 0, columns[k].dtype) for k, v in values.items()}
+        sums_by_record = opened(Partition(pair_columns, None), SecretRandom().generator)
         with np.errstate(all="ignore"):
             both, one = (
                 part.total

@@ -112,7 +112,7 @@ def longest(build):
                 for name, column in columns.items()
             }
             one = np.arange(1), np.full((1, 1), z), 1.0
-            [part] = SumsByRecord(held, SecretRandom()).clipped_sums(contribution, *one)
+            [part] = SumsByRecord(held, SecretRandom().generator).clipped_sums(contribution, *one)
             found.append(np.linalg.norm(part.total))
     return max(found)
 

@@ -200,8 +200,8 @@ def test_a_child_that_kept_the_key_would_repeat_the_noise(monkeypatch):
     [
         SecretRandom(),
         wall_of(np.zeros((2, 2))),
-        wall_of(np.zeros((2, 2)))._data,
-        wall_of(np.zeros((2, 2)), codes=[0, 0])._data,
+        wall_of(np.zeros((2, 2)))._partitions,
+        wall_of(np.zeros((2, 2)), codes=[0, 0])._partitions,
         PrivateData({"x": Column(np.zeros((2, 2)), 0, "float64")}),
         Column(np.zeros((2, 2)), 0, "float64"),
     ],

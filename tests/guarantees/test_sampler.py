@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Poisson, sampler_named
+from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Poisson, sampler_named, subset
 
 ALPHA = 1e-6
 STEPS, RATE = 2000, 0.1
@@ -79,6 +79,44 @@ def batches_used_twice(rng):
 def favoured_rows(rng):
     rates = RATE * np.where(np.arange(NUM_ROWS) < NUM_ROWS / 2, 1.1, 0.9)
     return [np.flatnonzero(rng.random(NUM_ROWS) < rates) for _ in range(STEPS)]
+
+
+PARTS = (100, 0, 650, 250)
+
+
+def over_partitions(sampler, rng, parts=PARTS):
+    """Draw from partitions as if they were one."""
+    starts = np.cumsum((0, *parts))
+    sizes = sampler.sizes(rng, parts)
+    drawn = zip(starts, parts, sizes, strict=False)
+    return np.concatenate([start + subset(rng, n, int(size)) for start, n, size in drawn])
+
+
+def test_poisson_batches_over_partitions_are_independent_coins():
+    rng = np.random.default_rng(11)
+    seen = [over_partitions(Poisson(RATE), rng) for _ in range(STEPS)]
+    assert min(p_values(seen, NUM_ROWS, RATE).values()) > ALPHA
+
+
+def test_fixed_batches_over_partitions_are_uniform_subsets():
+    rng = np.random.default_rng(12)
+    seen = [over_partitions(FixedSize(RATE), rng) for _ in range(STEPS)]
+    assert {len(rows) for rows in seen} == {100}
+    per_row = np.bincount(np.concatenate(seen), minlength=NUM_ROWS)
+    spread = STEPS * RATE * (1 - RATE) * NUM_ROWS / (NUM_ROWS - 1)
+    statistic = ((per_row - STEPS * RATE) ** 2).sum() / spread
+    assert two_sided(stats.chi2.cdf(statistic, NUM_ROWS - 1)) > ALPHA
+    # how many come from the first partition is hypergeometric
+    first = np.array([(rows < 100).sum() for rows in seen])
+    law = stats.hypergeom(NUM_ROWS, 100, 100)
+    assert abs(first.mean() - law.mean()) < 5 * law.std() / STEPS**0.5
+    assert abs(first.var() - law.var()) < 5 * law.var() * (2 / STEPS) ** 0.5
+
+
+def test_a_share_of_each_partition_is_no_uniform_subset():
+    rng = np.random.default_rng(13)
+    seen = [[FixedSize(RATE).sizes(rng, [n])[0] for n in PARTS if n] for _ in range(100)]
+    assert np.var(seen, axis=0).sum() == 0  # a fault that the test above would reject
 
 
 @pytest.mark.parametrize(

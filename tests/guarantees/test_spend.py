@@ -46,12 +46,12 @@ class Spy:
 
     def __init__(self, patch):
         self.drawn, self.bounds, self.noise = [], [], []
-        draw, weigh = Sampler.draw, pymc_dp.privacy.clipping._clip_weights
+        sizes, weigh = Sampler.sizes, pymc_dp.privacy.clipping._clip_weights
         gaussian = SecretRandom.gaussian
 
-        def spy_draw(sampler, rng, rows):
+        def spy_sizes(sampler, rng, numbers):
             self.drawn.append(sampler)
-            return draw(sampler, rng, rows)
+            return sizes(sampler, rng, numbers)
 
         def spy_weigh(norms, bound):
             self.bounds.append(bound)
@@ -61,7 +61,7 @@ class Spy:
             self.noise.append(sd)
             return gaussian(source, sd, size)
 
-        patch.setattr(Sampler, "draw", spy_draw)
+        patch.setattr(Sampler, "sizes", spy_sizes)
         patch.setattr(pymc_dp.privacy.clipping, "_clip_weights", spy_weigh)
         patch.setattr(SecretRandom, "gaussian", spy_gaussian)
 
@@ -232,7 +232,7 @@ def calls_of(*names):
         # the wall asks a mechanism of its own for what is no noisy sum
         (["release"], {"driver/run.py", "privacy/wall.py"}),
         # reconstruct reads new rows, which its caller hands over
-        (["open_private"], {"privacy/clipping.py", "postprocess/reconstruct.py"}),
+        (["open_private"], {"privacy/wall.py", "postprocess/reconstruct.py"}),
         (
             ["take"],
             {
@@ -244,7 +244,10 @@ def calls_of(*names):
         ),
         (["_clipped_sum", "_book"], {"privacy/wall.py"}),
         # what holds the data is made and asked by the wall alone
-        (["opened", "clipped_sums"], {"privacy/wall.py"}),
+        (["in_partitions"], {"privacy/wall.py"}),
+        (["opened"], {"privacy/clipping.py", "privacy/partitions.py"}),
+        (["clipped_sum"], {"privacy/partitions.py"}),
+        (["clipped_sums"], {"privacy/clipping.py", "privacy/wall.py"}),
         (["SumsByRecord", "SumsByUnit", "cut", "_clip_weights"], {"privacy/clipping.py"}),
         (["urandom", "ChaCha"], {"privacy/randomness.py"}),
         (["deterministic_noise"], set()),
@@ -255,12 +258,13 @@ def test_there_is_one_door(names, modules):
 
 
 def test_no_other_module_reaches_into_what_holds_data():
-    holders = {"_data", "_by_record", "_columns", "_units", "_generator", "__columns", "__units"}
+    holders = {"_partition", "_partitions", "_by_record", "_columns", "_units", "__units"}
+    holders |= {"_generator", "_generators", "__columns"}
     reads = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and (node.attr in holders or "_PrivateData" in node.attr)
     }
-    homes = ("wall.py", "clipping.py", "randomness.py", "private_data.py")
+    homes = ("wall.py", "clipping.py", "randomness.py", "private_data.py", "partitions.py")
     assert reads == {f"privacy/{home}" for home in homes}

@@ -366,7 +366,7 @@ def repeated(prepared, compiled, number=1, plan=None):
     wall = PrivacyWall(prepared.data, compiled.contributions, plan)
     rng = np.random.default_rng(number)
     ask = partial(method.query, rng=rng)
-    last = run(wall, method.init(rng), ask, compiled.update, range(plan.total))[-1]
+    last = run(wall.release, [method.init(rng)], ask, compiled.update, range(plan.total))[-1]
     return last.state if isinstance(last, Staged) else last
 
 

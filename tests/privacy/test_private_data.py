@@ -158,7 +158,8 @@ def test_a_callback_that_sets_data_does_not_change_those_of_the_fit(monkeypatch)
     held, release = [], PrivacyWall.release
 
     def watched(self, query):
-        held.append(self._data.take(np.arange(50))["X"].copy())
+        [rows] = self._partitions.read(lambda found: found.columns["X"].take(np.arange(50)))
+        held.append(rows.copy())
         return release(self, query)
 
     monkeypatch.setattr(PrivacyWall, "release", watched)

@@ -11,10 +11,10 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.accounting.samplers import Sampler
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
 from pymc_dp.methods.vips.topics import topics as vips_topics
 from pymc_dp.methods.vips.topics.shrinkage import Released, shrunk
+from pymc_dp.privacy import clipping
 from pymc_dp.testing import deterministic_noise
 from tests.methods.vips.topics.topic_fits import (
     NOISELESS,
@@ -39,13 +39,13 @@ def test_full_batches_give_variational_bayes(options):
 
 
 def test_poisson_batches_give_stochastic_variational_bayes(monkeypatch):
-    batches, draw = [], Sampler.draw
+    batches, draw = [], clipping.subset
 
     def spied(*args):
         batches.append(draw(*args))
         return batches[-1]
 
-    monkeypatch.setattr(Sampler, "draw", spied)
+    monkeypatch.setattr(clipping, "subset", spied)
     got = concentration(form="absolute", n=25, sample_rate=0.2, tau0=2.0)
     assert len({len(rows) for rows in batches}) > 3
     expected = stochastic_variational_bayes(batches, rate=0.2, tau0=2.0)

@@ -1,0 +1,152 @@
+"""What an interrupted fit has released so far, in a file, so that the same call goes on.
+
+A state is a function of the releases and of public draws. The file therefore holds the released
+vectors and the state of the public generator, and no state: the fit is computed again from them.
+It is an SQLite file, since a release must be written as a whole or not at all, and reading numbers
+from it runs no code.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.driver.setup import Setup
+from pymc_dp.errors import ReleaseError
+from pymc_dp.ledger.file import Booking
+from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.model.fingerprint import fingerprint
+from pymc_dp.privacy.query import Noisy
+
+TABLES = (
+    "CREATE TABLE fit (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+    "CREATE TABLE releases (position INTEGER PRIMARY KEY, name TEXT NOT NULL, value BLOB NOT NULL, "
+    "sd REAL NOT NULL, sample_rate REAL NOT NULL, secret INTEGER NOT NULL) STRICT",
+)
+BUSY_SECONDS = 60.0
+
+
+class Kept(NamedTuple):
+    """A release as the file has it."""
+
+    name: str
+    noisy: Noisy
+    secret: bool  # whether its noise was
+
+
+class Checkpoint:
+    """The releases of one fit, in a file that is created if it does not exist.
+
+    Raises ValueError where the file is of another fit, or a copy: two files of one fit would go on
+    to two different values of one release.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], setup: Setup, seed: int | None, ledger: Ledger | None
+    ) -> None:
+        self.path = Path(path).resolve()
+        about = {
+            "model": fingerprint(setup.records),
+            "plan": setup.plan.to_json(),
+            "method": json.dumps([setup.name, setup.method.settings], default=str),
+            "random_seed": json.dumps(seed),
+            "ledger": "none" if ledger is None else str(ledger.path),
+        }
+        new = not self.path.exists() or self.path.stat().st_size == 0
+        try:
+            with self._opened() as db:
+                if new:
+                    for table in TABLES:
+                        db.execute(table)
+                    self._note(db, **about, file=self._file())
+                found = dict(db.execute("SELECT name, value FROM fit").fetchall())
+        except sqlite3.Error as error:
+            raise ValueError(f"checkpoint={str(self.path)!r} cannot be used ({error}).") from None
+        self._refuse_other_fits(found, about)
+
+    def public_generator(self, seed: int | None) -> np.random.Generator:
+        """Return the generator of public draws, as it was when the fit began."""
+        rng = np.random.default_rng(seed)
+        with self._opened() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO fit VALUES ('generator', ?)",
+                (json.dumps(rng.bit_generator.state),),
+            )
+            [[state]] = db.execute("SELECT value FROM fit WHERE name = 'generator'")
+        rng.bit_generator.state = json.loads(state)
+        return rng
+
+    def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
+        """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
+        made = len(self.kept())
+        with self._opened() as db:
+            found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
+        if found:
+            return ledger.resume(int(found[0][0]), setup.name, setup.plan, made)
+        booking = ledger.reserve(setup.name, setup.plan)
+        with self._opened() as db:
+            self._note(db, booking=str(booking.fit))
+        return booking
+
+    def kept(self) -> list[Kept]:
+        """Return the releases that were made, in their order."""
+        with self._opened() as db:
+            rows = db.execute(
+                "SELECT name, value, sd, sample_rate, secret FROM releases ORDER BY position"
+            ).fetchall()
+        return [
+            Kept(name, Noisy(np.frombuffer(value, "<f8").copy(), sd, rate), bool(secret))
+            for name, value, sd, rate, secret in rows
+        ]
+
+    def keep(self, position: int, release: Kept) -> None:
+        """Write a release before anything else sees it; each position is written once."""
+        name, noisy, secret = release
+        row = (position, name, np.asarray(noisy.value, "<f8").tobytes(), noisy.sd)
+        try:
+            with self._opened() as db:
+                db.execute(
+                    "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?)",
+                    (*row, noisy.sample_rate, int(secret)),
+                )
+        except sqlite3.Error as error:
+            raise ReleaseError(
+                f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
+                "another process goes on with the same fit; nothing is handed out."
+            ) from None
+
+    def _refuse_other_fits(self, found: dict[str, str], about: dict[str, str]) -> None:
+        for name, value in about.items():
+            if found.get(name) != value:
+                raise ValueError(
+                    f"checkpoint={str(self.path)!r} is of another {name.replace('_', ' ')} than "
+                    "this fit: call pm.fit as it was called when the file was made, or give "
+                    "another file. Nothing was released."
+                )
+        if found.get("file") != self._file():
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} is a copy of the file that the fit wrote. A fit "
+                "goes on from its own file alone; nothing was released."
+            )
+
+    def _file(self) -> str:
+        status = self.path.stat()
+        return f"{self.path} {status.st_ino}"
+
+    def _note(self, db: sqlite3.Connection, **values: str) -> None:
+        db.executemany("INSERT INTO fit VALUES (?, ?)", values.items())
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Hold the file alone until the block ends; an error takes back what was written in it."""
+        file = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        with closing(file) as db:
+            db.execute("PRAGMA synchronous=EXTRA")
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            db.execute("COMMIT")

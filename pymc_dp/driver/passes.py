@@ -1,0 +1,30 @@
+"""How many times a fit reads all records."""
+
+from collections.abc import Iterable
+
+from pymc_dp.accounting.release import Release, ReleaseSpec
+from pymc_dp.accounting.samplers import Poisson
+from pymc_dp.methods.registry import METHODS
+from pymc_dp.model import Records
+
+# of a fit whose number of records is not declared; no default count of releases depends on it
+NOMINAL_RECORDS = 1_000_000
+
+
+def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
+    """Add up the shares of all records that releases read; of chunks, each reads all."""
+    return sum(release.count * (1.0 if in_chunks else release.sampler.rate) for release in releases)
+
+
+def default_passes(records: Records) -> dict[str, float]:
+    """Return the passes over chunks that each method makes by default, where it fits the model."""
+    found = {}
+    for name, spec in METHODS.items():
+        try:
+            options = spec.options(
+                sampling=Poisson, num_records=NOMINAL_RECORDS, noisy=True, n=None
+            )
+            found[name] = passes(spec.build(records, options).releases, in_chunks=True)
+        except ValueError:  # the method does not fit, and its reason is given elsewhere
+            continue
+    return found

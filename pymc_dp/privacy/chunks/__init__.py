@@ -1,0 +1,1 @@
+"""Records in chunks, on which Dask runs what the wall asks."""

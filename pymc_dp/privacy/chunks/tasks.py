@@ -1,0 +1,108 @@
+"""What runs on a worker: it reads the rows of one partition, and answers one question."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from scipy.sparse import issparse
+
+from pymc_dp.privacy.chunks.shipping import Recipe, borrowed
+from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
+from pymc_dp.privacy.contribution import Contribution
+from pymc_dp.privacy.partitions import Answer, PartitionError
+from pymc_dp.privacy.private_data import Column, ColumnSpec, Partition
+from pymc_dp.privacy.randomness import Draw, keyed
+from pymc_dp.privacy.units import units_of
+
+
+class Sealed:
+    """A value that Dask does not look into."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Layout(NamedTuple):
+    """What the columns of one partition are."""
+
+    kinds: Mapping[str, tuple[ColumnSpec, np.dtype[Any]]]  # by name; dtypes are those of the values
+    rows: int
+    unit: str | None
+
+
+class Question(NamedTuple):
+    """What one partition is asked for one release; its key is secret."""
+
+    position: int
+    partition: int
+    name: str
+    size: int
+    key: bytes
+    context: Any
+    bound: float
+
+    def answer(self, recipe: Recipe, partition: Partition) -> Answer:
+        """Draw, clip and add up."""
+        draw = Draw(self.size, keyed(self.key))
+        with borrowed(recipe) as contributions:
+            contribution = cast(Contribution, contributions[self.name])
+            found = clipped_sum(partition, contribution, draw, self.context, self.bound)
+        return Answer(self.position, self.partition, found)
+
+
+class Failed(NamedTuple):
+    """Why there is no answer. Tasks raise nothing of their own: Dask would log their arguments."""
+
+    why: str  # no values, and no numbers of records
+    beyond_bound: bool = False
+
+    def as_error(self) -> Exception:
+        """Return what the wall is told."""
+        return BeyondBoundError() if self.beyond_bound else PartitionError(self.why)
+
+
+def compiles(recipe: Sealed) -> bool:
+    """Compile the contributions, to see whether that can be done here."""
+    with borrowed(recipe.value):
+        return True
+
+
+def on_partition(
+    question: Sealed, recipe: Sealed | None, layout: Sealed, blocks: Sequence[Any], codes: Any
+) -> Any:
+    """Answer a question about a partition, or call a function of it."""
+    try:
+        partition = _partition(layout.value, blocks, codes)
+        if recipe is None:
+            return question.value(partition)
+        return question.value.answer(recipe.value, partition)
+    except BeyondBoundError:
+        return Failed("", beyond_bound=True)
+    except _OtherRowsError as error:
+        return Failed(str(error))
+    except Exception as error:  # its text may quote data
+        return Failed(f"a partition failed with {type(error).__name__}")
+
+
+class _OtherRowsError(Exception):
+    """A partition does not hold what was found when the fit began."""
+
+
+def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
+    columns = {}
+    for (name, (spec, dtype)), block in zip(layout.kinds.items(), blocks, strict=True):
+        values = as_rows(block)
+        if values.shape != spec.shape_of(layout.rows):
+            raise _OtherRowsError(f"data=`{name}` has a partition of another length or width")
+        if not np.can_cast(values.dtype, dtype, casting="same_kind"):
+            raise _OtherRowsError(
+                f"data=`{name}` has a partition of {values.dtype} values among those of {dtype}"
+            )
+        columns[name] = Column(values, spec.axis, spec.dtype)
+    units = None if layout.unit is None else units_of(as_rows(codes), layout.unit)
+    return Partition(columns, units)
+
+
+def as_rows(block: Any) -> Any:
+    """Return a block as an array, or as a sparse matrix that rows can be gathered from."""
+    return block.tocsr() if issparse(block) else np.asarray(block)

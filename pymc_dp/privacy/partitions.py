@@ -1,0 +1,136 @@
+"""Where the records are: in partitions, each of which answers with one vector.
+
+In memory there is one partition. Records in chunks have several (`privacy.chunks`), which may lie
+on other machines: a partition draws its part of a batch, clips and adds up, and nothing else of it
+is handed over.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn, cast
+
+import numpy as np
+
+from pymc_dp.privacy.blocks import Blocks, UnitBlocks
+from pymc_dp.privacy.clipping import ClippedSum, SumsByRecord, SumsByUnit, clipped_sum, opened
+from pymc_dp.privacy.contribution import Contribution
+from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.randomness import Draw, SecretRandom
+from pymc_dp.privacy.units import Units
+
+
+class Ask(NamedTuple):
+    """What the wall asks of all partitions for one release."""
+
+    position: int  # of the release among those that the wall has made
+    name: str  # of the contribution
+    sizes: np.ndarray  # of each partition's part of the batch
+    context: Any
+    bound: float  # the clip norm
+    random: SecretRandom
+
+
+class Answer(NamedTuple):
+    """A partition's clipped sum, and what it is the answer to."""
+
+    position: int  # of the release
+    partition: int
+    sum: ClippedSum
+
+
+class PartitionError(Exception):
+    """A partition failed, or there is not exactly one answer of each; the text holds no data."""
+
+
+def one_of_each(answers: Iterable[Answer], ask: Ask) -> Iterator[ClippedSum]:
+    """Check that every partition answers once, to this question, with all its part of the batch.
+
+    Otherwise a record would count twice, or the batch would not be the one that was drawn.
+    """
+    expected = [(ask.position, k, int(size)) for k, size in enumerate(ask.sizes)]
+    answers = list(answers)
+    if [(answer.position, answer.partition, answer.sum.number) for answer in answers] != expected:
+        raise PartitionError("the partitions did not answer once each")
+    return (answer.sum for answer in answers)
+
+
+def nothing() -> None:
+    """Report nothing."""
+
+
+class Partitions(ABC):
+    """Records in partitions."""
+
+    numbers: np.ndarray  # of records, or units, in each
+
+    @abstractmethod
+    def ready(
+        self,
+        contributions: Mapping[str, Contribution | Mechanism],
+        compile_again: Callable[[], Mapping[str, Contribution | Mechanism]],
+        done: Callable[[], None],
+    ) -> None:
+        """Get the contributions to where the records are, before anything is booked.
+
+        ``done`` is called whenever a partition has answered.
+        """
+
+    @abstractmethod
+    def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
+        """Ask every partition, and answer in their order."""
+
+    @abstractmethod
+    def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
+        """Call a function of each partition, or of some of its columns; what it says is private."""
+
+    @abstractmethod
+    def whole(self, random: SecretRandom) -> SumsByRecord | SumsByUnit:
+        """Return all records at once, for a mechanism that is no sum."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Partitions hold data and must not be pickled or copied.")
+
+
+class InMemory(Partitions):
+    """One partition: arrays, memory maps and sparse matrices."""
+
+    def __init__(self, columns: Mapping[str, Column], units: Units | None) -> None:
+        self._partition = Partition(columns, units)
+        self.numbers = np.array([self._partition.number])
+
+    def ready(
+        self,
+        contributions: Mapping[str, Contribution | Mechanism],
+        compile_again: Callable[[], Mapping[str, Contribution | Mechanism]],
+        done: Callable[[], None],
+    ) -> None:
+        """Keep the contributions."""
+        self._contributions, self._done = contributions, done
+
+    def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
+        """Draw, clip and add up here."""
+        draw = Draw(int(ask.sizes[0]), ask.random.generator)
+        contribution = cast(Contribution, self._contributions[ask.name])
+        found = clipped_sum(self._partition, contribution, draw, ask.context, ask.bound)
+        self._done()
+        yield Answer(ask.position, 0, found)
+
+    def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
+        """Call the function once."""
+        return [function(self._partition)]
+
+    def whole(self, random: SecretRandom) -> SumsByRecord | SumsByUnit:
+        """Open the partition."""
+        return opened(self._partition, random.generator)
+
+
+def in_partitions(
+    columns: Mapping[str, Column], units: Units | UnitBlocks | None = None
+) -> Partitions:
+    """Find the partitions of columns, and of the units that their records belong to."""
+    if not any(isinstance(column.values, Blocks) for column in columns.values()):
+        return InMemory(columns, cast(Units | None, units))
+    from pymc_dp.privacy.chunks.chunked import Chunked  # needs Dask
+
+    return Chunked(columns, cast(UnitBlocks | None, units))

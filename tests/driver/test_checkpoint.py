@@ -1,0 +1,203 @@
+"""A fit goes on where it was, spends nothing twice, and refuses what is not its own."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp import ReleaseError
+from pymc_dp.driver.checkpoint import Checkpoint
+from pymc_dp.ledger import file as ledger_file
+from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.testing import deterministic_noise
+
+N, SECRET = 60, 98765.4321
+RELEASES = 8
+STEPS = {"noise_aware": False}  # gradient steps alone
+
+
+class CrashError(BaseException):
+    """The process of the fit ends."""
+
+
+def model_of(scale=1.0):
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        x = pm.Data("x", rng.normal(size=(N, 2)))
+        pm.Normal("y", x @ pm.Normal("b", 0, scale, shape=2), 1.0, observed=np.full(N, SECRET))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of()
+
+
+def fit(model, path, **settings):
+    terms = {"n": RELEASES, "epsilon": 1.0, "delta": 1e-5, "random_seed": 1, "draws": 4}
+    terms |= {"sample_rate": 0.5, "progressbar": False} | STEPS
+    terms |= settings
+    if terms.get("method") == "dp_sgld":
+        del terms["noise_aware"]
+    return pymc_dp.fit(model=model, checkpoint=path, **terms)
+
+
+def crash_at(monkeypatch, position, place="keep"):
+    """End the process at a release: before it is written, or before it is drawn."""
+    owner = {"keep": Checkpoint, "release": PrivacyWall}[place]
+    genuine, seen = getattr(owner, place), []
+
+    def crashing(*args):
+        seen.append(1)
+        if len(seen) == position:
+            raise CrashError
+        return genuine(*args)
+
+    monkeypatch.setattr(owner, place, crashing)
+
+
+def interrupted(model, path, monkeypatch, position, place="keep", **settings):
+    with monkeypatch.context() as patch:
+        crash_at(patch, position, place)
+        with pytest.raises(CrashError):
+            fit(model, path, **settings)
+
+
+def values(path):
+    with closing(sqlite3.connect(path)) as db:
+        return [np.frombuffer(x) for [x] in db.execute("SELECT value FROM releases")]
+
+
+@pytest.mark.parametrize("place", ["keep", "release"])
+@pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
+def test_a_fit_goes_on_where_it_was(model, tmp_path, monkeypatch, method, place):
+    path = tmp_path / "fit.nc"
+    interrupted(model, path, monkeypatch, 5, place, method=method)
+    before = values(path)
+    assert len(before) == 4
+    idata = fit(model, path, method=method)
+    after = values(path)
+    assert len(after) == RELEASES == idata["privacy"].attrs["releases_made"]
+    np.testing.assert_array_equal(before, after[:4])
+
+
+def test_a_fit_that_went_on_is_the_one_that_was_never_interrupted(model, tmp_path, monkeypatch):
+    """With the noise of each release fixed by its position."""
+    path, whole = tmp_path / "fit.nc", tmp_path / "whole.nc"
+    genuine = PrivacyWall.release
+
+    def fixed(wall, query):
+        noisy = genuine(wall, query)
+        noise = np.random.default_rng(len(wall.made)).normal(size=noisy.value.size)
+        return noisy._replace(value=noise)
+
+    monkeypatch.setattr(PrivacyWall, "release", fixed)
+    interrupted(model, path, monkeypatch, 6)
+    expected, found = fit(model, whole), fit(model, path)
+    np.testing.assert_array_equal(found["posterior"]["b"], expected["posterior"]["b"])
+
+
+def test_a_finished_fit_is_returned_again(model, tmp_path, monkeypatch):
+    path = tmp_path / "fit.nc"
+    first = fit(model, path)
+    monkeypatch.setattr(PrivacyWall, "release", lambda *args: pytest.fail("released again"))
+    again = fit(model, path)
+    np.testing.assert_array_equal(again["posterior"]["b"], first["posterior"]["b"])
+
+
+OTHERS = {
+    "model": {"model": model_of(2.0)},
+    "plan": {"epsilon": 2.0},
+    "random seed": {"random_seed": 2},
+    "method": {"method": "dp_fullrank_advi"},
+    "ledger": {"ledger": None},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_checkpoint_of_another_fit_is_refused(model, tmp_path, monkeypatch, other):
+    path, ledger = tmp_path / "fit.nc", tmp_path / "ledger"
+    pymc_dp.Ledger(ledger, epsilon=3, delta=1e-5, dataset="survey")
+    interrupted(model, path, monkeypatch, 3, ledger=ledger)
+    monkeypatch.setattr(PrivacyWall, "release", lambda *args: pytest.fail("released"))
+    with pytest.raises(ValueError, match=f"is of another {other} than this fit"):
+        fit(**({"model": model, "path": path, "ledger": ledger} | OTHERS[other]))
+
+
+def test_a_copy_is_refused(model, tmp_path, monkeypatch):
+    path, copied = tmp_path / "fit.nc", tmp_path / "copy.nc"
+    interrupted(model, path, monkeypatch, 3)
+    shutil.copy(path, copied)
+    with pytest.raises(ValueError, match="is a copy of the file"):
+        fit(model, copied)
+
+
+def test_what_is_no_checkpoint_is_refused(model, tmp_path):
+    path = tmp_path / "fit.nc"
+    path.write_text("not a checkpoint at all, but a long text of another kind")
+    with pytest.raises(ValueError, match="cannot be used"):
+        fit(model, path)
+
+
+@pytest.mark.parametrize("place", ["keep", "release"])
+def test_the_ledger_is_paid_once(model, tmp_path, monkeypatch, place):
+    path, ledger = (
+        tmp_path / "fit.nc",
+        pymc_dp.Ledger(tmp_path / "ledger", epsilon=3, delta=1e-5, dataset="survey"),
+    )
+    interrupted(model, path, monkeypatch, 4, place, ledger=ledger)
+    spent = ledger.spent
+    interrupted(model, path, monkeypatch, 2, place, ledger=ledger)
+    fit(model, path, ledger=ledger)
+    assert ledger.spent == spent
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert entry.booked == entry.planned == RELEASES
+
+
+def test_a_ledger_that_another_process_used_is_refused(model, tmp_path, monkeypatch):
+    ledger = pymc_dp.Ledger(tmp_path / "ledger", epsilon=3, delta=1e-5, dataset="survey")
+    path = tmp_path / "fit.nc"
+    interrupted(model, path, monkeypatch, 3, ledger=ledger)
+    [entry] = ledger_file.fits_of(ledger.path)
+    ledger_file.book(ledger.path, entry.fit, entry.booked)
+    with pytest.raises(ValueError, match="another process has booked more than the 2 releases"):
+        fit(model, path, ledger=ledger)
+
+
+def test_two_processes_do_not_write_one_release(model, tmp_path, monkeypatch):
+    path = tmp_path / "fit.nc"
+    genuine = Checkpoint.keep
+
+    def second(file, position, release):
+        genuine(file, position, release)  # the other process was faster
+        genuine(file, position, release)
+
+    monkeypatch.setattr(Checkpoint, "keep", second)
+    with pytest.raises(ReleaseError, match="another process goes on with the same fit"):
+        fit(model, path)
+
+
+def test_the_file_holds_no_data_and_no_key(model, tmp_path, monkeypatch):
+    keys = []
+    monkeypatch.setattr("os.urandom", lambda n: keys.append(bytes([7]) * n) or keys[-1])
+    fit(model, tmp_path / "fit.nc")
+    content = (tmp_path / "fit.nc").read_bytes()
+    assert keys
+    assert keys[0] not in content
+    assert np.float64(SECRET).tobytes() not in content
+    assert b"98765" not in content
+
+
+def test_a_fit_that_began_in_test_mode_stays_without_a_guarantee(model, tmp_path, monkeypatch):
+    path = tmp_path / "fit.nc"
+    with deterministic_noise(1):
+        interrupted(model, path, monkeypatch, 3)
+    assert np.isnan(fit(model, path)["privacy"].attrs["epsilon"])
+
+
+def test_a_plan_takes_the_keyword(model):
+    pymc_dp.plan(model, epsilon=1, delta=1e-5, checkpoint="fit.nc")

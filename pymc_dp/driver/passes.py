@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from pymc_dp.accounting.release import Release, ReleaseSpec
 from pymc_dp.accounting.samplers import Poisson
+from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records
 
@@ -24,7 +25,10 @@ def default_passes(records: Records) -> dict[str, float]:
             options = spec.options(
                 sampling=Poisson, num_records=NOMINAL_RECORDS, noisy=True, n=None
             )
-            found[name] = passes(spec.build(records, options).releases, in_chunks=True)
+            built = spec.build(records, options)
         except ValueError:  # the method does not fit, and its reason is given elsewhere
             continue
+        # how many releases there are does not depend on the scales of latents
+        method = built.build(records) if isinstance(built, OnRealLine) else built
+        found[name] = passes(method.releases, in_chunks=True)
     return found

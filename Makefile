@@ -4,6 +4,8 @@ PY := .venv/bin/python
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
 WORKERS ?= 2
+# each worker is a process; threads of linear algebra would only get in each other's way
+TESTS := OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test slow lint truth bench docs clean
@@ -28,7 +30,7 @@ demo: $(STAMP) ## run the demo
 	@$(PY) -m benchmarks.demo
 
 test: lint ## run the linters, the type checker and the tests
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile
+	@$(TESTS) --dist loadfile
 
 lint: $(STAMP) ## run the linters and the type checker alone
 	@$(PY) -m ruff check
@@ -36,7 +38,7 @@ lint: $(STAMP) ## run the linters and the type checker alone
 	@$(PY) -m mypy
 
 slow: $(STAMP) ## run the tests that take minutes, audits of every method among them
-	@$(PY) -m pytest -n $(WORKERS) -m "slow or audit"
+	@$(TESTS) -m "slow or audit"
 
 truth: $(STAMP) ## measure coverage and width of intervals over generated data sets (hours)
 	@$(PY) -m benchmarks.truth --workers $(WORKERS)

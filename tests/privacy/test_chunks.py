@@ -320,14 +320,3 @@ def test_workers_answer_as_threads_do_and_faults_change_nothing(tmp_path):
         found += [totals(disturbed(fault, tmp_path)) for fault in (killed, held_back)]
     for each in found:
         np.testing.assert_allclose(each, on_threads, rtol=0, atol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_no_release_differs_under_a_hundred_faults(tmp_path):
-    expected = totals(COINS, count=1)
-    with cluster_of_two():
-        for i in range(100):
-            fault = killed if i % 2 else held_back
-            found = totals(disturbed(fault, tmp_path), count=1)
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)

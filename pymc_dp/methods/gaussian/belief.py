@@ -109,8 +109,14 @@ class CurvatureSpectrum(NamedTuple):
         return self.values <= self.edge
 
     def visible(self, floor: float) -> np.ndarray:
-        """Remove the noise's effect on eigenvalues; hidden ones become a share of the edge."""
-        return without_noise(self.values, self.edge, floor * self.edge)
+        """Remove the noise's effect on eigenvalues.
+
+        Hidden ones become a share of the edge, or their mean less its noise if that is more: the
+        mean of many hidden directions is visible.
+        """
+        hidden = self.values[self.hidden]
+        mean = float(hidden.mean() - self.edge / hidden.size**0.5) if hidden.size else 0.0
+        return without_noise(self.values, self.edge, max(floor * self.edge, mean))
 
     def matrix(self, floor: float) -> np.ndarray:
         """Return the curvature without noise, with a value for what is hidden."""

@@ -18,7 +18,7 @@ def unclipped_curvature(
 
 
 def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray) -> float:
-    """Return in how many directions the records' curvature is visible; a quarter at least.
+    """Return in how many directions the records' curvature is visible, of some at least.
 
     That is about the mean squared norm of whitened scores: where noise hides the curvature, they
     are shorter than its floor says. What clipping takes away of it does not make them shorter.
@@ -27,7 +27,7 @@ def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray)
     floored = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates) + prior_precision
     curvature = spectrum.matrix(DEFAULTS.floor_in_steps)
     visible = float(np.trace(np.linalg.solve(floored, curvature)))
-    return float(np.clip(visible, max(1.0, d / 4), d))
+    return float(np.clip(visible, np.clip(d / 4, 1.0, DEFAULTS.least_visible), d))
 
 
 def norm_bounds(

@@ -34,6 +34,8 @@ class Defaults(NamedTuple):
     curvature_range: tuple[float, float] = (1.5, 6.0)
     score_bound: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
+    # the curvature is taken to be visible in a quarter of the directions, or in so many, at least
+    least_visible: float = 8.0
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: in steps,
     # in the coordinates of the next round (as a least value), and in the reported posterior
     floor_in_steps: float = 0.15
@@ -58,8 +60,10 @@ class Defaults(NamedTuple):
     still_as_long: float = 0.8
     # the longest doubled step, in units: the coordinates follow it
     longest_doubled: float = 1.25
-    # how far eigenvalues of the curvature are from what independent latents would have, at first
+    # how far eigenvalues of the curvature are from what independent latents would have, at first:
+    # where all latents are correlated, one eigenvalue has a share of the sum of them all
     correlation: float = 0.8
+    correlation_by_latent: float = 0.08
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)

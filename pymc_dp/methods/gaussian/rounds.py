@@ -105,7 +105,8 @@ def measured(
     counts = noisy.value.reshape(d, BINS)
     diagonal = np.diag(np.maximum(sums_of_squares(counts, noisy.sd), 1e-9))
     # correlations of so much bring eigenvalues of the curvature to the edge of their noise
-    independent = Curvature(diagonal, DEFAULTS.correlation / (2 * d) ** 0.5 * diagonal)
+    correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
+    independent = Curvature(diagonal, correlation / (2 * d) ** 0.5 * diagonal)
     state = state._replace(
         t=1,
         number=declared or _number(counts, noisy.sd),

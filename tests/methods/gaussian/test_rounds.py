@@ -112,3 +112,35 @@ def test_no_posterior_is_wider_than_its_prior():
         capped = no_wider(covariance, prior)
         assert np.linalg.eigvalsh(np.linalg.inv(prior) - capped).min() > -1e-9
         assert np.linalg.eigvalsh(covariance - capped).min() > -1e-9
+
+
+def test_the_mean_of_many_hidden_curvatures_is_seen():
+    rng, d = np.random.default_rng(0), 100
+    noise = rng.normal(size=(d, d))
+    noise = (noise + noise.T) / 2  # its eigenvalues end at the edge, about 14
+    for curvature in (1.0, 5.0):
+        spectrum = Curvature(curvature * np.eye(d) + noise, np.eye(d)).spectrum()
+        assert spectrum.hidden.mean() > 0.6
+        seen = np.median(spectrum.visible(0.03))
+        assert 0.03 * spectrum.edge <= seen <= curvature
+    assert seen > 0.1 * spectrum.edge  # more than the share that it would be without the mean
+
+
+@pytest.mark.slow
+def test_many_latents_whose_predictors_all_point_one_way_are_found():
+    rng = np.random.default_rng(0)
+    rows, d = 10_000, 61
+    X = np.column_stack([np.ones(rows), rng.random((rows, d - 1)) < np.geomspace(0.01, 0.5, d - 1)])
+    b = rng.normal(0, 0.7, d)
+    b[0] = -(X[:, 1:] @ b[1:]).mean()
+    y = rng.random(rows) < 1 / (1 + np.exp(-X @ b))
+    with pm.Model() as model:
+        effect = pm.Normal("effect", 0, 1, shape=d)
+        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ effect, observed=y)
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4.0, delta=1e-5, **QUIETLY)
+    effects = idata["posterior"]["effect"]
+    error = effects.mean(("chain", "draw")).to_numpy() - b
+    p = 1 / (1 + np.exp(-X @ b))
+    curvature = X.T @ (X * (p * (1 - p))[:, None])
+    assert error @ curvature @ error / d < 4

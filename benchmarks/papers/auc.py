@@ -28,11 +28,11 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0)
 DELTA = 1e-5
 TASKS = ("correlated", "sparse", "abalone")
 METHODS = {
-    "vips": {"method": "vips"},
+    "vips": {"method": "vips", "form": "residual"},
     "paper's form": {"method": "vips", "form": "absolute", "noise_aware": False},
     "dp_advi": {"method": "dp_advi"},
     # what a posterior costs that contains the noise
-    "vips, noise_aware=False": {"method": "vips", "noise_aware": False},
+    "vips, noise_aware=False": {"method": "vips", "form": "residual", "noise_aware": False},
     "dp_advi, noise_aware=False": {"method": "dp_advi", "noise_aware": False},
 }
 # a standard normal prior is C = 1; smaller ones shrink more, which makes private minima steadier

@@ -121,9 +121,9 @@ def record(model: Any, method: str, answers: list[Noisy] | None = None, **more: 
             exchanges.append(Exchange(query, total, sd, answer))
             return answer
 
-        def seen_make(wall: PrivacyWall, *given: Any) -> None:
+        def seen_make(wall: PrivacyWall, *given: Any, **options: Any) -> None:
             walls.append(given)
-            make(wall, *given)
+            make(wall, *given, **options)
 
         patch.setattr(PrivacyWall, "release", seen_release)
         patch.setattr(PrivacyWall, "__init__", seen_make)

@@ -243,10 +243,19 @@ def calls_of(*names):
             },
         ),
         (["_clipped_sum", "_book"], {"privacy/wall.py"}),
-        # what holds the data is made and asked by the wall alone
-        (["in_partitions"], {"privacy/wall.py"}),
+        # what holds the data is asked by the wall, and before a fit by what checks values
+        (
+            ["in_partitions"],
+            {
+                "privacy/wall.py",
+                "model/columns.py",
+                "model/unit_column.py",
+                "model/value_checks.py",
+            },
+        ),
         (["opened"], {"privacy/clipping.py", "privacy/partitions.py"}),
-        (["clipped_sum"], {"privacy/partitions.py"}),
+        # in memory, and in a task of a chunk
+        (["clipped_sum"], {"privacy/partitions.py", "privacy/chunks/tasks.py"}),
         (["clipped_sums"], {"privacy/clipping.py", "privacy/wall.py"}),
         (["SumsByRecord", "SumsByUnit", "cut", "_clip_weights"], {"privacy/clipping.py"}),
         (["urandom", "ChaCha"], {"privacy/randomness.py"}),
@@ -267,4 +276,5 @@ def test_no_other_module_reaches_into_what_holds_data():
         if isinstance(node, ast.Attribute) and (node.attr in holders or "_PrivateData" in node.attr)
     }
     homes = ("wall.py", "clipping.py", "randomness.py", "private_data.py", "partitions.py")
+    homes += ("chunks/chunked.py",)
     assert reads == {f"privacy/{home}" for home in homes}

@@ -417,7 +417,7 @@ def with_unknown_precision():
 @pytest.mark.parametrize("method", ["vips", "dp_sep"])
 def test_the_noise_on_a_noise_precision_is_what_draws_contain(method):
     prepared, compiled = ready(with_unknown_precision, method, form=OWN_UPDATES[method])
-    states = [repeated(prepared, compiled, k) for k in range(200)]
+    states = [repeated(prepared, compiled, k) for k in range(300)]
     means = [(a + 1) / b for a, b in (state.gammas["tau"] for state in states)]
     aware, plain = prepared.method.noise_aware, prepared.method.posterior
     variances = [

@@ -40,7 +40,9 @@ def test_a_private_fit_ranks_almost_as_well_as_one_that_is_not():
 
     def score(**settings):
         idata = pymc_dp.fit(model=model, method="vips", progressbar=False, draws=2, **settings)
-        mean = idata["fit"]["mean_vector"].sel(gaussian=[f"b[{k}]" for k in range(FEATURES)])
+        fit = idata["fit"].to_dataset()
+        [dim] = fit["mean_vector"].dims
+        mean = fit["mean_vector"].sel({dim: [f"b[{k}]" for k in range(FEATURES)]})
         return auc(new @ mean.values, outcome)
 
     private = []

@@ -594,7 +594,7 @@ def test_one_generator_for_both_sides_of_a_fork_is_caught(model, monkeypatch):
     class Held(tuning.SecretRandom):
         @property
         def generator(self):
-            return self._generator  # as it was before the fork
+            return self._generators[1]  # as it was before the fork
 
     monkeypatch.setattr(tuning, "SecretRandom", Held)
     (ours, _), (theirs, _) = forked_search(model, monkeypatch)

@@ -68,6 +68,8 @@ class Defaults(NamedTuple):
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)
     most_growth: float = 2.0
+    # most of Newton's steps of the prior, before the first release
+    steps_of_prior: int = 20
     # the belief about the mode starts this many times as wide as the prior, in variance
     start_width: float = 4.0
     # precisions below are those of priors without an end

@@ -66,9 +66,28 @@ def prior_precision(prior_gradient: Gradient, point: np.ndarray) -> np.ndarray:
     return symmetric(spectrum.floored(least))
 
 
+def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
+    """Follow Newton's steps of the prior alone, where public observations pull far from a start.
+
+    >>> (
+    ...     near_prior_mode(np.zeros(1), lambda z: 100 * (5 - z)).round(6),
+    ...     near_prior_mode(np.zeros(1), lambda z: 1 - z),
+    ... )
+    (array([5.]), array([0.]))
+    """
+    point = start
+    for _ in range(DEFAULTS.steps_of_prior):
+        precision = prior_precision(prior_gradient, point)
+        step = np.linalg.solve(precision, prior_gradient(point))
+        if not step @ precision @ step > DEFAULTS.prior_sds**2 * len(start):
+            return point if np.isfinite(step).all() else start
+        point = point + step
+    return start
+
+
 def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
-    d = len(start)
+    start, d = near_prior_mode(start, prior_gradient), len(start)
     covariance = np.linalg.inv(prior_precision(prior_gradient, start))
     nothing = np.zeros((d, d))
     learnt = Learnt(

@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_dp.driver.checkpoint import Checkpoint, Kept
 from pymc_dp.driver.setup import Setup
+from pymc_dp.errors import UnreadableError
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
@@ -37,7 +38,7 @@ def run_releases(
     ask, update = partial(method.query, rng=rng), compiled.update
     kept = checkpoint.kept() if checkpoint else []
     states = [method.init(rng)]
-    for name, noisy, _ in kept:
+    for name, noisy in kept:
         query = ask(states[-1])
         if query.name != name:
             raise ValueError("The checkpoint holds releases that this fit does not make.")
@@ -45,13 +46,20 @@ def run_releases(
     wall = build_wall(setup, compiled, reserve, done, [name for name, *_ in kept])
     release = wall.release if checkpoint is None else partial(_release_and_keep, wall, checkpoint)
     states = run(release, states, ask, update, steps, callbacks)
-    secret = wall.random.valid and all(release.secret for release in kept)
-    return states, Outcome(setup.name, plan, wall.made, wall.random.label, secret)
+    return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
 
 
 def _release_and_keep(wall: PrivacyWall, checkpoint: Checkpoint, query: Query) -> Noisy:
-    noisy = wall.release(query)
-    checkpoint.keep(len(wall.made) - 1, Kept(query.name, noisy, wall.random.valid))
+    made = len(wall.made)
+    try:
+        noisy = wall.release(query)
+    except UnreadableError:  # whatever was drawn: every release reads all partitions
+        raise
+    except Exception as error:
+        if len(wall.made) > made:
+            checkpoint.fail(error)
+        raise
+    checkpoint.keep(made, Kept(query.name, noisy))
     return noisy
 
 

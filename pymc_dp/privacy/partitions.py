@@ -43,6 +43,10 @@ class PartitionError(Exception):
     """A partition failed, or there is not exactly one answer of each; the text holds no data."""
 
 
+class LostError(PartitionError):
+    """A partition could not be read, or its worker was lost, whichever rows were drawn."""
+
+
 def one_of_each(answers: Iterable[Answer], ask: Ask) -> Iterator[ClippedSum]:
     """Check that every partition answers once, to this question, with all its part of the batch.
 

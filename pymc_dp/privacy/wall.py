@@ -15,11 +15,18 @@ import numpy as np
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
-from pymc_dp.errors import ReleaseError
+from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.mechanism import Mechanism
-from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
+from pymc_dp.privacy.partitions import (
+    Ask,
+    LostError,
+    PartitionError,
+    in_partitions,
+    nothing,
+    one_of_each,
+)
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
@@ -29,7 +36,7 @@ class PrivacyWall:
     """Release noisy sums of private data, as many as the plan holds.
 
     ``contributions`` are by the name of the release. ``reserve`` is called once all is checked: it
-    reserves the plan's budget, and returns the function that books each release before it is made.
+    reserves the plan's budget, and returns a function that is called before each release is made.
     ``compile_again`` compiles the contributions once more, for other threads and processes, and
     ``done`` is called whenever a partition has answered. ``made`` names releases of this plan that
     an interrupted fit has booked and made: they are not made again.
@@ -140,10 +147,16 @@ class PrivacyWall:
                 "record's part was clipped; nothing is released. Look for values near the limits "
                 "of double precision, or try another backend."
             ) from None
+        except LostError as error:
+            raise UnreadableError(
+                f"Release {query.name!r} ends the fit: {error}. Its budget is spent, and nothing "
+                "of it is handed out. With checkpoint=, the same call goes on once all partitions "
+                "can be read."
+            ) from None
         except PartitionError as error:
             raise ReleaseError(
-                f"Release {query.name!r} ends the fit: {error}. It is booked, nothing of it is "
-                "handed out, and it is not repeated."
+                f"Release {query.name!r} ends the fit: {error}. Its budget is spent, nothing of it "
+                "is handed out, and it is not repeated."
             ) from None
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None

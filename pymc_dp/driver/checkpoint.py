@@ -46,9 +46,9 @@ class Kept(NamedTuple):
 class Checkpoint:
     """The releases of one fit, in a file that is created if it does not exist.
 
-    Raises ValueError where the file is of another fit, where a release has failed, or where the file
-    has moved: two files of one fit would go on to two different values of one release. A copy that
-    was moved back to where the file was is seen with a ledger alone.
+    Raises ValueError where the file is of another fit, where a release has failed, or where the
+    file has moved: two files of one fit would go on to two different values of one release. A copy
+    that was moved back to where the file was is seen with a ledger alone.
     """
 
     def __init__(
@@ -158,7 +158,8 @@ class Checkpoint:
         if "failed" in found:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is of a fit that ended because a release failed "
-                f"({found['failed']}). A release that fails is not made again; nothing was released."
+                f"({found['failed']}). A release that fails is not made again; nothing was "
+                "released."
             )
 
     def _file(self) -> str:

@@ -132,7 +132,8 @@ class Ledger:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
 
         What it returns is to be called before a release is handed out or written anywhere: it books
-        the next one, or raises `ReleaseError`. Of processes forked from a fit, only the first to book goes on.
+        the next one, or raises `ReleaseError`. Of processes forked from a fit, only the first to
+        book goes on.
 
         Raises
         ------

@@ -30,6 +30,9 @@ class Ask(NamedTuple):
     bound: float  # the clip norm
     random: SecretRandom
 
+    def __repr__(self) -> str:
+        return "<Ask>"
+
 
 class Answer(NamedTuple):
     """A partition's clipped sum, and what it is the answer to."""
@@ -37,6 +40,9 @@ class Answer(NamedTuple):
     position: int  # of the release
     partition: int
     sum: ClippedSum
+
+    def __repr__(self) -> str:
+        return "<Answer>"
 
 
 class PartitionError(Exception):

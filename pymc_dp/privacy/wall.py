@@ -15,6 +15,7 @@ import numpy as np
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
+from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
 from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution
@@ -73,6 +74,11 @@ class PrivacyWall:
                 "batches need to be exact (it is public under replace-one neighbours)."
             )
         again = compile_again or partial(dict, self._contributions)
+        if plan.needs_exact_number and sum(self._partitions.numbers) > MOST_IN_FIXED_SIZE:
+            raise ValueError(
+                f"sampling='fixed_size' shares batches out exactly for up to {MOST_IN_FIXED_SIZE} "
+                "records alone: use 'poisson' or 'full'."
+            )
         self._partitions.ready(self._contributions, again, done)
         self._book_outside = reserve() if reserve else None
 

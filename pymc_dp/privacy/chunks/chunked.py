@@ -94,7 +94,7 @@ class Chunked(Partitions):
         values = {name: column.values for name, column in columns.items()}
         [rows] = {blocks.lengths[k] for blocks in values.values()}
         kinds = {name: (column.spec, column.values.dtype) for name, column in columns.items()}
-        layout = Layout(kinds, rows, self._units and self._units.name)
+        layout = Layout(kinds, rows, self._units and self._units.name, int(self.numbers[k]))
         return dask.delayed(on_partition, pure=False)(
             question,
             recipe,

@@ -21,12 +21,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.driver.setup import Setup
-from pymc_dp.errors import ReleaseError
+from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model.fingerprint import fingerprint
 from pymc_dp.privacy.partitions import nothing
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import TEST_SEED
+from pymc_dp.privacy.wall import PrivacyWall
 
 TABLES = (
     "CREATE TABLE fit (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
@@ -115,6 +116,26 @@ class Checkpoint:
             for name, value, sd, rate in rows
         ]
 
+    def release(self, wall: PrivacyWall, query: Query) -> Noisy:
+        """Make a release, and hand it out once it is booked and written.
+
+        Made again with other coins until it succeeds, a release that fails would have another
+        distribution than the plan accounts: the failure is noted. Whether partitions can be read
+        depends on no coins, since every release reads all of them.
+        """
+        made = len(wall.made)
+        try:
+            noisy = wall.release(query)
+        except UnreadableError:
+            raise
+        except Exception as error:
+            if len(wall.made) > made:
+                with self._opened() as db:
+                    self._note(db, failed=type(error).__name__)
+            raise
+        self.keep(made, Kept(query.name, noisy))
+        return noisy
+
     def keep(self, position: int, release: Kept) -> None:
         """Book and write a release before anything else sees it; each position is written once.
 
@@ -132,15 +153,6 @@ class Checkpoint:
                 f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
                 "another process goes on with the same fit; nothing is handed out."
             ) from None
-
-    def fail(self, error: Exception) -> None:
-        """Note that a release failed after its batch was drawn.
-
-        Made again with other coins until it succeeds, it would have another distribution than the
-        plan accounts.
-        """
-        with self._opened() as db:
-            self._note(db, failed=type(error).__name__)
 
     def _refuse_other_fits(self, found: dict[str, str], about: dict[str, str]) -> None:
         for name, value in about.items():

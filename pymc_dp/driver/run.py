@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.driver.checkpoint import Checkpoint, Kept
+from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
-from pymc_dp.errors import UnreadableError
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
@@ -44,23 +43,9 @@ def run_releases(
             raise ValueError("The checkpoint holds releases that this fit does not make.")
         states.append(update(states[-1], query, noisy))
     wall = build_wall(setup, compiled, reserve, done, [name for name, *_ in kept])
-    release = wall.release if checkpoint is None else partial(_release_and_keep, wall, checkpoint)
+    release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
     states = run(release, states, ask, update, steps, callbacks)
     return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
-
-
-def _release_and_keep(wall: PrivacyWall, checkpoint: Checkpoint, query: Query) -> Noisy:
-    made = len(wall.made)
-    try:
-        noisy = wall.release(query)
-    except UnreadableError:  # whatever was drawn: every release reads all partitions
-        raise
-    except Exception as error:
-        if len(wall.made) > made:
-            checkpoint.fail(error)
-        raise
-    checkpoint.keep(made, Kept(query.name, noisy))
-    return noisy
 
 
 def build_wall(

@@ -16,18 +16,11 @@ from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
 from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
-from pymc_dp.errors import ReleaseError, UnreadableError
+from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.mechanism import Mechanism
-from pymc_dp.privacy.partitions import (
-    Ask,
-    LostError,
-    PartitionError,
-    in_partitions,
-    nothing,
-    one_of_each,
-)
+from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
@@ -153,16 +146,10 @@ class PrivacyWall:
                 "record's part was clipped; nothing is released. Look for values near the limits "
                 "of double precision, or try another backend."
             ) from None
-        except LostError as error:
-            raise UnreadableError(
-                f"Release {query.name!r} ends the fit: {error}. Its budget is spent, and nothing "
-                "of it is handed out. With checkpoint=, the same call goes on once all partitions "
-                "can be read."
-            ) from None
         except PartitionError as error:
-            raise ReleaseError(
-                f"Release {query.name!r} ends the fit: {error}. Its budget is spent, nothing of it "
-                "is handed out, and it is not repeated."
+            raise error.kind(
+                f"Release {query.name!r} ends the fit: {error}. Its budget is spent, and nothing "
+                "of it is handed out."
             ) from None
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None

@@ -19,3 +19,7 @@ class PosteriorWarning(UserWarning):
 
 class ReleaseError(RuntimeError):
     """A release could not be computed; its budget is spent and nothing of it is handed out."""
+
+
+class UnreadableError(ReleaseError):
+    """Records could not be read, whichever were drawn: with a checkpoint it is tried again."""

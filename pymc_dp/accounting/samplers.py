@@ -16,6 +16,9 @@ import numpy as np
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+# NumPy's multivariate hypergeometric numbers are of fewer than 1e9 rows
+MOST_IN_FIXED_SIZE = 10**9 - 1
+
 
 @dataclass(frozen=True)
 class Sampler(ABC):

@@ -4,12 +4,16 @@ A state is a function of the releases and of public draws. The file therefore ho
 vectors and the state of the public generator, and no state: the fit is computed again from them.
 It is an SQLite file, since a release must be written as a whole or not at all, and reading numbers
 from it runs no code.
+
+With a ledger, a release is booked between its computation and the moment when it is written. What
+is booked is never made again, so that no copy of the file gives a release a second value.
 """
 
 import json
+import operator
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,16 +21,18 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.driver.setup import Setup
-from pymc_dp.errors import ReleaseError
-from pymc_dp.ledger.file import Booking
+from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model.fingerprint import fingerprint
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.partitions import nothing
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.randomness import TEST_SEED
+from pymc_dp.privacy.wall import PrivacyWall
 
 TABLES = (
     "CREATE TABLE fit (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
     "CREATE TABLE releases (position INTEGER PRIMARY KEY, name TEXT NOT NULL, value BLOB NOT NULL, "
-    "sd REAL NOT NULL, sample_rate REAL NOT NULL, secret INTEGER NOT NULL) STRICT",
+    "sd REAL NOT NULL, sample_rate REAL NOT NULL) STRICT",
 )
 BUSY_SECONDS = 60.0
 
@@ -36,26 +42,28 @@ class Kept(NamedTuple):
 
     name: str
     noisy: Noisy
-    secret: bool  # whether its noise was
 
 
 class Checkpoint:
     """The releases of one fit, in a file that is created if it does not exist.
 
-    Raises ValueError where the file is of another fit, or a copy: two files of one fit would go on
-    to two different values of one release.
+    Raises ValueError where the file is of another fit, where a release has failed, or where the
+    file has moved: two files of one fit would go on to two different values of one release. A copy
+    that was moved back to where the file was is seen with a ledger alone.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], setup: Setup, seed: int | None, ledger: Ledger | None
     ) -> None:
         self.path = Path(path).resolve()
+        self._book: Callable[[], None] = nothing
         about = {
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
             "method": json.dumps([setup.name, setup.method.settings], default=str),
-            "random_seed": json.dumps(seed),
-            "ledger": "none" if ledger is None else str(ledger.path),
+            "random_seed": json.dumps(_whole(seed)),
+            "ledger": json.dumps(None if ledger is None else [str(ledger.path), *ledger.terms]),
+            "noise": "secret" if TEST_SEED.get() is None else "test mode",
         }
         new = not self.path.exists() or self.path.stat().st_size == 0
         try:
@@ -81,39 +89,65 @@ class Checkpoint:
         rng.bit_generator.state = json.loads(state)
         return rng
 
-    def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
-        """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
+    def reserve(self, ledger: Ledger, setup: Setup) -> Callable[[], None]:
+        """Set the plan aside in the ledger, or go on with what was set aside for this fit.
+
+        The wall has nothing to book: `keep` does.
+        """
         made = len(self.kept())
         with self._opened() as db:
             found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
         if found:
-            return ledger.resume(int(found[0][0]), setup.name, setup.plan, made)
-        booking = ledger.reserve(setup.name, setup.plan)
+            self._book = ledger.resume(int(found[0][0]), setup.name, setup.plan, made)
+            return nothing
+        self._book = booking = ledger.reserve(setup.name, setup.plan)
         with self._opened() as db:
             self._note(db, booking=str(booking.fit))
-        return booking
+        return nothing
 
     def kept(self) -> list[Kept]:
         """Return the releases that were made, in their order."""
         with self._opened() as db:
             rows = db.execute(
-                "SELECT name, value, sd, sample_rate, secret FROM releases ORDER BY position"
+                "SELECT name, value, sd, sample_rate FROM releases ORDER BY position"
             ).fetchall()
         return [
-            Kept(name, Noisy(np.frombuffer(value, "<f8").copy(), sd, rate), bool(secret))
-            for name, value, sd, rate, secret in rows
+            Kept(name, Noisy(np.frombuffer(value, "<f8").copy(), sd, rate))
+            for name, value, sd, rate in rows
         ]
 
+    def release(self, wall: PrivacyWall, query: Query) -> Noisy:
+        """Make a release, and hand it out once it is booked and written.
+
+        Made again with other coins until it succeeds, a release that fails would have another
+        distribution than the plan accounts: the failure is noted. Whether partitions can be read
+        depends on no coins, since every release reads all of them.
+        """
+        made = len(wall.made)
+        try:
+            noisy = wall.release(query)
+        except UnreadableError:
+            raise
+        except Exception as error:
+            if len(wall.made) > made:
+                with self._opened() as db:
+                    self._note(db, failed=type(error).__name__)
+            raise
+        self.keep(made, Kept(query.name, noisy))
+        return noisy
+
     def keep(self, position: int, release: Kept) -> None:
-        """Write a release before anything else sees it; each position is written once."""
-        name, noisy, secret = release
-        row = (position, name, np.asarray(noisy.value, "<f8").tobytes(), noisy.sd)
+        """Book and write a release before anything else sees it; each position is written once.
+
+        It is booked before it is on the disk: a fit that ends in between cannot go on, and a file
+        that holds fewer releases than are booked is known to be old.
+        """
+        name, (value, sd, rate) = release
+        row = (position, name, np.asarray(value, "<f8").tobytes(), sd, rate)
         try:
             with self._opened() as db:
-                db.execute(
-                    "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?)",
-                    (*row, noisy.sample_rate, int(secret)),
-                )
+                db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
+                self._book()
         except sqlite3.Error as error:
             raise ReleaseError(
                 f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
@@ -133,6 +167,12 @@ class Checkpoint:
                 f"checkpoint={str(self.path)!r} is a copy of the file that the fit wrote. A fit "
                 "goes on from its own file alone; nothing was released."
             )
+        if "failed" in found:
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} is of a fit that ended because a release failed "
+                f"({found['failed']}). A release that fails is not made again; nothing was "
+                "released."
+            )
 
     def _file(self) -> str:
         status = self.path.stat()
@@ -150,3 +190,14 @@ class Checkpoint:
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")
+
+
+def _whole(seed: int | None) -> int | None:
+    """Return a seed that can be compared with that of the interrupted fit."""
+    try:
+        return None if seed is None else operator.index(seed)
+    except TypeError:
+        raise TypeError(
+            f"random_seed must be a whole number or None where checkpoint= is given, not an object "
+            f"of type {type(seed).__name__}: the same call must be recognised."
+        ) from None

@@ -110,7 +110,8 @@ def fit(
         that fails is reported by a warning, and not called again.
     checkpoint : path, optional
         A file for what is released: after a crash the same call goes on where the fit was, without
-        spending again. Delete it with care: a fit without it starts, and spends, anew.
+        spending again. Delete it with care: a fit without it starts, and spends, anew. Without a
+        ledger, do not copy it or restore it from a backup: its releases would be made twice.
     backend : {"numba", "c", "jax", "python"}, optional
         Chosen by the expected work if left out.
     **options

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.driver.checkpoint import Checkpoint, Kept
+from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
@@ -37,22 +37,15 @@ def run_releases(
     ask, update = partial(method.query, rng=rng), compiled.update
     kept = checkpoint.kept() if checkpoint else []
     states = [method.init(rng)]
-    for name, noisy, _ in kept:
+    for name, noisy in kept:
         query = ask(states[-1])
         if query.name != name:
             raise ValueError("The checkpoint holds releases that this fit does not make.")
         states.append(update(states[-1], query, noisy))
     wall = build_wall(setup, compiled, reserve, done, [name for name, *_ in kept])
-    release = wall.release if checkpoint is None else partial(_release_and_keep, wall, checkpoint)
+    release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
     states = run(release, states, ask, update, steps, callbacks)
-    secret = wall.random.valid and all(release.secret for release in kept)
-    return states, Outcome(setup.name, plan, wall.made, wall.random.label, secret)
-
-
-def _release_and_keep(wall: PrivacyWall, checkpoint: Checkpoint, query: Query) -> Noisy:
-    noisy = wall.release(query)
-    checkpoint.keep(len(wall.made) - 1, Kept(query.name, noisy, wall.random.valid))
-    return noisy
+    return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
 
 
 def build_wall(

@@ -127,20 +127,17 @@ def book(path: Path, fit: int, position: int) -> bool:
 
 
 class Booking:
-    """Book the releases of one fit in the file, each before it is made.
+    """Book the releases of one fit in the file, each before it is handed out.
 
     A fork copies the position, and the file takes each position once: whoever comes second stays
     refused, so that a plan's releases are made along one line, whatever their order in it.
     """
 
-    def __init__(self, path: Path, fit: int, position: int = 0, booked: int = 0) -> None:
-        self.path, self.fit, self.position, self.booked = path, fit, position, booked
+    def __init__(self, path: Path, fit: int, position: int = 0) -> None:
+        self.path, self.fit, self.position = path, fit, position
 
     def __call__(self) -> None:
-        """Book the next release, which must not be made if this raises a ReleaseError."""
-        if self.position < self.booked:  # by the fit that was interrupted before it handed it out
-            self.position += 1
-            return
+        """Book the next release, which must not be handed out if this raises a ReleaseError."""
         try:
             found = book(self.path, self.fit, self.position)
         except sqlite3.Error as error:

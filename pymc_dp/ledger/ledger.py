@@ -131,8 +131,9 @@ class Ledger:
     def reserve(self, method: str, plan: Plan | Selection) -> ledger_file.Booking:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
 
-        What it returns is to be called before every release: it books the next one, or raises
-        `ReleaseError`. Of processes forked from a fit, only the first to book goes on.
+        What it returns is to be called before a release is handed out or written anywhere: it books
+        the next one, or raises `ReleaseError`. Of processes forked from a fit, only the first to
+        book goes on.
 
         Raises
         ------
@@ -148,14 +149,16 @@ class Ledger:
     def resume(self, fit: int, method: str, plan: Plan, made: int) -> ledger_file.Booking:
         """Go on with a plan that an interrupted fit has set aside; ``made`` releases are kept.
 
-        A release may be booked and not kept: the fit ended before it was handed out. It is made
-        under the same booking.
+        A release that is booked was handed out, or written, so that it is never made again: those
+        that are kept must be all that are booked.
 
         Raises
         ------
         ValueError
-            The ledger has no such fit, or another process has gone on with it.
+            The fit has other terms than the ledger, which has set no such plan aside, or has booked
+            another number of releases.
         """
+        refuse_other_fits(self.terms, plan)
         cost = self._filter.cost(plan)
         for entry in ledger_file.fits_of(self.path):
             if (entry.fit, entry.method, entry.planned, entry.cost) == (
@@ -163,11 +166,17 @@ class Ledger:
                 method,
                 plan.bookings,
                 cost,
-            ) and entry.booked in (made, made + 1):
-                return ledger_file.Booking(self.path, fit, made, entry.booked)
+            ):
+                if entry.booked == made:
+                    return ledger_file.Booking(self.path, fit, made)
+                raise ValueError(
+                    f"{self.path} has booked {entry.booked} releases of this fit, and the "
+                    f"checkpoint holds {made}: it is an old copy, another process has gone on, or "
+                    "the fit ended in the moment in which it wrote a release. A release has one "
+                    "value alone, so that this fit cannot go on. Nothing was released."
+                )
         raise ValueError(
-            f"{self.path} has set no such plan aside for fit {fit}, or another process has booked "
-            f"more than the {made} releases that the checkpoint holds. Nothing was released."
+            f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
         )
 
     def spend(

@@ -107,7 +107,7 @@ def _lengths(chunked: Mapping[str, Any]) -> tuple[int, ...]:
     frames = {name: values for name, values in chunked.items() if _is_frame(values)}
     if not frames:
         return tuple(int(n) for n in next(iter(chunked.values())).chunks[0])
-    counts = {name: _count(values) for name, values in frames.items()}
+    counts = {name: _count(name, values) for name, values in frames.items()}
     first, *others = counts
     for name in others:
         if counts[name] != counts[first]:
@@ -118,10 +118,16 @@ def _lengths(chunked: Mapping[str, Any]) -> tuple[int, ...]:
     return counts[first]
 
 
-def _count(frame: Any) -> tuple[int, ...]:
+def _count(name: str, frame: Any) -> tuple[int, ...]:
     import dask
 
-    return tuple(int(n) for n in dask.compute(*map(dask.delayed(len), _parts(frame))))
+    try:
+        return tuple(int(n) for n in dask.compute(*map(dask.delayed(len), _parts(frame))))
+    except Exception as error:  # of what reads the rows; its text may quote data
+        raise ValueError(
+            f"data=`{name}` has a partition that cannot be read ({type(error).__name__}). Nothing "
+            "was released."
+        ) from None
 
 
 def _parts(frame: Any) -> tuple[Any, ...]:

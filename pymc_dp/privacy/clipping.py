@@ -41,7 +41,11 @@ class ClippedSum(NamedTuple):
     def is_within(self, bound: float) -> bool:
         """Whether the sum is finite, and as short as clipped vectors make it."""
         [norm] = row_norms(self.total[None])
-        return bool(np.isfinite(norm) and norm <= bound * self.number)
+        # none add nothing, under an infinite clip norm as well
+        return bool(np.isfinite(norm) and norm <= (bound * self.number if self.number else 0.0))
+
+    def __repr__(self) -> str:
+        return "<ClippedSum>"
 
 
 class BeyondBoundError(Exception):

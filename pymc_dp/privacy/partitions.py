@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
+from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, SumsByRecord, SumsByUnit, clipped_sum, opened
 from pymc_dp.privacy.contribution import Contribution
@@ -30,6 +31,9 @@ class Ask(NamedTuple):
     bound: float  # the clip norm
     random: SecretRandom
 
+    def __repr__(self) -> str:
+        return "<Ask>"
+
 
 class Answer(NamedTuple):
     """A partition's clipped sum, and what it is the answer to."""
@@ -38,9 +42,20 @@ class Answer(NamedTuple):
     partition: int
     sum: ClippedSum
 
+    def __repr__(self) -> str:
+        return "<Answer>"
+
 
 class PartitionError(Exception):
     """A partition failed, or there is not exactly one answer of each; the text holds no data."""
+
+    kind = ReleaseError  # what the wall raises in its place
+
+
+class LostError(PartitionError):
+    """A partition could not be read, or its worker was lost, whichever rows were drawn."""
+
+    kind = UnreadableError
 
 
 def one_of_each(answers: Iterable[Answer], ask: Ask) -> Iterator[ClippedSum]:

@@ -29,6 +29,9 @@ class Draw(NamedTuple):
     size: int  # of the part
     generator: np.random.Generator
 
+    def __repr__(self) -> str:
+        return "<Draw>"
+
 
 class SecretRandom:
     """A cryptographic generator, keyed by the operating system and keyed anew after a fork.

@@ -56,6 +56,9 @@ class Units(NamedTuple):
         parts = np.split(chosen, 1 + np.flatnonzero(np.diff((ends - 1) // most)))
         return [part for part in parts if len(part)]
 
+    def __repr__(self) -> str:
+        return "<Units>"
+
 
 def units_of(codes: np.ndarray, name: str) -> Units:
     """Sort records by unit, whose codes are at least 0.
@@ -63,6 +66,7 @@ def units_of(codes: np.ndarray, name: str) -> Units:
     >>> units_of(np.array([7, 3, 7]), "id").starts
     array([0, 1, 3])
     """
+    codes = np.asarray(codes).astype("int64")  # others are compared as floats: 2^60 + 1 is 2^60
     order = np.argsort(codes, kind="stable")
     firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     return Units(name, order, np.append(firsts, len(codes)))

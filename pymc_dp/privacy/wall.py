@@ -15,6 +15,7 @@ import numpy as np
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
+from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution
@@ -29,7 +30,7 @@ class PrivacyWall:
     """Release noisy sums of private data, as many as the plan holds.
 
     ``contributions`` are by the name of the release. ``reserve`` is called once all is checked: it
-    reserves the plan's budget, and returns the function that books each release before it is made.
+    reserves the plan's budget, and returns a function that is called before each release is made.
     ``compile_again`` compiles the contributions once more, for other threads and processes, and
     ``done`` is called whenever a partition has answered. ``made`` names releases of this plan that
     an interrupted fit has booked and made: they are not made again.
@@ -66,6 +67,11 @@ class PrivacyWall:
                 "batches need to be exact (it is public under replace-one neighbours)."
             )
         again = compile_again or partial(dict, self._contributions)
+        if plan.needs_exact_number and sum(self._partitions.numbers) > MOST_IN_FIXED_SIZE:
+            raise ValueError(
+                f"sampling='fixed_size' shares batches out exactly for up to {MOST_IN_FIXED_SIZE} "
+                "records alone: use 'poisson' or 'full'."
+            )
         self._partitions.ready(self._contributions, again, done)
         self._book_outside = reserve() if reserve else None
 
@@ -141,9 +147,9 @@ class PrivacyWall:
                 "of double precision, or try another backend."
             ) from None
         except PartitionError as error:
-            raise ReleaseError(
-                f"Release {query.name!r} ends the fit: {error}. It is booked, nothing of it is "
-                "handed out, and it is not repeated."
+            raise error.kind(
+                f"Release {query.name!r} ends the fit: {error}. Its budget is spent, and nothing "
+                "of it is handed out."
             ) from None
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None

@@ -11,6 +11,7 @@ import pytest
 import pymc_dp
 from pymc_dp import ReleaseError
 from pymc_dp.driver.checkpoint import Checkpoint
+from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
@@ -164,7 +165,9 @@ def test_a_ledger_that_another_process_used_is_refused(model, tmp_path, monkeypa
     interrupted(model, path, monkeypatch, 3, ledger=ledger)
     [entry] = ledger_file.fits_of(ledger.path)
     ledger_file.book(ledger.path, entry.fit, entry.booked)
-    with pytest.raises(ValueError, match="another process has booked more than the 2 releases"):
+    with pytest.raises(
+        ValueError, match="booked 3 releases of this fit, and the checkpoint holds 2"
+    ):
         fit(model, path, ledger=ledger)
 
 
@@ -192,11 +195,152 @@ def test_the_file_holds_no_data_and_no_key(model, tmp_path, monkeypatch):
     assert b"98765" not in content
 
 
-def test_a_fit_that_began_in_test_mode_stays_without_a_guarantee(model, tmp_path, monkeypatch):
-    path = tmp_path / "fit.nc"
+def test_noise_of_test_mode_and_secret_noise_are_not_mixed(model, tmp_path, monkeypatch):
+    known, secret = tmp_path / "known.nc", tmp_path / "secret.nc"
     with deterministic_noise(1):
-        interrupted(model, path, monkeypatch, 3)
-    assert np.isnan(fit(model, path)["privacy"].attrs["epsilon"])
+        interrupted(model, known, monkeypatch, 3)
+    interrupted(model, secret, monkeypatch, 3)
+    with pytest.raises(ValueError, match="of another noise"):
+        fit(model, known)
+    with deterministic_noise(1), pytest.raises(ValueError, match="of another noise"):
+        fit(model, secret)
+    with deterministic_noise(1):
+        assert np.isnan(fit(model, known)["privacy"].attrs["epsilon"])
+
+
+# --- files that are put back ---------------------------------------------------------------------
+
+
+def new_ledger(tmp_path):
+    return pymc_dp.Ledger(tmp_path / "ledger", epsilon=3, delta=1e-5, dataset="survey")
+
+
+def values_of_the_last_release(model, tmp_path, monkeypatch, **settings):
+    """Fit, and put back a copy of the file that lacks the last release; return its values."""
+    path, backup, found = tmp_path / "fit.nc", tmp_path / "backup", []
+    genuine = Checkpoint.keep
+
+    def copied(file, position, release):
+        shutil.copy(file.path, backup)
+        genuine(file, position, release)
+
+    monkeypatch.setattr(Checkpoint, "keep", copied)
+    for _ in range(3):
+        fit(model, path, **settings)
+        found.append(float(values(path)[-1][0]))
+        shutil.copy(backup, path)  # keeps path and inode
+    return set(found)
+
+
+def test_a_file_that_was_put_back_is_refused(model, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="booked 8 releases of this fit, .* holds 7: it is an old"):
+        values_of_the_last_release(model, tmp_path, monkeypatch, ledger=new_ledger(tmp_path))
+
+
+def resumed_without_counting(ledger, fit, method, plan, made):
+    """Return the planted fault: what is booked and not in the file is made again."""
+    book = ledger_file.Booking(ledger.path, fit, made)
+    [entry] = ledger_file.fits_of(ledger.path)
+    return lambda: book() if book.position >= entry.booked else None
+
+
+def test_a_ledger_that_lets_booked_releases_be_made_again_is_caught(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(pymc_dp.Ledger, "resume", resumed_without_counting)
+    ledger = new_ledger(tmp_path)
+    assert len(values_of_the_last_release(model, tmp_path, monkeypatch, ledger=ledger)) == 3
+
+
+def test_a_fit_that_ended_between_booking_and_writing_does_not_go_on(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    genuine = ledger_file.Booking.__call__
+
+    def crashing(booking):
+        genuine(booking)
+        if booking.position == 4:
+            raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_file.Booking, "__call__", crashing)
+        with pytest.raises(CrashError):
+            fit(model, path, ledger=ledger)
+    assert len(values(path)) == 3
+    with pytest.raises(ValueError, match="booked 4 releases of this fit, .* holds 3"):
+        fit(model, path, ledger=ledger)
+
+
+def test_a_release_is_booked_before_it_is_written(model, tmp_path, monkeypatch):
+    path, ledger, seen = tmp_path / "fit.nc", new_ledger(tmp_path), []
+    genuine = Checkpoint.keep
+
+    def watched(file, position, release):
+        [entry] = ledger_file.fits_of(ledger.path)
+        genuine(file, position, release)
+        [after] = ledger_file.fits_of(ledger.path)
+        seen.append((entry.booked, after.booked, len(file.kept())))
+
+    monkeypatch.setattr(Checkpoint, "keep", watched)
+    fit(model, path, ledger=ledger)
+    assert seen == [(i, i + 1, i + 1) for i in range(RELEASES)]
+
+
+def test_a_release_that_cannot_be_booked_is_not_written(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    genuine = ledger_file.book
+    monkeypatch.setattr(ledger_file, "book", lambda *args: args[2] < 2 and genuine(*args))
+    with pytest.raises(ReleaseError, match="nothing is handed out"):
+        fit(model, path, ledger=ledger)
+    assert len(values(path)) == 2
+
+
+def test_a_ledger_with_other_terms_at_the_same_path_is_refused(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    interrupted(model, path, monkeypatch, 3, ledger=ledger)
+    ledger.path.unlink()
+    other = pymc_dp.Ledger(tmp_path / "ledger", epsilon=9, delta=1e-5, dataset="survey")
+    with pytest.raises(ValueError, match="of another ledger"):
+        fit(model, path, ledger=other)
+
+
+# --- releases that fail --------------------------------------------------------------------------
+
+
+def failing_at(monkeypatch, position, error):
+    genuine = PrivacyWall._clipped_sum
+
+    def failing(wall, *args):
+        if len(wall.made) == position:
+            raise error
+        return genuine(wall, *args)
+
+    monkeypatch.setattr(PrivacyWall, "_clipped_sum", failing)
+
+
+def test_a_release_that_failed_is_not_made_again(model, tmp_path, monkeypatch):
+    path = tmp_path / "fit.nc"
+    with monkeypatch.context() as patch:
+        failing_at(patch, 3, ReleaseError("beyond its bound"))
+        with pytest.raises(ReleaseError, match="beyond its bound"):
+            fit(model, path)
+    monkeypatch.setattr(PrivacyWall, "release", lambda *args: pytest.fail("released"))
+    with pytest.raises(ValueError, match="a release failed .ReleaseError.*not made again"):
+        fit(model, path)
+
+
+def test_partitions_that_could_not_be_read_are_read_again(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    with monkeypatch.context() as patch:
+        failing_at(patch, 3, UnreadableError("a partition could not be read"))
+        with pytest.raises(ReleaseError, match="could not be read"):
+            fit(model, path, ledger=ledger)
+    assert fit(model, path, ledger=ledger)["privacy"].attrs["releases_made"] == RELEASES
+
+
+def test_a_seed_of_numpy_is_that_of_python(model, tmp_path, monkeypatch):
+    path = tmp_path / "fit.nc"
+    first = fit(model, path, random_seed=np.int64(1))
+    np.testing.assert_array_equal(fit(model, path)["posterior"]["b"], first["posterior"]["b"])
+    with pytest.raises(TypeError, match="whole number"):
+        fit(model, path, random_seed=np.random.default_rng(1))
 
 
 def test_a_plan_takes_the_keyword(model):

@@ -571,6 +571,26 @@ def test_who_was_overtaken_stays_refused(new):
     assert fits_of(ledger.path)[0].booked == 1
 
 
+def test_a_fit_goes_on_from_all_that_is_booked_and_nothing_else(new):
+    ledger = new()
+    book = ledger.reserve("dp_advi", FULL)
+    book()
+    for made in (0, 2):
+        with pytest.raises(ValueError, match="has booked 1 releases of this fit"):
+            ledger.resume(book.fit, "dp_advi", FULL, made)
+    with pytest.raises(ValueError, match="has set no such plan aside"):
+        ledger.resume(book.fit, "vips", FULL, 1)
+    ledger.resume(book.fit, "dp_advi", FULL, 1)()
+    assert fits_of(ledger.path)[0].booked == 2
+
+
+def test_a_fit_that_goes_on_has_the_terms_of_the_ledger(new):
+    ledger = new()
+    book = ledger.reserve("dp_advi", FULL)
+    with deterministic_noise(1), pytest.raises(ValueError, match="Test mode gives no privacy"):
+        ledger.resume(book.fit, "dp_advi", FULL, 0)
+
+
 def test_what_the_wall_checks_is_checked_before_the_plan_is_set_aside(new):
     plan = plan_of("fixed_size", 0.5, 4.0, 2, neighbours="replace_one", num_records=21)
     ledger = new(neighbours="replace_one", epsilon=9.0)

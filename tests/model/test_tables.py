@@ -197,6 +197,17 @@ def test_what_cannot_be_read_is_refused_and_quotes_nothing(model):
     assert "98765" not in str(e.value)
 
 
+def test_a_frame_that_cannot_be_counted_is_refused_and_quotes_nothing(model):
+    def fails(part):
+        raise RuntimeError(f"cannot parse {SECRET}")
+
+    frame = dd.from_pandas(FRAME, npartitions=3).map_partitions(fails, meta=FRAME)
+    with pytest.raises(ValueError, match="cannot be read .RuntimeError") as error:
+        read_tables({"X": frame[["a", "b"]], "y": frame["y"]})
+    assert str(SECRET) not in str(error.value)
+    assert error.value.__suppress_context__
+
+
 def fitted_by_person(model, codes):
     data = chunked(person=codes)
     return set_up(model, "dp_advi", None, data=data, epsilon=1.0, delta=1e-5, unit="person")

@@ -13,16 +13,23 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+import pymc_dp.privacy.wall as wall_module
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import RowContribution
 from pymc_dp.model import Column, PrivateData
-from pymc_dp.privacy.blocks import Blocks
-from pymc_dp.privacy.chunks import chunked
+from pymc_dp.privacy.blocks import Blocks, UnitBlocks
+from pymc_dp.privacy.chunks import chunked, tasks
 from pymc_dp.privacy.chunks.shipping import borrowed, packed
-from pymc_dp.privacy.partitions import in_partitions
+from pymc_dp.privacy.chunks.tasks import Question
+from pymc_dp.privacy.clipping import ClippedSum
+from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
 from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.randomness import Draw
+from pymc_dp.privacy.units import Units, units_of
+from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees.toys import before_noise, rows, vectors, wall_of
+from tests.plans import plan_from, release_from
 
 ROWS = 48
 X = np.random.default_rng(0).normal(size=(ROWS, 3)) * np.linspace(0.1, 3, ROWS)[:, None]
@@ -210,7 +217,7 @@ def test_a_partition_that_fails_is_booked_and_not_repeated():
         raise ValueError("secret 98765")
 
     wall = in_chunks(X, (40, 8), vectors(3)._replace(norms=fails))
-    with pytest.raises(ReleaseError, match="failed with ValueError. It is booked, .* not repeated"):
+    with pytest.raises(ReleaseError, match="failed with ValueError. .* is spent, and nothing"):
         wall.release(Query("score", None))
     assert len(wall.made) == 1
     assert sorted(tried) == [8, 40]
@@ -234,6 +241,76 @@ def test_a_partition_that_cannot_be_read_ends_the_release(tmp_path):
     with pytest.raises(ReleaseError, match=r"could not be read, .* \(FileNotFoundError\)"):
         wall.release(Query("score", None))
     assert len(wall.made) == 2
+
+
+def persons_in_chunks(codes, numbers):
+    """Hold persons of two records each, in partitions of four rows."""
+    x = Column(blocks_of(X[: len(codes)], (4,) * (len(codes) // 4)), 0, "float64")
+    units = UnitBlocks("id", blocks_of(codes, x.values.lengths), numbers)
+    release = release_from("score", "full", 1.0, 1.0, 1.0, 2)
+    plan = plan_from((release,), "add_remove", 1e-5, "pld", unit="id")
+    return PrivacyWall(PrivateData({"x": x}, units), {"score": vectors(3)}, plan)
+
+
+LARGE_CODES = np.uint64(2**60) + np.repeat(np.arange(8), 2).astype("uint64")
+
+
+def test_codes_of_every_whole_kind_tell_persons_apart():
+    expected = before_noise(persons_in_chunks(LARGE_CODES.astype("int64"), (2,) * 4)).total
+    found = before_noise(persons_in_chunks(LARGE_CODES, (2,) * 4)).total
+    np.testing.assert_array_equal(found, expected)
+
+
+def compared_as_floats(codes, name):
+    order = np.argsort(codes, kind="stable")
+    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    return Units(name, order, np.append(firsts, len(codes)))
+
+
+def test_persons_that_are_merged_end_the_release(monkeypatch):
+    monkeypatch.setattr(tasks, "units_of", compared_as_floats)
+    with pytest.raises(ReleaseError, match="unit=`id` has a partition with other codes"):
+        persons_in_chunks(LARGE_CODES, (2,) * 4).release(Query("score", None))
+
+
+def test_codes_that_change_between_two_reads_end_the_release():
+    codes = np.repeat(np.arange(8), 2)
+    wall = persons_in_chunks(codes, (2,) * 4)
+    wall.release(Query("score", None))
+    codes[:4] = 1  # blocks are views: the first partition now holds one person
+    with pytest.raises(ReleaseError, match="unit=`id` has a partition with other codes"):
+        wall.release(Query("score", None))
+
+
+def test_more_records_than_batches_of_fixed_size_are_shared_out_for_are_refused(monkeypatch):
+    monkeypatch.setattr(wall_module, "MOST_IN_FIXED_SIZE", ROWS - 1)
+    data = PrivateData({"x": Column(blocks_of(X, (24, 24)), 0, "float64")})
+    release = release_from("score", "fixed_size", 0.5, 1.0, 1.0, 1)
+    plan = plan_from((release,), "replace_one", 1e-5, "rdp", num_records=ROWS)
+    with pytest.raises(ValueError, match="sampling='fixed_size' shares batches out"):
+        PrivacyWall(data, {"score": vectors(3)}, plan, reserve=lambda: pytest.fail("reserved"))
+
+
+def test_an_empty_partition_is_within_an_infinite_bound():
+    assert ClippedSum(np.zeros(2), 0).is_within(np.inf)
+    assert ClippedSum(np.ones(2), 1).is_within(np.inf)
+    assert not ClippedSum(np.ones(2), 0).is_within(np.inf)
+    assert not ClippedSum(np.full(2, np.inf), 1).is_within(np.inf)
+
+
+HELD = {
+    "question": Question(0, 0, "score", 98765, b"98765", 98765, 98765.0),
+    "draw": Draw(98765, np.random.default_rng(0)),
+    "sum": ClippedSum(np.full(2, 98765.0), 98765),
+    "answer": Answer(0, 0, ClippedSum(np.full(2, 98765.0), 98765)),
+    "ask": Ask(0, "score", np.array([98765]), 98765, 98765.0, None),
+    "units": units_of(np.array([98765]), "98765"),
+}
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_what_the_wall_and_its_tasks_hold_prints_nothing(held):
+    assert repr(HELD[held]).strip("<>").isalpha()
 
 
 def test_what_reads_all_records_at_once_is_refused():

@@ -18,7 +18,7 @@ from pymc_dp.privacy.chunks.shipping import Contributions, keep, packed
 from pymc_dp.privacy.chunks.tasks import Failed, Layout, Question, Sealed, compiles, on_partition
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.mechanism import Mechanism
-from pymc_dp.privacy.partitions import Answer, Ask, PartitionError, Partitions, nothing
+from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, Partitions, nothing
 from pymc_dp.privacy.private_data import Column, Partition
 from pymc_dp.privacy.randomness import SecretRandom
 
@@ -94,7 +94,7 @@ class Chunked(Partitions):
         values = {name: column.values for name, column in columns.items()}
         [rows] = {blocks.lengths[k] for blocks in values.values()}
         kinds = {name: (column.spec, column.values.dtype) for name, column in columns.items()}
-        layout = Layout(kinds, rows, self._units and self._units.name)
+        layout = Layout(kinds, rows, self._units and self._units.name, int(self.numbers[k]))
         return dask.delayed(on_partition, pure=False)(
             question,
             recipe,
@@ -117,7 +117,7 @@ def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
     try:
         return _locally(tasks, done) if (client := _client()) is None else _by(client, tasks, done)
     except Exception as error:  # of what reads the rows, and of Dask; its text may quote data
-        raise PartitionError(
+        raise LostError(
             f"a partition could not be read, or its worker was lost ({type(error).__name__})"
         ) from None
 

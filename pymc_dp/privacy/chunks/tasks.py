@@ -12,7 +12,7 @@ from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.partitions import Answer, PartitionError
 from pymc_dp.privacy.private_data import Column, ColumnSpec, Partition
 from pymc_dp.privacy.randomness import Draw, keyed
-from pymc_dp.privacy.units import units_of
+from pymc_dp.privacy.units import Units, units_of
 
 
 class Sealed:
@@ -28,6 +28,7 @@ class Layout(NamedTuple):
     kinds: Mapping[str, tuple[ColumnSpec, np.dtype[Any]]]  # by name; dtypes are those of the values
     rows: int
     unit: str | None
+    number: int  # of units
 
 
 class Question(NamedTuple):
@@ -48,6 +49,9 @@ class Question(NamedTuple):
             contribution = cast(Contribution, contributions[self.name])
             found = clipped_sum(partition, contribution, draw, self.context, self.bound)
         return Answer(self.position, self.partition, found)
+
+    def __repr__(self) -> str:
+        return "<Question>"
 
 
 class Failed(NamedTuple):
@@ -99,8 +103,16 @@ def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
                 f"data=`{name}` has a partition of {values.dtype} values among those of {dtype}"
             )
         columns[name] = Column(values, spec.axis, spec.dtype)
-    units = None if layout.unit is None else units_of(as_rows(codes), layout.unit)
+    units = None if layout.unit is None else _units(layout, as_rows(codes), layout.unit)
     return Partition(columns, units)
+
+
+def _units(layout: Layout, codes: np.ndarray, name: str) -> Units:
+    """Sort by unit, and check that the units are as many as were counted: batches are of them."""
+    units = units_of(codes, name)
+    if codes.shape != (layout.rows,) or units.number != layout.number:
+        raise _OtherRowsError(f"unit=`{name}` has a partition with other codes than before")
+    return units
 
 
 def as_rows(block: Any) -> Any:

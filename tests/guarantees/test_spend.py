@@ -229,8 +229,9 @@ def calls_of(*names):
         # tune draws the number of its runs and the setting of each
         (["SecretRandom"], {"privacy/wall.py", "tuning/tune.py"}),
         (["PrivacyWall"], {"driver/run.py"}),
-        # the wall asks a mechanism of its own for what is no noisy sum
-        (["release"], {"driver/run.py", "privacy/wall.py"}),
+        # the wall asks a mechanism of its own for what is no noisy sum; a checkpoint keeps what the
+        # wall releases
+        (["release"], {"driver/run.py", "driver/checkpoint.py", "privacy/wall.py"}),
         # reconstruct reads new rows, which its caller hands over
         (["open_private"], {"privacy/wall.py", "postprocess/reconstruct.py"}),
         (
@@ -242,7 +243,9 @@ def calls_of(*names):
                 "postprocess/reconstruct.py",
             },
         ),
-        (["_clipped_sum", "_book"], {"privacy/wall.py"}),
+        (["_clipped_sum"], {"privacy/wall.py"}),
+        # a checkpoint books in a ledger what it commits
+        (["_book"], {"privacy/wall.py", "driver/checkpoint.py"}),
         # what holds the data is asked by the wall, and before a fit by what checks values
         (
             ["in_partitions"],

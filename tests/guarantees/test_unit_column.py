@@ -282,7 +282,9 @@ def test_the_number_of_records_of_a_unit_stays_private(method, neighbours):
             model=slopes(), method=method, data=values, neighbours=neighbours, **GOOD, **QUIET
         )
         shapes = {name: group.sizes for name, group in idata.children.items()}
-        told.append((shapes, dict(idata["privacy"].attrs)))
+        # what is doubtful follows from noisy sums, and differs from fit to fit
+        attrs = {key: x for key, x in idata["privacy"].attrs.items() if key != "doubts"}
+        told.append((shapes, attrs))
     assert told[0] == told[1]
 
 

@@ -19,7 +19,6 @@ from pymc_dp.driver.run import Callback, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
-from pymc_dp.privacy.partitions import nothing
 from pymc_dp.results.build import build_result
 
 DRAWS = 1000
@@ -180,13 +179,10 @@ def fit(
     ledger = open_ledger(ledger)
     rng = np.random.default_rng(random_seed)
     compiled = compile_method(setup, backend)
-    reserve: Callable[[], Callable[[], None]] = _no_ledger
-    if ledger is not None:
-        reserve = partial(ledger.reserve, setup.name, setup.plan)
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
     if file is not None:
         rng = file.public_generator(random_seed)
-        reserve = _no_ledger if ledger is None else partial(file.reserve, ledger, setup)
+    reserve = None if ledger is None else _reserve(ledger, setup, file)
     left = range(0 if file is None else len(file.kept()), setup.plan.total)
     with progress(left, setup.data.partitions, progressbar) as (steps, done):
         states, outcome = run_releases(setup, compiled, rng, steps, called, reserve, done, file)
@@ -195,9 +191,13 @@ def fit(
     return build_result(setup.records, setup.method, states, outcome, draws, rng)
 
 
-def _no_ledger() -> Callable[[], None]:
-    """Book nothing."""
-    return nothing
+def _reserve(
+    ledger: Ledger, setup: Setup, file: Checkpoint | None
+) -> Callable[[], Callable[[], None]]:
+    """Return what sets the plan aside in the ledger, once the wall has checked the data."""
+    if file is None:
+        return partial(ledger.reserve, setup.name, setup.plan)
+    return partial(file.reserve, ledger, setup)
 
 
 def _warn(doubts: Sequence[str]) -> None:

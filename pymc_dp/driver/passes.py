@@ -8,8 +8,8 @@ from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records
 
-# of a fit whose number of records is not declared; no default count of releases depends on it
-NOMINAL_RECORDS = 1_000_000
+# records in chunks are taken to be so many where a method's default releases depend on it
+MANY_RECORDS = 1_000_000
 
 
 def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
@@ -22,9 +22,7 @@ def default_passes(records: Records) -> dict[str, float]:
     found = {}
     for name, spec in METHODS.items():
         try:
-            options = spec.options(
-                sampling=Poisson, num_records=NOMINAL_RECORDS, noisy=True, n=None
-            )
+            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noisy=True, n=None)
             built = spec.build(records, options)
         except ValueError:  # the method does not fit, and its reason is given elsewhere
             continue

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 
 from pymc_dp.accounting.arguments import check_count, refuse_text
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Sampler
+from pymc_dp.accounting.samplers import FixedSize, Sampler
 
 # a number, or one for every step
 Schedule = float | Callable[[int], float]
@@ -52,6 +52,19 @@ class Options:
     def keywords(cls) -> "dict[str, dataclasses.Field[Any]]":
         """Return the caller's keywords, by name."""
         return {f.name: f for f in dataclasses.fields(cls) if "doc" in f.metadata}
+
+    @property
+    def rules_out_rounds(self) -> bool:
+        """Whether the caller has set an option that rounds in whitened coordinates do not have.
+
+        Rounds take all records, so batches of a fixed size are such an option, too.
+        """
+        set_by_caller = any(
+            getattr(self, name) != each.default
+            for name, each in self.keywords().items()
+            if name != "noise_aware"
+        )
+        return set_by_caller or self.sampling is FixedSize
 
     def default_clip_norm(self, clip_norm: float) -> float:
         """Return a default, or infinity where there is no noise: clipping would only be a bias."""

@@ -61,17 +61,18 @@ class PrivacyWall:
         for name in made:
             self._take(name)
         self._process = os.getpid()
-        if plan.needs_exact_number and plan.num_records != sum(self._partitions.numbers):
+        number = sum(self._partitions.numbers)
+        if plan.needs_exact_number and plan.num_records != number:
             raise ValueError(
                 f"num_records={plan.num_records} is not the number of records, which fixed-size "
                 "batches need to be exact (it is public under replace-one neighbours)."
             )
-        again = compile_again or partial(dict, self._contributions)
-        if plan.needs_exact_number and sum(self._partitions.numbers) > MOST_IN_FIXED_SIZE:
+        if plan.needs_exact_number and number > MOST_IN_FIXED_SIZE:
             raise ValueError(
                 f"sampling='fixed_size' shares batches out exactly for up to {MOST_IN_FIXED_SIZE} "
                 "records alone: use 'poisson' or 'full'."
             )
+        again = compile_again or partial(dict, self._contributions)
         self._partitions.ready(self._contributions, again, done)
         self._book_outside = reserve() if reserve else None
 

@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import Any
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import FixedSize
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
 from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
@@ -44,17 +43,9 @@ class AdviOptions(Options):
 
     @property
     def asks_for_steps(self) -> bool:
-        """Whether the caller has set an option of gradient steps, or more releases than rounds.
-
-        Rounds take all records, so batches of a fixed size are an option of steps, too.
-        """
-        set_by_caller = any(
-            getattr(self, name) != each.default
-            for name, each in self.keywords().items()
-            if name != "noise_aware"
-        )
+        """Whether the caller has set an option of gradient steps, or more releases than rounds."""
         many = self.n is not None and self.n > ROUNDS + 1
-        return set_by_caller or many or self.sampling is FixedSize
+        return many or self.rules_out_rounds
 
     @property
     def takes_steps(self) -> bool:

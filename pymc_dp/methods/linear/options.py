@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import FixedSize
 from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 
@@ -29,14 +28,9 @@ class LinearOptions(BatchOptions, ABC):
         """Whether rounds may take the place of the method's own updates.
 
         By default they do. Own updates are the reference without noise, and reproduce papers: every
-        option that only they have asks for them, and so do batches of a fixed size.
+        option that only they have asks for them.
         """
-        own = any(
-            getattr(self, name) != each.default
-            for name, each in self.keywords().items()
-            if name != "noise_aware"
-        )
-        return self.noise_aware and not own and self.sampling is not FixedSize
+        return self.noise_aware and not self.rules_out_rounds
 
     @property
     def releases_of_rounds(self) -> int:

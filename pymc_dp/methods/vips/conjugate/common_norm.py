@@ -6,7 +6,6 @@ squares have no largest norm, and clipping biases their sum.
 
 import numpy as np
 
-from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.vips.conjugate.model import Statistics, Structure
 from pymc_dp.model import Records
@@ -22,7 +21,7 @@ def common_norm(records: Records, structure: Structure, statistics: Statistics) 
     Parts of a mixture's statistics are weighted by responsibilities, so that their norms differ.
     """
     families = structure.in_likelihood
-    if structure.mixtures or any(f not in (BETA, DIRICHLET) for f in families.values()):
+    if structure.mixtures or not structure.has_probabilities_alone:
         return None
     rng = np.random.default_rng(0)
     batch = probe_rows(records, rng, OUTCOMES)

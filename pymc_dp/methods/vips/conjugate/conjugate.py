@@ -14,8 +14,6 @@ from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.conjugate.description import describe, mean_path
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages, rules_of
 from pymc_dp.methods.conjugate.exponential import (
-    BETA,
-    DIRICHLET,
     NORMAL,
     ExponentialFamily,
 )
@@ -112,7 +110,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     once = _depend_on_records_alone(records, structure)
     prior = ConjugatePrior(families, prior_messages(records, families))
     fit = _Fit(records, structure, layout, prior, probe, settings)
-    exact = norm is not None or _mixes_probabilities(structure)
+    mixes_probabilities = bool(structure.mixtures) and structure.has_probabilities_alone
+    exact = norm is not None or mixes_probabilities
     doubts = () if exact or not settings.noisy else (uncentred(records.term_names),)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
@@ -160,12 +159,6 @@ def _sketched(fit: _Fit) -> _Sketched | None:
     compute = components(fit.records, model, "python")
     places = places_of(fit.records, model, compute)
     return None if places is None else _Sketched(compute, model, places)
-
-
-def _mixes_probabilities(structure: Structure) -> bool:
-    """Whether the model is a mixture whose parameters are all probabilities."""
-    families = structure.in_likelihood.values()
-    return bool(structure.mixtures) and all(f in (BETA, DIRICHLET) for f in families)
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:

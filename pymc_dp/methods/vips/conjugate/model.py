@@ -15,7 +15,7 @@ from scipy.special import softmax
 
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.methods.conjugate.expectation import Point, Rule, average, prior_messages, rules_of
-from pymc_dp.methods.conjugate.exponential import ExponentialFamily, Natural
+from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, ExponentialFamily, Natural
 from pymc_dp.methods.conjugate.families import families_of
 from pymc_dp.methods.conjugate.mixture_term import Mixture, mixture_of
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
@@ -39,6 +39,11 @@ class Structure(NamedTuple):
     in_likelihood: dict[str, ExponentialFamily]
     mixtures: tuple[Mixture, ...]
     completed: Tensor  # the log likelihood of one record, its mixtures' components weighted
+
+    @property
+    def has_probabilities_alone(self) -> bool:
+        """Whether all that the likelihood reads are probabilities."""
+        return all(family in (BETA, DIRICHLET) for family in self.in_likelihood.values())
 
 
 def recognise(records: Records) -> Structure:

@@ -9,6 +9,12 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 
 from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
 from pymc_dp.contributions.ghost import record_rows, record_sums
+from pymc_dp.contributions.local_latents import (
+    LocalFunctions,
+    derivative_graphs,
+    marginal_scores,
+    with_shares,
+)
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor, pt
@@ -37,6 +43,8 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     The context is an array of points z, shape (draws, size). Where the graph allows, norms and
     sum come from one forward and one backward pass, and no gradient of a record is formed.
     """
+    if records.local_latents:
+        return _formed_gradient(records, backend, draws)
     try:
         sums = record_sums(records.batch, list(records.latents.values()))
     except NoFrontierRuleError:
@@ -76,10 +84,15 @@ def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribut
     """Contribute gradients that are formed record by record."""
     gradients, size = each_gradient(records, backend), draws * records.size
 
-    def rows(batch: Batch, points: np.ndarray) -> np.ndarray:
+    def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:
         return np.concatenate([gradients(batch, z) for z in points], axis=1)
 
-    return RowContribution(size, size, rows)
+    return RowContribution(size, size, as_prepared, prepare, together=records.of_units)
+
+
+def as_prepared(rows: np.ndarray, context: Any) -> np.ndarray:
+    """Return the vectors that were prepared."""
+    return rows
 
 
 def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContribution:
@@ -90,14 +103,14 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContrib
     """
     gradients, size = each_gradient(records, backend), 2 * draws * records.size
 
-    def rows(batch: Batch, at: Directions) -> np.ndarray:
+    def prepare(batch: Batch, at: Directions) -> np.ndarray:
         halves = []
         for z, slope in zip(at.points, at.slopes, strict=True):
             g = gradients(batch, z)
             halves += [g, g * slope]
         return np.concatenate(halves, axis=1)
 
-    return RowContribution(size, size, rows)
+    return RowContribution(size, size, as_prepared, prepare, together=records.of_units)
 
 
 def gradient_rows(records: Records) -> Tensor:
@@ -113,7 +126,26 @@ def gradient_rows(records: Records) -> Tensor:
 
 
 def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
-    """Compile the gradient of every record of a batch at a point, shape (rows, size)."""
+    """Compile the gradient of every record of a batch at a point, shape (rows, size).
+
+    Latents of single records or units are integrated out: `marginal_scores`.
+    """
+    if records.local_latents:
+        return _marginal_gradient(with_shares(records), backend)
+    return _joint_gradient(records, backend)
+
+
+def _marginal_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
+    graphs = [checked(records, graph) for graph in derivative_graphs(records)]
+    functions = LocalFunctions(
+        value=on_batch(records, [], graphs[0], backend),
+        derivatives=on_batch(records, [], graphs, backend),
+        gradients=_joint_gradient(records, backend),
+    )
+    return marginal_scores(records, functions)
+
+
+def _joint_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
     try:
         rows = record_rows(records.batch, list(records.latents.values()))
     except NoFrontierRuleError:

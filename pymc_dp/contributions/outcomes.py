@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dp.contributions.local_latents import no_latents, owners
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.outcomes import Outcomes
@@ -21,11 +22,38 @@ Draw = Callable[[Batch, np.ndarray, np.random.Generator], Batch]
 UNDRAWN = "rows without draws"
 
 
-def compile_draws(records: Records, outcomes: Outcomes) -> Draw:
-    """Compile draws of all outcomes of a batch at a point.
+def compile_draws(records: Records) -> Draw | None:
+    """Compile draws of all outcomes of a batch at a point, or None where a model has none.
 
-    **Privacy.** The draws of a record depend on the record and on the generator alone. Records
-    whose distribution refuses its parameters are found by halving the batch: each then fails alone.
+    Latents of single records or units are drawn first, and the outcomes given them.
+
+    **Privacy.** The draws of a record depend on the record, on the number of records that its unit
+    has, and on the generator alone.
+    """
+    if records.outcomes is None or (records.local_latents and records.local_draws is None):
+        return None
+    outcomes = _compile(records, records.outcomes)
+    if records.local_draws is None:
+        return outcomes
+    latents = _compile(records, records.local_draws)
+
+    def draw(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
+        owner = owners(records, batch)
+        drawn = latents(batch | no_latents(records, len(owner)), z, generator)
+        failed = drawn.pop(UNDRAWN)
+        first = np.searchsorted(owner, owner)  # all records of a unit take the draw of its first
+        shared = {name: np.take(x, first, axis=0) for name, x in drawn.items()}
+        given = outcomes(batch | shared, z, generator)
+        return given | {UNDRAWN: given[UNDRAWN] | failed[first]}
+
+    return draw
+
+
+def _compile(records: Records, outcomes: Outcomes) -> Draw:
+    """Compile some draws.
+
+    Records whose distribution refuses its parameters are found by halving the batch: each then
+    fails alone.
     """
     inputs = [*outcomes.generators, *outcomes.inputs.values(), *records.latents.values()]
     compute = function(inputs, list(outcomes.drawn.values()), "python")  # NumPy draws on all

@@ -15,7 +15,7 @@ from pymc_dp.contributions.gradients import each_gradient
 from pymc_dp.contributions.outcomes import UNDRAWN, Draw, compile_draws
 from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch, RowContribution, UnitVector
+from pymc_dp.privacy.contribution import OWNER, Batch, RowContribution, UnitVector
 from pymc_dp.privacy.norms import clip_factors, row_norms
 
 # draws of a record's outcomes: those that its weight follows from, and those that centre its score
@@ -85,15 +85,17 @@ class DrawnScores(NamedTuple):
     outcomes: int  # how many a record has: the observed one and the draws
     of_batch: Callable[[Batch, np.ndarray], np.ndarray]  # -> (rows, outcomes, d)
     draw: Draw | None
+    together: bool  # whether the records of a unit are scored together
 
 
 def drawn_scores(records: Records, backend: str) -> DrawnScores:
     """Compile the scores, and the draws where the model says how to draw."""
     gradients, draw = each_gradient(records, backend), _draws(records)
     drawn = records.outcomes.drawn if records.outcomes else {}
+    read = {*records.batch.inputs, OWNER}
 
     def scores(batch: Batch, point: np.ndarray) -> np.ndarray:
-        own = {name: batch[name] for name in records.batch.inputs}
+        own = {name: values for name, values in batch.items() if name in read}
         found = [gradients(own, point)]
         for k in range(DRAWS if UNDRAWN in batch else 0):
             found.append(gradients(own | {n: batch[_key(n, k)] for n in drawn}, point))
@@ -102,7 +104,8 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
             each[batch[UNDRAWN]] = np.nan
         return each
 
-    return DrawnScores(records.size, 1 + (DRAWS if draw else 0), scores, draw)
+    outcomes = 1 + (DRAWS if draw else 0)
+    return DrawnScores(records.size, outcomes, scores, draw, records.of_units)
 
 
 def whitened_scores(scores: DrawnScores) -> RowContribution:
@@ -117,7 +120,7 @@ def whitened_scores(scores: DrawnScores) -> RowContribution:
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.
     Draws are made for each record alone, from random numbers that never leave the wall.
     """
-    d, count, of_batch, draw = scores
+    d, count, of_batch, draw, together = scores
     return RowContribution(
         size=vector_size(d),
         width=3 * count * d + 2 * vector_size(d),
@@ -125,6 +128,7 @@ def whitened_scores(scores: DrawnScores) -> RowContribution:
         prepare=lambda batch, at: of_batch(batch, at.point),
         unit=_of_units(count, d, vectors),
         draw=draw and _at_point(draw),
+        together=together,
     )
 
 
@@ -188,9 +192,9 @@ def _factors(vectors: np.ndarray, bound: float) -> np.ndarray:
 
 
 def _draws(records: Records) -> Draw | None:
-    if records.outcomes is None:
+    draw = compile_draws(records)
+    if draw is None:
         return None
-    draw = compile_draws(records, records.outcomes)
 
     def draws(batch: Batch, point: np.ndarray, generator: np.random.Generator) -> Batch:
         each = [draw(batch, point, generator) for _ in range(DRAWS)]
@@ -231,7 +235,7 @@ def score_scales(scores: DrawnScores) -> RowContribution:
     **Privacy.** The shares of a latent add up to 1, so the norm of a record's (or a unit's) vector
     is at most sqrt(d).
     """
-    d, count, of_batch, draw = scores
+    d, count, of_batch, draw, together = scores
     return RowContribution(
         size=d * BINS,
         width=2 * count * d + d * BINS,
@@ -239,6 +243,7 @@ def score_scales(scores: DrawnScores) -> RowContribution:
         prepare=of_batch,
         unit=_of_units(count, d, _shares_of_bins),
         draw=draw,
+        together=together,
     )
 
 

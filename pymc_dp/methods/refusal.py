@@ -1,5 +1,6 @@
 """Why a model does not fit a method, or a kind of update."""
 
+from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
 
@@ -24,3 +25,20 @@ def require_shared_latents(records: Records, consequence: str = RELEASED_ONE_BY_
     """Refuse latents of single records for a whole method, with what they would mean to it."""
     for name in records.local_latents:
         raise NotSeparableError(f"`{name}` has an entry for every record{consequence}")
+
+
+def require_integrable(records: Records) -> None:
+    """Refuse latents of single records or units that cannot be integrated out."""
+    for name in records.local_latents:
+        if not records.batch.inputs[name].type.dtype.startswith("float"):
+            raise NotSeparableError(
+                f"`{name}` is a discrete latent of single records. Marginalise it: pm.Mixture and "
+                "pm.ZeroInflatedPoisson do so, for example."
+            )
+    size = size_of_locals(records)
+    if size > MOST_LATENTS:
+        names = ", ".join(f"`{name}`" for name in records.local_latents)
+        raise NotSeparableError(
+            f"{names} are {size} latents for every single record or unit, and dp_advi integrates "
+            f"out at most {MOST_LATENTS}: use fewer, or method='vips' for factors and topics."
+        )

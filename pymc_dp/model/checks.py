@@ -183,7 +183,7 @@ def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) ->
     """
     hardened, records = split.hardened, split.axes.axis
     _refuse_computed_initvals(hardened.initvals)
-    names = {value: rv.name for rv, value in hardened.model.rvs_to_values.items()}
+    names = {value: name for name, value in split.local.items()}
     lengths = {name: {1, *hardened.model[name].type.shape, *shapes[name]} for name in split.shared}
     for name, graphs in split.before_data.items():
         for variable in ancestors(graphs):

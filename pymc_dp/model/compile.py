@@ -4,43 +4,29 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import pytensor.tensor as pt
 from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile import maker
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Add, Mul
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_dp.model.graph_types import AnyVariable, Node
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.ufuncs import by_ufuncs
 
-# NumPy's ufuncs, on which the Python linker runs, take at most 32 operands
-MOST_OPERANDS = 16
 # just before fusion and the in-place rewrites
 AFTER_SPECIALIZE = 48.9
 # numbers that the Python linker handles while numba compiles for the first time
 WORTH_COMPILING = 1e10
 
 
-def _split_long_sums(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
-    scalar_op = node.op.scalar_op
-    if not isinstance(scalar_op, Add | Mul) or len(node.inputs) <= MOST_OPERANDS:
-        return None
-    fold = pt.add if isinstance(scalar_op, Add) else pt.mul
-    parts = [node.inputs[i : i + MOST_OPERANDS] for i in range(0, len(node.inputs), MOST_OPERANDS)]
-    whole = fold(*[fold(*part) if len(part) > 1 else part[0] for part in parts])
-    return [whole.astype(node.outputs[0].type.dtype)]
-
-
 # without fusion: a fused loop is one Python call per element on this linker
 FAST_RUN: Any = Mode(linker="py", optimizer="fast_run")
 PYTHON: Mode = FAST_RUN.excluding("fusion").register(
-    (in2out(node_rewriter([Elemwise])(_split_long_sums)), AFTER_SPECIALIZE)
+    (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE)
 )
 
 

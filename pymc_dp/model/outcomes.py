@@ -7,7 +7,6 @@ has passed.
 
 from typing import NamedTuple
 
-import pymc as pm
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors, toposort
@@ -50,15 +49,38 @@ class _Drawn(NamedTuple):
 def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> Outcomes | None:
     """Build graphs that draw outcomes; None where the model does not say how, or not by records.
 
-    Potentials have no distribution. ``lengths`` are those of dimensions that are not public.
+    Outcomes are drawn given latents of single records or units, which `find_local_draws` draws
+    first. Potentials have no distribution. ``lengths`` are those of dimensions that are not public.
     """
     rvs = {rv.name: rv for rv in split.hardened.model.observed_RVs}
-    if split.local or not rvs.keys() >= split.terms.keys():
+    names = [name for name in split.terms if name not in split.local]
+    if not rvs.keys() >= set(names):
         return None
-    found = [_drawn(split, rvs[name]) for name in split.terms]
+    found = [_drawn(split, rvs[name], None) for name in names]
     drawn = [one for one in found if one is not None]
     if len(drawn) < len(found) or not _are_outcomes_alone(split, drawn):
         return None
+    return _outcomes(split, drawn, lengths)
+
+
+def find_local_draws(split: Split, lengths: frozenset[AnyVariable]) -> Outcomes | None:
+    """Build graphs that draw latents of single records or units from their priors.
+
+    They are values on the real line, one a record; records of one unit must share one. None where
+    there are none, or where the prior of one reads another.
+    """
+    model = split.hardened.model
+    found = [_drawn(split, model[name], value) for name, value in split.local.items()]
+    drawn = [one for one in found if one is not None]
+    if not drawn or len(drawn) < len(found) or _read_each_other(drawn):
+        return None
+    return _outcomes(split, drawn, lengths)
+
+
+def _outcomes(
+    split: Split, drawn: list["_Drawn"], lengths: frozenset[AnyVariable]
+) -> Outcomes | None:
+    """Rebuild graphs of draws for a batch; None where a draw would mix records."""
     graphs: Terms = {str(one.leaf.name): one.graph for one in drawn}
     try:
         axes = find_record_axes(split.terms | {f"draws of {k}": x for k, x in graphs.items()})
@@ -89,15 +111,18 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> Outcomes | N
     return Outcomes(outcomes, batch.inputs, tuple(generators))
 
 
-def _drawn(split: Split, rv: Tensor) -> _Drawn | None:
-    """Replace what is random in the graph of an observed variable by stand-ins."""
+def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None:
+    """Replace what is random in the graph of a variable by stand-ins.
+
+    ``value`` is that of a latent, or None for what an observed variable observes.
+    """
     model = split.hardened.model
-    [leaf] = simplify([model.rvs_to_values[rv]])
+    [leaf] = simplify([model.rvs_to_values[rv]]) if value is None else [value]
     if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
         return None
     if isinstance(rv.owner.op, MinibatchRandomVariable):
         rv = rv.owner.inputs[0]
-    graph = _given_values(model, rv)
+    graph = _given_values(split, rv)
     nodes = [n for n in toposort([graph]) if isinstance(n.op, RandomVariable)]
     random = []
     for node in nodes:
@@ -111,14 +136,20 @@ def _drawn(split: Split, rv: Tensor) -> _Drawn | None:
     return _Drawn(leaf, graph, tuple(random)) if random else None
 
 
-def _given_values(model: pm.Model, rv: Tensor) -> Tensor:
-    """Return the graph of a draw, with the latents' values in place of the latents."""
-    node = rv.owner
+def _given_values(split: Split, rv: Tensor) -> Tensor:
+    """Return the graph of a draw, with the latents' values in place of the latents.
+
+    A draw of a latent is transformed to the real line, where its value is.
+    """
+    node, model = rv.owner, split.hardened.model
     places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
     values = model.replace_rvs_by_values([node.inputs[i] for i in places])
     inputs = dict(zip((node.inputs[i] for i in places), values, strict=True))
-    [graph] = clone_replace([rv], inputs, rebuild_strict=False)
+    transform = model.rvs_to_transforms.get(rv)
+    draw = rv if transform is None else transform.forward(rv, *node.inputs)
+    [graph] = clone_replace([draw], inputs, rebuild_strict=False)
     [graph] = simplify([graph])
+    [graph] = split.unit_latents.in_place(split.unit_latents.by_record([graph]))
     return graph
 
 
@@ -151,11 +182,16 @@ def _category(generator: AnyVariable, size: AnyVariable, p: AnyVariable) -> AnyV
     return draw
 
 
-def _are_outcomes_alone(split: Split, drawn: list[_Drawn]) -> bool:
-    """Whether nothing but its own likelihood reads an outcome, and draws read what that reads."""
+def _read_each_other(drawn: list[_Drawn]) -> bool:
+    """Whether the distribution of one reads another, or two are one variable."""
     own = {one.leaf for one in drawn}
     read = [x for one in drawn for random in one.random for x in random.parameters]
-    if len(own) < len(drawn) or own.intersection(ancestors(read)):
+    return len(own) < len(drawn) or bool(own.intersection(ancestors(read)))
+
+
+def _are_outcomes_alone(split: Split, drawn: list[_Drawn]) -> bool:
+    """Whether nothing but its own likelihood reads an outcome, and draws read what that reads."""
+    if _read_each_other(drawn):
         return False
     terms = split.terms.values()
     counts = [sum(one.leaf in set(ancestors([term])) for term in terms) for one in drawn]

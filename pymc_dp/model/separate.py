@@ -27,7 +27,7 @@ from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
-from pymc_dp.model.outcomes import Outcomes, find_outcomes
+from pymc_dp.model.outcomes import Outcomes, find_local_draws, find_outcomes
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
@@ -50,9 +50,11 @@ class Records(NamedTuple):
     # name of every shared latent's value variable to the variable, in the model's order
     latents: dict[str, AnyVariable]
     point: dict[str, np.ndarray]  # their initial values, from the prior alone
-    # name of the latents that belong to single records, to the axis of the records. Their priors
-    # are among the terms, and they among the inputs, of ``batch`` and ``single``.
+    # name of the latents that belong to single records, or to single units, to the axis of the
+    # records. Their priors are the last terms, and they among the inputs, of ``batch`` and
+    # ``single``; records of one unit must be given the same value.
     local_latents: dict[str, int]
+    of_units: bool  # whether they belong to units of several records
     # the same names, and those of local latents, to the random variable's Op
     distributions: dict[str, Op]
     # the shape of every input of ``batch``, with None along the records' axis
@@ -60,6 +62,8 @@ class Records(NamedTuple):
     outputs: Outputs  # what of the posterior may be released, as graphs of the latents
     # draws of the observed variables for a batch; None where the model does not say how
     outcomes: Outcomes | None
+    # draws of local latents from their priors, likewise
+    local_draws: Outcomes | None
     trusted: tuple[str, ...]  # the constants that no check can see into, in words
 
     @property
@@ -145,7 +149,7 @@ def separate(
     refuse_draws(factors)
     read = _graphs_read(hardened.model, factors, prior)
     refuse_hidden(read, hardened)
-    split = split_by_record(hardened, terms, potentials, prior)
+    split = split_by_record(hardened, terms, potentials, prior, units and units.name)
     refuse_unread(split)
     refuse_discrete(split)
     dims = find_dims(split, units and units.name)
@@ -173,8 +177,10 @@ def separate(
     outputs = releasable(split, order, dims, shapes, doubtful)
     names = [v.name for v in model.value_vars]  # the copy reorders them
     records = _records(split, names, point, columns, outputs, trusted)
-    drawn = find_outcomes(split, dims.lengths)
-    return records._replace(outcomes=drawn), PrivateData(columns, units)
+    outcomes = find_outcomes(split, dims.lengths)
+    local_draws = find_local_draws(split, dims.lengths)
+    records = records._replace(outcomes=outcomes, local_draws=local_draws)
+    return records, PrivateData(columns, units)
 
 
 def _records(
@@ -202,10 +208,12 @@ def _records(
         latents=latents,
         point={name: point[name] for name in latents},
         local_latents=local,
+        of_units=bool(split.unit_latents.rows),
         distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
         shapes={name: _by_row(shapes[name], axis[v]) for name, v in inputs.items()},
         outputs=outputs,
         outcomes=None,
+        local_draws=None,
         trusted=trusted,
     )
 

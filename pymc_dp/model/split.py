@@ -8,6 +8,7 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.priors import Prior
 from pymc_dp.model.terms import Terms
+from pymc_dp.model.unit_latents import UnitLatents, find_unit_latents, refuse_other_uses
 
 
 class Split(NamedTuple):
@@ -21,6 +22,7 @@ class Split(NamedTuple):
     # names of latents to their value variables: those that records share, and those of single ones
     shared: dict[str, AnyVariable]
     local: dict[str, AnyVariable]
+    unit_latents: UnitLatents
 
     @property
     def record_leaves(self) -> dict[str, DataLeaf]:
@@ -35,20 +37,30 @@ class Split(NamedTuple):
 
 
 def split_by_record(
-    hardened: HardenedModel, terms: Terms, potentials: Terms, prior: Mapping[str, list[AnyVariable]]
+    hardened: HardenedModel,
+    terms: Terms,
+    potentials: Terms,
+    prior: Mapping[str, list[AnyVariable]],
+    unit: str | None = None,
 ) -> Split:
-    """Find the record axes, and move the priors of latents that go by records to the terms."""
-    model, terms = hardened.model, dict(terms)
-    shared: dict[str, AnyVariable] = {
-        str(rv.name): model.rvs_to_values[rv] for rv in model.free_RVs
-    }
+    """Find the record axes, and move the priors of latents that go by records to the terms.
+
+    ``unit`` names the array that says which unit a record belongs to.
+    """
+    model = hardened.model
+    of_units = find_unit_latents(hardened, terms, dict(prior), unit)
+    terms = dict(zip(terms, of_units.by_record(list(terms.values())), strict=True))
+    prior = {name: of_units.in_place(graphs) for name, graphs in prior.items()}
+    values = {str(rv.name): model.rvs_to_values[rv] for rv in model.free_RVs}
+    shared: dict[str, AnyVariable] = {n: of_units.rows.get(v, v) for n, v in values.items()}
     local: dict[str, AnyVariable] = {}
     while True:
         axes = find_record_axes(terms)
         found = {name: value for name, value in shared.items() if value in axes.axis}
         if not found:
             left = {name: prior[name] for name in shared}
-            return Split(hardened, terms, potentials, left, axes, shared, local)
+            refuse_other_uses(of_units, terms | potentials | {n: g[0] for n, g in left.items()})
+            return Split(hardened, terms, potentials, left, axes, shared, local, of_units)
         local |= found
         shared = {name: value for name, value in shared.items() if name not in found}
         terms |= {name: prior[name][0] for name in found}

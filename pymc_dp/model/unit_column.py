@@ -15,6 +15,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel
 from pymc_dp.model.terms import without_lengths
+from pymc_dp.model.unit_latents import is_entry_of_unit
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Partition
@@ -24,7 +25,7 @@ from pymc_dp.privacy.units import Units, units_of
 def read_units(
     model: pm.Model, name: str, data: Mapping[str, Any] | None, public: Iterable[str]
 ) -> Units | UnitBlocks:
-    """Sort the records by unit: the codes of a `pm.Data` that no variable of the model reads."""
+    """Sort the records by unit: the codes of a `pm.Data` that only picks latents of units."""
     if not isinstance(name, str):
         raise TypeError(
             f"unit= must be the name of a pm.Data, not {type(name).__name__}: put the codes into "
@@ -101,15 +102,18 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     for rv in model.observed_RVs:
         read[rv.name].append(model.rvs_to_values[rv])
     for name, graphs in read.items():
-        lengths = [v for v in ancestors(graphs) if _is_length_of(v, column)]
-        if column in set(ancestors(graphs, blockers=lengths)):
+        known = [
+            v for v in ancestors(graphs) if _is_length_of(v, column) or is_entry_of_unit(v, column)
+        ]
+        if column in set(ancestors(graphs, blockers=known)):
             raise NotSeparableError(
-                f"`{name}` reads `{column.name}`, which unit= names. What is computed for a unit "
-                "belongs to one person, and no fit can release it: marginalise latents of single "
-                f"units, or index by public groups, and leave `{column.name}` out of the model."
+                f"`{name}` reads `{column.name}`, which unit= names, other than as the index of a "
+                f"latent with an entry for every unit. Write x[{column.name}] for a latent x, or "
+                f"index by public groups, and leave `{column.name}` out of the rest of the model."
             )
     for rv in model.free_RVs:
-        if column in set(ancestors(read[rv.name])):
+        entries = [v for v in ancestors(read[rv.name]) if is_entry_of_unit(v, column)]
+        if column in set(ancestors(read[rv.name], blockers=entries)):
             raise NotSeparableError(
                 f"`{rv.name}` takes its length from `{column.name}`, which unit= names: make "
                 f"`{column.name}` after the model's other data, or without dims."
@@ -133,7 +137,9 @@ def without_unit(
     for rv in hardened.model.observed_RVs:
         if rv.name in terms and column in set(ancestors([terms[rv.name]])):
             [value] = without_lengths([hardened.model.rvs_to_values[rv]])
-            found[rv.name] = clone_replace(terms[rv.name], {column: value}, rebuild_strict=False)
+            lengths = [v for v in ancestors([terms[rv.name]]) if _is_length_of(v, column)]
+            own = {v: v.owner.op(value) for v in lengths}
+            found[rv.name] = clone_replace(terms[rv.name], own, rebuild_strict=False)
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pymc_dp.accounting.samplers import subset
 from pymc_dp.privacy.contribution import (
+    OWNER,
     Batch,
     Contribution,
     RowContribution,
@@ -30,6 +31,8 @@ from pymc_dp.privacy.units import Units
 CLIP_MARGIN = 1e-6
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23
+# units that are summed by weights of 0 and 1, one unit at a time, are taken in smaller groups
+WEIGHTED_AT_ONCE = 2**15
 
 
 class ClippedSum(NamedTuple):
@@ -127,7 +130,7 @@ class SumsByRecord:
         owner: np.ndarray,
     ) -> np.ndarray:
         """Add up the good records of each unit, without clipping."""
-        prepared, norms = self._prepared(contribution, rows, context)
+        prepared, norms = self._prepared(contribution, rows, context, owner)
         return unit_sums(unit, prepared, context, owner, _is_good(norms))
 
     def _vectors(
@@ -147,24 +150,39 @@ class SumsByRecord:
         return norms, lambda weights: contribution.weighted_sum(prepared, context, weights)
 
     def _prepared(
-        self, contribution: Contribution, rows: np.ndarray, context: Any
+        self,
+        contribution: Contribution,
+        rows: np.ndarray,
+        context: Any,
+        owner: np.ndarray | None = None,
     ) -> tuple[Any, np.ndarray]:
         """Prepare some rows for their sum, and compute the norm of each.
 
         A record whose norm is not finite must add nothing. A weight of 0 is not enough, since zero
-        times nan is nan: the values of a good record take its place in the graph.
+        times nan is nan: the values of a good record take its place in the graph. Where records of
+        a unit are prepared together, that record would enter a unit that is not its own: rows that
+        are not finite are then left out by `unit_sums`.
         """
-        batch = self._batch(contribution, rows, context)
+        batch = self._batch(contribution, rows, context, owner)
         prepared = contribution.prepare(batch, context)
         norms = contribution.norms(prepared, context)
         _check_shape(norms, rows.shape)
         good = _is_good(norms)
-        if good.any() and not good.all():
+        if good.any() and not good.all() and not contribution.together:
             prepared = contribution.prepare(self._without_bad_rows(batch, good), context)
         return prepared, norms
 
-    def _batch(self, contribution: Contribution, rows: np.ndarray, context: Any) -> Batch:
-        return with_draws(contribution, self.take(rows), context, self._generator)
+    def _batch(
+        self,
+        contribution: Contribution,
+        rows: np.ndarray,
+        context: Any,
+        owner: np.ndarray | None = None,
+    ) -> Batch:
+        batch = self.take(rows)
+        if contribution.together and owner is not None:
+            batch[OWNER] = owner
+        return with_draws(contribution, batch, context, self._generator)
 
     def _without_bad_rows(self, batch: Batch, good: np.ndarray) -> Batch:
         source = np.where(good, np.arange(len(good)), np.flatnonzero(good)[0])
@@ -195,7 +213,9 @@ class SumsByUnit:
         total over all parts by at most ``bound``. No sum may leave the wall without noise.
         """
         unit = unit_vector(contribution)
-        for part in self._units.cut(drawn, self._by_record.width + unit.size):
+        at_once = PART_SIZE if unit.rows is not None else WEIGHTED_AT_ONCE
+        width = self._by_record.width + contribution.width + unit.size
+        for part in self._units.cut(drawn, max(1, at_once // width)):
             sums = self._sums(contribution, unit, *self._units.rows(part), context)
             # zero times infinity: a record of another unit can make a sum nan. Such sums are
             # computed again, unit by unit, so that no unit affects the vector of another
@@ -217,7 +237,13 @@ class SumsByUnit:
         owner: np.ndarray,
         context: Any,
     ) -> np.ndarray:
-        """Add up the rows of each unit, shape (units, unit.size); ``owner`` is each row's unit."""
+        """Add up the rows of each unit, shape (units, unit.size); ``owner`` is each row's unit.
+
+        Records that are prepared together are never cut apart: where the cut lies would depend on
+        the units before.
+        """
+        if contribution.together:
+            return self._by_record.unit_sums(contribution, unit, rows, context, owner)
         total = np.zeros((owner[-1] + 1, unit.size))
         for part in self._by_record.parts(np.arange(len(rows)), contribution.width + unit.size):
             sums = self._by_record.unit_sums(contribution, unit, rows[part], context, owner[part])

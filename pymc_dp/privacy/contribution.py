@@ -14,6 +14,9 @@ from pymc_dp.privacy.norms import row_norms
 
 Batch = dict[str, np.ndarray]
 
+# name in a batch of the unit of every record, numbered from 0 in the order of the records
+OWNER = "unit of the record"
+
 
 def as_it_is(batch: Batch, context: Any) -> Any:
     """Prepare nothing."""
@@ -52,6 +55,9 @@ class RowContribution(NamedTuple):
     # (batch, context, generator) -> arrays of random numbers, records along axis 0, that join the
     # batch before it is prepared: each record's from the record and the generator alone
     draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
+    # whether the records of a unit are prepared together, with `OWNER` in the batch. A record's row
+    # may then depend on the other records of its unit, on their draws, and on nothing else.
+    together: bool = False
 
     def norms(self, prepared: Any, context: Any) -> np.ndarray:
         """Return the L2 norm of each record's vector."""
@@ -68,7 +74,7 @@ class FactoredContribution(NamedTuple):
     Norms and weighted sums are computed from factors of the vectors (ghost norms: Li et al. 2022).
     """
 
-    size: int  # size, width, prepare, unit, draw: as in `RowContribution`
+    size: int  # size, width, prepare, unit, draw, together: as in `RowContribution`
     width: int
     # (prepared, context) -> (rows,): the L2 norm of each record's vector, or more. Not finite
     # where the record must not contribute.
@@ -81,6 +87,7 @@ class FactoredContribution(NamedTuple):
     rows: Callable[[Any, Any], np.ndarray] | None = None
     unit: UnitVector | None = None
     draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
+    together: bool = False
 
 
 Contribution = RowContribution | FactoredContribution

@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-# units are summed in groups whose rows hold so many numbers: few calls, and few zero weights
-AT_ONCE = 2**15
-
 
 class Units(NamedTuple):
     """The records by unit; private, for the wall alone."""
@@ -44,14 +41,13 @@ class Units(NamedTuple):
         shift = self.starts[chosen] - (np.cumsum(lengths) - lengths)
         return self.order[np.arange(len(owner)) + shift[owner]], owner
 
-    def cut(self, chosen: np.ndarray, width: int) -> list[np.ndarray]:
-        """Split drawn units into groups that are summed together; a row has ``width`` numbers.
+    def cut(self, chosen: np.ndarray, most: int) -> list[np.ndarray]:
+        """Split drawn units into groups of about ``most`` rows, but none within a unit.
 
         >>> units = units_of(np.array([0, 0, 1, 1, 2]), "id")
-        >>> [part.tolist() for part in units.cut(np.arange(3), AT_ONCE // 4)]
+        >>> [part.tolist() for part in units.cut(np.arange(3), 4)]
         [[0, 1], [2]]
         """
-        most = max(1, AT_ONCE // max(1, width))
         ends = np.cumsum(self.starts[chosen + 1] - self.starts[chosen])
         parts = np.split(chosen, 1 + np.flatnonzero(np.diff((ends - 1) // most)))
         return [part for part in parts if len(part)]

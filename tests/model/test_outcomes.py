@@ -102,7 +102,7 @@ def drawn(build, z=None, seed=0):
     records, columns = separated(build)
     batch = {name: column.take(np.arange(ROWS)) for name, column in columns.items()}
     point = records.start if z is None else np.asarray(z, float)
-    outcomes = compile_draws(records, records.outcomes)
+    outcomes = compile_draws(records)
     return outcomes(batch, point, np.random.default_rng(seed)), batch
 
 

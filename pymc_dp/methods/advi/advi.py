@@ -23,7 +23,7 @@ from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.whitened import whitened_method, whitened_stages
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
@@ -55,7 +55,7 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
 
     Source: equations 1 and 2 of Jälkö et al. (2017); aligned gradients: Jälkö et al. (2022).
     """
-    require_shared_latents(records)
+    require_integrable(records)
     draws, aligned = options.obj_n_mc, options.aligned
     if not aligned and family is FULL_RANK:
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
@@ -121,7 +121,7 @@ DP_ADVI = MethodSpec(
     name="dp_advi",
     build=partial(build, family=MEAN_FIELD),
     options=AdviOptions,
-    fits="any model without latents of single records",
+    fits="any model; latents of single records or units are integrated out",
     by="private scores and curvatures in whitened coordinates, or private gradients",
     source="Jälkö et al. 2017, 2022",
     page="dp_advi",

@@ -1,0 +1,221 @@
+"""Scores of marginal likelihoods: latents of single records or units are integrated out.
+
+The score of a marginal likelihood is the mean of the joint score over the latents' own posterior
+(Fisher's identity): d/dz log int p(y, u | z) du = E[d/dz log p(y, u | z) | y, z]. The mean is taken
+by Gauss-Hermite quadrature around the mode of each unit (Liu and Pierce 1994; Pinheiro and Bates
+1995): by products of nodes up to two latents, and for more by a rule of degree five in 2 k^2 + 1
+nodes (Stroud 1971).
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.modes import Density, find_modes
+from pymc_dp.model import Records
+from pymc_dp.model.batch import RecordGraph
+from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.privacy.contribution import OWNER, Batch
+
+MOST_LATENTS = 5
+# nodes in each direction, by the number of latents
+NODES = {1: 9, 2: 7}
+SHARE = "share of the prior of local latents"
+
+Scores = Callable[[Batch, np.ndarray], np.ndarray]  # (batch, z) -> (rows, ...)
+
+
+class Rule(NamedTuple):
+    """A quadrature rule for the standard normal distribution."""
+
+    nodes: np.ndarray  # (nodes, k)
+    weights: np.ndarray  # (nodes,), which sum to one
+
+
+def rule(k: int) -> Rule:
+    """Return a rule for ``k`` latents.
+
+    >>> points, weights = rule(3)
+    >>> len(weights), (weights @ points[:, 0] ** 4).round(12)
+    (19, np.float64(3.0))
+    """
+    if k not in NODES:
+        return _degree_five(k)
+    one, weights = np.polynomial.hermite_e.hermegauss(NODES[k])
+    points = np.array(list(product(one, repeat=k)))
+    each = np.array(list(product(weights / weights.sum(), repeat=k)))
+    return Rule(points, each.prod(axis=1))
+
+
+def _degree_five(k: int) -> Rule:
+    """Return Stroud's fully symmetric rule: the centre, the axes and the diagonals of planes."""
+    r = (k + 2) ** 0.5
+    axes = [s * r * np.eye(k)[i] for i in range(k) for s in (1, -1)]
+    planes = [
+        (s * np.eye(k)[i] + t * np.eye(k)[j]) * r / 2**0.5
+        for i, j in combinations(range(k), 2)
+        for s, t in product((1, -1), repeat=2)
+    ]
+    weights = [2 / (k + 2)] + [(4 - k) / (2 * r**4)] * len(axes) + [1 / r**4] * len(planes)
+    return Rule(np.stack([np.zeros(k), *axes, *planes]), np.array(weights))
+
+
+def size_of_locals(records: Records) -> int:
+    """Return how many latents a single record, or a single unit, has."""
+    return int(sum(np.prod(_core(records, name), dtype=int) for name in records.local_latents))
+
+
+def _core(records: Records, name: str) -> tuple[int, ...]:
+    axis, shape = records.local_latents[name], records.shapes[name]
+    return tuple(int(n or 0) for n in (*shape[:axis], *shape[axis + 1 :]))
+
+
+def with_shares(records: Records) -> Records:
+    """Multiply the priors of local latents by an input: a unit counts its prior once in all."""
+    many = len(records.local_latents)
+    return records._replace(
+        batch=_weighted(records.batch, many), single=_weighted(records.single, many)
+    )
+
+
+def _weighted(graph: RecordGraph, many: int) -> RecordGraph:
+    share: Tensor = pt.tensor(SHARE, dtype="float64", shape=(graph.terms[0].type.shape[0],))
+    axis, priors = {**graph.axis, share: 0}, []
+    for term in graph.terms[-many:]:
+        factor: Tensor = pt.shape_padright(share, term.type.ndim - 1)
+        priors.append(factor * term)
+        axis |= {factor: 0, priors[-1]: 0}
+    inputs = {**graph.inputs, SHARE: share}
+    return graph._replace(terms=(*graph.terms[:-many], *priors), inputs=inputs, axis=axis)
+
+
+class _Joint(NamedTuple):
+    """A batch at one point z, with the records of each unit."""
+
+    records: Records
+    batch: Batch
+    z: np.ndarray
+    owner: np.ndarray  # (rows,): the unit of each
+    good: np.ndarray  # (rows,): whether the record is finite; others count as missing
+
+    @property
+    def units(self) -> int:
+        """The number of units."""
+        return int(self.owner[-1]) + 1
+
+    def given(self, u: np.ndarray) -> Batch:
+        """Complete the batch by the latents of units, (units, k), and by the priors' shares."""
+        members = np.bincount(self.owner, self.good)
+        share = np.where(self.good, 1 / np.fmax(members, 1)[self.owner], 0.0)
+        return self.batch | {SHARE: share} | _by_name(self.records, u[self.owner])
+
+    def sums(self, each: np.ndarray) -> np.ndarray:
+        """Add up the good records of each unit."""
+        flat = np.where(self.good[:, None], each.reshape(len(each), -1), 0.0)
+        summed = [np.bincount(self.owner, column) for column in flat.T]
+        return np.stack(summed, axis=1).reshape(self.units, *each.shape[1:])
+
+
+class LocalFunctions(NamedTuple):
+    """Compiled functions of a batch that has local latents and `SHARE`, and of a point z."""
+
+    value: Scores  # -> (rows,): joint log densities
+    derivatives: Callable[[Batch, np.ndarray], list[np.ndarray]]  # with slopes and curvatures
+    gradients: Scores  # -> (rows, d): joint scores
+
+
+def marginal_scores(records: Records, compiled: LocalFunctions) -> Scores:
+    """Return every record's part of the score of its unit's marginal likelihood, (rows, d).
+
+    The parts of a unit add up to its score. A record that is not finite is nan, and is left out of
+    its unit, like an outcome that is missing.
+
+    **Privacy.** A record's part depends on the records of its own unit alone: every unit is
+    searched, stopped and weighted by itself.
+    """
+    k = size_of_locals(records)
+    quadrature = rule(k)
+
+    def scores(batch: Batch, z: np.ndarray) -> np.ndarray:
+        joint = _joint(records, compiled, batch, z)
+        modes = find_modes(partial(_density, joint, compiled.derivatives), joint.units, k)
+        points = modes.at + np.einsum("uij,nj->nui", modes.spread, quadrature.nodes)
+        values = [joint.sums(compiled.value(joint.given(u), z)) for u in points]
+        weights = _weights(np.stack(values), quadrature)
+        total = np.zeros((len(joint.owner), records.size))
+        for u, weight in zip(points, weights, strict=True):
+            total += weight[joint.owner, None] * compiled.gradients(joint.given(u), z)
+        return np.where(joint.good[:, None], total, np.nan)
+
+    return scores
+
+
+def _joint(records: Records, compiled: LocalFunctions, batch: Batch, z: np.ndarray) -> _Joint:
+    owner = owners(records, batch)
+    rows = len(owner)
+    joint = _Joint(records, batch, z, owner, np.ones(rows, bool))
+    start = np.zeros((joint.units, size_of_locals(records)))
+    found = compiled.derivatives(joint.given(start), z)
+    finite = [np.isfinite(x.reshape(rows, -1)).all(axis=1) for x in found]
+    return joint._replace(good=np.all(finite, axis=0))
+
+
+def owners(records: Records, batch: Batch) -> np.ndarray:
+    """Return the unit of every record of a batch, in order; without units, its own number."""
+    if OWNER in batch:
+        return batch[OWNER]
+    name, leaf = next((n, x) for n, x in records.batch.inputs.items() if n in batch)
+    return np.arange(np.shape(batch[name])[records.batch.axis[leaf]])
+
+
+def no_latents(records: Records, rows: int) -> Batch:
+    """Return local latents of the right shapes, all 0."""
+    return _by_name(records, np.zeros((rows, size_of_locals(records))))
+
+
+def _density(joint: _Joint, derivatives: Any, u: np.ndarray) -> Density:
+    found = derivatives(joint.given(u), joint.z)
+    return Density(*(joint.sums(x) for x in found))
+
+
+def _weights(values: np.ndarray, quadrature: Rule) -> np.ndarray:
+    """Return the posterior weight of each node, (nodes, units), from log densities there."""
+    log = values + (quadrature.nodes**2).sum(axis=1)[:, None] / 2
+    shares = quadrature.weights[:, None] * np.exp(log - log.max(axis=0))
+    return np.asarray(shares / shares.sum(axis=0))
+
+
+def _by_name(records: Records, rows: np.ndarray) -> Batch:
+    """Cut latents, shape (rows, k), into arrays by name, with the records along their axis."""
+    named, start = {}, 0
+    for name, axis in records.local_latents.items():
+        core = _core(records, name)
+        size = int(np.prod(core, dtype=int))
+        part = rows[:, start : start + size].reshape(len(rows), *core)
+        named[name] = np.moveaxis(part, 0, axis)
+        start += size
+    return named
+
+
+def derivative_graphs(records: Records) -> list[Tensor]:
+    """Return every record's joint log density, and its slope and curvature in the latents.
+
+    Their shapes are (rows,), (rows, k) and (rows, k, k); minus the second derivative is meant.
+    """
+    names = records.local_latents
+    latents = [records.batch.inputs[name] for name in names]
+    value: Tensor = records.batch.log_likelihood()
+    slope = _flat(pt.grad(value.sum(), latents, disconnected_inputs="ignore"), names.values())
+    columns = [
+        _flat(pt.grad(-slope[:, i].sum(), latents, disconnected_inputs="ignore"), names.values())
+        for i in range(size_of_locals(records))
+    ]
+    return [value, slope, pt.stack(columns, axis=1)]
+
+
+def _flat(parts: list[Tensor], axes: Iterable[int]) -> Tensor:
+    rows = [pt.moveaxis(part, axis, 0) for part, axis in zip(parts, axes, strict=True)]
+    return pt.concatenate([row.reshape((row.shape[0], -1)) for row in rows], axis=1)

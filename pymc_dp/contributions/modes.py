@@ -1,0 +1,79 @@
+"""The mode of the local latents of every unit, by Newton's method, each unit by itself."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+# a unit stops where another step would raise its log density by no more than this
+LEAST_GAIN = 1e-10
+MOST_STEPS = 40
+# of the largest eigenvalue of a unit's curvature, the least that another may be
+FLATTEST = 1e-8
+
+
+class Density(NamedTuple):
+    """Log densities of units, with their first two derivatives in the local latents."""
+
+    value: np.ndarray  # (units,)
+    slope: np.ndarray  # (units, k)
+    curvature: np.ndarray  # (units, k, k): minus the second derivative
+
+
+class Modes(NamedTuple):
+    """Where the log density of each unit is largest, and how wide it is there."""
+
+    at: np.ndarray  # (units, k)
+    spread: np.ndarray  # (units, k, k): the symmetric root of the inverse curvature
+
+
+def find_modes(density: Callable[[np.ndarray], Density], units: int, k: int) -> Modes:
+    """Climb from 0 to the mode of each unit; ``density`` takes latents of shape (units, k).
+
+    A step that does not climb is shortened. No unit's steps depend on another unit.
+    """
+    u, length = np.zeros((units, k)), np.ones(units)
+    here = density(u)
+    step = newton_step(here)
+    climbing = np.isfinite(here.value)
+    for _ in range(MOST_STEPS):
+        climbing &= _gain(here, step) > LEAST_GAIN
+        if not climbing.any():
+            break
+        trial = u + np.where(climbing, length, 0.0)[:, None] * step
+        there = density(trial)
+        better = climbing & (there.value >= here.value)
+        u = np.where(better[:, None], trial, u)
+        here = Density(*(_chosen(better, new, old) for new, old in zip(there, here, strict=True)))
+        length = np.where(better, np.fmin(1.0, 4 * length), length / 4)
+        step = newton_step(here)
+    return Modes(u, _spread(here.curvature))
+
+
+def newton_step(here: Density) -> np.ndarray:
+    """Return the step to the mode of a quadratic, uphill also where the density is not concave."""
+    values, axes = _eigen(here.curvature)
+    along = np.einsum("uij,ui->uj", axes, here.slope) / values
+    return np.asarray(np.einsum("uij,uj->ui", axes, along))
+
+
+def _gain(here: Density, step: np.ndarray) -> np.ndarray:
+    return np.asarray(np.vecdot(here.slope, step) / 2)
+
+
+def _spread(curvature: np.ndarray) -> np.ndarray:
+    values, axes = _eigen(curvature)
+    return np.asarray(np.einsum("uij,uj,ukj->uik", axes, values**-0.5, axes))
+
+
+def _eigen(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues that are above 0, and eigenvectors; not finite ones count as a unit."""
+    k = curvature.shape[-1]
+    finite = np.isfinite(curvature).all(axis=(1, 2))[:, None, None]
+    values, axes = np.linalg.eigh(np.where(finite, curvature, np.eye(k)))
+    largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
+    return np.fmax(np.abs(values), np.fmax(FLATTEST * largest, np.finfo(float).tiny ** 0.5)), axes
+
+
+def _chosen(which: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    return np.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)

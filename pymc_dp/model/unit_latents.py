@@ -1,0 +1,108 @@
+"""Latents with an entry for every privacy unit, as latents of the unit's records.
+
+``a[person]`` gives each record the entry of its own unit, where ``unit="person"``. With one entry a
+record in the place of ``a[person]``, and records of one unit sharing it, nothing is left that says
+which unit a record belongs to, and the proof of separable records covers the rest.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.axis import find_record_axes
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.harden import HardenedModel
+from pymc_dp.model.indexing import gather_layout
+from pymc_dp.model.priors import Prior
+from pymc_dp.model.terms import Terms
+
+
+class UnitLatents(NamedTuple):
+    """The latents of units, and what stands in their place in a graph of records."""
+
+    column: AnyVariable | None  # says which unit a record belongs to
+    rows: dict[AnyVariable, AnyVariable]  # a latent's value to that of every record's unit
+
+    def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
+        """Give every record the entry of its own unit."""
+        column = self.column
+        found = {v: v.owner.inputs[0] for v in ancestors(graphs) if is_entry_of_unit(v, column)}
+        picked = dict(zip(found, self.in_place(list(found.values())), strict=True))
+        return _replaced(graphs, picked)
+
+    def in_place(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
+        """Put the records' entries in place of the units'."""
+        return _replaced(graphs, self.rows)
+
+
+NO_UNITS = UnitLatents(None, {})
+
+
+def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
+    """Whether a variable is ``x[column]``, where the column says which unit a record belongs to."""
+    node = variable.owner
+    if column is None or node is None or not isinstance(node.op, AdvancedSubtensor):
+        return False
+    return column in node.inputs and gather_layout(node).arrays == {0: column}
+
+
+def find_unit_latents(
+    hardened: HardenedModel, terms: Terms, prior: Prior, unit: str | None
+) -> UnitLatents:
+    """Find the latents that have an entry for every unit, and those that their priors read so."""
+    columns = [variable for variable, leaf in hardened.leaves.items() if leaf.name == unit]
+    if not columns:
+        return NO_UNITS
+    [column] = columns
+    names = {value: str(rv.name) for rv, value in hardened.model.rvs_to_values.items()}
+    rows: dict[AnyVariable, AnyVariable] = {}
+    entries = [v for v in ancestors(terms.values()) if is_entry_of_unit(v, column)]
+    bases = {f"{v.owner.inputs[0].name or 'a latent'}[{unit}]": v.owner.inputs[0] for v in entries}
+    while bases:
+        found = [v for name, base in bases.items() for v in _along_units(name, base, names, unit)]
+        new = [value for value in found if value not in rows]
+        rows |= {value: _of_records(value) for value in new}
+        bases = {names[value]: prior[names[value]][0] for value in new}
+    return UnitLatents(column, rows)
+
+
+def _along_units(
+    name: str, base: Tensor, names: Mapping[AnyVariable, str], unit: str | None
+) -> Iterable[AnyVariable]:
+    """Return the latents whose axis 0 is that of a graph, which must treat each entry alone."""
+    for variable, axis in find_record_axes({name: base}).inputs().items():
+        if variable not in names or axis != 0:
+            raise NotSeparableError(
+                f"`{name}` has an entry for every unit of unit={unit!r} and reads "
+                f"`{variable.name}` with as many: give such an array one row a record, and add it "
+                f"where the likelihood reads the entry of `{unit}`."
+            )
+        yield variable
+
+
+def _of_records(value: Tensor) -> AnyVariable:
+    made: AnyVariable = pt.tensor(
+        value.name, dtype=value.type.dtype, shape=(None, *value.type.shape[1:])
+    )
+    return made
+
+
+def _replaced(
+    graphs: Sequence[AnyVariable], changes: dict[AnyVariable, AnyVariable]
+) -> list[AnyVariable]:
+    return list(clone_replace(graphs, changes, rebuild_strict=False) if changes else graphs)
+
+
+def refuse_other_uses(latents: UnitLatents, graphs: Mapping[str, AnyVariable]) -> None:
+    """Refuse graphs that read the entries of other units than the record's own."""
+    for name, graph in graphs.items():
+        for value in latents.rows.keys() & set(ancestors([graph])):
+            raise NotSeparableError(
+                f"`{name}` reads `{value.name}`, a latent of single units, other than by the "
+                "entry of a record's own unit: index it by the array that unit= names, and by "
+                "nothing else."
+            )

@@ -15,6 +15,7 @@ from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.model.compile import without_c
+from pymc_dp.privacy.units import units_of
 from pymc_dp.results.build import transform_draws
 
 DELTA = 1e-5
@@ -79,6 +80,8 @@ def _compile(
     problem: Problem, example: DataSet, method: str, epsilon: float, options: dict[str, Any]
 ) -> tuple[Setup, Compiled]:
     model = problem.model(example.data)
+    if problem.unit:
+        options = options | {"unit": problem.unit}
     with warnings.catch_warnings(), without_c():
         warnings.simplefilter("ignore", PrivacyWarning)
         prepared = set_up(model, method, None, epsilon=epsilon, delta=DELTA, **options)
@@ -103,7 +106,9 @@ def _draw(prepared: Setup, compiled: Compiled, here: DataSet, rng: np.random.Gen
         name: Column(np.asarray(here.data[name]), spec.axis, spec.dtype)
         for name, spec in prepared.data.spec.items()
     }
-    held = prepared._replace(data=PrivateData(columns))
+    unit = prepared.data.unit
+    units = unit and units_of(here.data[unit], unit)
+    held = prepared._replace(data=PrivateData(columns, units))
     states, _ = run_releases(held, compiled, rng, range(prepared.plan.total))
     return transform_draws(prepared.records, prepared.method.draw(states[-1], DRAWS, rng))
 

@@ -33,6 +33,7 @@ class Problem(NamedTuple):
     backend : what compiles the reference; JAX, or Python where JAX does not know an operation
     regular : data -> pm.Model
         The same posterior for the reference, in coordinates in which it is nearer to normal.
+    unit : name of the array that says which person a record belongs to, if not one a record
     """
 
     name: str
@@ -45,6 +46,7 @@ class Problem(NamedTuple):
     spread: str = ""
     backend: str = "jax"
     regular: Callable[[Arrays], pm.Model] | None = None
+    unit: str = ""
 
 
 class DataSet(NamedTuple):

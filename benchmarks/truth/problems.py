@@ -1,13 +1,14 @@
 """All problems by name, in the order of the groups."""
 
-from benchmarks.truth import blocks, designs, outcomes, simple, structures, tables
+from benchmarks.truth import blocks, designs, outcomes, persons, simple, structures, tables
 from benchmarks.truth.problem import Problem
 
-MODULES = (simple, tables, designs, outcomes, structures, blocks)
+MODULES = (simple, tables, designs, outcomes, structures, blocks, persons)
 PROBLEMS: dict[str, Problem] = {p.name: p for module in MODULES for p in module.PROBLEMS}
 GROUPS = {
     "a": "The simplest models",
     "b": "Predictors of real tables",
     "c": "Scales, correlations, rare predictors",
     "d": "Outcomes, groups, curves, mixtures",
+    "e": "Latents of single persons",
 }

@@ -16,6 +16,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.contributions import gradient
 from pymc_dp.contributions.gradients import gradient_rows, on_batch
+from pymc_dp.contributions.whitened import vector_size
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi.advi import build
 from pymc_dp.methods.advi.families import MEAN_FIELD
@@ -177,11 +178,23 @@ def test_models_that_couple_records_are_refused_by_name(describe, words):
 @pytest.mark.parametrize(
     ("describe", "name"), zoo.LOCAL.items(), ids=[f.__name__ for f in zoo.LOCAL]
 )
-def test_local_latents_are_found_and_advi_refuses_them(describe, name):
+def test_local_latents_are_found_and_are_no_result(describe, name):
     records, columns = separated(zoo.build(describe))
     assert records.local_latents == {name: 0}
     assert name not in columns
-    with pytest.raises(NotSeparableError, match=f"`{name}`"):
+    assert not records.of_units
+    method = build(records, AdviOptions(sampling=Poisson, num_records=None, noisy=True), MEAN_FIELD)
+    assert not any(name in label for label in records.labels)
+    assert method.size == vector_size(records.size)
+
+
+def test_too_many_local_latents_are_refused():
+    def describe():
+        e = pm.Normal("e", 0, pm.HalfNormal("s"), shape=(zoo.N, 6))
+        pm.Normal("y", e.sum(axis=1), 1.0, observed=zoo.REAL)
+
+    records, _ = separated(zoo.build(describe))
+    with pytest.raises(NotSeparableError, match="`e` are 6 latents for every single record"):
         build(records, AdviOptions(sampling=Poisson, num_records=None, noisy=True), MEAN_FIELD)
 
 

@@ -1,0 +1,131 @@
+"""Group e: latents of single persons, which the fit integrates out.
+
+The reference integrates them by fifty nodes of Gauss-Hermite quadrature around the prior.
+"""
+
+from functools import partial
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from scipy.special import expit
+
+from benchmarks.truth.problem import ANY, Arrays, Problem, Truth
+
+PERSONS, ROWS, PREDICTORS = 2000, 5, 2
+EXAMINEES, ITEMS = 3000, 20
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(50)
+LOG_WEIGHTS = np.log(WEIGHTS / WEIGHTS.sum())
+
+
+def _intercepts(rng: np.random.Generator) -> Truth:
+    return {
+        "slope": rng.normal(0, 0.5, PREDICTORS),
+        "mean": rng.normal(0, 0.5),
+        "log_sd": rng.normal(-0.5, 0.5),
+    }
+
+
+def _visits(poisson: bool, truth: Truth, rng: np.random.Generator) -> Arrays:
+    """Observe each person a few times; the arrays of the reference have a row a person."""
+    X = rng.normal(size=(PERSONS, ROWS, PREDICTORS))
+    own = rng.normal(truth["mean"], np.exp(truth["log_sd"]), PERSONS)
+    psi = X @ truth["slope"] + own[:, None]
+    y = rng.poisson(np.exp(psi)) if poisson else rng.binomial(1, expit(psi))
+    person = np.repeat(np.arange(PERSONS), ROWS)
+    long = {"X": X.reshape(-1, PREDICTORS), "person": person, "y": y.ravel()}
+    return long | {"X_of_person": X, "y_of_person": y}
+
+
+def _population() -> tuple:
+    slope = pm.Normal("slope", 0, 0.5, shape=PREDICTORS)
+    return slope, pm.Normal("mean", 0, 0.5), pm.Normal("log_sd", -0.5, 0.5)
+
+
+def _outcome(poisson: bool, psi) -> pm.Distribution:
+    return pm.Poisson.dist(pt.exp(psi)) if poisson else pm.Bernoulli.dist(logit_p=psi)
+
+
+def _mixed(poisson: bool, data: Arrays) -> pm.Model:
+    with pm.Model() as model:
+        slope, mean, log_sd = _population()
+        own = pm.Normal("own", mean, pt.exp(log_sd), shape=PERSONS)
+        psi = pm.Data("X", data["X"]) @ slope + own[pm.Data("person", data["person"])]
+        if poisson:
+            pm.Poisson("y", pt.exp(psi), observed=data["y"])
+        else:
+            pm.Bernoulli("y", logit_p=psi, observed=data["y"])
+    return model
+
+
+def _mixed_regular(poisson: bool, data: Arrays) -> pm.Model:
+    with pm.Model() as model:
+        slope, mean, log_sd = _population()
+        X, y = (
+            pm.Data("X_of_person", data["X_of_person"]),
+            pm.Data("y_of_person", data["y_of_person"]),
+        )
+        fixed = (X * slope).sum(axis=-1)
+        each = [
+            pm.logp(_outcome(poisson, fixed + mean + pt.exp(log_sd) * t), y).sum(axis=1) + w
+            for t, w in zip(NODES, LOG_WEIGHTS, strict=True)
+        ]
+        pm.Potential("marginal", pt.logsumexp(pt.stack(each, axis=1), axis=1))
+    return model
+
+
+def _items(rng: np.random.Generator) -> Truth:
+    return {"easy": rng.normal(size=ITEMS), "sharp": np.exp(rng.normal(0, 0.3, ITEMS))}
+
+
+def _answers(truth: Truth, rng: np.random.Generator) -> Arrays:
+    ability = rng.normal(size=(EXAMINEES, 1))
+    return {"y": rng.binomial(1, expit(truth["sharp"] * ability + truth["easy"]))}
+
+
+def _item_response(data: Arrays) -> pm.Model:
+    with pm.Model() as model:
+        easy, sharp = pm.Normal("easy", shape=ITEMS), pm.LogNormal("sharp", 0, 0.3, shape=ITEMS)
+        ability = pm.Normal("ability", shape=EXAMINEES)
+        pm.Bernoulli("y", logit_p=ability[:, None] * sharp + easy, observed=data["y"])
+    return model
+
+
+def _item_response_regular(data: Arrays) -> pm.Model:
+    with pm.Model() as model:
+        easy, sharp = pm.Normal("easy", shape=ITEMS), pm.LogNormal("sharp", 0, 0.3, shape=ITEMS)
+        y = pm.Data("y", data["y"])
+        each = [
+            pm.logp(pm.Bernoulli.dist(logit_p=t * sharp + easy), y).sum(axis=1) + w
+            for t, w in zip(NODES, LOG_WEIGHTS, strict=True)
+        ]
+        pm.Potential("marginal", pt.logsumexp(pt.stack(each, axis=1), axis=1))
+    return model
+
+
+PROBLEMS = (
+    *(
+        Problem(
+            f"random-intercept-{name}",
+            "e",
+            _intercepts,
+            partial(_visits, poisson),
+            partial(_mixed, poisson),
+            ANY,
+            unit="person",
+            backend="python",
+            regular=partial(_mixed_regular, poisson),
+        )
+        for name, poisson in (("logistic", False), ("poisson", True))
+    ),
+    Problem(
+        "item-response",
+        "e",
+        _items,
+        _answers,
+        _item_response,
+        ANY,
+        backend="python",
+        regular=_item_response_regular,
+    ),
+)

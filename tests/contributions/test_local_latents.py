@@ -1,0 +1,180 @@
+"""Latents of single records or units are integrated out: the score is that of the marginal."""
+
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import gammaln, log_expit, logsumexp
+
+from pymc_dp.contributions.gradients import each_gradient
+from pymc_dp.contributions.local_latents import rule, size_of_locals
+from pymc_dp.contributions.modes import Density, find_modes
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws
+from pymc_dp.model import separate
+from pymc_dp.model.unit_column import read_units
+from pymc_dp.privacy.contribution import OWNER
+
+PERSONS = 12
+PERSON = np.repeat(np.arange(PERSONS), 4)
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(PERSON.size, 2))
+COUNTS = RNG.poisson(1.5, PERSON.size)
+ANSWERS = RNG.binomial(1, 0.6, PERSON.size)
+Z = np.array([0.4, -0.3, 0.2, -0.4])  # b, mean, log sd
+
+
+def intercepts(poisson=False, centred=True):
+    with pm.Model() as model:
+        b, mean, log_sd = pm.Normal("b", shape=2), pm.Normal("mean"), pm.Normal("log_sd")
+        person = pm.Data("person", PERSON)
+        if centred:
+            own = pm.Normal("own", mean, pt.exp(log_sd), shape=PERSONS)[person]
+        else:
+            own = (mean + pt.exp(log_sd) * pm.Normal("own", shape=PERSONS))[person]
+        psi = pm.Data("X", X) @ b + own
+        if poisson:
+            pm.Poisson("y", pt.exp(psi), observed=COUNTS)
+        else:
+            pm.Bernoulli("y", logit_p=psi, observed=ANSWERS)
+    return model
+
+
+@cache
+def scored(poisson=False, centred=True):
+    records, _ = separate(
+        intercepts(poisson, centred), units=read_units(intercepts(), "person", None, ())
+    )
+    return records, each_gradient(records, "python")
+
+
+def batch_of(poisson=False, rows=slice(None)):
+    y = COUNTS if poisson else ANSWERS
+    return {"X": X[rows], "y": y[rows], OWNER: PERSON[rows]}
+
+
+def marginal(z, poisson, rows):
+    """The log likelihood of some persons, by fifty nodes around the prior."""
+    t, w = np.polynomial.hermite_e.hermegauss(50)
+    psi = (X @ z[:2] + z[2])[rows, None] + np.exp(z[3]) * t
+    if poisson:
+        each = COUNTS[rows, None] * psi - np.exp(psi) - gammaln(COUNTS[rows, None] + 1)
+    else:
+        each = log_expit(np.where(ANSWERS[rows, None], psi, -psi))
+    persons = PERSON[rows]
+    sums = [each[persons == k].sum(axis=0) for k in np.unique(persons)]
+    return logsumexp(np.stack(sums) + np.log(w / w.sum()), axis=1).sum()
+
+
+@pytest.mark.parametrize("poisson", [False, True])
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_score_is_the_slope_of_the_marginal_likelihood(poisson, centred):
+    _, scores = scored(poisson, centred)
+    found = scores(batch_of(poisson), Z)
+    every = slice(None)
+    expected = approx_fprime(Z, marginal, 1e-6, poisson, every)
+    np.testing.assert_allclose(found.sum(axis=0), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_a_score_without_integration_would_be_seen():
+    _, scores = scored()
+    expected = approx_fprime(Z, marginal, 1e-6, False, slice(None))
+    naive = Z.copy()
+    naive[3] = -20  # as if all persons had the same intercept
+    assert abs(scores(batch_of(), naive).sum(axis=0)[:2] - expected[:2]).max() > 0.1
+
+
+def test_a_unit_moves_no_other_unit():
+    _, scores = scored()
+    before = scores(batch_of(), Z)
+    changed = batch_of()
+    changed["X"] = np.where(PERSON[:, None] == 3, 1e4, changed["X"])
+    changed["X"] = np.where(PERSON[:, None] == 5, np.nan, changed["X"])
+    after = scores(changed, Z)
+    others = ~np.isin(PERSON, [3, 5])
+    np.testing.assert_allclose(after[others], before[others], rtol=1e-12)
+    alone = batch_of(rows=PERSON == 7) | {OWNER: np.zeros(4, int)}
+    np.testing.assert_allclose(scores(alone, Z), before[PERSON == 7], rtol=1e-9)
+
+
+def test_a_record_that_is_not_finite_is_left_out_of_its_unit():
+    _, scores = scored()
+    batch = batch_of()
+    batch["X"] = np.where(np.arange(PERSON.size)[:, None] == 8, np.nan, batch["X"])
+    found = scores(batch, Z)
+    assert np.isnan(found[8]).all()
+    kept = np.delete(np.arange(PERSON.size), 8)
+    short = scores({name: values[kept] for name, values in batch_of().items()}, Z)
+    np.testing.assert_allclose(found[kept], short, rtol=1e-9)
+
+
+def test_without_units_every_record_is_a_unit():
+    with pm.Model() as model:
+        b, log_sd = pm.Normal("b", shape=2), pm.Normal("log_sd")
+        own = pm.Normal("own", 0, pt.exp(log_sd), shape=PERSON.size)
+        pm.Poisson("y", pt.exp(pm.Data("X", X) @ b + own), observed=COUNTS)
+    records, _ = separate(model)
+    z, t = Z[[0, 1, 3]], np.linspace(-8, 8, 4001)
+
+    def likelihood(z):
+        psi = (X @ z[:2])[:, None] + np.exp(z[2]) * t
+        each = COUNTS[:, None] * psi - np.exp(psi) - gammaln(COUNTS[:, None] + 1)
+        return logsumexp(each - t**2 / 2, axis=1).sum()
+
+    found = each_gradient(records, "python")({"X": X, "y": COUNTS}, z).sum(axis=0)
+    np.testing.assert_allclose(found, approx_fprime(z, likelihood, 1e-6), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+def test_rules_integrate_polynomials_of_degree_five(k):
+    nodes, weights = rule(k)
+    moments = {(): 1.0, (0,): 0.0, (0, 0): 1.0, (0, 0, 0): 0.0, (0,) * 4: 3.0}
+    if k > 1:
+        moments |= {(0, 1): 0.0, (0, 0, 1, 1): 1.0, (0, 1, 1): 0.0}
+    for powers, expected in moments.items():
+        values = np.prod([nodes[:, i] for i in powers], axis=0) * np.ones(len(nodes))
+        assert weights @ values == pytest.approx(expected, abs=1e-12)
+
+
+def test_modes_are_found_where_the_density_is_not_concave_and_far():
+    """Log densities -(u - c)^2 / 2 + log cosh: curved upwards near 0."""
+    c = np.array([[0.5], [40.0], [-3.0], [np.nan]])
+
+    def density(u):
+        value = (-((u - c) ** 2) / 2 + 2 * np.log(np.cosh(np.clip(u, -300, 300))))[:, 0]
+        slope = c - u + 2 * np.tanh(u)
+        return Density(value, slope, (1 - 2 / np.cosh(np.clip(u, -300, 300)) ** 2)[:, :, None])
+
+    found = find_modes(density, 4, 1)
+    slopes = density(found.at).slope[:3]
+    np.testing.assert_allclose(slopes, 0, atol=1e-4)
+    assert (density(found.at).curvature[:3] > 0).all()
+
+
+def test_records_of_a_unit_share_the_draw_of_its_latents():
+    records, _ = scored()
+    draw = compile_draws(records)
+    z = np.array([0.0, 0.0, 0.0, 3.0])  # intercepts are far from 0: outcomes of a person agree
+    drawn = draw(batch_of(), z, np.random.default_rng(0))
+    assert not drawn[UNDRAWN].any()
+    by_person = drawn["y"].reshape(PERSONS, 4).mean(axis=1)
+    assert np.isin(by_person, [0, 1]).mean() > 0.7
+    assert 0 < drawn["y"].mean() < 1
+
+
+def test_drawn_outcomes_have_scores_of_mean_zero():
+    records, scores = scored()
+    draw, many = compile_draws(records), 400
+    rows = np.tile(np.arange(PERSON.size), many)
+    owner = PERSON[rows] + PERSONS * np.repeat(np.arange(many), PERSON.size)
+    batch = {"X": X[rows], "y": ANSWERS[rows], OWNER: owner}
+    drawn = draw(batch, Z, np.random.default_rng(1))
+    found = scores(batch | {"y": drawn["y"]}, Z).reshape(many, -1, 4).sum(axis=1)
+    deviation = found.mean(axis=0) / (found.std(axis=0) / many**0.5)
+    assert abs(deviation).max() < 4.9  # 1e-6
+
+
+def test_how_many_latents_a_unit_has_is_counted():
+    assert size_of_locals(scored()[0]) == 1

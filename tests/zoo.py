@@ -290,7 +290,7 @@ ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
         hierarchical, two_indices, switch, censored, truncated, normal_mixture, zero_inflated,
         zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical, softmax,
         ordered_logistic, gamma_poisson, horseshoe, hsgp, neural_network,
-        as_many_columns_as_records, repeated_measures, stacked_columns, einsum, transposed,
+        as_many_columns_as_records, missing, repeated_measures, stacked_columns, einsum, transposed,
     )
 }
 # fmt: on
@@ -304,7 +304,6 @@ REFUSED = {
     standardised: ("`y`", "`x`", "across its records"),
     lagged: ("`y`", "slice"),
     gram: ("`y`", "`x`"),
-    missing: ("`y`", "missing"),
     two_lengths: ("y1", "y2", "differ in number"),
     a_latent_for_every_row: ("`theta`", "local latent"),
 }

@@ -73,6 +73,20 @@ def _core(records: Records, name: str) -> tuple[int, ...]:
     return tuple(int(n or 0) for n in (*shape[:axis], *shape[axis + 1 :]))
 
 
+def rule_in_words(records: Records) -> str:
+    """Name the quadrature rule for the local latents of a model."""
+    k = size_of_locals(records)
+    kind = "adaptive Gauss-Hermite quadrature" if k in NODES else "an adaptive rule of degree 5"
+    return f"{kind} with {len(rule(k).weights)} nodes"
+
+
+def integrated(records: Records) -> dict[str, str]:
+    """Say in the settings of a fit which latents were integrated out, and how."""
+    if not records.local_latents:
+        return {}
+    return {"integrated": f"{', '.join(records.local_latents)} by {rule_in_words(records)}"}
+
+
 def with_shares(records: Records) -> Records:
     """Multiply the priors of local latents by an input: a unit counts its prior once in all."""
     many = len(records.local_latents)

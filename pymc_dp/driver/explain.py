@@ -7,13 +7,17 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 
+from pymc_dp.contributions.local_latents import rule_in_words
 from pymc_dp.driver.passes import default_passes
 from pymc_dp.driver.setup import model_in_use
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.model_class import match
+from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records, constrained, separate
 from pymc_dp.model.tables import read_tables
+from pymc_dp.model.unit_column import read_units
 
 
 class Fits(NamedTuple):
@@ -71,6 +75,7 @@ def explain(
     *,
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
+    unit: str | None = None,
 ) -> Explanation:
     """Say which method fits which part of a model, and why.
 
@@ -78,7 +83,7 @@ def explain(
     ----------
     model : pymc.Model, optional
         Inside ``with model:`` it may be left out.
-    public, data
+    public, data, unit
         As in `pymc_dp.fit`.
 
     Returns
@@ -107,11 +112,11 @@ def explain(
         p: Beta block
         y: conjugate likelihood
     """
+    model, data = model_in_use(model), read_tables(data)
+    units = None if unit is None else read_units(model, unit, data, public)
+    data = data and {name: values for name, values in data.items() if name != unit}
     records, private = separate(
-        constrained(model_in_use(model)),
-        public=public,
-        data=read_tables(data),
-        number_is_public=True,
+        constrained(model), public=public, data=data, units=units, number_is_public=True
     )
     fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
     found = default_passes(records) if private.partitions > 1 else {}
@@ -120,7 +125,7 @@ def explain(
 
 def _fits(spec: MethodSpec, records: Records) -> Fits:
     if not spec.model_classes:
-        return _any_model(records)
+        return _any_model(spec, records)
     model_class, structure, reasons = match(spec.model_classes, records)
     if model_class is not None:
         roles = model_class.roles(records, structure)
@@ -129,8 +134,14 @@ def _fits(spec: MethodSpec, records: Records) -> Fits:
     return Fits(f"does not fit:{listed}.", {})
 
 
-def _any_model(records: Records) -> Fits:
+def _any_model(spec: MethodSpec, records: Records) -> Fits:
     if not records.local_latents:
-        return Fits("fit, as any model does that has no latent of single records.", {})
-    name = next(iter(records.local_latents))
-    return Fits(f"do not fit: `{name}` has an entry for every record. Marginalise it.", {})
+        return Fits("fit, as any model does.", {})
+    try:
+        if not spec.integrates:
+            require_shared_latents(records)
+        require_integrable(records)
+    except NotSeparableError as reason:
+        return Fits(f"do not fit: {reason}", {})
+    how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
+    return Fits("fit, with local latents integrated out behind the wall.", how)

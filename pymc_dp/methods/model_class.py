@@ -59,7 +59,7 @@ def build_matching(
     listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
     raise NotSeparableError(
         f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
-        "which takes any model without latents of single records, or see pymc_dp.explain(model)."
+        "which takes any model, or see pymc_dp.explain(model)."
     )
 
 

@@ -16,8 +16,8 @@ def refuse_local_latents(records: Records) -> None:
 
 
 RELEASED_ONE_BY_ONE = (
-    ": it is a local latent, which would have to be released record by record. Marginalise it "
-    "(pm.NegativeBinomial, pm.BetaBinomial, pm.Mixture), or index it by groups."
+    ": it is a local latent, which would have to be released record by record. method='dp_advi' "
+    "integrates it out; or marginalise it (pm.NegativeBinomial, pm.BetaBinomial, pm.Mixture)."
 )
 
 
@@ -29,6 +29,12 @@ def require_shared_latents(records: Records, consequence: str = RELEASED_ONE_BY_
 
 def require_integrable(records: Records) -> None:
     """Refuse latents of single records or units that cannot be integrated out."""
+    if not records.latents:
+        names = ", ".join(f"`{name}`" for name in records.local_latents)
+        raise NotSeparableError(
+            f"{names} belong to single records or units, and records share no latent: there is "
+            "nothing that a fit may release. Give their prior a latent mean or scale."
+        )
     for name in records.local_latents:
         if not records.batch.inputs[name].type.dtype.startswith("float"):
             raise NotSeparableError(

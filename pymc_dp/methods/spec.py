@@ -23,6 +23,8 @@ class MethodSpec(NamedTuple):
     private: bool = True  # whether it takes a budget
     # whether it takes every latent on its own scale, instead of the whole real line
     constrained: bool = False
+    # whether it integrates latents of single records or units out
+    integrates: bool = False
     # those it has updates for, in the order in which they are tried. Empty for a method that fits
-    # any model without latents of single records.
+    # any model.
     model_classes: tuple[ModelClass, ...] = ()

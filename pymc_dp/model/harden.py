@@ -20,6 +20,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 
 from pymc_dp.model.graph_types import AnyVariable, Node, shared, stored_value
+from pymc_dp.model.missing import Mask, join_missing
 
 
 class DataLeaf(NamedTuple):
@@ -42,6 +43,7 @@ class HardenedModel(NamedTuple):
     leaves: dict[AnyVariable, DataLeaf]  # by variable, in an order that is the same every time
     initvals: dict[str, object]  # the author's initial values, by the name of the variable
     public: frozenset[str] = frozenset()  # names that the author declares public
+    masks: tuple[Mask, ...] = ()  # of the observed variables that have missing entries
 
 
 def is_structural(value: np.ndarray) -> bool:
@@ -84,6 +86,7 @@ def harden(model: pm.Model) -> HardenedModel:
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     with _no_initvals(model):
         fgraph, _ = fgraph_from_model(model)
+    masks = join_missing(fgraph)
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
     lifted: list[DataLeaf] = []
     for constant in _array_constants(fgraph):
@@ -95,7 +98,9 @@ def harden(model: pm.Model) -> HardenedModel:
         if isinstance(variable, SharedVariable)
     ]
     initvals = {name: value for name, value in given.items() if value is not None}
-    return HardenedModel(hardened, {leaf.variable: leaf for leaf in (*data, *lifted)}, initvals)
+    data += [DataLeaf(mask.leaf, mask.variable, mask.values, True) for mask in masks]
+    leaves = {leaf.variable: leaf for leaf in (*data, *lifted)}
+    return HardenedModel(hardened, leaves, initvals, masks=tuple(masks))
 
 
 def constrained(model: pm.Model) -> pm.Model:

@@ -18,7 +18,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, is_structural
 
 Terms = dict[str, AnyVariable]
@@ -34,12 +34,14 @@ def likelihood_terms(hardened: HardenedModel) -> tuple[Terms, Terms]:
     reads may be regular, such as ones.
     """
     model, public, leaves = hardened.model, hardened.public, hardened.leaves
-    _refuse_missing(model)
     variables = [*model.observed_RVs, *model.potentials]
     factors = model.logp(vars=variables, sum=False, jacobian=False)
     factors = [
         term if rv.name in public else _counted(model, rv, _unscaled(rv, term))
         for rv, term in zip(variables, factors, strict=True)
+    ]
+    factors = [
+        _unless_missing(hardened, rv, term) for rv, term in zip(variables, factors, strict=True)
     ]
     likelihood = dict(zip([rv.name for rv in variables], simplify(factors), strict=True))
     arrays = {v for v, leaf in leaves.items() if leaf.variable.ndim and leaf.name not in public}
@@ -101,16 +103,12 @@ def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> AnyVariable
     return density
 
 
-def _refuse_missing(model: pm.Model) -> None:
-    """PyMC splits a variable with missing entries in two, of these names."""
-    latents = {rv.name for rv in model.free_RVs}
-    for rv in model.observed_RVs:
-        name = rv.name.removesuffix("_observed")
-        if name != rv.name and f"{name}_unobserved" in latents:
-            raise NotSeparableError(
-                f"`{name}` has missing entries, which become latents of single records. "
-                "Drop the incomplete records, or model the observed part alone."
-            )
+def _unless_missing(hardened: HardenedModel, rv: AnyVariable, term: AnyVariable) -> AnyVariable:
+    """Let entries that are missing add nothing."""
+    for mask in hardened.masks:
+        if mask.name == rv.name:
+            term = pt.switch(mask.variable, 0.0, term)
+    return term
 
 
 def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:

@@ -201,7 +201,7 @@ def undeclared_leaf():
 REFUSED_MODELS = [
     (nothing_observed, "no observed data"),
     (discrete_latent, "`k` is a discrete latent"),
-    (local_latent, "`z` has an entry for every record"),
+    (local_latent, "`z` .*share no latent"),
     (latent_of_single_records, "`z` has an entry for every single record"),
     (missing_values, "`y` has missing entries"),
     (coupled_by_the_mean, "`y` cannot be split into records"),

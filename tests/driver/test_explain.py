@@ -64,9 +64,11 @@ def test_a_model_without_closed_form_updates_gets_the_reasons(describe, block):
     assert block in explanation.vips.why
 
 
-def test_gradient_methods_fit_what_has_no_latent_of_single_records():
-    assert explained(probit).dp_advi.startswith("fit")
-    assert "`z`" in explained(local).dp_advi
+def test_latents_of_single_records_are_integrated_out_or_refused():
+    assert explained(probit).dp_advi == "fit, as any model does."
+    found = explained(local).methods
+    assert "integrated out by adaptive" in found["dp_advi"].roles["z"]
+    assert "`z` has an entry for every record" in found["dp_ops"].why
 
 
 @pytest.mark.parametrize("describe", [mixture, local])

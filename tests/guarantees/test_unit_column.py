@@ -102,8 +102,9 @@ def test_negative_codes_of_the_model_are_refused(unspent):
 
 
 def reads_by_latent():
-    a = pm.Normal("a", shape=20)
-    pm.Normal("y", a[pm.Data("subject_id", SUBJECT)], 1.0, observed=Y)
+    """Index by the person before the own one."""
+    a = pm.Normal("a", pm.Normal("mu"), shape=20)
+    pm.Normal("y", a[pm.Data("subject_id", SUBJECT) - 1], 1.0, observed=Y)
 
 
 def reads_by_value():

@@ -183,9 +183,17 @@ def test_local_latents_are_found_and_are_no_result(describe, name):
     assert records.local_latents == {name: 0}
     assert name not in columns
     assert not records.of_units
-    method = build(records, AdviOptions(sampling=Poisson, num_records=None, noisy=True), MEAN_FIELD)
-    assert not any(name in label for label in records.labels)
+    options = AdviOptions(sampling=Poisson, num_records=None, noisy=True)
+    if not records.latents:
+        with pytest.raises(NotSeparableError, match=f"`{name}` .*nothing that a fit may release"):
+            build(records, options, MEAN_FIELD)
+        return
+    method = build(records, options, MEAN_FIELD)
+    assert not any(name == label.split("[")[0] for label in records.labels)
     assert method.size == vector_size(records.size)
+    assert (
+        method.settings["integrated"] == f"{name} by adaptive Gauss-Hermite quadrature with 9 nodes"
+    )
 
 
 def test_too_many_local_latents_are_refused():

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.contributions import Directions, clipped_count, gradient, plain_gradient
+from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi.defaults import DEFAULTS
 from pymc_dp.methods.advi.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.advi.optimizers import Optimizer, decaying_adam, from_pymc
@@ -62,7 +63,8 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
     prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     rounds = options.releases_of_rounds
     if not options.takes_steps:
-        return whitened_method(records, prior, options.num_records, rounds)
+        by_rounds = whitened_method(records, prior, options.num_records, rounds)
+        return by_rounds._replace(settings=integrated(records))
     count = (DEFAULTS.releases if options.n is None else options.n) - rounds
     steps = options.schedule(records.size, count)
     releases = options.releases(steps)
@@ -98,7 +100,7 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
         posterior=partial(_posterior, records, family),
         describe=lambda state: describe_gaussian(*moments(state), records.labels),
         trace=_trace,
-        settings={"aligned": str(aligned), "obj_n_mc": draws},
+        settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
         doubts=lambda state: (uncentred(records.term_names),) if clipped else (),
         defaults=(DEFAULTS, OF_GRADIENTS),
     )
@@ -121,7 +123,8 @@ DP_ADVI = MethodSpec(
     name="dp_advi",
     build=partial(build, family=MEAN_FIELD),
     options=AdviOptions,
-    fits="any model; latents of single records or units are integrated out",
+    fits="any model; integrates latents of single records out",
+    integrates=True,
     by="private scores and curvatures in whitened coordinates, or private gradients",
     source="Jälkö et al. 2017, 2022",
     page="dp_advi",

@@ -20,7 +20,7 @@ from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.methods.options import BatchOptions, option
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.methods.sampling.defaults import DEFAULTS
 from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records
@@ -63,7 +63,7 @@ def build(records: Records, options: SgldOptions) -> Method:
     wall's noise is accounted, at its own ratio to the clip norm; the public noise that is added
     to reach a step's Langevin noise is not counted.
     """
-    require_shared_latents(records)
+    require_integrable(records)
     release = options.release_spec(
         "score",
         DEFAULTS.releases,
@@ -97,6 +97,7 @@ DP_SGLD = MethodSpec(
     name="dp_sgld",
     build=build,
     options=SgldOptions,
+    integrates=True,
     fits="as dp_advi, a baseline: posterior draws, released one by one",
     by="stochastic gradient Langevin dynamics",
     source="Wang et al. 2015",

@@ -48,6 +48,8 @@ def latent_prior(records: Records) -> LatentPrior:
         found = ", ".join(f"`{name}`" for name in records.local_latents) or "no latent"
         raise NotConjugateError(f"{found} belong to single records, where there must be one")
     [(name, axis)] = records.local_latents.items()
+    if records.of_units:
+        raise NotConjugateError(f"`{name}` belongs to units of several records")
     shape = tuple(1 if length is None else length for length in records.shapes[name])
     op = type(records.distributions[name])
     if op not in (NormalRV, BernoulliRV):

@@ -65,6 +65,8 @@ def _names(records: Records) -> tuple[str, str, str]:
             f"shared latent, the topics (there are {len(local)} and {len(shared)})"
         )
     [weights], [topics] = local, shared
+    if records.of_units:
+        raise NotConjugateError(f"`{weights}` belongs to units of several records")
     for name in (topics, weights):
         if not isinstance(records.distributions[name], DirichletRV):
             raise NotConjugateError(f"`{name}` has a prior that is not Dirichlet")

@@ -14,33 +14,40 @@ from pymc_dp.model.compile import function
 from pymc_dp.model.outcomes import Outcomes
 from pymc_dp.privacy.contribution import Batch
 
-# (batch, z, generator) -> draws of all observed variables by leaf; rows that cannot be drawn have
-# nan, or what their score makes nan, in `UNDRAWN`
+# (batch, z, generator) -> draws of all observed variables, shape (rows, count, ...), by the name
+# that `drawn_name` gives to the leaf; rows that cannot be drawn have nan, or what their score makes
+# nan, in `UNDRAWN`
 Draw = Callable[[Batch, np.ndarray, np.random.Generator], Batch]
 
 UNDRAWN = "rows without draws"
 
 
-def compile_draws(records: Records, outcomes: Outcomes) -> Draw:
-    """Compile draws of all outcomes of a batch at a point.
+def drawn_name(leaf: str) -> str:
+    """Name the draws of a leaf in a batch."""
+    return f"{leaf}, drawn"
+
+
+def compile_draws(records: Records, outcomes: Outcomes, count: int) -> Draw:
+    """Compile ``count`` draws of all outcomes of a batch at a point.
 
     **Privacy.** The draws of a record depend on the record and on the generator alone. Records
     whose distribution refuses its parameters are found by halving the batch: each then fails alone.
     """
-    inputs = [*outcomes.generators, *outcomes.inputs.values(), *records.latents.values()]
+    latents = records.latents.values()
+    inputs = [outcomes.count, *outcomes.generators, *outcomes.inputs.values(), *latents]
     compute = function(inputs, list(outcomes.drawn.values()), "python")  # NumPy draws on all
 
     def draw_all(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> list[Any]:
         seeds = generator.integers(2**63, size=(len(outcomes.generators), 4))
         generators = [np.random.default_rng(seed) for seed in seeds]
         values = [batch[name] for name in outcomes.inputs]
-        drawn: list[Any] = compute(*generators, *values, *records.split(z))
+        drawn: list[Any] = compute(np.asarray(count), *generators, *values, *records.split(z))
         return drawn
 
     def draw(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
         batch = {name: batch[name] for name in outcomes.inputs}
         rows = len(batch[next(iter(outcomes.drawn))])
-        drawn = {name: np.zeros_like(batch[name]) for name in outcomes.drawn}
+        drawn = {n: np.zeros((count, *batch[n].shape), batch[n].dtype) for n in outcomes.drawn}
         failed = np.zeros(rows, bool)
         parts = [np.arange(rows)] if rows else []
         while parts:
@@ -48,13 +55,13 @@ def compile_draws(records: Records, outcomes: Outcomes) -> Draw:
             try:
                 some = {name: np.take(x, part, axis=axes[name]) for name, x in batch.items()}
                 for name, values in zip(drawn, draw_all(some, z, generator), strict=True):
-                    drawn[name][part] = values
+                    drawn[name][:, part] = values
             except (ValueError, FloatingPointError, OverflowError):
                 if len(part) == 1:
                     failed[part] = True
                 else:
                     parts += np.array_split(part, 2)
-        return drawn | {UNDRAWN: failed}
+        return {drawn_name(n): np.moveaxis(x, 0, 1) for n, x in drawn.items()} | {UNDRAWN: failed}
 
     axes = {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}
     return draw

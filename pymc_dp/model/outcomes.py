@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import pymc as pm
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.graph.replace import clone_replace, graph_replace
+from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.random.basic import CategoricalRV
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
@@ -26,7 +27,9 @@ from pymc_dp.model.terms import Terms, simplify
 class Outcomes(NamedTuple):
     """Graphs that draw every observed variable for a batch of records; they hold no data."""
 
-    drawn: dict[str, AnyVariable]  # {leaf: draws, of the shape and dtype of its batch input}
+    # {leaf: draws, shape (count, *that of its batch input), of its dtype}
+    drawn: dict[str, AnyVariable]
+    count: AnyVariable  # how many draws of each record
     inputs: dict[str, AnyVariable]  # leaf name to its batch input
     generators: tuple[AnyVariable, ...]  # one for each distribution that is drawn from
 
@@ -76,17 +79,19 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> Outcomes | N
     batch = build_graph(terms, axes, leaves, rows=None)
     rebuilt = dict(zip(terms, batch.terms, strict=True))
     generators: list[AnyVariable] = []
-    outcomes = {}
+    outcomes, count = {}, pt.lscalar("count")
     for name, one in zip(graphs, drawn, strict=True):
         value: Tensor = batch.inputs[name]
         draws = {}
         for i, random in enumerate(one.random):
             generators.append(random_generator_type())
             parameters = [rebuilt[f"{name} {i} {j + 1}"] for j in range(len(random.parameters))]
-            draws[rebuilt[f"{name} {i} 0"]] = _draw(random.node, generators[-1], parameters, value)
-        outcome: Tensor = graph_replace([rebuilt[name]], draws, strict=False)[0]
+            size = [count, *[value.shape[k] for k in range(value.ndim - random.node.op.ndim_supp)]]
+            stand_in = rebuilt[f"{name} {i} 0"]
+            draws[stand_in] = _draw(random.node, generators[-1], size, parameters)
+        outcome: Tensor = vectorize_graph(rebuilt[name], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
-    return Outcomes(outcomes, batch.inputs, tuple(generators))
+    return Outcomes(outcomes, count, batch.inputs, tuple(generators))
 
 
 def _drawn(split: Split, rv: Tensor) -> _Drawn | None:
@@ -134,16 +139,25 @@ def _stand_in(node: Node, parameters: tuple[Tensor, ...], leaf: Tensor) -> Tenso
 
 
 def _draw(
-    node: Node, generator: AnyVariable, parameters: list[AnyVariable], value: Tensor
+    node: Node, generator: AnyVariable, size: list[AnyVariable], parameters: list[AnyVariable]
 ) -> AnyVariable:
-    size = value.shape[: value.ndim - node.op.ndim_supp]
     if isinstance(node.op, CategoricalRV):
         return _category(generator, size, parameters[0])
+    if isinstance(node.op, BernoulliRV):
+        return _success(generator, size, parameters[0])
     draw: AnyVariable = node.op.make_node(generator, size, *parameters).outputs[1]
     return draw
 
 
-def _category(generator: AnyVariable, size: AnyVariable, p: AnyVariable) -> AnyVariable:
+def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:
+    """Compare with uniform numbers: SciPy's draws take ten times as long."""
+    _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
+    is_share = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
+    draw: AnyVariable = pt.lt(uniform, CheckAndRaise(ValueError, "not a probability")(p, is_share))
+    return draw.astype("int64")
+
+
+def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:
     """Invert the distribution function: NumPy would draw categories in a loop over records."""
     _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
     below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]

@@ -1,0 +1,134 @@
+"""Scores of records at their observed outcomes, and at outcomes that the model draws for them."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.contributions.channels import Channels, record_channels
+from pymc_dp.contributions.frontier import NoFrontierRuleError
+from pymc_dp.contributions.gradients import checked, each_gradient, on_batch
+from pymc_dp.contributions.outcomes import UNDRAWN, Draw, compile_draws, drawn_name
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.privacy.contribution import Batch
+
+# draws of a record's outcomes: those that its weight follows from, and those that centre its score
+WEIGHING, CENTRING = 3, 8
+DRAWS = WEIGHING + CENTRING
+
+
+class Scores(NamedTuple):
+    """Scores of a batch: the observed outcome's first, then those of the drawn ones."""
+
+    weights: np.ndarray  # (rows, outcomes, c): a score is the sum of vectors, each times its weight
+    vectors: np.ndarray | None  # (c, rows, d); None where the weights are the scores, and c is d
+
+
+class DrawnScores(NamedTuple):
+    """Scores of a batch at a point; compiled once for all rounds."""
+
+    d: int
+    outcomes: int  # how many a record has: the observed one and the draws
+    channels: int | None  # how many vectors a record's scores are made of; None: as they are
+    of_batch: Callable[[Batch, np.ndarray], Scores]
+    draw: Draw | None
+
+    @property
+    def width(self) -> int:
+        """How many numbers the scores of a record are."""
+        c = self.d if self.channels is None else self.channels
+        return self.outcomes * c + (self.channels or 0) * self.d
+
+
+def drawn_scores(records: Records, backend: str) -> DrawnScores:
+    """Compile the scores, and the draws where the model says how to draw.
+
+    Where few vectors span the scores that a record has at any outcome, these are computed once.
+    """
+    outcomes = records.outcomes
+    draw = compile_draws(records, outcomes, DRAWS) if outcomes else None
+    names = list(outcomes.drawn) if outcomes else []
+    try:
+        channels = record_channels(records, names)
+    except NoFrontierRuleError:
+        of_batch, count = _formed(records, names, backend), None
+    else:
+        of_batch, count = _factored(records, channels, names, backend), len(channels.vectors)
+    return DrawnScores(records.size, 1 + (DRAWS if draw else 0), count, of_batch, draw)
+
+
+def _formed(
+    records: Records, names: list[str], backend: str
+) -> Callable[[Batch, np.ndarray], Scores]:
+    gradients, axes = each_gradient(records, backend), _axes(records)
+
+    def scores(batch: Batch, point: np.ndarray) -> Scores:
+        return Scores(_by_outcome(batch, gradients(at_outcomes(batch, axes, names), point)), None)
+
+    return scores
+
+
+def _factored(
+    records: Records, channels: Channels, names: list[str], backend: str
+) -> Callable[[Batch, np.ndarray], Scores]:
+    """Compile what outcomes do not change as one function, and the weights as another."""
+    inputs = {f"predictor {k}": cut for k, cut in enumerate(channels.predictors)}
+    first = on_batch(records, [], [*inputs.values(), *channels.vectors], backend)
+    axes = _axes(records) | dict(zip(inputs, channels.predictors.values(), strict=True))
+    given = {name: cut.type() for name, cut in inputs.items()}
+    known = {cut: given[name] for name, cut in inputs.items()}
+    if given:
+        name, cut = next(iter(given.items()))
+        known[records.batch.rows] = cut.shape[axes[name]]
+    [weights] = graph_replace([checked(records, channels.weights)], known, strict=False)
+    every = records.batch.inputs | given
+    read = set(ancestors([weights]))
+    every = {name: x for name, x in every.items() if x in read}
+    fn = function([*every.values(), *records.latents.values()], weights, backend)
+
+    def scores(batch: Batch, point: np.ndarray) -> Scores:
+        found = first(batch, point)
+        predictors, vectors = found[: len(inputs)], found[len(inputs) :]
+        held = batch | dict(zip(inputs, predictors, strict=True))
+        arrays = at_outcomes(held, {name: axes[name] for name in every}, names)
+        each = fn(*[arrays[name] for name in every], *records.split(point))
+        return Scores(_by_outcome(batch, each), np.stack(vectors))
+
+    return scores
+
+
+def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]) -> Batch:
+    """Repeat a batch's arrays for all outcomes: all observed ones, then all first draws, and so on.
+
+    ``axes`` are those of the records in the arrays that are read.
+    """
+    if UNDRAWN not in batch:
+        return {name: batch[name] for name in axes}
+    return {
+        name: _with_draws(batch, name)
+        if name in outcomes
+        else np.concatenate([batch[name]] * (1 + DRAWS), axis=axis)
+        for name, axis in axes.items()
+    }
+
+
+def _with_draws(batch: Batch, name: str) -> np.ndarray:
+    drawn = np.moveaxis(batch[drawn_name(name)], 1, 0)
+    return np.concatenate([batch[name], *drawn])
+
+
+def _by_outcome(batch: Batch, values: np.ndarray) -> np.ndarray:
+    """Bring values of a repeated batch to the shape (rows, outcomes, c)."""
+    count = 1 + DRAWS if UNDRAWN in batch else 1
+    rows, width = len(values) // count, values.shape[1]
+    each = np.array(values, "float64").reshape(count, rows, width).swapaxes(0, 1)
+    if UNDRAWN in batch:
+        each[batch[UNDRAWN]] = np.nan
+    return each
+
+
+def _axes(records: Records) -> dict[str, int]:
+    return {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}

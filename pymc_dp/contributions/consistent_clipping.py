@@ -8,7 +8,7 @@ model. Outcomes that the model draws for the record say what that is.
 
 import numpy as np
 
-from pymc_dp.privacy.norms import clip_factors, row_norms
+from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
 
 # sweeps of the fixed point, and the longest excess that a draw may add to it, in clip norms
 SWEEPS, LONGEST_EXCESS = 6, 8.0
@@ -27,20 +27,30 @@ def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
     """
     if np.isinf(bound):
         return scores
-    clipped: np.ndarray = scores * _factors(scores, bound)
-    long = np.flatnonzero((clipped != scores).any(axis=(1, 2)))
+    factors = clip_factors(lengths(scores), bound)
+    clipped: np.ndarray = scores * factors[:, :, None]
+    long = np.flatnonzero((factors < 1).any(axis=1))
     if long.size and scores.shape[1] > 1:
         some = scores[long]
         shift = np.zeros_like(some[:, :1])
         for _ in range(SWEEPS):
             moved = some - shift
-            excess = moved * (1 - _factors(moved, bound))
-            shift = -(excess * _factors(excess, LONGEST_EXCESS * bound)).mean(axis=1, keepdims=True)
+            norms = lengths(moved)
+            beyond = np.minimum(
+                1 - clip_factors(norms, bound), clip_factors(norms, LONGEST_EXCESS * bound)
+            )
+            shift = -(moved * beyond[:, :, None]).mean(axis=1, keepdims=True)
         moved = some - shift
-        clipped[long] = moved * _factors(moved, bound)
+        clipped[long] = moved * clip_factors(lengths(moved), bound)[:, :, None]
     return clipped
 
 
-def _factors(vectors: np.ndarray, bound: float) -> np.ndarray:
-    norms = row_norms(vectors.reshape(-1, vectors.shape[-1]))
-    return np.asarray(clip_factors(norms, bound).reshape(*vectors.shape[:-1], 1))
+def lengths(vectors: np.ndarray) -> np.ndarray:
+    """Return the norms of vectors (rows, k, d), whatever their order in memory."""
+    if vectors.shape[-1] == 1:
+        norms = np.abs(vectors[:, :, 0])
+        return np.where(norms > LARGEST_NORM, np.inf, norms)
+    squares = np.einsum("rkd,rkd->rk", vectors, vectors)
+    if squares.min(initial=1.0) > 1e-280 and squares.max(initial=1.0) < 1e280:
+        return np.asarray(np.sqrt(squares))
+    return row_norms(vectors.reshape(-1, vectors.shape[-1])).reshape(squares.shape)

@@ -43,9 +43,8 @@ def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
     array([[[25.,  0.]]])
     """
     c = len(R)
-    return np.stack(
-        [sum(weights[:, :, j] * R[i, j][:, None] for j in range(i, c)) for i in range(c)], axis=-1
-    )
+    found = [sum(weights[:, :, j] * R[i, j][:, None] for j in range(i, c)) for i in range(c)]
+    return np.moveaxis(np.stack(found), 0, -1)  # in this order in memory, loops are long
 
 
 def combined(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:

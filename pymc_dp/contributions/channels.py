@@ -15,8 +15,16 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pymc_dp.contributions.frontier import Edge, NoFrontierRuleError, Spread, by_row, cut_frontier
-from pymc_dp.contributions.ghost import edges_of, rows_through
+from pymc_dp.contributions.frontier import (
+    Edge,
+    NoFrontierRuleError,
+    Product,
+    Spread,
+    by_row,
+    cut_frontier,
+)
+from pymc_dp.contributions.ghost import edges_of, is_itself, pulled_back, rows_through
+from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
@@ -27,19 +35,17 @@ class Channels(NamedTuple):
 
     weights: Tensor  # (rows, c)
     vectors: list[Tensor]  # c graphs of shape (rows, d), the same whatever the outcome
-    # predictors, which are the same whatever the outcome, and the axis of the records in each
-    predictors: dict[Tensor, int]
+    # what else is the same whatever the outcome, and the axis of the records in it: predictors, and
+    # whether a record's indices are valid
+    fixed: dict[Tensor, int]
 
 
 class _Channel(NamedTuple):
     """Edges of the frontier that share one cotangent."""
 
     cotangent: Tensor  # (rows, width), or (rows,)
-    edges: dict[Edge, tuple[int, ...]]  # with the shapes of a record's part of their cuts
-
-    @property
-    def width(self) -> int:
-        return prod(next(iter(self.edges.values())))
+    width: int
+    edges: list[Edge]
 
     @property
     def weights(self) -> Tensor:
@@ -52,60 +58,58 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     Raises `NoFrontierRuleError` where an edge has no rule, where a channel's vector depends on
     outcomes, or where channels are more than half as many as latents.
     """
-    graph, latents = records.batch, list(records.latents.values())
-    edges = cut_frontier(graph, latents)
-    channels = _merged(edges, _cores(records, edges))
+    graph, latents = records.batch, records.latents
+    edges = cut_frontier(graph, list(latents.values()))
+    shapes = _shapes(records, edges)
+    channels = _merged(edges, shapes)
     spread = [c for c in channels if all(isinstance(edge, Spread) for edge in c.edges)]
-    varying = [c for c in channels if c not in spread]
-    reached = {
-        name: latent
-        for name, latent in records.latents.items()
-        if any(edges_of(latent, c.edges) for c in spread)
-    }
-    weights = [c.weights for c in varying]
-    vectors = [row for c in varying for row in _vectors(c, records)]
+    others = [c for c in channels if c not in spread]
+    through = [edge for c in spread for edge in c.edges]
+    reached = [name for name, latent in latents.items() if edges_of(latent, through)]
+    own = []  # latents whose coordinates are channels: fewer than the numbers that are spread
     if sum(records.point[name].size for name in reached) < sum(c.width for c in spread):
-        every = [edge for c in spread for edge in c.edges]
-        weights += [_gradient(latent, every, edges) for latent in reached.values()]
-        vectors += _own_coordinates(list(reached), records)
-    else:
-        weights += [c.weights for c in spread]
-        vectors += [row for c in spread for row in _vectors(c, records)]
+        spread, own = [], reached
+    weights = [c.weights for c in (*others, *spread)]
+    weights += [_gradient(latents[name], through, edges) for name in own]
+    vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
+    vectors += _coordinates(own, records)
     leaves = {graph.inputs[name] for name in outcomes}
     if 2 * len(vectors) > records.size or not _values_read(vectors).isdisjoint(leaves):
         raise NoFrontierRuleError
-    predictors = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
-    return Channels(pt.concatenate(weights, axis=1), vectors, predictors)
+    fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
+    if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):
+        fixed[graph.valid] = 0
+    return Channels(checked(records, pt.concatenate(weights, axis=1)), vectors, fixed)
 
 
-def _cores(records: Records, edges: Collection[Edge]) -> list[tuple[int, ...]]:
-    """Return the shapes of a record's part of each cut."""
-    operands = [edge.operand for edge in edges]
-    shapes = [operand.type.shape for operand in operands]
+def _shapes(records: Records, edges: Collection[Edge]) -> dict[Edge, tuple[int, ...]]:
+    """Return the shape of each operand."""
+    shapes = [edge.operand.type.shape for edge in edges]
     if any(None in shape for shape in shapes):
-        fn = function(list(records.latents.values()), [x.shape for x in operands], "python")
-        found = fn(*records.split(records.start))
-        shapes = [tuple(int(n) for n in shape) for shape in found]
-    return [edge.core(shape) for edge, shape in zip(edges, shapes, strict=True)]
+        graphs = [edge.operand.shape for edge in edges]
+        fn = function(list(records.latents.values()), graphs, "python")
+        shapes = [tuple(map(int, shape)) for shape in fn(*records.split(records.start))]
+    return dict(zip(edges, shapes, strict=True))
 
 
-def _merged(edges: dict[Edge, Tensor], cores: list[tuple[int, ...]]) -> list[_Channel]:
+def _merged(edges: dict[Edge, Tensor], shapes: dict[Edge, tuple[int, ...]]) -> list[_Channel]:
     """Put edges together whose cotangents are one computation, as those of added terms are."""
     channels: list[_Channel] = []
-    for (edge, cotangent), core in zip(edges.items(), cores, strict=True):
-        each = _by_record(cotangent, edge.axis, core)
+    for edge, cotangent in edges.items():
+        width = prod(edge.core(shapes[edge]))
+        each = _by_record(cotangent, edge.axis, width)
         for channel in channels:
             if equal_computations([channel.cotangent], [each]):
-                channel.edges[edge] = core
+                channel.edges.append(edge)
                 break
         else:
-            channels.append(_Channel(each, {edge: core}))
+            channels.append(_Channel(each, width, [edge]))
     return channels
 
 
-def _by_record(cotangent: Tensor, axis: int, core: tuple[int, ...]) -> Tensor:
-    """Bring a cotangent to the shape (rows,) where a record has one number of it, else (rows, m)."""
-    if prod(core) != 1:
+def _by_record(cotangent: Tensor, axis: int, width: int) -> Tensor:
+    """Bring a cotangent to the shape (rows, width), or (rows,) where the width is 1."""
+    if width != 1:
         return by_row(pt.moveaxis(cotangent, axis, 0), cotangent.shape[axis])
     vector = cotangent
     while vector.ndim > 1 and vector.owner and isinstance(vector.owner.op, DimShuffle):
@@ -114,45 +118,43 @@ def _by_record(cotangent: Tensor, axis: int, core: tuple[int, ...]) -> Tensor:
     return vector if vector.ndim == 1 else cotangent.squeeze(others)
 
 
-def _vectors(channel: _Channel, records: Records) -> list[Tensor]:
-    """Return the gradient of all latents for each cotangent that is 1 in one place."""
-    return [
-        pt.concatenate(
-            [_block(channel, latent, j, records.batch.rows) for latent in records.latents.values()],
-            axis=1,
-        )
-        for j in range(channel.width)
-    ]
+def _vectors(
+    channel: _Channel, records: Records, shapes: dict[Edge, tuple[int, ...]]
+) -> list[Tensor]:
+    """Return the gradients of all latents for each cotangent that is 1 in one place."""
+    found = []
+    for j in range(channel.width):
+        blocks = []
+        latent: Tensor
+        for latent in records.latents.values():
+            touching = edges_of(latent, channel.edges)
+            parts = [_block(edge, latent, shapes[edge], j) for edge in touching]
+            nothing = pt.zeros((records.batch.rows, latent.size))
+            blocks.append(pt.add(*parts) if parts else nothing)
+        found.append(pt.concatenate(blocks, axis=1))
+    return found
 
 
-def _block(channel: _Channel, latent: Tensor, j: int, count: Tensor) -> Tensor:
-    units = {edge: _unit(edge, core, j, count) for edge, core in channel.edges.items()}
-    return _gradient(latent, list(channel.edges), units, count)
+def _block(edge: Edge, latent: Tensor, shape: tuple[int, ...], j: int) -> Tensor:
+    """Return the gradient of a latent through an edge for a cotangent that is 1 at place j."""
+    core = edge.core(shape)
+    if isinstance(edge, Product) and is_itself(edge.operand, latent):
+        unit = np.eye(prod(core))[j].reshape(core)
+        return edge.rows(pt.expand_dims(unit, edge.axis) * pt.ones_like(edge.cut))
+    matrix = pulled_back(latent, edge.operand, pt.constant(np.eye(prod(shape))))
+    return edge.through(matrix.reshape((*shape, matrix.shape[-1])), j)
 
 
-def _unit(edge: Edge, core: tuple[int, ...], j: int, count: Tensor) -> Tensor:
-    """Return a cotangent that is 1 at every record's place j, and else 0."""
-    one = np.zeros(prod(core))
-    one[j] = 1.0
-    alone = np.expand_dims(one.reshape(core), edge.axis)
-    return pt.broadcast_to(alone, [count if k == edge.axis else n for k, n in enumerate(alone.shape)])
-
-
-def _gradient(
-    latent: Tensor, edges: Sequence[Edge], cotangents: dict[Edge, Tensor], count: Tensor = None
-) -> Tensor:
+def _gradient(latent: Tensor, edges: Sequence[Edge], cotangents: dict[Edge, Tensor]) -> Tensor:
     touching = edges_of(latent, edges)
-    if not touching:
-        return pt.zeros((count, latent.size))
     return pt.add(*[rows_through(latent, edge, cotangents[edge]) for edge in touching])
 
 
-def _own_coordinates(names: list[str], records: Records) -> list[Tensor]:
+def _coordinates(names: list[str], records: Records) -> list[Tensor]:
     """Return a vector for each coordinate of some latents, which is 1 there."""
     places = dict(zip(records.latents, records.split(np.arange(records.size)), strict=True))
-    chosen = np.concatenate([places[name].ravel() for name in names])
-    one = np.eye(records.size)
-    return [pt.broadcast_to(one[[k]], (records.batch.rows, records.size)) for k in chosen]
+    one, shape = np.eye(records.size), (records.batch.rows, records.size)
+    return [pt.broadcast_to(one[k], shape) for name in names for k in places[name].ravel()]
 
 
 def _values_read(graphs: Collection[Tensor]) -> set[AnyVariable]:

@@ -9,7 +9,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.channels import Channels, record_channels
 from pymc_dp.contributions.frontier import NoFrontierRuleError
-from pymc_dp.contributions.gradients import checked, each_gradient, on_batch
+from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.outcomes import UNDRAWN, Draw, compile_draws, drawn_name
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
@@ -24,7 +24,7 @@ class Scores(NamedTuple):
     """Scores of a batch: the observed outcome's first, then those of the drawn ones."""
 
     weights: np.ndarray  # (rows, outcomes, c): a score is the sum of vectors, each times its weight
-    vectors: np.ndarray | None  # (c, rows, d); None where the weights are the scores, and c is d
+    vectors: np.ndarray  # (c, rows, d); none where the weights are the scores, and c is d
 
 
 class DrawnScores(NamedTuple):
@@ -32,15 +32,14 @@ class DrawnScores(NamedTuple):
 
     d: int
     outcomes: int  # how many a record has: the observed one and the draws
-    channels: int | None  # how many vectors a record's scores are made of; None: as they are
+    channels: int  # how many vectors a record's scores are made of; 0 where scores are formed
     of_batch: Callable[[Batch, np.ndarray], Scores]
     draw: Draw | None
 
     @property
     def width(self) -> int:
         """How many numbers the scores of a record are."""
-        c = self.d if self.channels is None else self.channels
-        return self.outcomes * c + (self.channels or 0) * self.d
+        return self.outcomes * (self.channels or self.d) + self.channels * self.d
 
 
 def drawn_scores(records: Records, backend: str) -> DrawnScores:
@@ -54,7 +53,7 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
     try:
         channels = record_channels(records, names)
     except NoFrontierRuleError:
-        of_batch, count = _formed(records, names, backend), None
+        of_batch, count = _formed(records, names, backend), 0
     else:
         of_batch, count = _factored(records, channels, names, backend), len(channels.vectors)
     return DrawnScores(records.size, 1 + (DRAWS if draw else 0), count, of_batch, draw)
@@ -66,7 +65,8 @@ def _formed(
     gradients, axes = each_gradient(records, backend), _axes(records)
 
     def scores(batch: Batch, point: np.ndarray) -> Scores:
-        return Scores(_by_outcome(batch, gradients(at_outcomes(batch, axes, names), point)), None)
+        each = _by_outcome(batch, gradients(at_outcomes(batch, axes, names), point))
+        return Scores(each, np.empty((0, *each.shape[::2])))
 
     return scores
 
@@ -75,27 +75,24 @@ def _factored(
     records: Records, channels: Channels, names: list[str], backend: str
 ) -> Callable[[Batch, np.ndarray], Scores]:
     """Compile what outcomes do not change as one function, and the weights as another."""
-    inputs = {f"predictor {k}": cut for k, cut in enumerate(channels.predictors)}
-    first = on_batch(records, [], [*inputs.values(), *channels.vectors], backend)
-    axes = _axes(records) | dict(zip(inputs, channels.predictors.values(), strict=True))
-    given = {name: cut.type() for name, cut in inputs.items()}
-    known = {cut: given[name] for name, cut in inputs.items()}
-    if given:
-        name, cut = next(iter(given.items()))
-        known[records.batch.rows] = cut.shape[axes[name]]
-    [weights] = graph_replace([checked(records, channels.weights)], known, strict=False)
-    every = records.batch.inputs | given
-    read = set(ancestors([weights]))
-    every = {name: x for name, x in every.items() if x in read}
-    fn = function([*every.values(), *records.latents.values()], weights, backend)
+    fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
+    first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
+    axes = _axes(records) | dict(zip(fixed, channels.fixed.values(), strict=True))
+    given = {name: graph.type() for name, graph in fixed.items()}
+    known = {graph: given[name] for name, graph in fixed.items()}
+    for name, array in given.items():  # the rows of what is read, which are repeated
+        known[records.batch.rows] = array.shape[axes[name]]
+    [weights] = graph_replace([channels.weights], known, strict=False)
+    below = set(ancestors([weights]))
+    read = {name: x for name, x in (records.batch.inputs | given).items() if x in below}
+    second = function([*read.values(), *records.latents.values()], weights, backend)
 
     def scores(batch: Batch, point: np.ndarray) -> Scores:
         found = first(batch, point)
-        predictors, vectors = found[: len(inputs)], found[len(inputs) :]
-        held = batch | dict(zip(inputs, predictors, strict=True))
-        arrays = at_outcomes(held, {name: axes[name] for name in every}, names)
-        each = fn(*[arrays[name] for name in every], *records.split(point))
-        return Scores(_by_outcome(batch, each), np.stack(vectors))
+        held = batch | dict(zip(fixed, found, strict=False))
+        arrays = at_outcomes(held, {name: axes[name] for name in read}, names)
+        each = second(*arrays.values(), *records.split(point))
+        return Scores(_by_outcome(batch, each), np.stack(found[len(fixed) :]))
 
     return scores
 

@@ -35,10 +35,12 @@ class NoFrontierRuleError(Exception):
 class Spread(NamedTuple):
     """``operand`` is broadcast over the records.
 
-    Every edge has four methods. ``norms`` are those of the records' gradients with respect to
+    Every edge has five methods. ``norms`` are those of the records' gradients with respect to
     the operand, shape (rows,); ``rows`` the gradients themselves, shape (rows, size of the
-    operand); ``total`` their weighted sum, of the operand's shape; ``core`` the shape of a record's
-    part of the cut, given that of the operand. ``axis`` is that of the records in the cut.
+    operand); ``total`` their weighted sum, of the operand's shape. ``core`` is the shape of a
+    record's part of the cut, given that of the operand. ``through`` multiplies a matrix for the
+    operand, (*its shape, n), by what the j-th number of that part has to do with the operand: shape
+    (rows, n). ``axis`` is that of the records in the cut.
     """
 
     operand: Tensor
@@ -57,8 +59,12 @@ class Spread(NamedTuple):
         return summed.reshape(self.operand.shape, ndim=self.operand.ndim)
 
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        padded = (1,) * (self.cut.ndim - len(shape)) + shape
+        padded = (1,) * int(self.cut.ndim - len(shape)) + shape
         return padded[: self.axis] + padded[self.axis + 1 :]
+
+    def through(self, matrix: Tensor, j: int) -> Tensor:
+        row = matrix.reshape((-1, matrix.shape[-1]))[j]
+        return pt.broadcast_to(row, [self.cut.shape[self.axis], row.shape[0]])
 
 
 class Product(NamedTuple):
@@ -96,6 +102,11 @@ class Product(NamedTuple):
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[:-1] if self.from_left else shape[1:]
 
+    def through(self, matrix: Tensor, j: int) -> Tensor:
+        if matrix.ndim == 2:
+            return self.data @ matrix
+        return self.data @ (matrix[j] if self.from_left else matrix[:, j])
+
     def _each_record(self, cotangent: Tensor) -> Tensor:
         return cotangent.T if self.from_left else cotangent
 
@@ -127,6 +138,10 @@ class Gather(NamedTuple):
 
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[len(self.indices) :]
+
+    def through(self, matrix: Tensor, j: int) -> Tensor:
+        leading = [matrix.shape[k] for k in range(len(self.indices))]
+        return matrix.reshape((*leading, -1, matrix.shape[-1]))[..., j, :][self.indices]
 
 
 Edge = Spread | Product | Gather

@@ -73,7 +73,7 @@ def _part(
     touching = edges_of(latent, edges)
     if not touching:
         return _Part(None, pt.zeros((latent.size,)))
-    if len(touching) == 1 and _is_itself(touching[0].operand, latent):
+    if len(touching) == 1 and is_itself(touching[0].operand, latent):
         [edge] = touching
         kept = (edges[edge], latent_data[edge]) if edge in latent_data else (edges[edge],)
         return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
@@ -120,7 +120,7 @@ def edges_of(latent: Tensor, edges: Iterable[Edge]) -> list[Edge]:
     return [edge for edge in edges if latent in set(ancestors([edge.operand]))]
 
 
-def _is_itself(operand: Tensor, latent: Tensor) -> bool:
+def is_itself(operand: Tensor, latent: Tensor) -> bool:
     """Whether the operand is the latent up to its shape, its entries in the same order."""
     while operand is not latent:
         node = operand.owner
@@ -136,11 +136,15 @@ def _is_itself(operand: Tensor, latent: Tensor) -> bool:
 
 def rows_through(latent: Tensor, edge: Edge, cotangent: Tensor) -> Tensor:
     """Return the rows of the gradient with respect to the latent, through this edge alone."""
-    rows = edge.rows(cotangent)
-    if _is_itself(edge.operand, latent):
+    return pulled_back(latent, edge.operand, edge.rows(cotangent))
+
+
+def pulled_back(latent: Tensor, operand: Tensor, rows: Tensor) -> Tensor:
+    """Turn gradients with respect to an operand, (rows, its size), into those of the latent."""
+    if is_itself(operand, latent):
         return rows
-    one = edge.operand.type.clone(dtype="float64")("cotangent")
-    pullback = pt.grad((one * edge.operand).sum(), latent)
-    shape = [rows.shape[0], *[edge.operand.shape[k] for k in range(edge.operand.ndim)]]
-    batched = pt.specify_shape(rows.reshape(shape), [None, *edge.operand.type.shape])
+    one = operand.type.clone(dtype="float64")("cotangent")
+    pullback = pt.grad((one * operand).sum(), latent)
+    shape = [rows.shape[0], *[operand.shape[k] for k in range(operand.ndim)]]
+    batched = pt.specify_shape(rows.reshape(shape), [None, *operand.type.shape])
     return by_row(vectorize_graph(pullback, {one: batched}), rows.shape[0])

@@ -34,7 +34,7 @@ def compile_draws(records: Records, outcomes: Outcomes, count: int) -> Draw:
     whose distribution refuses its parameters are found by halving the batch: each then fails alone.
     """
     latents = records.latents.values()
-    inputs = [outcomes.count, *outcomes.generators, *outcomes.inputs.values(), *latents]
+    inputs = [outcomes.number, *outcomes.generators, *outcomes.inputs.values(), *latents]
     compute = function(inputs, list(outcomes.drawn.values()), "python")  # NumPy draws on all
 
     def draw_all(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> list[Any]:

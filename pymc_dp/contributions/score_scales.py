@@ -69,7 +69,8 @@ def score_scales(scores: DrawnScores) -> FactoredContribution:
 
 
 def _formed(scores: Scores) -> np.ndarray:
-    return scores.weights if scores.vectors is None else combined(scores.weights, scores.vectors)
+    weights, vectors = scores
+    return combined(weights, vectors) if len(vectors) else weights
 
 
 def _at_outcome(scores: Scores, k: int) -> np.ndarray:

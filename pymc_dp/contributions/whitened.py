@@ -5,6 +5,7 @@ are computed in coordinates of that span, and no score is formed.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -115,7 +116,7 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.
     Draws are made for each record alone, from random numbers that never leave the wall.
     """
-    return _formed(scores) if scores.channels is None else _in_span(scores, scores.channels)
+    return _formed(scores) if scores.channels == 0 else _in_span(scores)
 
 
 def _formed(scores: DrawnScores) -> RowContribution:
@@ -134,27 +135,25 @@ def _formed(scores: DrawnScores) -> RowContribution:
     )
 
 
-def _in_span(scores: DrawnScores, c: int) -> FactoredContribution:
-    d, count = scores.d, scores.outcomes
+def _in_span(scores: DrawnScores) -> FactoredContribution:
+    d, c, count = scores.d, scores.channels, scores.outcomes
 
     def prepare(batch: Batch, at: At) -> InSpan:
         weights, of_records = scores.of_batch(batch, at.point)
         basis, R = orthonormal(whitened(of_records, at))
         z = coordinates(R, weights)
-        slopes = _matrices
-        if at.is_diagonal:
-            slopes = lambda u, z: diagonals(basis, smat(_matrices(u, z)))
+        slopes = partial(_diagonals, basis) if at.is_diagonal else _matrices
         return InSpan(basis, z, joint_vectors(z, at, slopes))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
-        score = sum(u @ q for u, q in zip(weighted.T, held.basis, strict=False))
+        score = np.sum([u @ q for u, q in zip(weighted.T, held.basis, strict=False)], axis=0)
         curvature = weighted[:, c:-1]
         if at.is_diagonal:
-            curvature = curvature.sum(axis=0)
+            total = curvature.sum(axis=0)
         else:
-            curvature = svec(sum_of_products(held.basis, curvature))
-        return np.concatenate([score, curvature, [weighted[:, -1].sum()]])
+            total = svec(sum_of_products(held.basis, curvature))
+        return np.concatenate([score, total, [weighted[:, -1].sum()]])
 
     return FactoredContribution(
         size=vector_size(d),
@@ -173,7 +172,7 @@ def _in_span(scores: DrawnScores, c: int) -> FactoredContribution:
 
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:
     """Bring vectors (..., d) to the coordinates of a round."""
-    return scores * at.whitening if at.is_diagonal else scores @ at.whitening.T
+    return np.asarray(scores * at.whitening if at.is_diagonal else scores @ at.whitening.T)
 
 
 def vectors(scores: np.ndarray, at: At) -> np.ndarray:
@@ -211,6 +210,11 @@ def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Average the products of clipped and whitened scores; symmetric parts as vectors."""
     slope = np.matmul(np.swapaxes(u, 1, 2), z) / u.shape[1]
     return svec((slope + np.swapaxes(slope, 1, 2)) / 2)
+
+
+def _diagonals(basis: np.ndarray, u: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Average the products, given in coordinates of a basis: the diagonal alone."""
+    return diagonals(basis, smat(_matrices(u, z)))
 
 
 def _at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:

@@ -27,9 +27,9 @@ from pymc_dp.model.terms import Terms, simplify
 class Outcomes(NamedTuple):
     """Graphs that draw every observed variable for a batch of records; they hold no data."""
 
-    # {leaf: draws, shape (count, *that of its batch input), of its dtype}
+    # {leaf: draws, shape (number, *that of its batch input), of its dtype}
     drawn: dict[str, AnyVariable]
-    count: AnyVariable  # how many draws of each record
+    number: AnyVariable  # of draws of each record
     inputs: dict[str, AnyVariable]  # leaf name to its batch input
     generators: tuple[AnyVariable, ...]  # one for each distribution that is drawn from
 
@@ -79,19 +79,19 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> Outcomes | N
     batch = build_graph(terms, axes, leaves, rows=None)
     rebuilt = dict(zip(terms, batch.terms, strict=True))
     generators: list[AnyVariable] = []
-    outcomes, count = {}, pt.lscalar("count")
+    outcomes, number = {}, pt.lscalar("number")
     for name, one in zip(graphs, drawn, strict=True):
         value: Tensor = batch.inputs[name]
         draws = {}
         for i, random in enumerate(one.random):
             generators.append(random_generator_type())
             parameters = [rebuilt[f"{name} {i} {j + 1}"] for j in range(len(random.parameters))]
-            size = [count, *[value.shape[k] for k in range(value.ndim - random.node.op.ndim_supp)]]
+            size = [number, *[value.shape[k] for k in range(value.ndim - random.node.op.ndim_supp)]]
             stand_in = rebuilt[f"{name} {i} 0"]
             draws[stand_in] = _draw(random.node, generators[-1], size, parameters)
         outcome: Tensor = vectorize_graph(rebuilt[name], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
-    return Outcomes(outcomes, count, batch.inputs, tuple(generators))
+    return Outcomes(outcomes, number, batch.inputs, tuple(generators))
 
 
 def _drawn(split: Split, rv: Tensor) -> _Drawn | None:
@@ -152,9 +152,10 @@ def _draw(
 def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:
     """Compare with uniform numbers: SciPy's draws take ten times as long."""
     _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
-    is_share = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
-    draw: AnyVariable = pt.lt(uniform, CheckAndRaise(ValueError, "not a probability")(p, is_share))
-    return draw.astype("int64")
+    within = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
+    check = CheckAndRaise(ValueError, "not a probability")  # type: ignore[no-untyped-call]
+    draw: AnyVariable = pt.lt(uniform, check(p, within))
+    return draw
 
 
 def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:

@@ -11,7 +11,7 @@ from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
 from pymc_dp.contributions.ghost import record_rows, record_sums
 from pymc_dp.contributions.local_latents import (
     LocalFunctions,
-    derivative_graphs,
+    local_densities,
     marginal_scores,
     with_shares,
 )
@@ -136,11 +136,11 @@ def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray
 
 
 def _marginal_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
-    graphs = [checked(records, graph) for graph in derivative_graphs(records)]
+    graphs = [checked(records, graph) for graph in local_densities(records)]
     functions = LocalFunctions(
         value=on_batch(records, [], graphs[0], backend),
         derivatives=on_batch(records, [], graphs, backend),
-        gradients=_joint_gradient(records, backend),
+        scores=_joint_gradient(records, backend),
     )
     return marginal_scores(records, functions)
 

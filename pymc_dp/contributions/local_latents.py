@@ -138,11 +138,11 @@ class LocalFunctions(NamedTuple):
 
     value: Scores  # -> (rows,): joint log densities
     derivatives: Callable[[Batch, np.ndarray], list[np.ndarray]]  # with slopes and curvatures
-    gradients: Scores  # -> (rows, d): joint scores
+    scores: Scores  # -> (rows, c): joint scores, or numbers that they are linear in
 
 
 def marginal_scores(records: Records, compiled: LocalFunctions) -> Scores:
-    """Return every record's part of the score of its unit's marginal likelihood, (rows, d).
+    """Return every record's part of the score of its unit's marginal likelihood, (rows, c).
 
     The parts of a unit add up to its score. A record that is not finite is nan, and is left out of
     its unit, like an outcome that is missing.
@@ -159,9 +159,9 @@ def marginal_scores(records: Records, compiled: LocalFunctions) -> Scores:
         points = modes.at + np.einsum("uij,nj->nui", modes.spread, quadrature.nodes)
         values = [joint.sums(compiled.value(joint.given(u), z)) for u in points]
         weights = _weights(np.stack(values), quadrature)
-        total = np.zeros((len(joint.owner), records.size))
+        total: Any = 0.0
         for u, weight in zip(points, weights, strict=True):
-            total += weight[joint.owner, None] * compiled.gradients(joint.given(u), z)
+            total = total + weight[joint.owner, None] * compiled.scores(joint.given(u), z)
         return np.where(joint.good[:, None], total, np.nan)
 
     return scores
@@ -181,7 +181,8 @@ def owners(records: Records, batch: Batch) -> np.ndarray:
     """Return the unit of every record of a batch, in order; without units, its own number."""
     if OWNER in batch:
         return batch[OWNER]
-    name, leaf = next((n, x) for n, x in records.batch.inputs.items() if n in batch)
+    leaves = records.batch.inputs.items()
+    name, leaf = next((n, x) for n, x in leaves if n in batch)
     return np.arange(np.shape(batch[name])[records.batch.axis[leaf]])
 
 
@@ -214,12 +215,15 @@ def _by_name(records: Records, rows: np.ndarray) -> Batch:
     return named
 
 
-def derivative_graphs(records: Records) -> list[Tensor]:
+def local_densities(records: Records) -> list[Tensor]:
     """Return every record's joint log density, and its slope and curvature in the latents.
 
     Their shapes are (rows,), (rows, k) and (rows, k, k); minus the second derivative is meant.
+    Without local latents there is nothing to return.
     """
     names = records.local_latents
+    if not names:
+        return []
     latents = [records.batch.inputs[name] for name in names]
     value: Tensor = records.batch.log_likelihood()
     slope = _flat(pt.grad(value.sum(), latents, disconnected_inputs="ignore"), names.values())

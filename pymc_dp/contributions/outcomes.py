@@ -4,7 +4,7 @@ They make clipping consistent: how much clipping moves a record's score on avera
 scores of outcomes that the model itself draws for the record.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,74 +15,102 @@ from pymc_dp.model.compile import function
 from pymc_dp.model.outcomes import Outcomes
 from pymc_dp.privacy.contribution import Batch
 
-# (batch, z, generator) -> draws of all observed variables by leaf; rows that cannot be drawn have
-# nan, or what their score makes nan, in `UNDRAWN`
+# (batch, z, generator) -> draws of all observed variables, shape (rows, count, ...), by the name
+# that `drawn_name` gives to the leaf; rows that cannot be drawn have nan, or what their score makes
+# nan, in `UNDRAWN`
 Draw = Callable[[Batch, np.ndarray, np.random.Generator], Batch]
 
 UNDRAWN = "rows without draws"
 
 
-def compile_draws(records: Records) -> Draw | None:
-    """Compile draws of all outcomes of a batch at a point, or None where a model has none.
+def drawn_name(leaf: str) -> str:
+    """Name the draws of a leaf in a batch."""
+    return f"{leaf}, drawn"
 
-    Latents of single records or units are drawn first, and the outcomes given them.
 
-    **Privacy.** The draws of a record depend on the record, on the number of records that its unit
-    has, and on the generator alone.
+def compile_draws(records: Records, count: int) -> Draw | None:
+    """Compile ``count`` draws of all outcomes of a batch at a point; None where a model has none.
+
+    Latents of single records or units are drawn first, and not handed out.
+
+    **Privacy.** The draws of a record depend on the record, on the first record of its unit, and on
+    the generator alone.
     """
-    if records.outcomes is None or (records.local_latents and records.local_draws is None):
+    if records.outcomes is None:
         return None
-    outcomes = _compile(records, records.outcomes)
-    if records.local_draws is None:
-        return outcomes
-    latents = _compile(records, records.local_draws)
+    first, *later = [_compile(records, stage) for stage in records.outcomes]
+    names = [n for stage in records.outcomes for n in stage.drawn if n not in records.local_latents]
 
     def draw(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
         owner = owners(records, batch)
-        drawn = latents(batch | no_latents(records, len(owner)), z, generator)
-        failed = drawn.pop(UNDRAWN)
-        first = np.searchsorted(owner, owner)  # all records of a unit take the draw of its first
-        shared = {name: np.take(x, first, axis=0) for name, x in drawn.items()}
-        given = outcomes(batch | shared, z, generator)
-        return given | {UNDRAWN: given[UNDRAWN] | failed[first]}
+        rows, places = len(owner), np.searchsorted(owner, owner)
+        batch = batch | no_latents(records, rows)
+        drawn, failed = first(batch, z, generator, count)
+        drawn = _shared(records, drawn, places)
+        for stage in later:
+            given = _repeated(batch, axes, count) | {n: _flat(x) for n, x in drawn.items()}
+            more, missed = stage(given, z, generator, 1)
+            each = {n: x.reshape(count, rows, *x.shape[2:]) for n, x in more.items()}
+            drawn |= _shared(records, each, places)
+            failed |= missed.reshape(count, rows).any(axis=0)
+        found = {drawn_name(n): np.moveaxis(drawn[n], 0, 1) for n in names}
+        return found | {UNDRAWN: failed | failed[places]}
 
+    axes = {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}
     return draw
 
 
-def _compile(records: Records, outcomes: Outcomes) -> Draw:
-    """Compile some draws.
+def _shared(records: Records, drawn: Batch, places: np.ndarray) -> Batch:
+    """Let all records of a unit take the latents that were drawn for its first one."""
+    local = drawn.keys() & records.local_latents.keys()
+    return drawn | {name: np.take(drawn[name], places, axis=1) for name in local}
+
+
+def _repeated(batch: Batch, axes: Mapping[str, int], count: int) -> Batch:
+    return {n: np.concatenate([batch[n]] * count, axis=k) for n, k in axes.items() if n in batch}
+
+
+def _flat(values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1, *values.shape[2:])
+
+
+def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch, np.ndarray]]:
+    """Compile some draws: arrays of shape (count, rows, ...), and which records have failed.
 
     Records whose distribution refuses its parameters are found by halving the batch: each then
     fails alone.
     """
-    inputs = [*outcomes.generators, *outcomes.inputs.values(), *records.latents.values()]
+    latents = records.latents.values()
+    inputs = [outcomes.number, *outcomes.generators, *outcomes.inputs.values(), *latents]
     compute = function(inputs, list(outcomes.drawn.values()), "python")  # NumPy draws on all
 
-    def draw_all(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> list[Any]:
-        seeds = generator.integers(2**63, size=(len(outcomes.generators), 4))
+    def draw_all(batch: Batch, z: np.ndarray, rng: np.random.Generator, count: int) -> list[Any]:
+        seeds = rng.integers(2**63, size=(len(outcomes.generators), 4))
         generators = [np.random.default_rng(seed) for seed in seeds]
         values = [batch[name] for name in outcomes.inputs]
-        drawn: list[Any] = compute(*generators, *values, *records.split(z))
+        drawn: list[Any] = compute(np.asarray(count), *generators, *values, *records.split(z))
         return drawn
 
-    def draw(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
+    def draw(
+        batch: Batch, z: np.ndarray, rng: np.random.Generator, count: int
+    ) -> tuple[Batch, np.ndarray]:
         batch = {name: batch[name] for name in outcomes.inputs}
         rows = len(batch[next(iter(outcomes.drawn))])
-        drawn = {name: np.zeros_like(batch[name]) for name in outcomes.drawn}
+        drawn = {n: np.zeros((count, *batch[n].shape), batch[n].dtype) for n in outcomes.drawn}
         failed = np.zeros(rows, bool)
         parts = [np.arange(rows)] if rows else []
         while parts:
             part = parts.pop()
             try:
                 some = {name: np.take(x, part, axis=axes[name]) for name, x in batch.items()}
-                for name, values in zip(drawn, draw_all(some, z, generator), strict=True):
-                    drawn[name][part] = values
+                for name, values in zip(drawn, draw_all(some, z, rng, count), strict=True):
+                    drawn[name][:, part] = values
             except (ValueError, FloatingPointError, OverflowError):
                 if len(part) == 1:
                     failed[part] = True
                 else:
                     parts += np.array_split(part, 2)
-        return drawn | {UNDRAWN: failed}
+        return drawn, failed
 
     axes = {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}
     return draw

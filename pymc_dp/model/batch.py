@@ -103,7 +103,8 @@ def _clip_indices(node: Node, operands: list[Tensor], axes: RecordAxes) -> list[
             i = node.inputs.index(index, i + 1)  # one array may index several axes
             if index in axes.axis and counted_rows(index) is None:
                 size = operands[0].shape[axis]
-                inside = pt.clip(operands[i], -size, size - 1)
+                # pt.clip would be a loop in Python on the Python linker
+                inside = pt.minimum(pt.maximum(operands[i], -size), size - 1)
                 record = axes.axis[index]
                 others = tuple(a for a in range(index.type.ndim) if a != record)
                 checks.append(pt.eq(inside, operands[i]).all(axis=others))

@@ -9,7 +9,6 @@ elsewhere is a latent of its record.
 from typing import NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
 from pymc.model.fgraph import (
     ModelDeterministic,
     ModelFreeRV,
@@ -19,10 +18,11 @@ from pymc.model.fgraph import (
 )
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.random.variable import shared_rng
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, shared
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, shared
 
 
 class Mask(NamedTuple):
@@ -109,7 +109,7 @@ def _join(fgraph: FunctionGraph, split: _Split) -> Mask:
 
 
 def _drawn(node: Node, shape: tuple[int, ...], parameters: list[Tensor]) -> Tensor:
-    generator = pt.random.shared_rng(seed=None)
+    generator = shared_rng(seed=None)
     return node.op.make_node(generator, pt.constant(shape, dtype="int64"), *parameters).outputs[1]
 
 

@@ -27,7 +27,7 @@ from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
-from pymc_dp.model.outcomes import Outcomes, find_local_draws, find_outcomes
+from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
@@ -60,10 +60,9 @@ class Records(NamedTuple):
     # the shape of every input of ``batch``, with None along the records' axis
     shapes: dict[str, tuple[int | None, ...]]
     outputs: Outputs  # what of the posterior may be released, as graphs of the latents
-    # draws of the observed variables for a batch; None where the model does not say how
-    outcomes: Outcomes | None
-    # draws of local latents from their priors, likewise
-    local_draws: Outcomes | None
+    # draws of local latents and of observed variables for a batch, stage by stage; None where the
+    # model does not say how
+    outcomes: tuple[Outcomes, ...] | None
     trusted: tuple[str, ...]  # the constants that no check can see into, in words
 
     @property
@@ -178,9 +177,7 @@ def separate(
     names = [v.name for v in model.value_vars]  # the copy reorders them
     records = _records(split, names, point, columns, outputs, trusted)
     outcomes = find_outcomes(split, dims.lengths)
-    local_draws = find_local_draws(split, dims.lengths)
-    records = records._replace(outcomes=outcomes, local_draws=local_draws)
-    return records, PrivateData(columns, units)
+    return records._replace(outcomes=outcomes), PrivateData(columns, units)
 
 
 def _records(
@@ -213,7 +210,6 @@ def _records(
         shapes={name: _by_row(shapes[name], axis[v]) for name, v in inputs.items()},
         outputs=outputs,
         outcomes=None,
-        local_draws=None,
         trusted=trusted,
     )
 

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pymc_dp.contributions.whitened import (
-    CENTRING,
-    DRAWS,
-    At,
-    clip_consistently,
-    split,
-    vectors,
-)
+from pymc_dp.contributions.consistent_clipping import clip_consistently
+from pymc_dp.contributions.drawn_scores import CENTRING, DRAWS
+from pymc_dp.contributions.whitened import At, split, vectors
 
 ALPHA = 1e-6
 ROWS = 200_000

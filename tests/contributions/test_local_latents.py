@@ -9,10 +9,11 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.special import gammaln, log_expit, logsumexp
 
+from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
 from pymc_dp.contributions.gradients import each_gradient
 from pymc_dp.contributions.local_latents import rule, size_of_locals
 from pymc_dp.contributions.modes import Density, find_modes
-from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.model import separate
 from pymc_dp.model.unit_column import read_units
 from pymc_dp.privacy.contribution import OWNER
@@ -20,15 +21,16 @@ from pymc_dp.privacy.contribution import OWNER
 PERSONS = 12
 PERSON = np.repeat(np.arange(PERSONS), 4)
 RNG = np.random.default_rng(5)
-X = RNG.normal(size=(PERSON.size, 2))
+SLOPES = 8
+X = RNG.normal(size=(PERSON.size, SLOPES))
 COUNTS = RNG.poisson(1.5, PERSON.size)
 ANSWERS = RNG.binomial(1, 0.6, PERSON.size)
-Z = np.array([0.4, -0.3, 0.2, -0.4])  # b, mean, log sd
+Z = np.array([0.4, -0.3, *np.zeros(6), 0.2, -0.4])  # b, mean, log sd
 
 
 def intercepts(poisson=False, centred=True):
     with pm.Model() as model:
-        b, mean, log_sd = pm.Normal("b", shape=2), pm.Normal("mean"), pm.Normal("log_sd")
+        b, mean, log_sd = pm.Normal("b", shape=SLOPES), pm.Normal("mean"), pm.Normal("log_sd")
         person = pm.Data("person", PERSON)
         if centred:
             own = pm.Normal("own", mean, pt.exp(log_sd), shape=PERSONS)[person]
@@ -58,7 +60,7 @@ def batch_of(poisson=False, rows=slice(None)):
 def marginal(z, poisson, rows):
     """The log likelihood of some persons, by fifty nodes around the prior."""
     t, w = np.polynomial.hermite_e.hermegauss(50)
-    psi = (X @ z[:2] + z[2])[rows, None] + np.exp(z[3]) * t
+    psi = (X @ z[:-2] + z[-2])[rows, None] + np.exp(z[-1]) * t
     if poisson:
         each = COUNTS[rows, None] * psi - np.exp(psi) - gammaln(COUNTS[rows, None] + 1)
     else:
@@ -82,7 +84,7 @@ def test_a_score_without_integration_would_be_seen():
     _, scores = scored()
     expected = approx_fprime(Z, marginal, 1e-6, False, slice(None))
     naive = Z.copy()
-    naive[3] = -20  # as if all persons had the same intercept
+    naive[-1] = -20  # as if all persons had the same intercept
     assert abs(scores(batch_of(), naive).sum(axis=0)[:2] - expected[:2]).max() > 0.1
 
 
@@ -112,14 +114,14 @@ def test_a_record_that_is_not_finite_is_left_out_of_its_unit():
 
 def test_without_units_every_record_is_a_unit():
     with pm.Model() as model:
-        b, log_sd = pm.Normal("b", shape=2), pm.Normal("log_sd")
+        b, log_sd = pm.Normal("b", shape=SLOPES), pm.Normal("log_sd")
         own = pm.Normal("own", 0, pt.exp(log_sd), shape=PERSON.size)
         pm.Poisson("y", pt.exp(pm.Data("X", X) @ b + own), observed=COUNTS)
     records, _ = separate(model)
-    z, t = Z[[0, 1, 3]], np.linspace(-8, 8, 4001)
+    z, t = np.delete(Z, -2), np.linspace(-8, 8, 4001)
 
     def likelihood(z):
-        psi = (X @ z[:2])[:, None] + np.exp(z[2]) * t
+        psi = (X @ z[:-1])[:, None] + np.exp(z[-1]) * t
         each = COUNTS[:, None] * psi - np.exp(psi) - gammaln(COUNTS[:, None] + 1)
         return logsumexp(each - t**2 / 2, axis=1).sum()
 
@@ -155,25 +157,41 @@ def test_modes_are_found_where_the_density_is_not_concave_and_far():
 
 def test_records_of_a_unit_share_the_draw_of_its_latents():
     records, _ = scored()
-    draw = compile_draws(records)
-    z = np.array([0.0, 0.0, 0.0, 3.0])  # intercepts are far from 0: outcomes of a person agree
+    draw = compile_draws(records, 1)
+    z = np.r_[np.zeros(SLOPES + 1), 3.0]  # intercepts are far from 0: outcomes of a person agree
     drawn = draw(batch_of(), z, np.random.default_rng(0))
     assert not drawn[UNDRAWN].any()
-    by_person = drawn["y"].reshape(PERSONS, 4).mean(axis=1)
+    by_person = drawn[drawn_name("y")].reshape(PERSONS, 4).mean(axis=1)
     assert np.isin(by_person, [0, 1]).mean() > 0.7
-    assert 0 < drawn["y"].mean() < 1
+    assert 0 < by_person.mean() < 1
 
 
 def test_drawn_outcomes_have_scores_of_mean_zero():
     records, scores = scored()
-    draw, many = compile_draws(records), 400
-    rows = np.tile(np.arange(PERSON.size), many)
-    owner = PERSON[rows] + PERSONS * np.repeat(np.arange(many), PERSON.size)
-    batch = {"X": X[rows], "y": ANSWERS[rows], OWNER: owner}
-    drawn = draw(batch, Z, np.random.default_rng(1))
-    found = scores(batch | {"y": drawn["y"]}, Z).reshape(many, -1, 4).sum(axis=1)
+    many = 400
+    drawn = compile_draws(records, many)(batch_of(), Z, np.random.default_rng(1))
+    y = drawn[drawn_name("y")].T.ravel()
+    owner = PERSON + PERSONS * np.arange(many)[:, None]
+    batch = {"X": np.tile(X, (many, 1)), "y": y, OWNER: owner.ravel()}
+    found = scores(batch, Z).reshape(many, -1, Z.size).sum(axis=1)
     deviation = found.mean(axis=0) / (found.std(axis=0) / many**0.5)
     assert abs(deviation).max() < 4.9  # 1e-6
+
+
+@pytest.mark.parametrize("poisson", [False, True])
+def test_scores_in_their_span_are_the_formed_ones(poisson):
+    """A batch whose outcomes are drawn: one call for all of them, or one for each."""
+    records, scores = scored(poisson)
+    drawn = drawn_scores(records, "python")
+    batch = batch_of(poisson)
+    batch |= drawn.draw(batch, Z, np.random.default_rng(2))
+    weights, vectors = drawn.of_batch(batch, Z)
+    assert len(vectors) == drawn.channels > 0
+    found = np.einsum("rkc,crd->rkd", weights, vectors)
+    np.testing.assert_allclose(found[:, 0], scores(batch_of(poisson), Z), rtol=1e-9, atol=1e-12)
+    for k in (0, DRAWS - 1):
+        own = batch_of(poisson) | {"y": batch[drawn_name("y")][:, k]}
+        np.testing.assert_allclose(found[:, 1 + k], scores(own, Z), rtol=1e-9, atol=1e-12)
 
 
 def test_how_many_latents_a_unit_has_is_counted():

@@ -11,17 +11,11 @@ import pytest
 
 import pymc_dp.privacy.clipping
 from pymc_dp.contributions import whitened
-from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws
+from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.contributions.score_scales import BINS, score_scales
 from pymc_dp.contributions.symmetric import svec
-from pymc_dp.contributions.whitened import (
-    BINS,
-    DRAWS,
-    At,
-    drawn_scores,
-    score_scales,
-    vectors,
-    whitened_scores,
-)
+from pymc_dp.contributions.whitened import At, vectors, whitened_scores
 from pymc_dp.privacy.contribution import with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
@@ -56,8 +50,14 @@ def at(name, score=1.5, curvature=2.0, ratio=0.7):
 
 def rows_of(contribution, columns, context, count=13):
     batch = {name: column.take(np.arange(count)) for name, column in columns.items()}
+    return rows_of_batch(contribution, batch, context)
+
+
+def rows_of_batch(contribution, batch, context):
     batch = with_draws(contribution, batch, context, np.random.default_rng(0))
-    return contribution.rows(contribution.prepare(batch, context), context)
+    held = contribution.prepare(batch, context)
+    ones = np.eye(len(contribution.norms(held, context)))
+    return np.array([contribution.weighted_sum(held, context, one) for one in ones])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -129,7 +129,7 @@ def with_equal_draws(contribution):
     """Draw the observed outcomes themselves: random draws are new at every release."""
 
     def draw(batch, context, generator):
-        drawn = {f"{name}, draw {k}": x for name, x in batch.items() for k in range(DRAWS)}
+        drawn = {drawn_name(leaf): np.stack([x] * DRAWS, axis=1) for leaf, x in batch.items()}
         return drawn | {UNDRAWN: np.zeros(len(next(iter(batch.values()))), bool)}
 
     return contribution._replace(draw=draw)
@@ -201,12 +201,12 @@ def test_where_parts_begin_does_not_change_what_units_add(part_size, monkeypatch
 def test_a_records_draws_are_those_of_its_own_values():
     """Other records' values do not move them, given the random numbers."""
     _, _, records, columns = made("logistic")
-    draw = compile_draws(records, records.outcomes)
+    draw = compile_draws(records, 1)
     batch = {name: column.take(np.arange(20)) for name, column in columns.items()}
     changed = {name: np.concatenate([x[:1], x[:0:-1]]) for name, x in batch.items()}
     point = at("logistic").point
     one, other = (
-        [draw(b, point, np.random.default_rng(k))["y"][0] for k in range(200)]
+        [draw(b, point, np.random.default_rng(k))[drawn_name("y")][0, 0] for k in range(200)]
         for b in (batch, changed)
     )
     assert one == other
@@ -217,14 +217,10 @@ def test_a_record_whose_outcome_cannot_be_drawn_leaves_the_others_theirs():
     _, scales, records, columns = made("logistic")
     batch = {name: column.take(np.arange(20)) for name, column in columns.items()}
     batch["X"][3] = np.nan
-    rows = rows_of_batch(scales, batch, np.zeros(records.size))
-    bad = ~np.isfinite(rows).all(axis=1)
-    assert np.flatnonzero(bad).tolist() == [3]
-
-
-def rows_of_batch(contribution, batch, context):
-    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
-    return contribution.rows(contribution.prepare(batch, context), context)
+    batch = with_draws(scales, batch, np.zeros(records.size), np.random.default_rng(0))
+    assert np.flatnonzero(batch[UNDRAWN]).tolist() == [3]
+    norms = scales.norms(scales.prepare(batch, np.zeros(records.size)), np.zeros(records.size))
+    assert np.flatnonzero(~np.isfinite(norms)).tolist() == [3]
 
 
 def test_a_matrix_and_its_vector_have_one_norm():

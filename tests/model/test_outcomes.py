@@ -5,10 +5,10 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from tests import zoo
 
-ROWS = 400
+ROWS, COUNT = 400, 2
 X = np.random.default_rng(0).normal(size=(ROWS, 2))
 REAL = np.random.default_rng(1).exponential(size=ROWS)
 COUNTS = np.random.default_rng(2).integers(0, 3, ROWS)
@@ -102,17 +102,19 @@ def drawn(build, z=None, seed=0):
     records, columns = separated(build)
     batch = {name: column.take(np.arange(ROWS)) for name, column in columns.items()}
     point = records.start if z is None else np.asarray(z, float)
-    outcomes = compile_draws(records)
-    return outcomes(batch, point, np.random.default_rng(seed)), batch
+    found = compile_draws(records, COUNT)(batch, point, np.random.default_rng(seed))
+    assert not found.pop(UNDRAWN).any()
+    leaves = [leaf for stage in records.outcomes for leaf in stage.drawn]
+    assert found.keys() == {drawn_name(leaf) for leaf in leaves}
+    return {leaf: found[drawn_name(leaf)] for leaf in leaves}, batch
 
 
 @pytest.mark.parametrize("build", DRAWN)
 def test_outcomes_have_the_shape_and_dtype_of_what_was_observed(build):
     found, batch = drawn(build)
-    assert not found.pop(UNDRAWN).any()
     assert found
     for name, values in found.items():
-        assert values.shape == batch[name].shape
+        assert values.shape == (ROWS, COUNT, *batch[name].shape[1:])
         assert values.dtype == batch[name].dtype
         assert len(np.unique(values)) > 1
 
@@ -125,7 +127,7 @@ def test_a_model_that_does_not_say_how_to_draw_has_no_outcomes(build):
 
 def test_draws_follow_the_distribution_at_the_latents_values():
     z = [np.log(3.0)]
-    values = np.concatenate([drawn(exponential, z, seed)[0]["y"] for seed in range(20)])
+    values = np.concatenate([drawn(exponential, z, seed)[0]["y"].ravel() for seed in range(10)])
     assert stats.kstest(values, stats.expon(scale=1 / 3).cdf).pvalue > 1e-6
     with pytest.raises(AssertionError):  # another rate
         assert stats.kstest(values, stats.expon(scale=1 / 2).cdf).pvalue > 1e-6
@@ -133,7 +135,7 @@ def test_draws_follow_the_distribution_at_the_latents_values():
 
 def test_draws_follow_each_records_own_predictors():
     b = np.array([1.5, -1.0])
-    values = np.mean([drawn(logistic, b, seed)[0]["y"] for seed in range(40)], axis=0)
+    values = np.mean([drawn(logistic, b, seed)[0]["y"] for seed in range(20)], axis=(0, 2))
     expected = 1 / (1 + np.exp(-X @ b))
     error = (values - expected) / np.sqrt(expected * (1 - expected) / 40)
     assert abs((error**2).mean() - 1) < 0.4

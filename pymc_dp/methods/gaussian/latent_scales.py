@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import BINS, LEAST
+from pymc_dp.contributions.score_scales import BINS, LEAST
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import BINS, At, split
+from pymc_dp.contributions.score_scales import BINS
+from pymc_dp.contributions.whitened import At, split
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum, Mode, no_wider, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
 from pymc_dp.methods.gaussian.coordinates import (

@@ -10,7 +10,9 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.contributions.whitened import drawn_scores, score_scales, vector_size, whitened_scores
+from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.score_scales import score_scales
+from pymc_dp.contributions.whitened import vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds

@@ -1,0 +1,163 @@
+"""Scores as combinations of a few vectors of each record, its channels.
+
+A gradient is linear in the cotangents of the frontier: as many numbers as there are predictors that
+a record's likelihood reads. What multiplies them, such as a row of data, is the same whatever the
+outcome. So the scores of one record at many outcomes lie in the span of few vectors.
+"""
+
+from collections.abc import Collection, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from pytensor.graph.basic import equal_computations
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Shape, Shape_i
+
+from pymc_dp.contributions.frontier import (
+    Edge,
+    NoFrontierRuleError,
+    Product,
+    Spread,
+    by_row,
+    cut_frontier,
+)
+from pymc_dp.contributions.ghost import edges_of, is_itself, pulled_back, rows_through
+from pymc_dp.contributions.gradients import checked
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+
+
+class Channels(NamedTuple):
+    """Graphs of the factors of scores: that of a record is ``weights @ vectors``."""
+
+    weights: Tensor  # (rows, c)
+    vectors: list[Tensor]  # c graphs of shape (rows, d), the same whatever the outcome
+    # what else is the same whatever the outcome, and the axis of the records in it: predictors, and
+    # whether a record's indices are valid
+    fixed: dict[Tensor, int]
+
+
+class _Channel(NamedTuple):
+    """Edges of the frontier that share one cotangent."""
+
+    cotangent: Tensor  # (rows, width), or (rows,)
+    width: int
+    edges: list[Edge]
+
+    @property
+    def weights(self) -> Tensor:
+        return self.cotangent[:, None] if self.cotangent.ndim == 1 else self.cotangent
+
+
+def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
+    """Factor the scores of a batch, whose leaves named ``outcomes`` are the outcomes.
+
+    Raises `NoFrontierRuleError` where an edge has no rule, where a channel's vector depends on
+    outcomes, or where channels are more than half as many as latents.
+    """
+    graph, latents = records.batch, records.latents
+    edges = cut_frontier(graph, list(latents.values()))
+    shapes = _shapes(records, edges)
+    channels = _merged(edges, shapes)
+    spread = [c for c in channels if all(isinstance(edge, Spread) for edge in c.edges)]
+    others = [c for c in channels if c not in spread]
+    through = [edge for c in spread for edge in c.edges]
+    reached = [name for name, latent in latents.items() if edges_of(latent, through)]
+    own = []  # latents whose coordinates are channels: fewer than the numbers that are spread
+    if sum(records.point[name].size for name in reached) < sum(c.width for c in spread):
+        spread, own = [], reached
+    weights = [c.weights for c in (*others, *spread)]
+    weights += [_gradient(latents[name], through, edges) for name in own]
+    vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
+    vectors += _coordinates(own, records)
+    leaves = {graph.inputs[name] for name in outcomes}
+    if 2 * len(vectors) > records.size or not _values_read(vectors).isdisjoint(leaves):
+        raise NoFrontierRuleError
+    fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
+    if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):
+        fixed[graph.valid] = 0
+    return Channels(checked(records, pt.concatenate(weights, axis=1)), vectors, fixed)
+
+
+def _shapes(records: Records, edges: Collection[Edge]) -> dict[Edge, tuple[int, ...]]:
+    """Return the shape of each operand."""
+    shapes = [edge.operand.type.shape for edge in edges]
+    if any(None in shape for shape in shapes):
+        graphs = [edge.operand.shape for edge in edges]
+        fn = function(list(records.latents.values()), graphs, "python")
+        shapes = [tuple(map(int, shape)) for shape in fn(*records.split(records.start))]
+    return dict(zip(edges, shapes, strict=True))
+
+
+def _merged(edges: dict[Edge, Tensor], shapes: dict[Edge, tuple[int, ...]]) -> list[_Channel]:
+    """Put edges together whose cotangents are one computation, as those of added terms are."""
+    channels: list[_Channel] = []
+    for edge, cotangent in edges.items():
+        width = prod(edge.core(shapes[edge]))
+        each = _by_record(cotangent, edge.axis, width)
+        for channel in channels:
+            if equal_computations([channel.cotangent], [each]):
+                channel.edges.append(edge)
+                break
+        else:
+            channels.append(_Channel(each, width, [edge]))
+    return channels
+
+
+def _by_record(cotangent: Tensor, axis: int, width: int) -> Tensor:
+    """Bring a cotangent to the shape (rows, width), or (rows,) where the width is 1."""
+    if width != 1:
+        return by_row(pt.moveaxis(cotangent, axis, 0), cotangent.shape[axis])
+    vector = cotangent
+    while vector.ndim > 1 and vector.owner and isinstance(vector.owner.op, DimShuffle):
+        vector = vector.owner.inputs[0]  # all of its axes but the records' have length 1
+    others = tuple(k for k in range(cotangent.ndim) if k != axis)
+    return vector if vector.ndim == 1 else cotangent.squeeze(others)
+
+
+def _vectors(
+    channel: _Channel, records: Records, shapes: dict[Edge, tuple[int, ...]]
+) -> list[Tensor]:
+    """Return the gradients of all latents for each cotangent that is 1 in one place."""
+    found = []
+    for j in range(channel.width):
+        blocks = []
+        latent: Tensor
+        for latent in records.latents.values():
+            touching = edges_of(latent, channel.edges)
+            parts = [_block(edge, latent, shapes[edge], j) for edge in touching]
+            nothing = pt.zeros((records.batch.rows, latent.size))
+            blocks.append(pt.add(*parts) if parts else nothing)
+        found.append(pt.concatenate(blocks, axis=1))
+    return found
+
+
+def _block(edge: Edge, latent: Tensor, shape: tuple[int, ...], j: int) -> Tensor:
+    """Return the gradient of a latent through an edge for a cotangent that is 1 at place j."""
+    core = edge.core(shape)
+    if isinstance(edge, Product) and is_itself(edge.operand, latent):
+        unit = np.eye(prod(core))[j].reshape(core)
+        return edge.rows(pt.expand_dims(unit, edge.axis) * pt.ones_like(edge.cut))
+    matrix = pulled_back(latent, edge.operand, pt.constant(np.eye(prod(shape))))
+    return edge.through(matrix.reshape((*shape, matrix.shape[-1])), j)
+
+
+def _gradient(latent: Tensor, edges: Sequence[Edge], cotangents: dict[Edge, Tensor]) -> Tensor:
+    touching = edges_of(latent, edges)
+    return pt.add(*[rows_through(latent, edge, cotangents[edge]) for edge in touching])
+
+
+def _coordinates(names: list[str], records: Records) -> list[Tensor]:
+    """Return a vector for each coordinate of some latents, which is 1 there."""
+    places = dict(zip(records.latents, records.split(np.arange(records.size)), strict=True))
+    one, shape = np.eye(records.size), (records.batch.rows, records.size)
+    return [pt.broadcast_to(one[k], shape) for name in names for k in places[name].ravel()]
+
+
+def _values_read(graphs: Collection[Tensor]) -> set[AnyVariable]:
+    """Return what graphs depend on by more than its shape."""
+    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
+    return set(ancestors(graphs, blockers=shapes))

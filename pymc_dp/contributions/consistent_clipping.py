@@ -1,0 +1,56 @@
+"""Clipping of vectors that keeps their mean over outcomes of the model.
+
+A score that is cut at a norm has no zero mean any more, however large epsilon is, and the estimate
+that makes the sum of such scores vanish is biased. Conditionally unbiased bounded influence
+(Künsch, Stefanski and Carroll 1989) subtracts before clipping what makes the mean vanish under the
+model. Outcomes that the model draws for the record say what that is.
+"""
+
+import numpy as np
+
+from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
+
+# sweeps of the fixed point, and the longest excess that a draw may add to it, in clip norms
+SWEEPS, LONGEST_EXCESS = 6, 8.0
+
+
+def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
+    """Shift and clip vectors (rows, k, d) so that the clipped ones keep each row's mean.
+
+    With e(v) = v - clip(v), the shift is the fixed point of a = -mean e(s_k - a): then the mean of
+    clip(s_k - a) is that of s_k. The s_k of a row are exchangeable under the model and have zero
+    mean, so that each clipped one has zero mean, too. Rows without excess are not shifted.
+
+    >>> clipped = clip_consistently(np.array([[[3.0], [-1.0], [-1.0]]]), bound=2.0)
+    >>> bool(abs(clipped).max() <= 2), clipped.round(1).ravel()
+    (True, array([ 2. , -0.5, -0.5]))
+    """
+    if np.isinf(bound):
+        return scores
+    factors = clip_factors(lengths(scores), bound)
+    clipped: np.ndarray = scores * factors[:, :, None]
+    long = np.flatnonzero((factors < 1).any(axis=1))
+    if long.size and scores.shape[1] > 1:
+        some = scores[long]
+        shift = np.zeros_like(some[:, :1])
+        for _ in range(SWEEPS):
+            moved = some - shift
+            norms = lengths(moved)
+            beyond = np.minimum(
+                1 - clip_factors(norms, bound), clip_factors(norms, LONGEST_EXCESS * bound)
+            )
+            shift = -(moved * beyond[:, :, None]).mean(axis=1, keepdims=True)
+        moved = some - shift
+        clipped[long] = moved * clip_factors(lengths(moved), bound)[:, :, None]
+    return clipped
+
+
+def lengths(vectors: np.ndarray) -> np.ndarray:
+    """Return the norms of vectors (rows, k, d), whatever their order in memory."""
+    if vectors.shape[-1] == 1:
+        norms = np.abs(vectors[:, :, 0])
+        return np.where(norms > LARGEST_NORM, np.inf, norms)
+    squares = np.einsum("rkd,rkd->rk", vectors, vectors)
+    if squares.min(initial=1.0) > 1e-280 and squares.max(initial=1.0) < 1e280:
+        return np.asarray(np.sqrt(squares))
+    return row_norms(vectors.reshape(-1, vectors.shape[-1])).reshape(squares.shape)

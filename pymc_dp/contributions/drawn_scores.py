@@ -1,0 +1,165 @@
+"""Scores of records at their observed outcomes, and at outcomes that the model draws for them."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.contributions.channels import Channels, record_channels
+from pymc_dp.contributions.frontier import NoFrontierRuleError
+from pymc_dp.contributions.gradients import checked, each_gradient, on_batch
+from pymc_dp.contributions.local_latents import (
+    SHARE,
+    LocalFunctions,
+    local_densities,
+    marginal_scores,
+    no_latents,
+    with_shares,
+)
+from pymc_dp.contributions.outcomes import UNDRAWN, Draw, compile_draws, drawn_name
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import Tensor
+from pymc_dp.privacy.contribution import OWNER, Batch
+
+# draws of a record's outcomes: those that its weight follows from, and those that centre its score
+WEIGHING, CENTRING = 3, 8
+DRAWS = WEIGHING + CENTRING
+
+
+class Scores(NamedTuple):
+    """Scores of a batch: the observed outcome's first, then those of the drawn ones."""
+
+    weights: np.ndarray  # (rows, outcomes, c): a score is the sum of vectors, each times its weight
+    vectors: np.ndarray  # (c, rows, d); none where the weights are the scores, and c is d
+
+
+class DrawnScores(NamedTuple):
+    """Scores of a batch at a point; compiled once for all rounds."""
+
+    d: int
+    outcomes: int  # how many a record has: the observed one and the draws
+    channels: int  # how many vectors a record's scores are made of; 0 where scores are formed
+    of_batch: Callable[[Batch, np.ndarray], Scores]
+    draw: Draw | None
+    together: bool  # whether the records of a unit are scored together
+
+    @property
+    def width(self) -> int:
+        """How many numbers the scores of a record are."""
+        return self.outcomes * (self.channels or self.d) + self.channels * self.d
+
+
+def drawn_scores(records: Records, backend: str) -> DrawnScores:
+    """Compile the scores, and the draws where the model says how to draw.
+
+    Where few vectors span the scores that a record has at any outcome, these are computed once.
+    """
+    draw = compile_draws(records, DRAWS)
+    stages = records.outcomes or ()
+    names = {n for stage in stages for n in stage.drawn} - records.local_latents.keys()
+    local = [SHARE, *records.local_latents] if records.local_latents else []
+    shared = with_shares(records) if local else records
+    try:
+        channels = record_channels(shared, [*names, *local])
+    except NoFrontierRuleError:
+        of_batch, count = _formed(records, names, backend), 0
+    else:
+        of_batch, count = _factored(shared, channels, names, backend), len(channels.vectors)
+    outcomes = 1 + (DRAWS if draw else 0)
+    return DrawnScores(records.size, outcomes, count, of_batch, draw, records.of_units)
+
+
+def _formed(
+    records: Records, names: Collection[str], backend: str
+) -> Callable[[Batch, np.ndarray], Scores]:
+    gradients, axes = each_gradient(records, backend), _axes(records)
+
+    def scores(batch: Batch, point: np.ndarray) -> Scores:
+        each = _by_outcome(batch, gradients(at_outcomes(batch, axes, names), point))
+        return Scores(each, np.empty((0, *each.shape[::2])))
+
+    return scores
+
+
+def _factored(
+    records: Records, channels: Channels, names: Collection[str], backend: str
+) -> Callable[[Batch, np.ndarray], Scores]:
+    """Compile what outcomes do not change as one function, and the weights as another."""
+    fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
+    first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
+    axes = _axes(records) | dict(zip(fixed, channels.fixed.values(), strict=True))
+    given = {name: graph.type() for name, graph in fixed.items()}
+    known = {graph: given[name] for name, graph in fixed.items()}
+    for name, array in given.items():  # the rows of what is read, which are repeated
+        known[records.batch.rows] = array.shape[axes[name]]
+    local = [checked(records, graph) for graph in local_densities(records)]
+    graphs = graph_replace([channels.weights, *local], known, strict=False)
+    below = set(ancestors(graphs))
+    read = {name: x for name, x in (records.batch.inputs | given).items() if x in below}
+    compiled = partial(_on_arrays, records, read, backend)
+    second = compiled(graphs[0])
+    if records.local_latents:
+        functions = LocalFunctions(compiled(graphs[1]), compiled(graphs[1:]), second)
+        second = marginal_scores(records, functions)
+
+    unread = no_latents(records, 0) | {SHARE: np.zeros(0)}
+
+    def scores(batch: Batch, point: np.ndarray) -> Scores:
+        found = first(batch | unread, point)
+        held = batch | dict(zip(fixed, found, strict=False))
+        each = second(at_outcomes(held, {name: axes[name] for name in read}, names), point)
+        return Scores(_by_outcome(batch, each), np.stack(found[len(fixed) :]))
+
+    return scores
+
+
+def _on_arrays(
+    records: Records, read: Mapping[str, Tensor], backend: str, outputs: Tensor | list[Tensor]
+) -> Callable[[Batch, np.ndarray], Any]:
+    fn = function([*read.values(), *records.latents.values()], outputs, backend)
+    return lambda batch, z: fn(*[batch[name] for name in read], *records.split(z))
+
+
+def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]) -> Batch:
+    """Repeat a batch's arrays for all outcomes: all observed ones, then all first draws, and so on.
+
+    ``axes`` are those of the records in the arrays that are read. A unit has as many copies, each
+    with the records' outcomes of one draw.
+    """
+    axes = {name: axis for name, axis in axes.items() if name in batch}
+    if UNDRAWN not in batch:
+        return {name: batch[name] for name in batch.keys() & {*axes, OWNER}}
+    repeated = {
+        name: _with_draws(batch, name)
+        if name in outcomes
+        else np.concatenate([batch[name]] * (1 + DRAWS), axis=axis)
+        for name, axis in axes.items()
+    }
+    if OWNER in batch:
+        owner = batch[OWNER]
+        units = owner[-1] + 1 if owner.size else 0
+        repeated[OWNER] = np.concatenate([owner + k * units for k in range(1 + DRAWS)])
+    return repeated
+
+
+def _with_draws(batch: Batch, name: str) -> np.ndarray:
+    drawn = np.moveaxis(batch[drawn_name(name)], 1, 0)
+    return np.concatenate([batch[name], *drawn])
+
+
+def _by_outcome(batch: Batch, values: np.ndarray) -> np.ndarray:
+    """Bring values of a repeated batch to the shape (rows, outcomes, c)."""
+    count = 1 + DRAWS if UNDRAWN in batch else 1
+    rows, width = len(values) // count, values.shape[1]
+    each = np.array(values, "float64").reshape(count, rows, width).swapaxes(0, 1)
+    if UNDRAWN in batch:
+        each[batch[UNDRAWN]] = np.nan
+    return each
+
+
+def _axes(records: Records) -> dict[str, int]:
+    return {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}

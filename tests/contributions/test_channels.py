@@ -1,0 +1,201 @@
+"""Where few vectors span a record's scores, what it adds is what formed scores would add."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pymc_dp.contributions import drawn_scores as module
+from pymc_dp.contributions import whitened
+from pymc_dp.contributions.channels import record_channels
+from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.frontier import NoFrontierRuleError
+from pymc_dp.contributions.score_scales import score_scales
+from pymc_dp.contributions.spans import orthonormal
+from pymc_dp.contributions.whitened import At, whitened_scores
+from pymc_dp.errors import PrivacyWarning
+from pymc_dp.privacy.contribution import unit_sums, with_draws
+from pymc_dp.privacy.probe import FaultyContributionError, probe
+from tests import zoo
+
+# models, and how many vectors span the scores of a record
+FACTORED = {
+    "logistic": 1,
+    "logistic_data": 1,
+    "minibatch": 1,
+    "hierarchical": 3,
+    "two_indices": 1,
+    "zero_inflated": 2,
+    "weibull": 2,
+    "categorical": 3,
+    "horseshoe": 1,
+    "hsgp": 1,
+    "neural_network": 6,
+    "as_many_columns_as_records": 1,
+    "transposed": 1,
+}
+SLOW = pytest.param("mv_normal", marks=pytest.mark.slow)
+BOUNDS = [(0.4, 1.0), (3.0, 9.0), (np.inf, np.inf)]
+ROWS = np.arange(zoo.N)
+
+
+@cache
+def separated(name):
+    with warnings.catch_warnings(category=PrivacyWarning, action="ignore"):  # small groups
+        return zoo.separated(zoo.build(zoo.ACCEPTED[name]))
+
+
+@cache
+def made(name):
+    records, columns = separated(name)
+    factored = drawn_scores(records, "python")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "record_channels", refuse)
+        formed = drawn_scores(records, "python")
+    assert factored.channels > formed.channels == 0
+    return records, columns, factored, formed
+
+
+def refuse(*args):
+    raise NoFrontierRuleError
+
+
+def context(name, bounds=BOUNDS[0], diagonal=False):
+    rng, d = np.random.default_rng(1), made(name)[0].size
+    W = 1 + rng.random(d) if diagonal else np.eye(d) + rng.normal(0, 0.2, (d, d))
+    return At(rng.normal(0, 0.3, d), W, *bounds, 0.7)
+
+
+def batch_of(name, at):
+    _, columns, factored, _ = made(name)
+    batch = {leaf: column.take(ROWS) for leaf, column in columns.items()}
+    return with_draws(whitened_scores(factored), batch, at, np.random.default_rng(0))
+
+
+def vectors_and_norms(contribution, batch, at):
+    held = contribution.prepare(batch, at)
+    norms = contribution.norms(held, at)
+    one = np.eye(len(norms))
+    return np.array([contribution.weighted_sum(held, at, each) for each in one]), norms
+
+
+def assert_equal(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10 * abs(expected).max())
+
+
+@pytest.mark.parametrize("name", [*FACTORED, SLOW])
+def test_vectors_and_norms_are_those_of_formed_scores(name):
+    _, _, factored, formed = made(name)
+    for diagonal in (False, True):
+        for bounds in BOUNDS:
+            at = context(name, bounds, diagonal)
+            batch = batch_of(name, at)
+            found = vectors_and_norms(whitened_scores(factored), batch, at)
+            expected = vectors_and_norms(whitened_scores(formed), batch, at)
+            for one, other in zip(found, expected, strict=True):
+                assert_equal(one, other)
+    for one, other in zip(
+        vectors_and_norms(score_scales(factored), batch, at.point),
+        vectors_and_norms(score_scales(formed), batch, at.point),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_as_many_vectors_span_the_scores_as_there_are_predictors(name):
+    assert made(name)[2].channels == FACTORED[name]
+
+
+@pytest.mark.parametrize("name", ["two_observed", "vector_potential", "stacked_columns"])
+def test_scores_are_formed_where_too_many_vectors_would_span_them(name):
+    records, _ = separated(name)
+    with pytest.raises(NoFrontierRuleError):
+        record_channels(records, [])
+
+
+@pytest.mark.parametrize("name", ["logistic", "hierarchical", "categorical"])
+def test_scores_are_formed_where_an_outcome_is_among_what_it_is_multiplied_by(name):
+    records, columns = separated(name)
+    record_channels(records, ["y"])
+    outcome = next(leaf for leaf in columns if leaf != "y")
+    with pytest.raises(NoFrontierRuleError):
+        record_channels(records, ["y", outcome])
+
+
+@pytest.mark.parametrize("name", ["logistic", "hierarchical", "categorical", "neural_network"])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_units_add_what_formed_scores_would_add(name, diagonal):
+    at = context(name, diagonal=diagonal)
+    batch, owner, good = batch_of(name, at), ROWS // 4, ROWS != 5
+    found = []
+    for scores in made(name)[2:]:
+        contribution = whitened_scores(scores)
+        sums = unit_sums(contribution.unit, contribution.prepare(batch, at), at, owner, good)
+        found.append(contribution.unit.vectors(sums, at))
+    assert_equal(*found)
+    sums = [
+        unit_sums(scales.unit, scales.prepare(batch, at.point), at.point, owner, good)
+        for scales in map(score_scales, made(name)[2:])
+    ]
+    assert_equal(*sums)
+
+
+@pytest.mark.parametrize("name", ["logistic", "hierarchical", "categorical"])
+def test_rows_of_zeros_and_missing_numbers_change_no_other_record(name):
+    _, columns, factored, formed = made(name)
+    at = context(name)
+    batch = batch_of(name, at)
+    leaf = next(leaf for leaf in columns if leaf != "y" and batch[leaf].dtype == "float64")
+    batch[leaf][2], batch[leaf][6] = 0.0, np.nan
+    good = {n: x[ROWS != 6] for n, x in batch.items()}
+    with np.errstate(all="ignore"):  # as inside the wall
+        for contribution, at_point in (
+            (whitened_scores(factored), at),
+            (score_scales(factored), at.point),
+        ):
+            norms = contribution.norms(contribution.prepare(batch, at_point), at_point)
+            assert np.flatnonzero(~np.isfinite(norms)).tolist() == [6]
+    of_good = vectors_and_norms(whitened_scores(formed), good, at)
+    for one, other in zip(
+        vectors_and_norms(whitened_scores(factored), good, at), of_good, strict=True
+    ):
+        assert_equal(one, other)
+
+
+def unnormalised(vectors):
+    return vectors, np.broadcast_to(np.eye(len(vectors))[:, :, None], (len(vectors),) * 2 + (1,))
+
+
+def not_orthogonal(vectors):
+    norms = np.linalg.norm(vectors, axis=2)
+    return vectors / norms[:, :, None], np.eye(len(vectors))[:, :, None] * norms
+
+
+@pytest.mark.parametrize("fault", [unnormalised, not_orthogonal])
+def test_norms_in_coordinates_that_are_not_orthonormal_are_seen(fault, monkeypatch):
+    _, columns, factored, _ = made("hierarchical")
+    spec = {leaf: column.spec for leaf, column in columns.items()}
+    contribution, at = whitened_scores(factored), context("hierarchical", BOUNDS[1])
+    with np.errstate(all="ignore"):
+        probe(contribution, spec, at)
+        monkeypatch.setattr(whitened, "orthonormal", fault)
+        with pytest.raises(FaultyContributionError):
+            probe(contribution, spec, at)
+
+
+def test_bases_are_orthonormal_whatever_the_vectors():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(4, 600, 7)) * 10.0 ** rng.uniform(-150, 150, (4, 600, 1))
+    vectors[1, :100] = 3 * vectors[0, :100]
+    vectors[2, 100:200] = vectors[0, 100:200] * (1 + 1e-9 * rng.normal(size=(100, 7)))
+    vectors[:, 200:210], vectors[0, 210:300] = 0.0, 0.0
+    Q, R = orthonormal(vectors)
+    gram = np.einsum("ird,jrd->rij", Q, Q)
+    lengths = gram.diagonal(axis1=1, axis2=2)
+    np.testing.assert_allclose(gram, np.eye(4) * lengths[:, None], atol=1e-12)
+    assert np.minimum(abs(lengths), abs(lengths - 1)).max() < 1e-12
+    back = np.einsum("ijr,ird->jrd", R, Q)
+    scale = np.linalg.norm(vectors, axis=2, keepdims=True)
+    assert (abs(back - vectors) <= 1e-13 * scale).all()

@@ -49,9 +49,7 @@ def show_medians(model: pm.Model, held_out: Survey, seeds: int) -> None:
         for method in ("dp_advi", "dp_fullrank_advi")
     }
     for i, (name, limit) in enumerate(LIMITS.items()):
-        # widths of a full-rank fit are not those of a mean-field one
-        full_rank = f"{medians['dp_fullrank_advi'][i]:.4f}" if i < 2 else ""
-        table.add_row(name, f"{medians['dp_advi'][i]:.4f}", full_rank, limit)
+        table.add_row(name, *[f"{found[i]:.4f}" for found in medians.values()], limit)
     console.print(table)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import equal_computations
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i
@@ -26,7 +27,6 @@ from pymc_dp.contributions.frontier import (
 from pymc_dp.contributions.ghost import edges_of, is_itself, pulled_back, rows_through
 from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 
@@ -86,9 +86,14 @@ def _shapes(records: Records, edges: Collection[Edge]) -> dict[Edge, tuple[int, 
     """Return the shape of each operand."""
     shapes = [edge.operand.type.shape for edge in edges]
     if any(None in shape for shape in shapes):
-        graphs = [edge.operand.shape for edge in edges]
-        fn = function(list(records.latents.values()), graphs, "python")
-        shapes = [tuple(map(int, shape)) for shape in fn(*records.split(records.start))]
+        known = {
+            latent: latent.type.clone(shape=records.point[name].shape)()
+            for name, latent in records.latents.items()
+        }
+        found = clone_replace([edge.operand for edge in edges], known, rebuild_strict=False)
+        shapes = [operand.type.shape for operand in found]
+        if any(None in shape for shape in shapes):
+            raise NoFrontierRuleError
     return dict(zip(edges, shapes, strict=True))
 
 

@@ -19,16 +19,19 @@ from pymc_dp.model.terms import simplify
 Prior = dict[str, list[AnyVariable]]
 
 
-def prior_graphs(model: pm.Model, initvals: Mapping[str, Any]) -> Prior:
+def prior_graphs(
+    model: pm.Model, initvals: Mapping[str, Any], densities: Mapping[AnyVariable, AnyVariable]
+) -> Prior:
     """Map each latent to its log prior density, its distribution, initial value and output.
 
-    The output is what a posterior calls the latent: its value, transformed back.
+    The output is what a posterior calls the latent: its value, transformed back. ``densities`` are
+    those of the model's variables.
 
     Numbers that the author wrote as initial values have no graph: they are trusted, and listed.
     """
     latents = model.free_RVs
     initvals = {k: value for k, value in initvals.items() if isinstance(value, str | Variable)}
-    terms = simplify(model.logp(vars=latents, sum=False))
+    terms = simplify([densities[rv] for rv in latents])
     starts = make_initial_point_expression(
         free_rvs=latents,
         rvs_to_transforms=model.rvs_to_transforms,

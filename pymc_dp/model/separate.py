@@ -31,7 +31,7 @@ from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
-from pymc_dp.model.terms import declare_public, likelihood_terms
+from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
 from pymc_dp.privacy.blocks import UnitBlocks
@@ -134,11 +134,12 @@ def separate(
     hardened = declare_public(harden(model), declared)
     refuse_bad_start(model, start or {}, hardened.initvals)
     hardened.initvals.update(start or {})
-    terms, potentials = likelihood_terms(hardened)
+    densities = log_densities(hardened.model)
+    terms, potentials = likelihood_terms(hardened, densities)
     refuse_few_rows(hardened, terms)
     if units is not None:
         terms = without_unit(terms, hardened, units.name)
-    prior = prior_graphs(hardened.model, hardened.initvals)
+    prior = prior_graphs(hardened.model, hardened.initvals, densities)
     factors = terms | potentials
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))

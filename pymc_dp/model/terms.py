@@ -1,6 +1,6 @@
 """The elementwise log-likelihood terms of a model, free of wrappers that would hide records."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import pymc as pm
@@ -26,7 +26,19 @@ Terms = dict[str, AnyVariable]
 KEPT_WHOLE = (Softmax, LogSoftmax, LogSumExp, LogAddExp, XLogY, XLog1PY)
 
 
-def likelihood_terms(hardened: HardenedModel) -> tuple[Terms, Terms]:
+def log_densities(model: pm.Model) -> dict[AnyVariable, AnyVariable]:
+    """Map every random variable and potential to its elementwise log density.
+
+    One call for all: PyMC searches the whole model, whichever variables it is asked for.
+    """
+    _refuse_missing(model)
+    variables = [*model.basic_RVs, *model.potentials]
+    return dict(zip(variables, model.logp(vars=variables, sum=False), strict=True))
+
+
+def likelihood_terms(
+    hardened: HardenedModel, densities: Mapping[AnyVariable, AnyVariable]
+) -> tuple[Terms, Terms]:
     """Split observed variables and potentials into likelihood terms and terms of the prior.
 
     Potentials, and observed variables that are declared public, belong to the prior where they
@@ -35,10 +47,9 @@ def likelihood_terms(hardened: HardenedModel) -> tuple[Terms, Terms]:
     """
     model, public, leaves = hardened.model, hardened.public, hardened.leaves
     variables = [*model.observed_RVs, *model.potentials]
-    factors = model.logp(vars=variables, sum=False, jacobian=False)
     factors = [
-        term if rv.name in public else _counted(model, rv, _unscaled(rv, term))
-        for rv, term in zip(variables, factors, strict=True)
+        densities[rv] if rv.name in public else _counted(model, rv, _unscaled(rv, densities[rv]))
+        for rv in variables
     ]
     factors = [
         _unless_missing(hardened, rv, term) for rv, term in zip(variables, factors, strict=True)

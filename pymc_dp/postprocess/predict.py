@@ -31,7 +31,7 @@ from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.priors import prior_graphs
 from pymc_dp.model.split import split_by_record
-from pymc_dp.model.terms import declare_public, likelihood_terms, without_lengths
+from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities, without_lengths
 
 
 def predict(
@@ -147,12 +147,13 @@ def _behind_minibatch(rv: AnyVariable) -> AnyVariable:
 def _record_axes(hardened: HardenedModel) -> tuple[RecordAxes, dict[AnyVariable, int]]:
     """Find the axes of the records, also those of latents that belong to single records."""
     model = hardened.model
-    terms = likelihood_terms(hardened)[0]
+    densities = log_densities(model)
+    terms = likelihood_terms(hardened, densities)[0]
     for rv in model.observed_RVs:  # a multinomial draws as many trials as its input says
         trials = _trials(rv)
         if trials is not None:
             terms[f"trials of {rv.name}"] = trials
-    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}))
+    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities))
     return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
 
 

@@ -109,16 +109,18 @@ def _posteriors(
     """
     same = copy.deepcopy(rng)
     aware = method.noise_aware and method.noise_aware(state, draws, same)
-    without = _posterior(records, method.posterior(state, draws, rng))
+    latents = method.posterior(state, draws, rng)
     if not aware:
-        return {"posterior": without}
-    posterior = _posterior(records, aware)
+        return {"posterior": _posterior(records, transform_draws(records, latents))}
+    both = {name: np.concatenate([x, aware[name]]) for name, x in latents.items()}
+    halves = {n: np.split(x, 2) for n, x in transform_draws(records, both).items()}
+    without = _posterior(records, {name: half[0] for name, half in halves.items()})
+    posterior = _posterior(records, {name: half[1] for name, half in halves.items()})
     wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
     return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
 
 
-def _posterior(records: Records, latents: dict[str, np.ndarray]) -> xr.Dataset:
-    values = transform_draws(records, latents)
+def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
     outputs = records.outputs
     variables = {}
     for name, value in values.items():

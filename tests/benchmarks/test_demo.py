@@ -3,7 +3,7 @@
 import pytest
 import xarray as xr
 
-from benchmarks import demo, fits
+from benchmarks import demo
 from benchmarks.affairs import build_model, load
 
 
@@ -12,7 +12,6 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
-        patch.setattr(fits, "STEPS_WITHOUT_NOISE", 20)
         patch.setenv("COLUMNS", "100")
         training, held_out = load()
         demo.show_one(build_model(training), held_out)

@@ -4,6 +4,7 @@ from .accounting.calibration import calibrate, epsilon
 from .auditing.audit import audit
 from .driver.explain import explain
 from .driver.fit import fit
+from .driver.inference import DPADVI, DPSEP, VIPS, DPFullRankADVI
 from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .ledger.ledger import Ledger
@@ -23,7 +24,11 @@ from .tuning.tune import tune
 __version__: str
 
 __all__ = [
+    "DPADVI",
+    "DPSEP",
+    "VIPS",
     "Composition",
+    "DPFullRankADVI",
     "Ledger",
     "NotSeparableError",
     "PosteriorWarning",

@@ -15,9 +15,9 @@ from .plots.topics import plot_topics
 from .postprocess.predict import predict
 from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
-from .results.allow_list import save
 from .results.composition import Composition, compose
 from .results.report import privacy_report
+from .results.saved import load, save
 from .results.summary import summary
 from .tuning.tune import tune
 
@@ -40,6 +40,7 @@ __all__ = [
     "epsilon",
     "explain",
     "fit",
+    "load",
     "perplexity",
     "plan",
     "plot_noise",

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,16 @@ NEIGHBOURS = {
 }
 
 
-def privacy_report(idata: xr.DataTree) -> str:
+def privacy_report(idata: xr.DataTree, path: str | os.PathLike[str] | None = None) -> str:
     """Say in words what a result guarantees, for whom and under which assumptions.
 
     Parameters
     ----------
     idata : DataTree
         A result of `pymc_dp.fit`.
+    path : str or Path, optional
+        A file to write the report to, as Markdown, such as ``"report.md"``; what exists there is
+        replaced.
 
     Returns
     -------
@@ -42,7 +47,10 @@ def privacy_report(idata: xr.DataTree) -> str:
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     made = [_guarantee(attrs), _mechanism(attrs), _selected(attrs)]
     parts = [*made, _public(attrs), _trusted(attrs), _limits(), _doubts(attrs), _added(idata)]
-    return "\n\n".join(part for part in parts if part)
+    text = "\n\n".join(part for part in parts if part)
+    if path is not None:
+        Path(path).write_text(f"# Privacy report\n\n{text}\n", encoding="utf-8")
+    return text
 
 
 def _guarantee(attrs: dict[str, Any]) -> str:
@@ -146,5 +154,5 @@ def _added(idata: xr.DataTree) -> str:
         return ""
     return (
         f"WARNING: this tree also holds {added}, which the fit did not release and which may be "
-        "private. pymc_dp.save leaves them out."
+        "private. pymc_dp.save leaves them out; to_netcdf and to_zarr write them."
     )

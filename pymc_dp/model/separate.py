@@ -61,6 +61,7 @@ class Records(NamedTuple):
     # draws of the observed variables for a batch; None where the model does not say how
     outcomes: Outcomes | None
     trusted: tuple[str, ...]  # the constants that no check can see into, in words
+    unnamed: dict[str, str]  # the records' arrays that their author gave no name, in words
 
     @property
     def size(self) -> int:
@@ -207,6 +208,7 @@ def _records(
         outputs=outputs,
         outcomes=None,
         trusted=trusted,
+        unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
     )
 
 

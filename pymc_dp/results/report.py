@@ -40,8 +40,8 @@ def privacy_report(
         replaced.
     model : pymc.Model, optional
         The model that was fitted: single numbers in its priors and potentials that were taken on
-        trust are then shown with their values. A result does not hold them, so that a number which was computed from the data by
-        mistake is not published with it: look at such a report before you publish it.
+        trust are then shown with their values. A result does not hold them, so that one which was
+        computed from the data by mistake is not published with it: look before you publish.
 
     Returns
     -------

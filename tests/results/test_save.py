@@ -1,5 +1,6 @@
 """`pymc_dp.save` writes the numbers of a fit as they are, and nothing that was put beside them."""
 
+import re
 import sys
 
 import numpy as np
@@ -136,15 +137,13 @@ def test_a_report_is_written_to_a_file(idata, tmp_path):
 
 def test_a_report_with_the_model_shows_numbers_that_a_result_does_not_hold():
     with pm.Model() as model:
-        b = pm.Normal("b", 0.25, SECRET, shape=2)
-        s = pm.Exponential("s", 7.5)
-        pm.Normal("y", b.sum(), s, observed=np.linspace(-1, 1, 50))
+        p = pm.Beta("p", 0.25, SECRET)
+        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [20, 30]))
     terms = {"n": 5, "noise_multiplier": 5.0, "delta": 1e-5, "draws": 4, "progressbar": False}
     for method in ("dp_advi", "vips"):
         idata = pymc_dp.fit(model=model, method=method, **terms)
         text = pymc_dp.privacy_report(idata, model=model)
-        assert f"(0.25, 2, {SECRET:g})" in text  # the latent's length is one of them
-        assert "prior of s: 1 number, and 3 in its density (7.5)" in text
+        assert f"prior of p: 2 numbers (0.25, {SECRET:g})" in re.sub(", and .*? density", "", text)
         assert "50" not in text.partition("Trusted")[2].partition("Not covered")[0]  # the records
         assert "123456" not in pymc_dp.privacy_report(idata)
         assert "123456" not in str(idata["privacy"].attrs)

@@ -18,8 +18,8 @@ def trusted_constants(
 ) -> dict[str, tuple[float, ...]]:
     """Count the numbers in a model that no check can see into; one line for each name.
 
-    A line of a prior or potential maps to the single numbers among its arguments, which are for the
-    curator alone. Those of the likelihood can be the number of records.
+    A line maps to the single numbers among its arguments, which are for the curator alone; to none
+    if it is of what goes by records, where one can be their number.
 
     ``read`` maps the name of each random variable and potential to the graphs that the refusals
     walk. A line separates the numbers among its arguments from those in its density alone: in a
@@ -52,7 +52,7 @@ def trusted_constants(
         if count or others:
             line = f"{kind} of {name}: {count} number{'s' * (count != 1)}"
             line += f", and {others} in its density" if others else ""
-            shown = [] if kind == "likelihood" else arguments
+            shown = [] if name in split.terms else arguments
             lines[line] = tuple(sorted(float(key) for key in shown if isinstance(key, str)))
     return lines
 

@@ -4,6 +4,7 @@ from .accounting.calibration import calibrate, epsilon
 from .auditing.audit import audit
 from .driver.explain import explain
 from .driver.fit import fit
+from .driver.inference import DPADVI, DPSEP, VIPS, DPFullRankADVI
 from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .ledger.ledger import Ledger
@@ -14,16 +15,20 @@ from .plots.topics import plot_topics
 from .postprocess.predict import predict
 from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
-from .results.allow_list import save
 from .results.composition import Composition, compose
 from .results.report import privacy_report
+from .results.saved import load, save
 from .results.summary import summary
 from .tuning.tune import tune
 
 __version__: str
 
 __all__ = [
+    "DPADVI",
+    "DPSEP",
+    "VIPS",
     "Composition",
+    "DPFullRankADVI",
     "Ledger",
     "NotSeparableError",
     "PosteriorWarning",
@@ -35,6 +40,7 @@ __all__ = [
     "epsilon",
     "explain",
     "fit",
+    "load",
     "perplexity",
     "plan",
     "plot_noise",

@@ -42,6 +42,8 @@ class Explanation:
     methods: Mapping[str, Fits]
     # {method: passes over all records by default}, for records in chunks
     passes: Mapping[str, float] = MappingProxyType({})
+    # {name: what it is and where it stands}: records in arrays that their author gave no name
+    unnamed: Mapping[str, str] = MappingProxyType({})
 
     @property
     def dp_advi(self) -> str:
@@ -60,6 +62,9 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"Records: one row of {', '.join(f'`{name}`' for name in self.records)}."]
+        lines += [f"    `{name}` is {what}" for name, what in self.unnamed.items()]
+        if self.unnamed:
+            lines.append("    To predict new records, name each before the fit: pm.Data('x', ...).")
         alike: dict[str, list[str]] = {}
         for name, fits in self.methods.items():
             alike.setdefault(str(fits), []).append(name)
@@ -120,7 +125,7 @@ def explain(
     )
     fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
     found = default_passes(records) if private.partitions > 1 else {}
-    return Explanation(tuple(private.spec), fits, found)
+    return Explanation(tuple(private.spec), fits, found, records.unnamed)
 
 
 def _fits(spec: MethodSpec, records: Records) -> Fits:

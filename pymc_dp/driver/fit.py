@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.checkpoint import Checkpoint
@@ -211,6 +212,12 @@ def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ..
     found = () if callable(callbacks) else tuple(callbacks or ())
     if callable(callbacks) or not all(map(callable, found)):
         raise TypeError("callbacks= must be a sequence of functions.")
+    if any(isinstance(callback, CheckParametersConvergence) for callback in found):
+        raise ValueError(
+            "callbacks= holds PyMC's CheckParametersConvergence, which reads an approximation and "
+            "ends a fit early. A private fit has none, and stopping early refunds nothing: leave "
+            "it out, and see how the mean moved in idata['fit_stats']."
+        )
     return found
 
 

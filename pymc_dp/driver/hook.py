@@ -1,62 +1,138 @@
-"""Add the private methods to ``pm.fit``; all other calls go to PyMC unchanged."""
+"""PyMC's own doors: ``pm.fit`` takes the private methods, and others say what they do not protect.
+
+Functions of PyMC are replaced wherever its modules bind them, and do what they did for all other
+calls. The classes of `pymc_dp.driver.inference` need none of it.
+"""
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import pymc as pm
-import pymc.variational
-import pymc.variational.inference
+import xarray as xr
 
-# the modules that bind pm.fit by name
-MODULES = (pm, pymc.variational, pymc.variational.inference)
+from pymc_dp.driver.inference import PrivateInference, private_fit
 
 # keywords that only a private method takes: PyMC's own would ignore them
-BUDGET = {"epsilon", "delta", "noise_multiplier"}
+PRIVATE_KEYWORDS = (
+    "epsilon",
+    "delta",
+    "noise_multiplier",
+    "neighbours",
+    "accountant",
+    "ledger",
+    "clip_norm",
+)
+NOT_COVERED = "none: computed after the fit, from the data that the model holds"
 
 
 def install() -> None:
-    """Wrap ``pm.fit`` where it is bound, once."""
-    original = pymc.variational.inference.fit
-    if getattr(original, "__pymc_dp__", False):
-        return
-    wrapped = _wrap(original)
-    for module in MODULES:
-        module.fit = wrapped
+    """Wrap the functions of PyMC that have a wrapper here, once."""
+    wrapped: dict[Any, Any] = {}
+    for path, module in tuple(sys.modules.items()):
+        for name, wrapper in WRAPPERS.items() if path.partition(".")[0] == "pymc" else ():
+            original = vars(module).get(name)
+            if inspect.isfunction(original) and not hasattr(original, "__pymc_dp__"):
+                new = wrapped.get(original) or _wrap(original, wrapper)
+                wrapped[original] = new
+                setattr(module, name, new)
 
 
 def is_private(method: Any) -> bool:
-    """Return whether a method is one of pymc_dp's."""
+    """Return whether a method is one of pymc_dp's, by name."""
     from pymc_dp.methods.registry import METHODS  # when it is needed: it loads all methods
 
     return isinstance(method, str) and method.lower() in METHODS
 
 
-def private_fit(**settings: Any) -> Any:
-    """Call `pymc_dp.fit`."""
-    from pymc_dp.driver.fit import fit
-
-    return fit(**settings)
-
-
-def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(original)
-
+def _wrap(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def fit(*args: Any, **kwargs: Any) -> Any:
-        # n=10000 is PyMC's default: only what the caller gave must reach a private method
-        given = signature.bind_partial(*args, **kwargs).arguments
-        method = given.get("method", "advi")
-        if is_private(method):
-            given.update(given.pop("kwargs", {}))
-            return private_fit(**given)
-        for term in BUDGET & kwargs.keys():
-            raise TypeError(
-                f"method={method!r} is not private and takes no {term}=: use method='dp_advi', or "
-                "another one of pymc_dp.fit."
-            )
-        return original(*args, **kwargs)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
 
-    fit.__dict__.update(__pymc_dp__=True, __signature__=signature)
-    return fit
+    wrapped.__dict__.update(__pymc_dp__=True)
+    return wrapped
+
+
+def _fit(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    # n=10000 is PyMC's default: only what the caller gave must reach a private method
+    given = inspect.signature(original).bind_partial(*args, **kwargs).arguments
+    given |= given.pop("kwargs", {})
+    method = given.get("method", "advi")
+    if is_private(method):
+        return private_fit(**given)
+    if isinstance(method, PrivateInference):
+        return given.pop("method").run(**given)
+    called = f"method={method!r}" if "method" in given else "pm.fit without method="
+    _refuse_private_keywords(f"{called} is not private and takes no", kwargs)
+    return original(*args, **kwargs)
+
+
+def _sample(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if is_private(kwargs.get("method")):
+        raise TypeError(
+            f"pm.sample has no method={kwargs['method']!r}: call pm.fit(method=...) in its place."
+        )
+    _refuse_private_keywords("pm.sample runs MCMC without privacy and takes no", kwargs)
+    return original(*args, **kwargs)
+
+
+def _refuse_private_keywords(what: str, keywords: Mapping[str, Any]) -> None:
+    """Refuse a call that its author takes for a private one."""
+    for name in PRIVATE_KEYWORDS:
+        if name in keywords:
+            from pymc_dp.methods.registry import METHODS
+
+            private = [repr(method) for method, spec in METHODS.items() if spec.private]
+            raise TypeError(
+                f"{what} {name}=: call pm.fit(method='dp_advi', ...), or give another private "
+                f"method: {', '.join(private[1:])}. pymc_dp.explain says which of them fit a model."
+            )
+
+
+def _reads_records(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    result = original(*args, **kwargs)
+    if _is_ours(next(iter((*args, *kwargs.values())), None)):
+        from pymc_dp.errors import PrivacyWarning
+
+        _mark(result)
+        warnings.warn(
+            f"pm.{original.__name__} computes from the data that the model holds, so what it adds "
+            "is not covered by the guarantee of this result. Publish none of it: pymc_dp.save "
+            "leaves it out, to_netcdf and to_zarr do not. For new records use pymc_dp.predict.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    return result
+
+
+def _is_ours(draws: Any) -> bool:
+    """Whether draws are those of a private result: the tree, or its posterior."""
+    if isinstance(draws, xr.DataTree) and "posterior" in draws.children:
+        draws = draws["posterior"]
+    library: bool = getattr(draws, "attrs", {}).get("inference_library") == "pymc_dp"
+    return library
+
+
+def _mark(result: Any) -> None:
+    """Say in every group that was added that nothing is guaranteed for it."""
+    from pymc_dp.results.allow_list import added_names
+
+    if isinstance(result, xr.DataTree):
+        ours = "privacy" in result.children
+        for name in added_names(result) if ours else result.children:
+            if name in result.children:
+                result[name].attrs["guarantee"] = NOT_COVERED
+    elif isinstance(result, xr.Dataset):
+        result.attrs["guarantee"] = NOT_COVERED
+
+
+WRAPPERS = {
+    "fit": _fit,
+    "sample": _sample,
+    "compute_log_likelihood": _reads_records,
+    "compute_deterministics": _reads_records,
+    "sample_posterior_predictive": _reads_records,
+}

@@ -122,7 +122,8 @@ def _warn(callback: Callback, i: int, error: Exception) -> None:
     name = getattr(callback, "__name__", type(callback).__name__)
     warnings.warn(
         f"The callback {name} failed after release {i} ({type(error).__name__}: {error}) and is "
-        "not called again. The fit goes on: its budget is spent.",
+        "not called again. The fit goes on: its budget is spent. A private fit calls it as "
+        "(state, None, i), with what was released, in place of an approximation and losses.",
         RuntimeWarning,
         stacklevel=2,
     )

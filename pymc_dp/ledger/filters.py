@@ -59,6 +59,10 @@ class Filter(ABC):
     def affordable(self, left: Cost) -> float:
         """Return an epsilon that a further fit may have; `Ledger.left` says which fits."""
 
+    def epsilon_alone(self, cost: Cost) -> float:
+        """Return the epsilon of one fit of this cost, if it released sums of all records."""
+        return self.affordable(cost)
+
 
 class Renyi(Filter):
     """Rényi DP at one order: divergences add up (Feldman and Zrnic 2021, theorem 4.3)."""
@@ -148,6 +152,10 @@ class Sums(Filter):
     @override
     def affordable(self, left: Cost) -> float:
         return max(left.amount, 0.0) if left.delta > 0 else 0.0
+
+    @override
+    def epsilon_alone(self, cost: Cost) -> float:
+        return cost.amount
 
 
 def best_order(epsilon: float, delta: float) -> float:

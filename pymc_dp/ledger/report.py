@@ -31,7 +31,7 @@ def report_of(
         f"Ledger of {terms.dataset!r}: ({terms.epsilon:g}, {terms.delta:g})-differential "
         f"privacy per {terms.unit} ({terms.neighbours}) for all fits together.",
         f"Limit: {amounts(filter.limit)} in {filter.measure}.",
-        *map(_entry_line, fits),
+        *(_entry_line(filter, entry) for entry in fits),
         f"Spent: {amounts(taken)}, which is ({taken.epsilon:.4g}, {delta:g})-differential "
         "privacy if no setting depended on an earlier result.",
         f"Left: {amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
@@ -46,10 +46,11 @@ def amounts(cost: Cost | Balance) -> str:
     return f"{cost.amount:.4g}" + (f" and delta {cost.delta:g}" if cost.delta else "")
 
 
-def _entry_line(entry: Entry) -> str:
+def _entry_line(filter: Filter, entry: Entry) -> str:
     return (
-        f"Fit {entry.fit}: {entry.method}, {amounts(entry.cost)}, {entry.booked} of "
-        f"{entry.planned} releases booked."
+        f"Fit {entry.fit}: {entry.method}, {amounts(entry.cost)}, which is epsilon "
+        f"{filter.epsilon_alone(entry.cost):.4g} by itself, {entry.booked} of {entry.planned} "
+        "releases booked."
     )
 
 

@@ -19,7 +19,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.harden import DataLeaf, HardenedModel, is_structural
+from pymc_dp.model.harden import HardenedModel, is_structural
 from pymc_dp.model.split import Split
 from pymc_dp.model.walk import all_variables, operations, tensor_constants
 
@@ -168,7 +168,7 @@ def refuse_undeclared(split: Split) -> None:
                 continue
             if leaf.declared or not is_structural(leaf.value):
                 raise NotSeparableError(
-                    f"The likelihood of `{term}` reads {describe(leaf)}, which is not laid out by "
+                    f"The likelihood of `{term}` reads {leaf}, which is not laid out by "
                     "records. If it is public, make it a pm.Data and name it in public=[...]; "
                     "if it is private, the model mixes records and cannot be fitted privately."
                 )
@@ -200,7 +200,7 @@ def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) ->
             foreign = not own_shape and not is_structural(leaf.value)
             if variable in records or leaf.declared or foreign:
                 raise NotSeparableError(
-                    f"The prior or the initial value of `{name}` reads {describe(leaf)}, so it "
+                    f"The prior or the initial value of `{name}` reads {leaf}, so it "
                     "depends on data before any noise is added. Write public numbers there, or "
                     "name the data in public=[...] if they are public."
                 )
@@ -213,10 +213,3 @@ def _refuse_computed_initvals(initvals: Mapping[str, object]) -> None:
                 f"The initial value of `{name}` is computed inside the model and may read data: "
                 "give it as a number, 'support_point' or 'prior'."
             )
-
-
-def describe(leaf: DataLeaf) -> str:
-    """Name a leaf for an error sentence."""
-    if leaf.declared:
-        return f"the data `{leaf.name}`"
-    return f"an unnamed array of shape {np.shape(leaf.value)}"

@@ -60,7 +60,8 @@ def make_columns(
             "Use the names of its pm.Data and observed variables."
         )
     for name in leaves.keys() - given.keys():
-        hint = "" if leaves[name].declared else " It has no name: wrap it in pm.Data first."
+        hint = f" It is {leaves[name]}: give it a name by pm.Data('x', ...) first."
+        hint = "" if leaves[name].declared else hint
         raise ValueError(
             f"data= replaces the model's records but leaves `{name}` as it was: "
             f"give it as well.{hint}"

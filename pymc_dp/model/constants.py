@@ -13,8 +13,13 @@ from pymc_dp.model.split import Split
 from pymc_dp.model.walk import inner_variables, tensor_constants
 
 
-def trusted_constants(split: Split, read: Mapping[str, Iterable[AnyVariable]]) -> tuple[str, ...]:
+def trusted_constants(
+    split: Split, read: Mapping[str, Iterable[AnyVariable]]
+) -> dict[str, tuple[float, ...]]:
     """Count the numbers in a model that no check can see into; one line for each name.
+
+    A line maps to the single numbers among its arguments, which are for the curator alone; to none
+    if it is of what goes by records, where one can be their number.
 
     ``read`` maps the name of each random variable and potential to the graphs that the refusals
     walk. A line separates the numbers among its arguments from those in its density alone: in a
@@ -31,7 +36,7 @@ def trusted_constants(split: Split, read: Mapping[str, Iterable[AnyVariable]]) -
     }
     # an observed distribution may read records that its term does not, such as trials
     single = {variable: leaf for variable, leaf in counted.items() if leaf.value.ndim == 0}
-    variables, lines = set(model.basic_RVs), []
+    variables, lines = set(model.basic_RVs), {}
     kinds = {rv.name: "likelihood" for rv in model.observed_RVs}
     kinds |= {potential.name: "potential" for potential in model.potentials}
     for name, graphs in read.items():
@@ -46,8 +51,10 @@ def trusted_constants(split: Split, read: Mapping[str, Iterable[AnyVariable]]) -
         others = sum(density[key] for key in density.keys() - arguments.keys())
         if count or others:
             line = f"{kind} of {name}: {count} number{'s' * (count != 1)}"
-            lines.append(line + (f", and {others} in its density" if others else ""))
-    return tuple(lines)
+            line += f", and {others} in its density" if others else ""
+            shown = [] if name in split.terms else arguments
+            lines[line] = tuple(sorted(float(key) for key in shown if isinstance(key, str)))
+    return lines
 
 
 def _numbers(

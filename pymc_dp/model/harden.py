@@ -19,6 +19,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 
+from pymc_dp.model.expression import expression_around
 from pymc_dp.model.graph_types import AnyVariable, Node, shared, stored_value
 from pymc_dp.model.missing import Mask, join_missing
 
@@ -30,6 +31,13 @@ class DataLeaf(NamedTuple):
     variable: Any  # a shared variable; stands for the array in the graph
     value: np.ndarray
     declared: bool  # whether the author named it (``pm.Data`` or ``observed=``)
+    inside: str = ""  # the expression that one without a name stands in
+
+    def __str__(self) -> str:
+        """Name the array for an error sentence."""
+        inside = f" in `{self.inside}`" if self.inside else ""
+        unnamed = f"an unnamed array of shape {np.shape(self.value)}{inside}"
+        return f"the data `{self.name}`" if self.declared else unnamed
 
 
 class HardenedModel(NamedTuple):
@@ -91,6 +99,10 @@ def harden(model: pm.Model) -> HardenedModel:
     lifted: list[DataLeaf] = []
     for constant in _array_constants(fgraph):
         _lift(fgraph, constant, names, lifted)
+    lifted = [
+        leaf if leaf.declared else leaf._replace(inside=expression_around(fgraph, leaf.variable))
+        for leaf in lifted
+    ]
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
     data = [
         DataLeaf(str(variable.name), variable, stored_value(variable), True)

@@ -7,7 +7,6 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.model.checks import describe
 from pymc_dp.model.dims import Dims
 from pymc_dp.model.formulas import Known, is_formula, side_of_triangle
 from pymc_dp.model.graph_types import AnyVariable
@@ -97,7 +96,7 @@ def _coords(model: pm.Model, dims: set[str]) -> dict[str, np.ndarray]:
 def _private(split: Split) -> dict[AnyVariable, str]:
     """Describe the data, and the latents of single records, that no declaration covers."""
     private: dict[AnyVariable, str] = {
-        variable: describe(leaf)
+        variable: str(leaf)
         for variable, leaf in split.hardened.leaves.items()
         if (variable in split.axes.axis or (leaf.declared and leaf.variable.ndim))
         and leaf.name not in split.hardened.public

@@ -63,7 +63,9 @@ class Records(NamedTuple):
     # draws of local latents and of observed variables for a batch, stage by stage; None where the
     # model does not say how
     outcomes: tuple[Outcomes, ...] | None
-    trusted: tuple[str, ...]  # the constants that no check can see into, in words
+    # the constants that no check can see into, in words, with the numbers of some
+    trusted: dict[str, tuple[float, ...]]
+    unnamed: dict[str, str]  # the records' arrays that their author gave no name, in words
 
     @property
     def size(self) -> int:
@@ -168,11 +170,9 @@ def separate(
     if not number_is_public:
         refuse_as_many(split, shapes, columns, units)
     doubtful = {name for name, names in unproved.items() if not names <= allowed}
-    trusted = (
-        *trusted_constants(split, read),
-        *(f"initial value of {name}" for name in hardened.initvals),
-        *(f"operation {name}" for name in sorted(allowed)),
-    )
+    other = [f"initial value of {name}" for name in hardened.initvals]
+    other += [f"operation {name}" for name in sorted(allowed)]
+    trusted = trusted_constants(split, read) | dict.fromkeys(other, ())
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     outputs = releasable(split, order, dims, shapes, doubtful)
     names = [v.name for v in model.value_vars]  # the copy reorders them
@@ -187,7 +187,7 @@ def _records(
     point: Mapping[str, np.ndarray],
     columns: Mapping[str, Column],
     outputs: Outputs,
-    trusted: tuple[str, ...],
+    trusted: dict[str, tuple[float, ...]],
 ) -> Records:
     """Rebuild the graphs of a model that all checks have passed, without its data."""
     axis = split.axes.axis
@@ -212,6 +212,7 @@ def _records(
         outputs=outputs,
         outcomes=None,
         trusted=trusted,
+        unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
     )
 
 

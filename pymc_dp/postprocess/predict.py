@@ -5,33 +5,28 @@ the constants and the record coords of the model back into the tree.
 """
 
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import xarray as xr
-from pymc.distributions.shape_utils import change_dist_size
 from pymc.pytensorf import compile as compile_random
-from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.random.basic import MultinomialRV
-from pytensor.tensor.shape import SpecifyShape
+from pytensor.graph.traversal import ancestors
 from scipy.sparse import issparse
 
 from pymc_dp.driver.setup import model_in_use
-from pymc_dp.model.axis import RecordAxes
-from pymc_dp.model.batch import remake
+from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.columns import column
 from pymc_dp.model.compile import PYTHON, without_c
 from pymc_dp.model.dims import default_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import unproved_in
-from pymc_dp.model.priors import prior_graphs
-from pymc_dp.model.split import split_by_record
-from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities, without_lengths
+from pymc_dp.model.terms import declare_public
+from pymc_dp.postprocess.new_records import NewRecords, for_new_records
+from pymc_dp.privacy.private_data import Column
 
 
 def predict(
@@ -40,6 +35,7 @@ def predict(
     data: Mapping[str, Any] | None = None,
     *,
     rows: int | None = None,
+    var_names: str | Sequence[str] | None = None,
     random_seed: int | None = None,
 ) -> xr.DataTree:
     """Draw new observations from the posterior predictive distribution.
@@ -55,19 +51,29 @@ def predict(
         that goes by records, except what is predicted.
     rows : int, optional
         The number of new records of a model without such arrays.
+    var_names : str or sequence of str, optional
+        Observed variables, and deterministics that go by records. By default all observed
+        variables, and all such deterministics that can be computed from ``data`` and hold no number
+        that may come from the fitted records.
     random_seed : int, optional
 
     Returns
     -------
     DataTree
-        One group, ``predictions``: (chain, draw, ...) for every observed variable. Latents of
-        single records are drawn from their priors, anew for every draw.
+        One group, ``predictions``: (chain, draw, ...) for every variable, on the model's own
+        dimensions. New records have no labels; of other dimensions those of the posterior are
+        kept. Latents of single records are drawn from their priors, anew for every draw.
 
     Raises
     ------
     ValueError
-        An array is missing, unknown, or differs in its number of rows; or draws are made by a
-        Python function that was not declared public.
+        An array is missing, unknown, or differs in its number of rows; a name is none of those
+        above; or draws are made by a Python function that was not declared public.
+
+    Warns
+    -----
+    PrivacyWarning
+        The new records are as many as those of the model: they may be the fitted ones.
 
     Notes
     -----
@@ -80,53 +86,81 @@ def predict(
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
     model = model_in_use(model)
-    public = _declared_public(idata)
+    public, data = _declared_public(idata), dict(data or {})
     hardened = declare_public(harden(model), public)
-    count = pt.lscalar("count")
-    predicted, latents, axes = _for_new_records(hardened, count)
+    new = for_new_records(hardened)
+    predicted = _chosen(hardened, new, var_names, data)
     _refuse_own_functions(list(predicted.values()), public)
-    number = _put_new_data(hardened, axes, list(predicted.values()), dict(data or {}), rows)
+    number = _put_new_data(hardened, new, list(predicted.values()), data, rows)
     with without_c():
         draw = compile_random(
-            [count, *latents.values()],
+            [new.rows, *new.latents.values()],
             list(predicted.values()),
             random_seed=random_seed,
             mode=PYTHON,
             on_unused_input="ignore",
         )
     posterior = idata["posterior"].to_dataset()
-    points = posterior[[*latents]].stack(point=("chain", "draw")).transpose("point", ...)
-    values = (points[name].to_numpy() for name in latents)
+    points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
+    values = (points[name].to_numpy() for name in new.latents)
     draws = zip(*(draw(number, *point) for point in zip(*values, strict=True)), strict=True)
-    shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    predictions = {}
-    for name, each in zip(predicted, draws, strict=True):
-        array = np.reshape(each, (*shape, *np.shape(each[0])))
-        dims = default_dims(name, array.ndim - 2)
-        predictions[name] = (("chain", "draw", *dims), array)
-    return xr.DataTree.from_dict({"predictions": xr.Dataset(predictions)})
+    arrays = {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
+    return xr.DataTree.from_dict({"predictions": _labelled(model, posterior, arrays)})
+
+
+def _labelled(
+    model: pm.Model, posterior: xr.Dataset, arrays: Mapping[str, np.ndarray]
+) -> xr.Dataset:
+    """Lay draws, shape (points, ...), out on the model's dims, with the posterior's coords."""
+    variables = {}
+    for name, array in arrays.items():
+        own = model.named_vars_to_dims.get(name) or (None,) * (array.ndim - 1)
+        filled = zip(own, default_dims(name, array.ndim - 1), strict=True)
+        dims = ("chain", "draw", *(dim or default for dim, default in filled))
+        shape = posterior.sizes["chain"], posterior.sizes["draw"], *array.shape[1:]
+        variables[name] = (dims, array.reshape(shape))
+    found = xr.Dataset(variables)
+    kept = {
+        dim: posterior[dim]
+        for dim, size in found.sizes.items()
+        if dim in posterior.coords and dim not in ("chain", "draw") and posterior.sizes[dim] == size
+    }
+    return found.assign_coords(kept)
+
+
+def _chosen(
+    hardened: HardenedModel,
+    new: NewRecords,
+    var_names: str | Sequence[str] | None,
+    given: Mapping[str, Any],
+) -> dict[str, AnyVariable]:
+    """Return the graphs of the variables that are asked for, or of all that can be computed."""
+    free = {name: g for name, g in new.deterministics.items() if name not in new.withheld}
+    if var_names is None:
+        leaves = [leaf for leaf in hardened.leaves.values() if leaf.variable in new.axes.axis]
+        lacking = {leaf.variable for leaf in leaves if leaf.name not in given}
+        return new.observed | {
+            name: graph for name, graph in free.items() if lacking.isdisjoint(ancestors([graph]))
+        }
+    names = [var_names] if isinstance(var_names, str) else list(var_names)
+    for name in names:
+        if name in new.withheld:
+            raise ValueError(
+                f"var_names= names `{name}`, which holds a number or an operation that may come "
+                "from the fitted records. Compute it from the posterior, or make the number a "
+                "pm.Data and declare it public in the fit."
+            )
+        if name not in (new.observed | free):
+            raise ValueError(
+                f"var_names= names `{name}`, but what can be predicted for new records is "
+                f"{sorted(new.observed | free)}; all else that may leave is in idata['posterior']."
+            )
+    return {name: (new.observed | free)[name] for name in names}
 
 
 def _declared_public(idata: xr.DataTree) -> set[str]:
     attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
     return {*json.loads(attrs.get("declared_public", "[]"))}
-
-
-def _for_new_records(
-    hardened: HardenedModel, count: AnyVariable
-) -> tuple[dict[str, AnyVariable], dict[str, AnyVariable], RecordAxes]:
-    """Return graphs of the observed variables for ``count`` records, and the latents they share."""
-    observed = [rv for rv in hardened.model.observed_RVs if rv.name not in hardened.public]
-    axes, own = _record_axes(hardened)
-    shared = [rv for rv in hardened.model.free_RVs if rv not in own]
-    by_record = dict.fromkeys(map(_behind_minibatch, observed), 0) | own
-    # all at once: cloning one variable clones those that it depends on
-    cloned = without_lengths([*by_record, *shared])
-    along = dict(zip(cloned, by_record.values(), strict=False))
-    latents = cloned[len(along) :]
-    predicted = _resized(cloned[: len(observed)], latents, along, count)
-    outputs = {rv.name: graph for rv, graph in zip(observed, predicted, strict=True)}
-    return outputs, {rv.name: each for rv, each in zip(shared, latents, strict=True)}, axes
 
 
 def _refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None:
@@ -139,88 +173,48 @@ def _refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> Non
         )
 
 
-def _behind_minibatch(rv: AnyVariable) -> AnyVariable:
-    """Return the variable itself behind ``total_size=``."""
-    return rv.owner.inputs[0] if isinstance(rv.owner.op, MinibatchRandomVariable) else rv
-
-
-def _record_axes(hardened: HardenedModel) -> tuple[RecordAxes, dict[AnyVariable, int]]:
-    """Find the axes of the records, also those of latents that belong to single records."""
-    model = hardened.model
-    densities = log_densities(model)
-    terms = likelihood_terms(hardened, densities)[0]
-    for rv in model.observed_RVs:  # a multinomial draws as many trials as its input says
-        trials = _trials(rv)
-        if trials is not None:
-            terms[f"trials of {rv.name}"] = trials
-    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities))
-    return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
-
-
-def _trials(rv: AnyVariable) -> AnyVariable | None:
-    """Return a multinomial's numbers of trials, where every record has its own."""
-    if not isinstance(rv.owner.op, MultinomialRV):
-        return None
-    trials = rv.owner.inputs[-2]
-    return trials if trials.ndim and not trials.type.broadcastable[0] else None
-
-
-def _resized(
-    variables: list[AnyVariable],
-    latents: list[AnyVariable],
-    along: Mapping[AnyVariable, int],
-    count: AnyVariable,
-) -> list[AnyVariable]:
-    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths.
-
-    ``along`` maps the random variables that go by records to the axis along which they do.
-    """
-    renewed: dict[AnyVariable, AnyVariable] = {}
-    for node in toposort(variables, blockers=latents):
-        operands = [renewed.get(x, x) for x in node.inputs]
-        if isinstance(node.op, SpecifyShape):
-            renewed[node.outputs[0]] = operands[0]
-        else:
-            renewed.update(zip(node.outputs, remake(node, operands), strict=True))
-        for rv in along.keys() & set(node.outputs):
-            renewed[rv] = _with_rows(renewed[rv], along[rv], count)
-    return [renewed.get(variable, variable) for variable in variables]
-
-
-def _with_rows(rv: Any, axis: int, count: AnyVariable) -> AnyVariable:
-    """Return the variable for ``count`` records, whatever size it was built with."""
-    size = [rv.shape[k] for k in range(rv.ndim - rv.owner.op.ndim_supp)]
-    size[axis] = count
-    resized: AnyVariable = change_dist_size(rv, size)
-    return resized
-
-
 def _put_new_data(
     hardened: HardenedModel,
-    axes: RecordAxes,
+    new: NewRecords,
     predicted: list[AnyVariable],
     data: dict[str, Any],
     rows: int | None,
 ) -> int:
     """Put new rows in place of the model's records; return their number."""
+    axes = new.axes
     records = {leaf.name: leaf for leaf in hardened.leaves.values() if leaf.variable in axes.axis}
     read = set(ancestors(predicted))
     for name in data.keys() - records.keys():
         raise ValueError(f"data= names `{name}`, but the model's records are {sorted(records)}.")
     for name, leaf in records.items():
         if leaf.variable in read and name not in data:
+            unnamed = "" if leaf.declared else f" It is {leaf}: make it pm.Data('x', ...)."
             raise ValueError(
                 f"data= lacks `{name}`, which the predictions depend on: give its values for the "
-                "new records under this name, or make it a pm.Data with a name of your own."
+                f"new records under this name.{unnamed}"
             )
     columns = {name: column(records[name], axes, values) for name, values in data.items()}
-    counts = {new.rows for new in columns.values()} | (set() if rows is None else {rows})
+    counts = {each.rows for each in columns.values()} | (set() if rows is None else {rows})
     if len(counts) != 1:
         raise ValueError(
             "The new records differ in number." if counts else "Say how many rows= to predict."
         )
-    for name, new in columns.items():
+    _warn_of_fitted_rows({name: records[name].value for name in columns}, columns)
+    for name, new_column in columns.items():
         variable: Any = records[name].variable
-        values = new.values.toarray() if issparse(new.values) else new.values
+        values = new_column.values
+        values = values.toarray() if issparse(values) else values
         variable.set_value(np.asarray(values, dtype=variable.type.dtype))
     return counts.pop()
+
+
+def _warn_of_fitted_rows(own: Mapping[str, np.ndarray], new: Mapping[str, Column]) -> None:
+    """Warn if all new arrays have the names and shapes of those that the model holds."""
+    if new and all(np.shape(new[name].values) == np.shape(value) for name, value in own.items()):
+        warnings.warn(
+            f"The new values of {', '.join(f'`{name}`' for name in new)} have the shapes of those "
+            "that the model holds. If they are the fitted records, the predictions are computed "
+            "from them again and are not covered by the guarantee: do not publish them.",
+            PrivacyWarning,
+            stacklevel=4,
+        )

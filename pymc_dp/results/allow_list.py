@@ -56,32 +56,3 @@ def _keep(group: xr.Dataset, names: set[str]) -> xr.Dataset:
     kept = group.drop_vars([name for name in group.variables if name not in names])
     kept = kept.drop_attrs().drop_encoding()
     return kept.assign_attrs({k: v for k, v in group.attrs.items() if k in names})
-
-
-def save(idata: xr.DataTree, path: str) -> None:
-    """Write a result to netCDF: what its fit released, and nothing that was added since.
-
-    Parameters
-    ----------
-    idata : DataTree
-        A result of `pymc_dp.fit`, whatever was added to it since.
-    path : str
-        Where to; an existing file is replaced. ``arviz.from_netcdf`` reads it back.
-
-    Raises
-    ------
-    ValueError
-        The tree is not a result of pymc_dp.
-
-    Notes
-    -----
-    **Privacy.** PyMC's posterior predictive sampling puts the data back into a tree
-    (``extend_inferencedata=True``); such groups are left out here. The list of what was released
-    goes by names: values that were put in place of released ones, under their names, are written.
-
-    Examples
-    --------
-    >>> import pymc_dp
-    >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
-    """
-    released_part(idata).to_netcdf(path, engine="h5netcdf")

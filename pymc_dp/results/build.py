@@ -76,7 +76,7 @@ def build_result(
     settings = method.settings | {"noise_aware": "noise_sd" in drawn}
     about = {
         "declared_public": sorted(outcome.public),
-        "trusted_constants": records.trusted,
+        "trusted_constants": [*records.trusted],
         "withheld": records.outputs.withheld,
         "doubts": method.doubts(states[-1]),
         "settings": settings,

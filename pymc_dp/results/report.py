@@ -2,11 +2,18 @@
 
 import json
 import math
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 
+from pymc_dp.errors import PrivacyWarning
+from pymc_dp.model import constrained, separate
 from pymc_dp.results.allow_list import added_names, privacy_of
 
 NEIGHBOURS = {
@@ -16,13 +23,25 @@ NEIGHBOURS = {
 }
 
 
-def privacy_report(idata: xr.DataTree) -> str:
+def privacy_report(
+    idata: xr.DataTree,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    model: pm.Model | None = None,
+) -> str:
     """Say in words what a result guarantees, for whom and under which assumptions.
 
     Parameters
     ----------
     idata : DataTree
         A result of `pymc_dp.fit`.
+    path : str or Path, optional
+        A file to write the report to, as Markdown, such as ``"report.md"``; what exists there is
+        replaced.
+    model : pymc.Model, optional
+        The model that was fitted: single numbers in its priors and potentials that were taken on
+        trust are then shown with their values. A result does not hold them, so that one which was
+        computed from the data by mistake is not published with it: look before you publish.
 
     Returns
     -------
@@ -41,8 +60,13 @@ def privacy_report(idata: xr.DataTree) -> str:
     """
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     made = [_guarantee(attrs), _mechanism(attrs), _selected(attrs)]
-    parts = [*made, _public(attrs), _trusted(attrs), _limits(), _doubts(attrs), _added(idata)]
-    return "\n\n".join(part for part in parts if part)
+    values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
+    taken = [_public(attrs), _trusted(attrs, values)]
+    parts = [*made, *taken, _limits(), _doubts(attrs), _added(idata)]
+    text = "\n\n".join(part for part in parts if part)
+    if path is not None:
+        Path(path).write_text(f"# Privacy report\n\n{text}\n", encoding="utf-8")
+    return text
 
 
 def _guarantee(attrs: dict[str, Any]) -> str:
@@ -113,13 +137,25 @@ def _public(attrs: dict[str, Any]) -> str:
     return "Taken as public: " + "; ".join(rows) + "."
 
 
-def _trusted(attrs: dict[str, Any]) -> str:
+def _values(model: pm.Model, public: list[str]) -> dict[str, str]:
+    """Find the numbers that a model takes on trust, by the lines that count them."""
+    found: dict[str, str] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)  # the fit has given them
+        for each in (model, constrained(model)):
+            records, _ = separate(each, public=public, number_is_public=True)
+            for line, numbers in records.trusted.items():
+                found[line] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
+    return found
+
+
+def _trusted(attrs: dict[str, Any], values: Mapping[str, str]) -> str:
     trusted, withheld = json.loads(attrs["trusted_constants"]), json.loads(attrs["withheld"])
     text = ""
     if trusted:
         text = (
             "Trusted, because no check can see how these numbers came about: "
-            + "; ".join(trusted)
+            + "; ".join(line + values.get(line, "") for line in trusted)
             + ". If one was computed from the data, the guarantee does not hold."
         )
     if withheld:
@@ -146,5 +182,5 @@ def _added(idata: xr.DataTree) -> str:
         return ""
     return (
         f"WARNING: this tree also holds {added}, which the fit did not release and which may be "
-        "private. pymc_dp.save leaves them out."
+        "private. pymc_dp.save leaves them out; to_netcdf and to_zarr write them."
     )

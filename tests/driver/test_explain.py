@@ -1,5 +1,6 @@
 """`explain` says which method fits which part of a model, and spends nothing."""
 
+import re
 from functools import cache
 
 import numpy as np
@@ -71,7 +72,38 @@ def test_latents_of_single_records_are_integrated_out_or_refused():
     assert "`z` has an entry for every record" in found["dp_ops"].why
 
 
-@pytest.mark.parametrize("describe", [mixture, local])
+def without_names():
+    group, a, b = np.repeat([0, 1], 20), pm.Normal("a", shape=2), pm.Normal("b", shape=2)
+    sd, shift = pm.HalfNormal("s") * np.exp(X[:, 0]), np.where(BINARY, SECRET, 2.0)
+    pm.Normal("y", a[group] + X @ b + shift * 123.0, sd, observed=REAL)
+    pm.Binomial("n", n=BINARY + 3, p=pm.math.invlogit(a[0]), observed=BINARY)
+
+
+def test_records_without_a_name_come_with_the_expression_they_stand_in():
+    explanation = explained(without_names)
+    found = {re.sub("_[0-9]", "", x).partition(" in ")[2] for x in explanation.unnamed.values()}
+    expressions = {"a[array]", "array @ b", "... + array", "s * array", "binomial(array, ...)"}
+    assert found == {f"`{each}`" for each in expressions}
+    for name, what in explanation.unnamed.items():
+        assert what.startswith("an unnamed array of shape (40")
+        assert f"`{name}` is {what}" in str(explanation)
+    assert "To predict new records, name each before the fit: pm.Data" in str(explanation)
+    assert not explained(mixture).unnamed
+
+
+def test_an_error_says_where_an_array_without_a_name_stands():
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.Normal("y", (X[:7] @ b).sum(), observed=REAL)
+    with pytest.raises(ValueError, match=r"array of shape \(7, 2\) in `array_0 @ b`, which is not"):
+        pymc_dp.explain(model)
+    with pm.Model() as model:
+        pm.Normal("y", X @ pm.Normal("b", shape=2), observed=REAL)
+    with pytest.raises(ValueError, match=r"in `array_0 @ b`: give it a name by pm.Data\('x'"):
+        pymc_dp.explain(model, data={"y": REAL})
+
+
+@pytest.mark.parametrize("describe", [mixture, local, without_names])
 def test_an_explanation_holds_no_value_of_the_data(describe):
     assert "123" not in str(explained(describe))
 

@@ -2,10 +2,13 @@
 
 import importlib
 import inspect
+import sys
 from unittest import mock
 
 import numpy as np
 import pymc as pm
+import pymc.sampling
+import pymc.stats
 import pymc.variational
 import pymc.variational.inference
 import pytest
@@ -16,7 +19,13 @@ from pymc_dp.driver import hook
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 
 PRIVATE = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
-BOUND_IN = [pm, pymc.variational, pymc.variational.inference]
+BOUND_IN = {
+    "fit": [pm, pymc.variational, pymc.variational.inference],
+    "sample": [pm, pymc.sampling, pymc.sampling.mcmc],
+    "compute_log_likelihood": [pymc.stats, pymc.stats.log_density],
+    "compute_deterministics": [pm, pymc.sampling, pymc.sampling.deterministic],
+    "sample_posterior_predictive": [pm, pymc.sampling, pymc.sampling.forward],
+}
 original = pm.fit.__wrapped__
 
 
@@ -32,18 +41,25 @@ def releases(idata):
     return idata["privacy"].attrs["releases"]
 
 
-@pytest.mark.parametrize("module", BOUND_IN)
-def test_fit_is_wrapped_once_wherever_it_is_bound(module):
-    assert module.fit is pm.fit
-    assert module.fit.__wrapped__ is original
-    assert not hasattr(original, "__wrapped__")
+@pytest.mark.parametrize("name", hook.WRAPPERS)
+def test_a_function_is_wrapped_once_wherever_it_is_bound(name):
+    [wrapped] = {vars(module)[name] for module in BOUND_IN[name]}
+    assert wrapped.__pymc_dp__
+    assert not hasattr(wrapped.__wrapped__, "__wrapped__")
+
+
+@pytest.mark.parametrize("name", hook.WRAPPERS)
+def test_no_other_function_of_pymc_has_the_name_of_a_wrapped_one(name):
+    modules = [module for path, module in [*sys.modules.items()] if path.startswith("pymc.")]
+    found = {vars(module)[name] for module in modules if name in vars(module)}
+    assert len({each for each in found if inspect.isfunction(each)}) == 1
 
 
 def test_installing_again_changes_nothing():
-    before = pm.fit
+    before = pm.fit, pm.sample
     hook.install()
     importlib.reload(pymc_dp)
-    assert pm.fit is before
+    assert (pm.fit, pm.sample) == before
 
 
 def test_signature_and_documentation_are_pymcs():
@@ -131,3 +147,45 @@ def test_pm_sample_still_starts_from_advi(model):
                 mcmc.init_nuts(init="advi", n_init=3, progressbar=False)
     assert advi.called
     assert not private_fit.called
+
+
+QUICK = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "progressbar": False}
+READERS = {
+    "log_likelihood": lambda idata: pm.stats.compute_log_likelihood(idata, **QUICK),
+    "posterior_predictive": lambda idata: pm.sample_posterior_predictive(
+        idata, extend_inferencedata=True, **QUICK
+    ),
+}
+
+
+@pytest.mark.parametrize("group", READERS)
+def test_what_pymc_adds_from_the_data_is_marked_and_warned_of(model, group, tmp_path):
+    with model:
+        idata = pm.fit(3, method="dp_advi", **PRIVATE)
+        with pytest.warns(pymc_dp.PrivacyWarning, match=r"not covered .* pymc_dp.save leaves it"):
+            READERS[group](idata)
+    assert idata[group].attrs["guarantee"].startswith("none: computed after the fit")
+    assert "guarantee" not in idata["posterior"].attrs
+    assert f"WARNING: this tree also holds ['{group}'" in pymc_dp.privacy_report(idata)
+    idata.to_netcdf(tmp_path / "all.nc")
+    with xr.open_datatree(tmp_path / "all.nc") as written:  # the mark travels along
+        assert written[group].attrs["guarantee"].startswith("none")
+
+
+def test_what_pymc_returns_beside_the_tree_is_marked_too(model):
+    with model:
+        idata = pm.fit(3, method="dp_advi", **PRIVATE)
+        with pytest.warns(pymc_dp.PrivacyWarning):
+            beside = pm.sample_posterior_predictive(idata["posterior"], **QUICK)
+        with pytest.warns(pymc_dp.PrivacyWarning):
+            bare = pm.stats.compute_log_likelihood(idata, extend_inferencedata=False, **QUICK)
+    assert all("guarantee" in group.attrs for group in beside.children.values())
+    assert "guarantee" in bare.attrs
+    assert "log_likelihood" not in idata.children
+
+
+def test_draws_of_pymcs_own_samplers_are_left_as_they_are(model):
+    posterior = xr.Dataset({"p": (("chain", "draw"), np.full((1, 2), 0.5))})
+    with model:
+        beside = pm.sample_posterior_predictive(posterior, **QUICK)
+    assert all("guarantee" not in group.attrs for group in beside.children.values())

@@ -67,9 +67,20 @@ def test_what_is_no_tree_is_no_result(read):
 
 @pytest.mark.parametrize("term", ["epsilon", "delta", "noise_multiplier"])
 def test_a_budget_without_a_private_method_is_not_swallowed_by_pymc(model, term):
-    sentence = f"method='advi' is not private and takes no {term}=: use method='dp_advi'"
-    with model, pytest.raises(TypeError, match=sentence):
+    sentence = f"is not private and takes no {term}=: call pm.fit\\(method='dp_advi'.* 'vips'"
+    with model, pytest.raises(TypeError, match=f"pm.fit without method= {sentence}"):
         pm.fit(3, **{term: 1.0}, progressbar=False)
+    with model, pytest.raises(TypeError, match=f"method='advi' {sentence}"):
+        pm.fit(3, method="advi", **{term: 1.0}, progressbar=False)
+
+
+@pytest.mark.parametrize("term", ["epsilon", "noise_multiplier", "ledger", "clip_norm"])
+def test_pm_sample_takes_no_private_keyword(model, term):
+    sentence = f"pm.sample runs MCMC without privacy and takes no {term}=: call pm.fit"
+    with model, pytest.raises(TypeError, match=sentence):
+        pm.sample(5, **{term: 1.0})
+    with model, pytest.raises(TypeError, match="pm.sample has no method='vips': call pm.fit"):
+        pm.sample(5, method="vips")
 
 
 def test_the_help_of_fit_names_every_method_and_option():

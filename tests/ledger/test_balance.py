@@ -140,6 +140,17 @@ def test_the_report_says_what_is_left_in_epsilon_and_when_the_spent_one_holds(ne
     assert "if no setting depended on an earlier result" in text
 
 
+@pytest.mark.parametrize("filter", ["rdp", "zcdp", "sum"])
+def test_the_report_says_the_epsilon_of_each_fit(new, filter):
+    ledger = new(filter=filter)
+    ledger.reserve("dp_advi", FULL)
+    ledger.spend("mean age", **({"epsilon": 0.25} if filter == "sum" else {"rho": 0.005}))
+    found = re.findall(r"Fit \d: .* which is epsilon ([\d.]+) by itself", ledger.report())
+    another = plan_of(noise=0.005**-0.5 / 2**0.5, count=1, delta=DELTA)
+    of_mean = 0.25 if filter == "sum" else another.epsilon()
+    assert [*map(float, found)] == pytest.approx([FULL.epsilon(), of_mean], rel=2e-3)
+
+
 def test_a_pickled_ledger_is_the_same_ledger(new):
     ledger = new()
     again = pickle.loads(pickle.dumps(ledger))

@@ -69,5 +69,90 @@ def test_new_documents_have_lengths_of_their_own():
     seen = pymc_dp.predict(tree, model, {"length": np.array([5, 9])})["predictions"]["w"]
     assert (seen.sum("w_dim_1") == [5, 9]).all()
     model, tree = topics(lambda: WORDS.sum(axis=1))
-    with pytest.raises(ValueError, match="or make it a pm.Data"):
+    with pytest.raises(ValueError, match="in `multinomial.*: make it pm.Data"):
         pymc_dp.predict(tree, model, rows=2)
+
+
+Y_SD = 12.3456
+
+
+def regression(**data):
+    """Make a regression with deterministics of every kind; ``data`` replaces its predictors."""
+    coords = {"person": [f"person {i}" for i in range(N)], "term": ["one", "two", "three"]}
+    with pm.Model(coords=coords | {"side": ["left", "right"]}) as model:
+        x = pm.Data("x", data.get("x", X), dims=("person", "term"))
+        b = pm.Normal("b", 0, 1, dims="term")
+        mu = pm.Deterministic("mu", x @ b, dims="person")
+        pm.Deterministic("scaled", mu * Y_SD, dims="person")
+        pm.Deterministic("largest", pt.max(b))
+        seen = pm.Data("seen", TABLE[:, :2], dims=("person", "side"))
+        pm.Deterministic("residual", seen - mu[:, None], dims=("person", "side"))
+        pm.Normal("y", mu[:, None], 1e-3, observed=seen, dims=("person", "side"))
+    return model
+
+
+B = [1.0, 2.0, 3.0]
+FITTED = xr.DataTree.from_dict(
+    {
+        "posterior": xr.Dataset(
+            {"b": (("chain", "draw", "term"), np.tile(B, (1, 5, 1)))},
+            {"term": ["one", "two", "three"]},
+        )
+    }
+)
+
+
+def test_outcomes_and_deterministics_have_the_models_own_dims():
+    found = pymc_dp.predict(FITTED, regression(), {"x": X[:4]})["predictions"].to_dataset()
+    assert set(found.data_vars) == {"y", "mu"}
+    assert found["y"].dims == ("chain", "draw", "person", "side")
+    assert found["mu"].dims == ("chain", "draw", "person")
+    np.testing.assert_allclose(found["mu"][0], np.tile(X[:4] @ B, (5, 1)))
+    np.testing.assert_allclose(found["y"][..., 1], found["mu"], atol=0.01)
+    # new records have no labels, and those of sides were not released
+    assert not found.coords
+
+
+def test_labels_of_the_posterior_are_kept():
+    with pm.Model(coords={"term": ["one", "two", "three"], "person": range(N)}) as model:
+        b = pm.Normal("b", 0, 1, dims="term")
+        pm.Normal("y", b, 1e-3, observed=X, dims=("person", "term"))
+    found = pymc_dp.predict(FITTED, model, rows=4)["predictions"]
+    assert found["y"].sizes["person"] == 4
+    assert list(found["term"].values) == ["one", "two", "three"]
+
+
+def test_var_names_choose_among_them():
+    for names in ("mu", ["mu"]):
+        found = pymc_dp.predict(FITTED, regression(), {"x": X[:4]}, var_names=names)
+        assert set(found["predictions"].data_vars) == {"mu"}
+    new = {"x": X[:4], "seen": TABLE[:4, :2]}
+    both = pymc_dp.predict(FITTED, regression(), new, var_names=["residual", "mu"])["predictions"]
+    expected = new["seen"] - (X[:4] @ B)[:, None]
+    np.testing.assert_allclose(both["residual"][0, 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("scaled", "`scaled`, which holds a number or an operation that may come from the fitted"),
+        ("largest", r"can be predicted .* is \['mu', 'residual', 'y'\]; all else .* in idata"),
+        ("nothing", "var_names= names `nothing`, but what can be predicted"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_by_name(name, reason):
+    with pytest.raises(ValueError, match=reason):
+        pymc_dp.predict(FITTED, regression(), {"x": X[:4]}, var_names=[name])
+
+
+def test_a_deterministic_that_would_return_a_number_is_let_out_without_the_check(monkeypatch):
+    """The planted fault: `scaled` over `mu` is the number."""
+    monkeypatch.setattr("pymc_dp.postprocess.new_records.is_formula", lambda graph, known: True)
+    found = pymc_dp.predict(FITTED, regression(), {"x": X[:4]})["predictions"]
+    np.testing.assert_allclose(found["scaled"] / found["mu"], Y_SD)
+
+
+def test_as_many_rows_as_the_model_holds_are_warned_of():
+    with pytest.warns(pymc_dp.PrivacyWarning, match="`x` have the shapes of those that the model"):
+        pymc_dp.predict(FITTED, regression(), {"x": X})
+    pymc_dp.predict(FITTED, regression(), {"x": X[1:]})

@@ -1,0 +1,131 @@
+"""The graphs of a model's outcomes and deterministics, for any number of new records."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytensor.tensor as pt
+from pymc.distributions.shape_utils import change_dist_size
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.tensor.shape import SpecifyShape
+
+from pymc_dp.model.axis import RecordAxes
+from pymc_dp.model.batch import remake
+from pymc_dp.model.formulas import Known, is_formula
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import HardenedModel
+from pymc_dp.model.operations import unproved_in
+from pymc_dp.model.priors import prior_graphs
+from pymc_dp.model.split import split_by_record
+from pymc_dp.model.terms import likelihood_terms, log_densities, without_lengths
+
+
+class NewRecords(NamedTuple):
+    """What can be computed for new records, as graphs of the latents that all records share."""
+
+    rows: AnyVariable  # the number of new records
+    latents: dict[str, AnyVariable]
+    observed: dict[str, AnyVariable]
+    deterministics: dict[str, AnyVariable]  # those that go by records
+    # those of them that hold a number, or an operation, that may come from the fitted records
+    withheld: frozenset[str]
+    axes: RecordAxes
+
+
+def for_new_records(hardened: HardenedModel) -> NewRecords:
+    """Make the graphs anew, so that nothing remains of the fitted records' number."""
+    model, count = hardened.model, pt.lscalar("count")
+    observed = [rv for rv in model.observed_RVs if rv.name not in hardened.public]
+    axes, own = _record_axes(hardened)
+    shared = [rv for rv in model.free_RVs if rv not in own]
+    by_record = dict.fromkeys(map(_behind_minibatch, observed), 0) | own
+    computed = [v for v in model.deterministics if (axes.axis.keys() | own) & set(ancestors([v]))]
+    # all at once: cloning one variable clones those that it depends on
+    cloned = without_lengths([*by_record, *computed, *shared])
+    along = dict(zip(cloned, by_record.values(), strict=False))
+    formulas = cloned[len(along) : len(along) + len(computed)]
+    latents = cloned[len(along) + len(computed) :]
+    known = _known(hardened, axes, latents, [*along][len(observed) :])
+    withheld = frozenset(
+        str(variable.name)
+        for variable, graph in zip(computed, formulas, strict=True)
+        if unproved_in([graph]) - hardened.public or not is_formula(graph, known)
+    )
+    outputs = _resized([*cloned[: len(observed)], *formulas], latents, along, count)
+    graphs = dict(zip([str(v.name) for v in (*observed, *computed)], outputs, strict=True))
+    return NewRecords(
+        rows=count,
+        latents={str(rv.name): each for rv, each in zip(shared, latents, strict=True)},
+        observed={str(rv.name): graphs[rv.name] for rv in observed},
+        deterministics={str(v.name): graphs[v.name] for v in computed},
+        withheld=withheld,
+        axes=axes,
+    )
+
+
+def _known(
+    hardened: HardenedModel, axes: RecordAxes, shared: list[AnyVariable], local: list[AnyVariable]
+) -> Known:
+    """Gather what a deterministic may be made of: latents, new records and public data."""
+    leaves, public = hardened.leaves.items(), hardened.public
+    data = [v for v, leaf in leaves if v in axes.axis or leaf.name in public]
+    lengths = {n for latent in shared for n in latent.type.shape if n is not None}
+    arrays = {v: leaf.value for v, leaf in leaves if not leaf.declared}
+    return Known(frozenset({*shared, *local, *data}), frozenset(lengths), arrays)
+
+
+def _behind_minibatch(rv: AnyVariable) -> AnyVariable:
+    """Return the variable itself behind ``total_size=``."""
+    return rv.owner.inputs[0] if isinstance(rv.owner.op, MinibatchRandomVariable) else rv
+
+
+def _record_axes(hardened: HardenedModel) -> tuple[RecordAxes, dict[AnyVariable, int]]:
+    """Find the axes of the records, also those of latents that belong to single records."""
+    model = hardened.model
+    densities = log_densities(model)
+    terms = likelihood_terms(hardened, densities)[0]
+    for rv in model.observed_RVs:  # a multinomial draws as many trials as its input says
+        trials = _trials(rv)
+        if trials is not None:
+            terms[f"trials of {rv.name}"] = trials
+    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities))
+    return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
+
+
+def _trials(rv: AnyVariable) -> AnyVariable | None:
+    """Return a multinomial's numbers of trials, where every record has its own."""
+    if not isinstance(rv.owner.op, MultinomialRV):
+        return None
+    trials = rv.owner.inputs[-2]
+    return trials if trials.ndim and not trials.type.broadcastable[0] else None
+
+
+def _resized(
+    variables: list[AnyVariable],
+    latents: list[AnyVariable],
+    along: Mapping[AnyVariable, int],
+    count: AnyVariable,
+) -> list[AnyVariable]:
+    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths.
+
+    ``along`` maps the random variables that go by records to the axis along which they do.
+    """
+    renewed: dict[AnyVariable, AnyVariable] = {}
+    for node in toposort(variables, blockers=latents):
+        operands = [renewed.get(x, x) for x in node.inputs]
+        if isinstance(node.op, SpecifyShape):
+            renewed[node.outputs[0]] = operands[0]
+        else:
+            renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+        for rv in along.keys() & set(node.outputs):
+            renewed[rv] = _with_rows(renewed[rv], along[rv], count)
+    return [renewed.get(variable, variable) for variable in variables]
+
+
+def _with_rows(rv: Any, axis: int, count: AnyVariable) -> AnyVariable:
+    """Return the variable for ``count`` records, whatever size it was built with."""
+    size = [rv.shape[k] for k in range(rv.ndim - rv.owner.op.ndim_supp)]
+    size[axis] = count
+    resized: AnyVariable = change_dist_size(rv, size)
+    return resized

@@ -2,6 +2,8 @@
 
 from .accounting.calibration import calibrate, epsilon
 from .auditing.audit import audit
+from .checking.ppc import ppc
+from .checking.score import score
 from .driver.explain import explain
 from .driver.fit import fit
 from .driver.plan import plan
@@ -40,10 +42,12 @@ __all__ = [
     "plot_noise",
     "plot_privacy",
     "plot_topics",
+    "ppc",
     "predict",
     "privacy_report",
     "reconstruct",
     "save",
+    "score",
     "sep_kl_bound",
     "summary",
     "tune",

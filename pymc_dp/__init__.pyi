@@ -2,6 +2,7 @@
 
 from .accounting.calibration import calibrate, epsilon
 from .auditing.audit import audit
+from .checking.check import Check, Checks, check
 from .checking.ppc import ppc
 from .checking.score import score
 from .driver.explain import explain
@@ -10,7 +11,9 @@ from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .ledger.ledger import Ledger
 from .methods.sep.kl_bound import sep_kl_bound
+from .plots.check import plot_check
 from .plots.noise import plot_noise
+from .plots.ppc import plot_ppc
 from .plots.privacy import plot_privacy
 from .plots.topics import plot_topics
 from .postprocess.predict import predict
@@ -25,6 +28,8 @@ from .tuning.tune import tune
 __version__: str
 
 __all__ = [
+    "Check",
+    "Checks",
     "Composition",
     "Ledger",
     "NotSeparableError",
@@ -33,13 +38,16 @@ __all__ = [
     "ReleaseError",
     "audit",
     "calibrate",
+    "check",
     "compose",
     "epsilon",
     "explain",
     "fit",
     "perplexity",
     "plan",
+    "plot_check",
     "plot_noise",
+    "plot_ppc",
     "plot_privacy",
     "plot_topics",
     "ppc",

@@ -121,8 +121,9 @@ def ppc(
     for private predictors are made behind the wall. The result counts as public, and costs what its
     own fit did.
 
-    **Tails** treat posterior draws as the model's: they count what the posterior, its privacy noise
-    included, leaves open. On the records that were fitted they are rather too large.
+    **Tails** count what the posterior leaves open, its privacy noise included, from eight
+    replicates: those below one in a thousand say no more than that. On the records that were fitted
+    they are rather too large.
 
     Examples
     --------
@@ -252,8 +253,9 @@ def _tails(
 
     The variance of a replicated number is that of independent outcomes, times how much larger
     variances between replicates are over all bins, less their noise. A bin whose own variance is
-    larger by two standard errors has the excess. What exceeds independent outcomes is known from
-    few replicates: Welch and Satterthwaite's degrees of freedom allow for it.
+    larger by two standard errors, or by less where that ratio is large, has its own. What exceeds
+    independent outcomes is known from few replicates: Welch and Satterthwaite's degrees of freedom
+    allow for it.
     """
     replicates = len(spread)
     number = max(float(expected.sum()), 1.0)
@@ -263,7 +265,7 @@ def _tails(
     between = (spread**2).sum(axis=0) / (replicates - 1) - noise
     pooled = independent * max(1.0, float(between.sum() / independent.sum()))
     error = (2 / (replicates - 1)) ** 0.5 * (pooled + noise)
-    excess = np.maximum(pooled, between - 2 * error) - independent
+    excess = np.maximum(pooled, between - 2 * error * independent / pooled) - independent
     variance = (independent + excess) * (1 + 1 / replicates) + sd**2
     freedom = (replicates - 1) * (variance / np.maximum(excess, 1e-3 * variance)) ** 2
     return np.asarray(2 * stats.t(freedom).sf(np.abs(difference) / variance**0.5))

@@ -124,18 +124,10 @@ def open_private(data: PrivateData) -> Partition:
 
 
 def joined(each: Mapping[str, PrivateData]) -> PrivateData:
-    """Put the columns of several models of the same records side by side, as ``model/column``.
-
-    A record is one row of all of them. Raises ValueError where they differ in number.
-    """
+    """Put the columns of several models of the same records side by side, as ``model/column``."""
     opened = {name: open_private(data) for name, data in each.items()}
-    columns = {
-        f"{name}/{key}": column
-        for name, partition in opened.items()
-        for key, column in partition.columns.items()
-    }
-    places = {str(getattr(x.values, "lengths", x.rows)) for x in columns.values()}
-    if len(places) > 1:
+    columns = {f"{name}/{k}": x for name, found in opened.items() for k, x in found.columns.items()}
+    if len({str(getattr(x.values, "lengths", x.rows)) for x in columns.values()}) > 1:
         raise ValueError("The models differ in their number of records, or in its chunks.")
     return PrivateData(columns, next(iter(opened.values())).units)
 

@@ -1,6 +1,7 @@
 """Private posterior predictive checks: observed outcomes beside those that a posterior predicts."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -144,13 +145,12 @@ def ppc(
     replicates = min(REPLICATES, len(fitted.points) // 2)
     points = _replicates_first(fitted.points, replicates)
     points = points if binning.ranked else points[:replicates]
+    compile_one = partial(_contribution, fitted.records, leaf, binning, replicates, len(points))
     question = Question(
         name=NAME,
         records=fitted.records,
         data=fitted.data,
-        compile=lambda backend: _contribution(
-            fitted.records, leaf, binning, replicates, len(points)
-        ),
+        compile=compile_one,
         context=points,
         size=binning.bins * (2 + replicates),
         clip_norm=CLIP_NORM,
@@ -214,8 +214,9 @@ def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
 
 
 def _contribution(
-    records: Records, leaf: str, binning: Binning, replicates: int, draws: int
+    records: Records, leaf: str, binning: Binning, replicates: int, draws: int, backend: str
 ) -> RowContribution:
+    """Compile the vectors; NumPy draws on all backends."""
     sort = binning.sort(replicates)
     found = beside_replicates(records, leaf, sort, binning.bins, replicates, draws)
     return found._replace(unit=mean_of_unit(found.size, found.rows))

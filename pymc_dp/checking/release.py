@@ -45,11 +45,12 @@ def ask(
     **Privacy.** One Gaussian release of all records by the wall, from the plan that the ledger sets
     aside. An interrupted one is paid for.
     """
-    name = question.name
+    # what is compiled is sent to workers, and may hold no data
+    name, compile_one = question.name, question.compile
     method = Method(
         size=question.size,
         releases=(ReleaseSpec(name, Full(), question.clip_norm, count=1),),
-        compile=lambda backend: Compiled({name: question.compile(backend)}, _answer),
+        compile=lambda backend: Compiled({name: compile_one(backend)}, _answer),
         init=lambda rng: None,
         query=lambda state, rng: Query(name, question.context),
         # no posterior follows from it

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from pymc_dp.checking.release import Question, ask, mean_of_unit
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.model import Records
 from pymc_dp.model.tables import read_tables
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.private_data import joined
@@ -138,17 +140,18 @@ def score(
     )
     fitted = _open(model, idata, data, budget)
     first = next(iter(fitted.values()))
+    public = tuple(sorted({name for each in fitted.values() for name in each.public}))
+    records = {name: (each.records, [*each.data.spec]) for name, each in fitted.items()}
     question = Question(
         name=NAME,
         records=first.records,
         data=joined({name: each.data for name, each in fitted.items()}),
-        compile=lambda backend: _scores(fitted, terms, backend),
+        compile=partial(_scores, records, terms),
         context=tuple(each.points for each in fitted.values()),
         size=2 * len(fitted) + 1,
         clip_norm=terms.clip_norm(len(fitted)),
     )
     noisy, outcome = ask(question, budget, ledger, backend)
-    public = tuple(sorted({name for each in fitted.values() for name in each.public}))
     settings = {
         "score_range": list(terms.limits),
         "largest_difference": largest_difference,
@@ -189,13 +192,18 @@ def _names(model: pm.Model) -> set[str]:
     return {str(variable.name) for variable in (*model.data_vars, *model.observed_RVs)}
 
 
-def _scores(fitted: Mapping[str, Fitted], terms: Terms, backend: str) -> RowContribution:
-    """Contribute a record's density under the first model, differences to it, and a count."""
+def _scores(
+    models: Mapping[str, tuple[Records, list[str]]], terms: Terms, backend: str
+) -> RowContribution:
+    """Contribute a record's density under the first model, differences to it, and a count.
+
+    A model comes with the names of its columns.
+    """
     each = [
-        _of_model(name, [*one.data.spec], predictive_density(one.records, terms.limits, backend))
-        for name, one in fitted.items()
+        _of_model(name, columns, predictive_density(records, terms.limits, backend))
+        for name, (records, columns) in models.items()
     ]
-    size, width = 2 * len(each) + 1, sum(len(one.points) for one in fitted.values())
+    size, width = 2 * len(each) + 1, DRAWS * len(each)
 
     def prepare(batch: Batch, points: Sequence[np.ndarray]) -> np.ndarray:
         found = [density(batch, z) for density, z in zip(each, points, strict=True)]

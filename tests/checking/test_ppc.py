@@ -145,3 +145,16 @@ def test_replacing_a_record_costs_twice_the_noise():
     noise = [one["noise_multiplier"] * one["clip_norm"] for one in attrs]
     assert noise[1] == pytest.approx(2 * noise[0], rel=1e-3)
     assert attrs[0]["clip_norm"] == pytest.approx(3**0.5)
+
+
+def test_records_in_chunks_are_checked_alike():
+    dask = pytest.importorskip("dask.array")
+    data = columns(seed=7, rows=1200)
+    chunks = {name: dask.from_array(x, chunks=(300, *x.shape[1:])) for name, x in data.items()}
+    model, idata = bent(columns()), result(bent)
+    free, more = {"epsilon": math.inf}, {"statistic": "histogram", "bins": EDGES}
+    whole, cut = (pymc_dp.ppc(model, idata, data=x, **free, **more) for x in (data, chunks))
+    np.testing.assert_allclose(cut["ppc"]["observed"], whole["ppc"]["observed"])
+    models = {"one": (model, idata), "other": (straight(columns()), result(straight))}
+    whole, cut = (pymc_dp.score(models, data=x, **free) for x in (data, chunks))
+    np.testing.assert_allclose(cut["score"]["mean"], whole["score"]["mean"])

@@ -2,6 +2,9 @@
 
 from .accounting.calibration import calibrate, epsilon
 from .auditing.audit import audit
+from .checking.check import Check, Checks, check
+from .checking.ppc import ppc
+from .checking.score import score
 from .driver.explain import explain
 from .driver.fit import fit
 from .driver.inference import DPADVI, DPSEP, VIPS, DPFullRankADVI
@@ -9,7 +12,9 @@ from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .ledger.ledger import Ledger
 from .methods.sep.kl_bound import sep_kl_bound
+from .plots.check import plot_check
 from .plots.noise import plot_noise
+from .plots.ppc import plot_ppc
 from .plots.privacy import plot_privacy
 from .plots.topics import plot_topics
 from .postprocess.predict import predict
@@ -27,6 +32,8 @@ __all__ = [
     "DPADVI",
     "DPSEP",
     "VIPS",
+    "Check",
+    "Checks",
     "Composition",
     "DPFullRankADVI",
     "Ledger",
@@ -36,6 +43,7 @@ __all__ = [
     "ReleaseError",
     "audit",
     "calibrate",
+    "check",
     "compose",
     "epsilon",
     "explain",
@@ -43,13 +51,17 @@ __all__ = [
     "load",
     "perplexity",
     "plan",
+    "plot_check",
     "plot_noise",
+    "plot_ppc",
     "plot_privacy",
     "plot_topics",
+    "ppc",
     "predict",
     "privacy_report",
     "reconstruct",
     "save",
+    "score",
     "sep_kl_bound",
     "summary",
     "tune",

@@ -98,24 +98,36 @@ def set_up_method(
     _check_keywords(spec, settings)
     budget = _budget(spec, terms)
     options = _options(spec, budget, n, settings)
-    data = read_tables(data)
-    units = None if budget.unit is None else read_units(model, budget.unit, data, public)
-    if units is not None and data is not None:
-        data = {key: value for key, value in data.items() if key != units.name}
-    separated = partial(
-        separate,
-        data=data,
-        public=public,
-        start=public_start,
-        units=units,
-        number_is_public=budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy,
-    )
+    separated = separation(model, budget, public=public, data=data, start=public_start)
     records, private = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
     if isinstance(built, OnRealLine):
         records, private = separated(model)
         built = built.build(records)
     return Setup(spec.name, records, private, built, budget.terms), budget
+
+
+def separation(
+    model: pm.Model,
+    budget: Budget,
+    *,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    start: Mapping[str, Any] | None = None,
+) -> Callable[[pm.Model], tuple[Records, PrivateData]]:
+    """Read a model's data and units; return what splits the model, on any scale, into records."""
+    data = read_tables(data)
+    units = None if budget.unit is None else read_units(model, budget.unit, data, public)
+    if units is not None and data is not None:
+        data = {key: value for key, value in data.items() if key != units.name}
+    return partial(
+        separate,
+        data=data,
+        public=public,
+        start=start,
+        units=units,
+        number_is_public=budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy,
+    )
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:

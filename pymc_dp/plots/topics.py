@@ -11,11 +11,11 @@ from arviz_plots.plot_collection import PlotCollection
 
 from pymc_dp.plots.visuals import (
     Visuals,
-    backend_of_object,
     bar,
     check_visuals,
     draw,
     draw_label,
+    row_names,
     set_axes,
     wrapped,
 )
@@ -134,12 +134,7 @@ def _collection(
 
 def _draw_topics(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset) -> None:
     draw(collection, visuals, "bar", bar, ranked[["probability"]], color="C0", ignore_aes=set())
-    draw(collection, visuals, "words", _words, ranked[["word"]], store_artist=False)
-
-
-def _words(words: xr.DataArray, target: Any, **keywords: Any) -> None:
-    heights = -words["rank"].values
-    backend_of_object(target).yticks(heights, words.values.tolist(), target, **keywords)
+    draw(collection, visuals, "words", row_names, ranked[["word"]], store_artist=False)
 
 
 def _label(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset, labeller: Any) -> None:

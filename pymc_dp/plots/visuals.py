@@ -107,3 +107,9 @@ def bar(length: xr.DataArray, target: Any, y: Any, height: float = 0.8, **keywor
     return backend_of_object(target).fill_between_y(
         ends, [low, low], [high, high], target, **keywords
     )
+
+
+def row_names(names: xr.DataArray, target: Any, **keywords: Any) -> None:
+    """Write the names of bars at their heights, which fall with the rank."""
+    heights = -names["rank"].values
+    backend_of_object(target).yticks(heights, names.values.tolist(), target, **keywords)

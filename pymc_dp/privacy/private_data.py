@@ -123,6 +123,15 @@ def open_private(data: PrivateData) -> Partition:
     return Partition(columns, units)
 
 
+def joined(each: Mapping[str, PrivateData]) -> PrivateData:
+    """Put the columns of several models of the same records side by side, as ``model/column``."""
+    opened = {name: open_private(data) for name, data in each.items()}
+    columns = {f"{name}/{k}": x for name, found in opened.items() for k, x in found.columns.items()}
+    if len({str(getattr(x.values, "lengths", x.rows)) for x in columns.values()}) > 1:
+        raise ValueError("The models differ in their number of records, or in its chunks.")
+    return PrivateData(columns, next(iter(opened.values())).units)
+
+
 def _readable(name: str, column: Column) -> Column:
     """Convert sparse matrices to the format that gathers rows, and gather no rows once."""
     values = column.values

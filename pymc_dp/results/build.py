@@ -72,31 +72,32 @@ def build_result(
     """
     fit = method.describe(states[-1])
     drawn = _posteriors(records, method, states[-1], draws, rng)
-    privacy = _privacy(outcome)
-    settings = method.settings | {"noise_aware": "noise_sd" in drawn}
-    about = {
-        "declared_public": sorted(outcome.public),
-        "trusted_constants": [*records.trusted],
-        "withheld": records.outputs.withheld,
-        "doubts": method.doubts(states[-1]),
-        "settings": settings,
-        "defaults": method.constants(),
-    }
-    privacy.attrs |= {name: json.dumps(value) for name, value in about.items()}
-    groups = {
-        **drawn,
-        "fit": fit,
-        "fit_stats": _fit_stats(method, states, fit),
-        "privacy": privacy,
-    }
+    groups = {**drawn, "fit": fit, "fit_stats": _fit_stats(method, states, fit)}
     groups["posterior"].attrs = {
         "inference_library": "pymc_dp",
         "inference_library_version": version("pymc-dp"),
         "epsilon": outcome.epsilon,
         "delta": outcome.plan.delta,
     }
-    groups["privacy"].attrs["released"] = json.dumps(released_names(groups))
-    return xr.DataTree.from_dict(groups)
+    about = {
+        "withheld": records.outputs.withheld,
+        "doubts": method.doubts(states[-1]),
+        "settings": method.settings | {"noise_aware": "noise_sd" in drawn},
+        "defaults": method.constants(),
+    }
+    return with_guarantee(groups, records, outcome, about)
+
+
+def with_guarantee(
+    groups: Mapping[str, xr.Dataset], records: Records, outcome: Outcome, about: Mapping[str, Any]
+) -> xr.DataTree:
+    """Join groups of released values with ``privacy``, and list all that is released."""
+    privacy = _privacy(outcome)
+    known = {"declared_public": sorted(outcome.public), "trusted_constants": [*records.trusted]}
+    privacy.attrs |= {name: json.dumps(value) for name, value in (known | dict(about)).items()}
+    whole = {**groups, "privacy": privacy}
+    privacy.attrs["released"] = json.dumps(released_names(whole))
+    return xr.DataTree.from_dict(whole)
 
 
 def _posteriors(

@@ -49,7 +49,7 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     """
     noise = noise_sd_of(idata)
     table = az.summary(idata, **{"kind": "stats", **kwargs})
-    columns = {"noise_sd": _column(noise), "noise_share": _column(share_of(idata, noise))}
+    columns = {"noise_sd": by_label(noise), "noise_share": by_label(share_of(idata, noise))}
     return table.assign(**{name: x.reindex(table.index) for name, x in columns.items()})
 
 
@@ -70,7 +70,7 @@ def share_of(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:
     return (noise_sd**2 / variance).fillna(0.0)
 
 
-def _column(values: xr.Dataset) -> pd.Series:
+def by_label(values: xr.Dataset) -> pd.Series:
     """Lay values out as ArviZ labels them."""
     label = BaseLabeller().make_label_flat
     rows = {

@@ -4,18 +4,16 @@ The score is a stage that follows the fit, so that plan, wall, driver and result
 method.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions import RowContribution
-from pymc_dp.contributions.gradients import checked, on_batch
+from pymc_dp.contributions.predictive_density import Range, predictive_density
 from pymc_dp.methods.chain import Stage, Staged, chain
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
@@ -41,23 +39,6 @@ class Scored(NamedTuple):
 
     fit: Any
     score: float | None = None
-
-
-class Range(NamedTuple):
-    """Where a record's log predictive density is clipped to."""
-
-    low: float
-    high: float
-
-    @property
-    def centre(self) -> float:
-        """What is taken off every record: the same for all settings, it changes no ranking."""
-        return (self.low + self.high) / 2
-
-    @property
-    def radius(self) -> float:
-        """The largest distance from the centre: what one record can add to the score."""
-        return (self.high - self.low) / 2
 
 
 def with_score(records: Records, method: Method, limits: Range) -> Method:
@@ -108,14 +89,11 @@ def _update(state: Scored, query: Query, noisy: Noisy) -> Scored:
 def _densities(records: Records, limits: Range, backend: str) -> RowContribution:
     """Contribute log mean p(record | z) over the draws z, clipped and centred.
 
-    A record whose density is not a number is as badly predicted as any can be.
+    The centre is the same for all settings: taking it off changes no ranking.
     """
-    log_density = on_batch(records, [], checked(records, records.batch.log_likelihood()), backend)
+    densities = predictive_density(records, limits, backend)
 
     def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:
-        each = np.stack([log_density(batch, z) for z in points])
-        found = logsumexp(each, axis=0) - math.log(len(points))
-        found = np.where(np.isnan(found), limits.low, found)
-        return np.clip(found, limits.low, limits.high) - limits.centre
+        return densities(batch, points) - limits.centre
 
     return RowContribution(1, DEFAULTS.draws, lambda scores, points: scores[:, None], prepare)

@@ -14,6 +14,7 @@ import xarray as xr
 
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, calibrate_selection, draw_runs
+from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.fit import number_of_draws
 from pymc_dp.driver.run import build_wall, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up_method
@@ -21,7 +22,7 @@ from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.results.build import Outcome, build_result
-from pymc_dp.tuning.scoring import Range, score_of, with_score
+from pymc_dp.tuning.scoring import score_of, with_score
 
 # in a setting or among the options these would be a second budget
 BUDGET = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}
@@ -115,7 +116,7 @@ def tune(
     True
     """
     public = tuple(public)
-    limits = _check_range(score_range)
+    limits = check_range(score_range)
     _check_settings(settings, options)
     ledger = open_ledger(ledger)
     shared = {"method": method, "n": None, **options, "public": public, "data": data}
@@ -144,16 +145,6 @@ def tune(
     return build_result(
         winner.records, winner.method, best.states, outcome, counts[best.setting], best.rng
     )
-
-
-def _check_range(score_range: tuple[float, float]) -> Range:
-    low, high = score_range
-    if not -math.inf < low < high < math.inf:
-        raise ValueError(
-            f"score_range={score_range!r} must be two finite numbers, the smaller one first: it "
-            "bounds what one record can add to the score."
-        )
-    return Range(float(low), float(high))
 
 
 def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A fit seen at its wall: every query, the exact sum, the noise and what was handed out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -106,6 +106,12 @@ def record(model: Any, method: str, answers: list[Noisy] | None = None, **more: 
 
     With ``answers`` the wall's own are dropped, and these are handed out in their place.
     """
+    settings = {**SETTINGS, **OWN_SETTINGS.get(method, {}), **more}
+    return recorded(lambda: pymc_dp.fit(model=model, method=method, **settings), answers)
+
+
+def recorded(ask: Callable[[], xr.DataTree], answers: list[Noisy] | None = None) -> Recording:
+    """Make a result, and record what passes the wall."""
     exchanges: list[Exchange] = []
     walls: list[tuple[Any, ...]] = []
     release, make = PrivacyWall.release, PrivacyWall.__init__
@@ -127,8 +133,7 @@ def record(model: Any, method: str, answers: list[Noisy] | None = None, **more: 
 
         patch.setattr(PrivacyWall, "release", seen_release)
         patch.setattr(PrivacyWall, "__init__", seen_make)
-        settings = {**SETTINGS, **OWN_SETTINGS.get(method, {}), **more}
-        idata = pymc_dp.fit(model=model, method=method, **settings)
+        idata = ask()
     data, contributions, plan = walls[-1][:3]
     return Recording(idata, exchanges, dict(data.spec), dict(contributions), plan)
 
@@ -161,7 +166,8 @@ def with_equal_draws(contribution: Any, axes: dict[str, int]) -> Any:
 def replayed_total(found: Recording, data: dict[str, np.ndarray], query: Query) -> np.ndarray:
     """Ask a recorded query of other data, and return the sum before noise."""
     columns = {
-        name: Column(data[name].astype(spec.dtype), spec.axis, spec.dtype)
+        # those of several models are named model/column
+        name: Column(data[name.rpartition("/")[2]].astype(spec.dtype), spec.axis, spec.dtype)
         for name, spec in found.spec.items()
     }
     unit = found.plan.unit

@@ -14,7 +14,7 @@ from tests.methods.vips.topics.topic_fits import NOISELESS, RNG, lda, result
 mpl.use("agg")
 TWO = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
 # the visuals of each picture that leave no trace in the collection
-UNSTORED = {"words", "ticklabels", "remove_axis"}
+UNSTORED = {"words", "names", "ticklabels", "remove_axis"}
 VISUALS = {
     "privacy": ["line", "mark", "point", "text", "title", "xlabel", "ylabel"],
     "noise": [
@@ -22,6 +22,8 @@ VISUALS = {
         *("share", "share_text", "title", "legend"),
     ],
     "topics": ["bar", "words", "title", "xlabel"],
+    "check": ["bar", "names", "limit", "title"],
+    "ppc": ["replicated", "expected", "observed", "noise", "title", "xlabel", "ylabel"],
 }
 EACH = [(name, visual) for name, visuals in VISUALS.items() for visual in visuals]
 ALL = pytest.mark.parametrize("name", [*VISUALS])
@@ -35,16 +37,20 @@ def close_figures():
     plt.close("all")
 
 
-@pytest.fixture(scope="module")
-def idata():
+def clinics():
     rng = np.random.default_rng(0)
     group = np.arange(600) % 3
     with pm.Model(coords={"clinic": ["west", "north", "east"]}) as model:
         a = pm.Normal("a", 0, 1)
         level = pm.Normal("level", 0, 1, dims="clinic")
         pm.Normal("y", a + level[pm.Data("group", group)], 1.0, observed=rng.normal(size=600))
+    return model
+
+
+@pytest.fixture(scope="module")
+def idata():
     settings = {"method": "vips", "delta": 1e-5, "progressbar": False, "backend": "python"}
-    return pymc_dp.fit(model=model, epsilon=1, draws=200, random_seed=1, **settings)
+    return pymc_dp.fit(model=clinics(), epsilon=1, draws=200, random_seed=1, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +61,8 @@ def pictures(idata):
         (pymc_dp.plot_privacy, idata),
         (pymc_dp.plot_noise, idata),
         (pymc_dp.plot_topics, topics),
+        (pymc_dp.plot_check, idata),
+        (pymc_dp.plot_ppc, pymc_dp.ppc(clinics(), idata, epsilon=1, delta=1e-5)),
     )
     return dict(zip(VISUALS, plots, strict=True))
 
@@ -119,7 +127,7 @@ def test_the_axis_of_names_can_be_kept(pictures):
     assert is_seen(visuals={"remove_axis": False})
 
 
-STYLED = [each for each in EACH if each[1] not in {"remove_axis", "legend", "words", "ticklabels"}]
+STYLED = [each for each in EACH if each[1] not in {"legend", *UNSTORED}]
 
 
 def test_every_visual_is_named_in_the_docstring():
@@ -199,7 +207,9 @@ def test_an_aesthetic_of_the_caller_goes_before_the_default(pictures):
 
 @ALL
 def test_a_labeller_of_the_caller_is_used(pictures, name):
-    labeller = MapLabeller({"epsilon": "cost", "a": "cost", "probability": "cost"})
+    labeller = MapLabeller(
+        {"epsilon": "cost", "a": "cost", "probability": "cost", "limit": "cost", "y": "cost"}
+    )
     collection = draw(pictures, name, labeller=labeller)
     visual = {"noise": "variable_label"}.get(name, "title")
     label = collection.viz[visual].to_dataset().to_array().values.ravel()
@@ -207,6 +217,8 @@ def test_a_labeller_of_the_caller_is_used(pictures, name):
 
 
 READ = {"privacy": {"privacy"}, "noise": {"posterior", "noise_sd", "privacy"}, "topics": {"fit"}}
+READ["check"] = READ["noise"] | {"fit", "fit_stats"}
+READ["ppc"] = {"ppc", "privacy"}
 
 
 @ALL
@@ -320,3 +332,15 @@ def test_every_column_of_topics_has_an_axis_with_numbers():
     numbered = [axis.xaxis.get_tick_params()["labelbottom"] for axis in panels]
     assert numbered == [False, False, *[True] * 5]
     assert [bool(axis.get_xlabel()) for axis in panels] == numbered
+
+
+def test_a_panel_of_checks_has_the_worst_variables_first(pictures, idata):
+    shares = pymc_dp.check(idata)["noise"].values
+    panels = axes(draw(pictures, "check", rows=2, backend="matplotlib"))
+    names = {axis.get_title(): [t.get_text() for t in axis.get_yticklabels()] for axis in panels}
+    assert names["noise's share\nof the variance"] == sorted(shares, key=shares.get)[:-3:-1]
+
+
+def test_no_other_result_is_drawn_as_a_predictive_check(idata):
+    with pytest.raises(ValueError, match="holds no predictive check: give one of pymc_dp.ppc"):
+        pymc_dp.plot_ppc(idata)

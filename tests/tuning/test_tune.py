@@ -25,13 +25,14 @@ from pymc_dp.accounting.release import Release, ReleaseSpec, relative_noise, wit
 from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
 from pymc_dp.accounting.samplers import Full, Poisson
 from pymc_dp.accounting.selection import ETA, Selection, calibrate_selection, draw_runs, halting
+from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.driver.setup import compile_method, set_up, set_up_method
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.model import PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.tuning import scoring
-from pymc_dp.tuning.scoring import NAME, Range, with_score
+from pymc_dp.tuning.scoring import NAME, with_score
 from tests.plans import plan_from, release_from
 from tests.zoo import columns_of
 

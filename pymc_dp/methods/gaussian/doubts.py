@@ -16,7 +16,7 @@ def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     if state.noise_unit == 0 or curvature is None:
         return ()
     clipped = [uncentred(records.term_names)] if records.outcomes is None else []
-    hidden = _hidden_directions(curvature, _read_by_records(records))
+    hidden = _hidden(hidden_directions(records, curvature))
     return (*clipped, *hidden, *_long_steps(records, state.learnt.way))
 
 
@@ -27,9 +27,14 @@ def _read_by_records(records: Records) -> np.ndarray:
     return np.repeat([latent in reached for latent in records.latents.values()], sizes)
 
 
-def _hidden_directions(curvature: Curvature, read: np.ndarray) -> list[str]:
+def hidden_directions(records: Records, curvature: Curvature) -> np.ndarray:
+    """Return which directions noise hides, of those of the latents that records read."""
+    read = _read_by_records(records)
     part = np.ix_(read, read)
-    hidden = Curvature(curvature.estimate[part], curvature.noise[part]).spectrum().hidden
+    return Curvature(curvature.estimate[part], curvature.noise[part]).spectrum().hidden
+
+
+def _hidden(hidden: np.ndarray) -> list[str]:
     if not hidden.any():
         return []
     return [

@@ -15,7 +15,7 @@ from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
+from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import Gradient, State, begin, measured, step
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
@@ -126,7 +126,15 @@ def _noise_aware(
 def _describe(records: Records, state: State) -> xr.Dataset:
     learnt = state.learnt
     described = describe_gaussian(learnt.mode.mean, learnt.covariance, records.labels)
-    return described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
+    found = described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
+    if learnt.curvature is None or state.noise_unit == 0:
+        return found
+    hidden = hidden_directions(records, learnt.curvature)
+    return found.assign(
+        hidden_directions=int(hidden.sum()),
+        directions=hidden.size,
+        variance_share=learnt.variance_share.mean,
+    )
 
 
 def _trace(state: State) -> Trace:

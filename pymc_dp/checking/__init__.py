@@ -1,0 +1,1 @@
+"""Checks of fits: by what they released, and by further private releases."""

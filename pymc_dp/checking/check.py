@@ -1,0 +1,227 @@
+"""What a result says about its own quality, without a look at the data."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from textwrap import fill
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dp.checking.prior import prior_draws, widths
+from pymc_dp.results.allow_list import privacy_of
+from pymc_dp.results.summary import by_label, share_of
+
+# where a value becomes worth a look: a move in posterior sds, a share of the variance that is
+# noise, a share of hidden directions, what clipping takes of the scores' variance, and a
+# posterior's width over the prior's
+LIMITS = {"steps": 1.0, "noise": 0.5, "hidden": 0.0, "clipping": 0.5, "prior": 0.9}
+UNKNOWN, FINE, LOOK = "not known", "fine", "look"
+# how many names a sentence lists
+NAMED = 4
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: a number, what it means, and what to do.
+
+    Attributes
+    ----------
+    name : str
+        ``steps``, ``noise``, ``hidden``, ``clipping`` or ``prior``.
+    value : float
+        The worst number; nan where it is not known.
+    verdict : {"fine", "look", "not known"}
+    finding, advice : str
+        A sentence each; there is no advice where nothing is to be done.
+    values : mapping of {str : float}
+        The numbers by variable, where there are several.
+    """
+
+    name: str
+    value: float
+    verdict: str
+    finding: str
+    advice: str = ""
+    values: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Checks:
+    """All checks of a result; prints as a table.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+    """
+
+    checks: tuple[Check, ...]
+
+    def __getitem__(self, name: str) -> Check:
+        """Return a check by its name."""
+        return next(check for check in self.checks if check.name == name)
+
+    def __str__(self) -> str:
+        rows = []
+        for one in self.checks:
+            value = "" if math.isnan(one.value) else f"{one.value:.2g}"
+            lead = f"{one.name:<9} {value:>7}  {one.verdict:<9}  "
+            text = f"{one.finding} {one.advice}".strip()
+            rows.append(fill(text, 100, initial_indent=lead, subsequent_indent=" " * len(lead)))
+        return "\n".join(rows)
+
+    __repr__ = __str__
+
+
+def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
+    """Check a fit by what it released: there is no loss to look at.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`.
+    model : pymc.Model, optional
+        The model that was fitted, to compare the posterior with its prior. Inside ``with model:``
+        it may be left out.
+
+    Returns
+    -------
+    Checks
+        A table, with a sentence and advice for each of these; ``checks["noise"]`` is one of them.
+
+        * ``steps``: the largest move of a mean in the last tenth of the releases, in posterior
+          standard deviations. Below 1 it is within what noise does.
+        * ``noise``: the largest share of a posterior variance that is privacy noise.
+        * ``hidden``: in which share of directions of the latents the data's curvature is below its
+          noise, so that the posterior rests on the prior. Known of fits by rounds.
+        * ``clipping``: the share of the scores' variance that clipping takes. Known of the same
+          fits; how many records were clipped is never released.
+        * ``prior``: the largest width of a posterior over that of the prior, as intervals of 90
+          percent.
+
+    Raises
+    ------
+    ValueError
+        The tree was not made by pymc_dp, or the model is another one.
+
+    Notes
+    -----
+    **Privacy.** Reads the result, and draws from the prior: post-processing, at no cost.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
+    >>> pymc_dp.check(idata, model)["noise"].verdict
+    'fine'
+    """
+    privacy_of(idata)
+    if "posterior" not in idata.children:
+        raise ValueError("This result holds no posterior: give a result of pymc_dp.fit.")
+    model = pm.Model.get_context(error_if_none=False) if model is None else model
+    return Checks(
+        (_steps(idata), _noise(idata), _hidden(idata), _clipping(idata), _prior(idata, model))
+    )
+
+
+def _steps(idata: xr.DataTree) -> Check:
+    fit, stats = (idata[name].to_dataset() for name in ("fit", "fit_stats"))
+    if "mean_path" not in stats or "standard_deviation" not in fit or len(stats["release"]) < 2:
+        return Check("steps", math.nan, UNKNOWN, "The result holds no path of means.")
+    path = stats["mean_path"].to_numpy()
+    variance = fit["standard_deviation"].to_numpy() ** 2
+    if "noise_covariance" in fit:
+        variance = variance + np.diag(fit["noise_covariance"].to_numpy())
+    elif "noise_sd" in fit:
+        variance = variance + fit["noise_sd"].to_numpy() ** 2
+    if path.shape[1:] != variance.shape:
+        return Check("steps", math.nan, UNKNOWN, "The path is in coordinates without a width.")
+    moves = np.abs(path[-1] - path[-1 - max(1, len(path) // 10)]) / np.sqrt(variance)
+    [axis] = stats["mean_path"].dims[1:]
+    values = dict(zip(map(str, fit[axis].to_numpy()), moves.tolist(), strict=True))
+    return _judged(
+        "steps",
+        values,
+        "The last steps moved a mean by at most {value:.2g} posterior standard deviations{names}.",
+        "The mode may not have been reached: make more releases (n=), or spend more.",
+    )
+
+
+def _noise(idata: xr.DataTree) -> Check:
+    if "noise_sd" not in idata.children:
+        return Check("noise", math.nan, UNKNOWN, "The posterior leaves the privacy noise out.")
+    shares = by_label(share_of(idata, idata["noise_sd"].to_dataset()))
+    return _judged(
+        "noise",
+        shares.to_dict(),
+        "Privacy noise is at most {value:.0%} of a posterior variance{names}.",
+        "More records, a larger epsilon or fewer latents would narrow these intervals; they are "
+        "honest as they are.",
+    )
+
+
+def _hidden(idata: xr.DataTree) -> Check:
+    fit = idata["fit"].to_dataset()
+    if "hidden_directions" not in fit:
+        return Check("hidden", math.nan, UNKNOWN, "This method does not measure the curvature.")
+    hidden, whole = int(fit["hidden_directions"]), int(fit["directions"])
+    return _judged(
+        "hidden",
+        {"": hidden / whole},
+        f"Noise hides the data's curvature in {hidden} of {whole} directions of the latents.",
+        "There the posterior is the prior's and its width a guess: give informative priors, use "
+        "fewer latents, or spend more.",
+    )
+
+
+def _clipping(idata: xr.DataTree) -> Check:
+    fit = idata["fit"].to_dataset()
+    doubts = json.loads(privacy_of(idata).attrs["doubts"])
+    uncentred = [doubt for doubt in doubts if doubt.startswith("Contributions of")]
+    taken = 1 - float(fit["variance_share"]) if "variance_share" in fit else math.nan
+    if uncentred:
+        finding, advice = uncentred[0].split(": ", 1)
+        return Check("clipping", taken, LOOK, f"{finding}.", advice[0].upper() + advice[1:])
+    if math.isnan(taken):
+        return Check("clipping", taken, UNKNOWN, "This method does not measure what it clips.")
+    return _judged(
+        "clipping",
+        {"": taken},
+        "Clipping takes {value:.0%} of the variance of scores.",
+        "Intervals are wider than the data's: outliers or a small epsilon make clip norms short. "
+        "Rescale predictors, or use a likelihood with heavier tails.",
+    )
+
+
+def _prior(idata: xr.DataTree, model: pm.Model | None) -> Check:
+    if model is None:
+        return Check("prior", math.nan, UNKNOWN, "Give the model as well: check(idata, model).")
+    posterior = idata["posterior"].to_dataset()
+    drawn = prior_draws(model, posterior)
+    if drawn is None:
+        return Check("prior", math.nan, UNKNOWN, "The prior cannot be drawn from.")
+    ratios = by_label(widths(posterior[[*drawn]]) / widths(drawn))
+    return _judged(
+        "prior",
+        ratios.to_dict(),
+        "A posterior is at most {value:.0%} as wide as its prior{names}.",
+        "The data, through the noise, say next to nothing about these: their intervals are the "
+        "prior's.",
+    )
+
+
+def _judged(name: str, values: Mapping[str, float], finding: str, advice: str) -> Check:
+    """Judge a check by its worst value, and name where it is beyond the limit."""
+    worst = max(values.values(), default=0.0)
+    beyond = [label for label, value in values.items() if value > LIMITS[name]]
+    beyond.sort(key=lambda label: -values[label])
+    names = ", ".join(f"`{label}`" for label in beyond[:NAMED])
+    more = f" and {len(beyond) - NAMED} more" if len(beyond) > NAMED else ""
+    text = finding.format(value=worst, names=f" ({names}{more})" if names else "")
+    verdict = LOOK if beyond else FINE
+    return Check(name, worst, verdict, text, advice if beyond else "", dict(values))

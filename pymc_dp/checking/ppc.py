@@ -1,0 +1,272 @@
+"""Private posterior predictive checks: observed outcomes beside those that a posterior predicts."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from scipy import stats
+
+from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.budget import Budget
+from pymc_dp.checking.fitted import Fitted, open_fitted
+from pymc_dp.checking.release import Question, ask, mean_of_unit
+from pymc_dp.contributions.replicates import (
+    CLIP_NORM,
+    Sort,
+    beside_replicates,
+    outcomes_in,
+    sort_by_edges,
+    sort_by_rank,
+)
+from pymc_dp.driver.setup import model_in_use
+from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import RowContribution
+from pymc_dp.privacy.query import Noisy
+from pymc_dp.results.build import with_guarantee
+
+NAME = "outcomes and replicates"
+# replicates of a data set, and draws that outcomes are ranked among
+REPLICATES, RANKED_AMONG = 8, 40
+FEWEST_DRAWS = 4
+MOST_BINS = 1000
+
+
+class Binning(NamedTuple):
+    """How outcomes are sorted; public."""
+
+    statistic: str
+    edges: np.ndarray  # (bins + 1,)
+
+    @property
+    def bins(self) -> int:
+        """How many there are."""
+        return len(self.edges) - 1
+
+    @property
+    def ranked(self) -> bool:
+        """Whether outcomes are ranked among draws, beside the replicates."""
+        return self.statistic == "ranks"
+
+    def sort(self, replicates: int) -> Sort:
+        """Return what finds the bins of outcomes."""
+        if self.ranked:
+            return sort_by_rank(self.bins, replicates)
+        return sort_by_edges(self.edges[1:-1].tolist())
+
+
+def ppc(
+    model: pm.Model,
+    idata: xr.DataTree,
+    *,
+    statistic: str = "ranks",
+    bins: int | Sequence[float] | None = None,
+    var_name: str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    noise_multiplier: float | None = None,
+    data: Mapping[str, Any] | None = None,
+    neighbours: str = "add_remove",
+    accountant: str = "pld",
+    unit: str | None = None,
+    ledger: Ledger | str | PathLike[str] | None = None,
+    backend: str | None = None,
+) -> xr.DataTree:
+    """Release a private posterior predictive check: a histogram of outcomes beside predicted ones.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    idata : DataTree
+        The model's result of `pymc_dp.fit`.
+    statistic : {"ranks", "histogram"}
+        Ranks of outcomes among those that the posterior predicts for the same record, which are
+        uniform where the model is right; or the outcomes themselves.
+    bins : int or sequence of float, optional
+        For ranks their number, 10 by default. For a histogram the edges, which must be public: no
+        quantiles of the data. What lies outside has bins of its own.
+    var_name : str, optional
+        Which observed variable, where there are several.
+    epsilon, delta, noise_multiplier, data, neighbours, accountant, unit, ledger, backend
+        As in `pymc_dp.fit`, for this release alone. With ``unit=`` a person counts once, by the
+        shares of its records.
+
+    Returns
+    -------
+    DataTree
+        ``ppc`` by bin, from ``lower`` to ``upper``: ``observed`` and ``expected`` numbers of
+        records, their ``difference``, ``replicated`` numbers for some posterior draws, the noise's
+        standard deviation on each (``..._noise_sd``), and ``tail_probability``, that of so large a
+        difference under the model, the noise counted. The attribute ``tail_probability`` is that of
+        all bins together, by Bonferroni. And ``privacy``, as from `pymc_dp.fit`.
+
+    Raises
+    ------
+    NotSeparableError
+        Records have latents of their own, or the likelihood is not one term a record.
+    ValueError, TypeError
+        The model does not say how outcomes are drawn (potentials, mixtures), or any other bad
+        input. All of it is refused before any budget is spent.
+
+    Notes
+    -----
+    **Privacy.** One Gaussian release of all records, of sensitivity sqrt(3) under add-remove and
+    zero-out neighbours, and twice that under replace-one. A record adds three parts: the indicator
+    t of its outcome's bin less the mean m of those of J outcomes that the model draws for it; m;
+    and each drawn indicator less m, over sqrt(J). All indicators have entries of at least 0 that
+    sum to 1, so the squared norms are at most 1 + M, M and 1 - M, where M <= 1 is that of m. Draws
+    for private predictors are made behind the wall. The result counts as public, and costs what its
+    own fit did.
+
+    **Tails** count what the posterior leaves open, its privacy noise included, from eight
+    replicates: those below one in a thousand say no more than that. On the records that were fitted
+    they are rather too large.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> terms = {"epsilon": 1, "delta": 1e-5}
+    >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
+    >>> found = pymc_dp.ppc(model, idata, statistic="histogram", bins=[0.5], **terms)
+    >>> found["ppc"]["observed"].values.round(-2)
+    array([300., 700.])
+    """
+    budget = Budget(epsilon, delta, noise_multiplier, neighbours, "full", accountant, None, unit)
+    binning = _binning(statistic, bins)
+    fitted = open_fitted(model_in_use(model), idata, data, budget, REPLICATES + RANKED_AMONG)
+    variable, leaf = _variable(fitted, var_name)
+    replicates = min(REPLICATES, len(fitted.points) // 2)
+    points = _replicates_first(fitted.points, replicates)
+    points = points if binning.ranked else points[:replicates]
+    compile_one = partial(_contribution, fitted.records, leaf, binning, replicates, len(points))
+    question = Question(
+        name=NAME,
+        records=fitted.records,
+        data=fitted.data,
+        compile=compile_one,
+        context=points,
+        size=binning.bins * (2 + replicates),
+        clip_norm=CLIP_NORM,
+    )
+    noisy, outcome = ask(question, budget, ledger, backend)
+    width = outcomes_in(fitted.records, leaf)
+    found = _describe(noisy, binning, replicates, width)
+    settings = {"statistic": statistic, "bins": binning.bins, "replicates": replicates}
+    about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}
+    found.attrs |= {"statistic": statistic, "variable": variable}
+    outcome = outcome._replace(public=fitted.public)
+    return with_guarantee({"ppc": found}, fitted.records, outcome, about)
+
+
+def _binning(statistic: str, bins: int | Sequence[float] | None) -> Binning:
+    if statistic == "ranks":
+        bins = 10 if bins is None else bins
+        if not isinstance(bins, int | np.integer):
+            raise ValueError("statistic='ranks' takes a number of bins, of equal width.")
+        check_count("bins", bins)
+        edges = np.linspace(0, 1, int(bins) + 1)
+    elif statistic == "histogram":
+        inner = np.asarray([] if bins is None else bins, "float64")
+        if inner.ndim != 1 or not inner.size or not np.isfinite(inner).all():
+            raise ValueError(
+                "statistic='histogram' needs bins=, the finite edges between bins, as public "
+                "numbers: such as bins=[-1, 0, 1]. None of them may come from the data."
+            )
+        if not (np.diff(inner) > 0).all():
+            raise ValueError(f"bins={inner.tolist()} must increase.")
+        edges = np.concatenate([[-np.inf], inner, [np.inf]])
+    else:
+        raise ValueError(f"statistic={statistic!r} is unknown: use 'ranks' or 'histogram'.")
+    if not 2 <= len(edges) - 1 <= MOST_BINS:
+        raise ValueError(f"bins= makes {len(edges) - 1} bins: it must be 2 to {MOST_BINS}.")
+    return Binning(statistic, edges)
+
+
+def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
+    """Return the observed variable that is checked, and the name of its data."""
+    records = fitted.records
+    if len(fitted.points) < FEWEST_DRAWS:
+        raise ValueError(f"The result has fewer than {FEWEST_DRAWS} draws: fit with more draws=.")
+    if records.outcomes is None:
+        raise ValueError(
+            "The model does not say how its outcomes are drawn, record by record: potentials and "
+            "mixtures have no draws here. pymc_dp.score compares such models."
+        )
+    leaves = dict(zip(records.term_names, records.outcomes.drawn, strict=True))
+    if var_name is None and len(leaves) == 1:
+        [var_name] = leaves
+    if var_name not in leaves:
+        raise ValueError(f"var_name={var_name!r} must be one of {sorted(leaves)}.")
+    return var_name, leaves[var_name]
+
+
+def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
+    """Spread the draws of replicates over all draws, and put them first."""
+    first = np.unique(np.linspace(0, len(points) - 1, replicates).astype(int))
+    return np.concatenate([points[first], np.delete(points, first, axis=0)])
+
+
+def _contribution(
+    records: Records, leaf: str, binning: Binning, replicates: int, draws: int, backend: str
+) -> RowContribution:
+    """Compile the vectors; NumPy draws on all backends."""
+    sort = binning.sort(replicates)
+    found = beside_replicates(records, leaf, sort, binning.bins, replicates, draws)
+    return found._replace(unit=mean_of_unit(found.size, found.rows))
+
+
+def _describe(noisy: Noisy, binning: Binning, replicates: int, width: int) -> xr.Dataset:
+    """Put the released sums together, and compare them."""
+    parts = noisy.value.reshape(2 + replicates, binning.bins)
+    difference, expected, spread = parts[0], parts[1], parts[2:] * replicates**0.5
+    spread = spread - spread.mean(axis=0)  # but for the noise it is 0
+    tail = _tails(difference, expected, spread, noisy.sd, width)
+    return xr.Dataset(
+        {
+            "lower": ("bin", binning.edges[:-1]),
+            "upper": ("bin", binning.edges[1:]),
+            "observed": ("bin", expected + difference),
+            "observed_noise_sd": 2**0.5 * noisy.sd,
+            "expected": ("bin", expected),
+            "expected_noise_sd": noisy.sd,
+            "difference": ("bin", difference),
+            "difference_noise_sd": noisy.sd,
+            "replicated": (("replicate", "bin"), expected + spread),
+            "replicated_noise_sd": replicates**0.5 * noisy.sd,
+            "tail_probability": ("bin", tail),
+        },
+        {"bin": np.arange(binning.bins), "replicate": np.arange(replicates)},
+        {"tail_probability": min(1.0, binning.bins * float(tail.min()))},
+    )
+
+
+def _tails(
+    difference: np.ndarray, expected: np.ndarray, spread: np.ndarray, sd: float, width: int
+) -> np.ndarray:
+    """Two-sided tail of each difference, (bins,), among replicates with as much noise.
+
+    The variance of a replicated number is that of independent outcomes, times how much larger
+    variances between replicates are over all bins, less their noise. A bin whose own variance is
+    larger by two standard errors, or by less where that ratio is large, has its own. What exceeds
+    independent outcomes is known from few replicates: Welch and Satterthwaite's degrees of freedom
+    allow for it.
+    """
+    replicates = len(spread)
+    number = max(float(expected.sum()), 1.0)
+    share = np.clip(expected / number, 0.5 / number, 1 - 0.5 / number)
+    independent = number * share * (1 - share) / width
+    noise = replicates * sd**2
+    between = (spread**2).sum(axis=0) / (replicates - 1) - noise
+    pooled = independent * max(1.0, float(between.sum() / independent.sum()))
+    error = (2 / (replicates - 1)) ** 0.5 * (pooled + noise)
+    excess = np.maximum(pooled, between - 2 * error * independent / pooled) - independent
+    variance = (independent + excess) * (1 + 1 / replicates) + sd**2
+    freedom = (replicates - 1) * (variance / np.maximum(excess, 1e-3 * variance)) ** 2
+    return np.asarray(2 * stats.t(freedom).sf(np.abs(difference) / variance**0.5))

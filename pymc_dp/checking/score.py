@@ -1,0 +1,256 @@
+"""Private scores: how well posteriors predict records, for a comparison of models."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dp.accounting.budget import Budget
+from pymc_dp.checking.fitted import Fitted, open_fitted
+from pymc_dp.checking.release import Question, ask, mean_of_unit
+from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
+from pymc_dp.driver.setup import model_in_use
+from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.model import Records
+from pymc_dp.model.tables import read_tables
+from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.private_data import joined
+from pymc_dp.privacy.query import Noisy
+from pymc_dp.results.build import with_guarantee
+
+NAME = "log predictive densities"
+# draws behind a record's log predictive density
+DRAWS = 100
+# what a record adds to their count, over what it can add to a score
+COUNT_SHARE = 0.5**0.5
+# what the square of a score adds, over that of the score: it says how records vary
+SQUARE_SHARE = 0.5
+
+Models = Mapping[str, tuple[pm.Model, xr.DataTree]]
+
+
+class Terms(NamedTuple):
+    """How densities become vectors, and sums become scores; public."""
+
+    limits: Range
+    largest_difference: float
+    number: int | None  # declared, of records
+
+    @property
+    def of_count(self) -> float:
+        """What a record adds to the count: nothing where the number is declared."""
+        return COUNT_SHARE if self.number is None else 0.0
+
+    def clip_norm(self, models: int) -> float:
+        """The longest vector: scores lie between -1 and 1, their squares between 0 and 1."""
+        return float((models * (1 + SQUARE_SHARE**2) + self.of_count**2) ** 0.5)
+
+
+def score(
+    model: pm.Model | Models,
+    idata: xr.DataTree | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    noise_multiplier: float | None = None,
+    data: Mapping[str, Any] | None = None,
+    score_range: tuple[float, float] = (-4.0, 0.0),
+    largest_difference: float = 1.0,
+    neighbours: str = "add_remove",
+    accountant: str = "pld",
+    num_records: int | None = None,
+    unit: str | None = None,
+    ledger: Ledger | str | PathLike[str] | None = None,
+    backend: str | None = None,
+) -> xr.DataTree:
+    """Release how well posteriors predict records: their mean log predictive density.
+
+    Give records that were held out. Those that were fitted flatter the model that adapts most.
+
+    Parameters
+    ----------
+    model : pymc.Model, or mapping of {str : (model, result)}
+        Several models are scored on the same records in one release, which says more about their
+        differences than one release each.
+    idata : DataTree
+        The model's result of `pymc_dp.fit`; left out for several models.
+    epsilon, delta, noise_multiplier, neighbours, accountant, unit, ledger, backend
+        As in `pymc_dp.fit`, for this release alone. With ``unit=`` the scores are those of persons,
+        each the mean of its records'.
+    data : mapping, optional
+        The records, in place of the model's own, as in `pymc_dp.fit`. Several models need it: each
+        takes the arrays that it knows.
+    score_range : tuple of two floats
+        Where a record's log predictive density is clipped to. The default suits outcomes of about
+        unit scale, one or two a record.
+    largest_difference : float
+        Where the difference between a record's densities under another model and under the first
+        one is clipped to, on both sides. Half of it halves the noise on differences.
+    num_records : int, optional
+        The number of these records, if it is public. Otherwise a noisy count takes its place.
+
+    Returns
+    -------
+    DataTree
+        ``score`` by model: ``mean`` log density of a record and ``difference`` to the first
+        model's, each with ``..._noise_sd``, of the privacy noise, and ``..._sampling_sd``, for the
+        choice of records, rather too large; ``number`` of records. And ``privacy``, as from
+        `pymc_dp.fit`.
+
+    Raises
+    ------
+    NotSeparableError
+        Records have latents of their own, or the likelihood is not one term a record.
+    ValueError, TypeError
+        Any other bad input. All of it is refused before any budget is spent.
+
+    Notes
+    -----
+    **Privacy.** One Gaussian release of all records. A record adds its first model's density less
+    the centre of ``score_range``, over half of its length; the difference of each other model's,
+    over ``largest_difference``; half the square of each of these numbers; and, where the number is
+    not declared, sqrt(1/2). For K models its squared norm is at most 5 K / 4 + 1/2. The results
+    count as public, and cost what their own fits did.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> terms = {"epsilon": 1, "delta": 1e-5}
+    >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
+    >>> held_out = {"y": np.repeat([0, 1], [320, 680])}
+    >>> found = pymc_dp.score(model, idata, data=held_out, **terms)
+    >>> -0.8 < found["score"]["mean"].item() < -0.5
+    True
+    """
+    budget = Budget(
+        epsilon, delta, noise_multiplier, neighbours, "full", accountant, num_records, unit
+    )
+    if not 0 < largest_difference < math.inf:
+        raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
+    terms = Terms(
+        check_range(score_range), largest_difference, None if unit is not None else num_records
+    )
+    fitted = _open(model, idata, data, budget)
+    first = next(iter(fitted.values()))
+    public = tuple(sorted({name for each in fitted.values() for name in each.public}))
+    records = {name: (each.records, [*each.data.spec]) for name, each in fitted.items()}
+    question = Question(
+        name=NAME,
+        records=first.records,
+        data=joined({name: each.data for name, each in fitted.items()}),
+        compile=partial(_scores, records, terms),
+        context=tuple(each.points for each in fitted.values()),
+        size=2 * len(fitted) + 1,
+        clip_norm=terms.clip_norm(len(fitted)),
+    )
+    noisy, outcome = ask(question, budget, ledger, backend)
+    settings = {
+        "score_range": list(terms.limits),
+        "largest_difference": largest_difference,
+        "draws": [len(each.points) for each in fitted.values()],
+    }
+    about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}
+    groups = {"score": _describe([*fitted], noisy, terms)}
+    return with_guarantee(groups, first.records, outcome._replace(public=public), about)
+
+
+def _open(
+    model: pm.Model | Models,
+    idata: xr.DataTree | None,
+    data: Mapping[str, Any] | None,
+    budget: Budget,
+) -> dict[str, Fitted]:
+    if not isinstance(model, Mapping):
+        if idata is None:
+            raise TypeError("score needs idata=, a result of pymc_dp.fit with this model.")
+        return {"model": open_fitted(model_in_use(model), idata, data, budget, DRAWS)}
+    data = read_tables(data)
+    if idata is not None or data is None or not model:
+        raise ValueError(
+            "Several models are given as {'name': (model, result), ...} without idata=, and with "
+            "data=: the records that all of them are to predict, row by row the same."
+        )
+    known = {name: _names(one) for name, (one, _) in model.items()}
+    for name in sorted(data.keys() - set().union(*known.values())):
+        raise ValueError(f"data= names `{name}`, which is an array of none of the models.")
+    return {
+        name: open_fitted(one, of, {k: data[k] for k in data if k in known[name]}, budget, DRAWS)
+        for name, (one, of) in model.items()
+    }
+
+
+def _names(model: pm.Model) -> set[str]:
+    model = model_in_use(model)
+    return {str(variable.name) for variable in (*model.data_vars, *model.observed_RVs)}
+
+
+def _scores(
+    models: Mapping[str, tuple[Records, list[str]]], terms: Terms, backend: str
+) -> RowContribution:
+    """Contribute a record's density under the first model, differences to it, and a count.
+
+    A model comes with the names of its columns.
+    """
+    each = [
+        _of_model(name, columns, predictive_density(records, terms.limits, backend))
+        for name, (records, columns) in models.items()
+    ]
+    size, width = 2 * len(each) + 1, DRAWS * len(each)
+
+    def prepare(batch: Batch, points: Sequence[np.ndarray]) -> np.ndarray:
+        found = [density(batch, z) for density, z in zip(each, points, strict=True)]
+        return np.stack(found, axis=1)
+
+    def rows(densities: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
+        first = (densities[:, :1] - terms.limits.centre) / terms.limits.radius
+        most = terms.largest_difference
+        others = np.clip((densities[:, 1:] - densities[:, :1]) / most, -1.0, 1.0)
+        scores = np.concatenate([first, others], axis=1)
+        count = np.full_like(first, terms.of_count)
+        return np.concatenate([scores, SQUARE_SHARE * scores**2, count], axis=1)
+
+    return RowContribution(size, width, rows, prepare, mean_of_unit(size, rows))
+
+
+def _of_model(
+    model: str, columns: list[str], density: Callable[[Batch, np.ndarray], np.ndarray]
+) -> Callable[[Batch, np.ndarray], np.ndarray]:
+    """Let a density read its own columns of the joined records."""
+    return lambda batch, z: density({name: batch[f"{model}/{name}"] for name in columns}, z)
+
+
+def _describe(models: list[str], noisy: Noisy, terms: Terms) -> xr.Dataset:
+    """Turn sums into means, with their noise's standard deviation to first order."""
+    of_count, sd = terms.of_count, noisy.sd
+    counted = (noisy.value[-1], sd) if of_count else (float(terms.number or 1), 0.0)
+    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    divisor = max(number, number_sd, 1.0)
+    scores, squares = np.split(noisy.value[:-1] / divisor, 2)
+    noise = np.hypot(sd, scores * number_sd) / divisor
+    # a variance of records and one standard deviation of its noise, at most that of the range
+    spread = (squares + sd / divisor) / SQUARE_SHARE - scores**2
+    sampling = np.sqrt(np.clip(spread, 0.0, 1.0) / divisor)
+    scale = np.array([terms.limits.radius, *[terms.largest_difference] * (len(models) - 1)])
+    first, *others = np.stack([scores, noise, sampling], axis=1) * scale[:, None]
+    difference, its_noise, its_sampling = np.stack([np.zeros(3), *others], axis=1)
+    return xr.Dataset(
+        {
+            "mean": ("model", terms.limits.centre + first[0] + difference),
+            "mean_noise_sd": ("model", np.hypot(first[1], its_noise)),
+            "mean_sampling_sd": ("model", first[2] + its_sampling),
+            "difference": ("model", difference),
+            "difference_noise_sd": ("model", its_noise),
+            "difference_sampling_sd": ("model", its_sampling),
+            "number": number,
+            "number_noise_sd": number_sd,
+        },
+        {"model": models},
+    )

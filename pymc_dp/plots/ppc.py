@@ -1,0 +1,140 @@
+"""A plot of a private posterior predictive check."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_base.labels import MapLabeller
+from arviz_plots import visuals as shapes
+from arviz_plots.plot_collection import PlotCollection
+
+from pymc_dp.plots.visuals import (
+    Visuals,
+    backend_of_object,
+    check_visuals,
+    draw,
+    draw_label,
+    set_axes,
+    wrapped,
+)
+from pymc_dp.results.allow_list import privacy_of
+
+VISUALS = ("replicated", "expected", "observed", "noise", "title", "xlabel", "ylabel")
+WIDTH, HEIGHT = 700, 420
+# how many edges of bins are written
+EDGES = 8
+
+
+def plot_ppc(
+    result: xr.DataTree,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    labeller: Any = None,
+    visuals: Visuals | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Draw observed numbers of records by bin beside those that the posterior predicts.
+
+    Parameters
+    ----------
+    result : DataTree
+        Of `pymc_dp.ppc`.
+    plot_collection, backend, labeller, **pc_kwargs
+        As in `pymc_dp.plot_privacy`; the collection has one panel, of the observed variable.
+    visuals : mapping of {str : mapping or bool}, optional
+        Keywords for a visual, or False to leave it out:
+
+        * ``replicated`` -> replicated data sets, passed to the backend's ``line``
+        * ``expected`` -> their mean, passed to the same
+        * ``observed`` -> passed to the backend's ``scatter``
+        * ``noise`` -> two standard deviations of the noise on the difference of observed and
+          expected numbers, passed to the backend's ``line``
+        * ``title``, ``xlabel``, ``ylabel`` -> passed to ``arviz_plots.visuals.labelled_title``,
+          ``labelled_x`` and ``labelled_y``
+
+    Returns
+    -------
+    arviz_plots.PlotCollection
+
+    Raises
+    ------
+    ValueError
+        The tree is no result of `pymc_dp.ppc`, or a visual is not known.
+
+    Notes
+    -----
+    **Privacy.** Post-processing of the result.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.plot_ppc(result, backend="matplotlib")  # doctest: +SKIP
+    """
+    visuals = check_visuals("plot_ppc", visuals, VISUALS)
+    privacy_of(result)
+    if "ppc" not in result.children:
+        raise ValueError("This result holds no predictive check: give one of pymc_dp.ppc.")
+    found = result["ppc"].to_dataset()
+    lines = _lines(found)
+    if plot_collection is None:
+        panel = found[["expected"]].rename(expected=found.attrs["variable"])
+        plot_collection = wrapped(panel, backend, WIDTH, HEIGHT, pc_kwargs)
+    for name, color, width in (
+        ("replicated", "C7", 0.7),
+        ("expected", "C0", 2),
+        ("noise", "C1", 2),
+    ):
+        draw(plot_collection, visuals, name, _line, lines[name], color=color, width=width)
+    draw(plot_collection, visuals, "observed", _points, lines["observed"], color="C1")
+    _label(plot_collection, visuals, found, labeller)
+    return plot_collection
+
+
+def _lines(found: xr.Dataset) -> dict[str, xr.Dataset]:
+    """Return polylines, (point, plot_axis) each; nan lifts the pen."""
+    middle = found["bin"].to_numpy() + 0.5
+    gap = np.array([np.nan])
+    observed, noise = found["observed"].to_numpy(), 2 * float(found["difference_noise_sd"])
+    rows = [(np.append(middle, gap), np.append(row, gap)) for row in found["replicated"].to_numpy()]
+    bars = [
+        (np.array([x, x, np.nan]), np.array([y - noise, y + noise, np.nan]))
+        for x, y in zip(middle, observed, strict=True)
+    ]
+    paths = {
+        "replicated": np.concatenate([np.stack(row, axis=1) for row in rows]),
+        "expected": np.stack([middle, found["expected"].to_numpy()], axis=1),
+        "observed": np.stack([middle, observed], axis=1),
+        "noise": np.concatenate([np.stack(each, axis=1) for each in bars]),
+    }
+    variable, dims = found.attrs["variable"], ("point", "plot_axis")
+    return {name: xr.Dataset({variable: (dims, path)}) for name, path in paths.items()}
+
+
+def _line(path: xr.DataArray, target: Any, **keywords: Any) -> Any:
+    x, y = path.to_numpy().T
+    return backend_of_object(target).line(x, y, target, **keywords)
+
+
+def _points(path: xr.DataArray, target: Any, **keywords: Any) -> Any:
+    x, y = path.to_numpy().T
+    return backend_of_object(target).scatter(x, y, target, **keywords)
+
+
+def _label(collection: PlotCollection, visuals: Visuals, found: xr.Dataset, labeller: Any) -> None:
+    variable, tail = found.attrs["variable"], found.attrs["tail_probability"]
+    panel = xr.Dataset({variable: 0.0})
+    edges = np.append(found["lower"].to_numpy(), found["upper"].to_numpy()[-1])
+    chosen = range(0, len(edges), -(-len(edges) // EDGES))
+    ticks = {"values": [*chosen], "labels": [f"{edges[k]:.3g}" for k in chosen]}
+    set_axes(collection, shapes.set_xticks, panel, **ticks)
+    title = labeller or MapLabeller({variable: f"{variable}: tail probability {tail:.2g}"})
+    draw_label(collection, visuals, "title", shapes.labelled_title, panel, title)
+    along = f"rank of {variable} among predictions" if _is_ranked(found) else variable
+    xlabel = labeller or MapLabeller({variable: along})
+    draw_label(collection, visuals, "xlabel", shapes.labelled_x, panel, xlabel)
+    draw(collection, visuals, "ylabel", shapes.labelled_y, panel, text="records")
+
+
+def _is_ranked(found: xr.Dataset) -> bool:
+    return bool(found.attrs["statistic"] == "ranks")

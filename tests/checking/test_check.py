@@ -1,0 +1,132 @@
+"""Checks say what is wrong with a fit where something is, and nothing where all is well."""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_dp
+from pymc_dp.checking.prior import prior_draws, widths
+from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
+
+
+def test_a_good_fit_is_fine():
+    checks = pymc_dp.check(result(bent), bent(columns()))
+    assert {one.verdict for one in checks.checks} == {"fine"}
+    assert [one.name for one in checks.checks] == ["steps", "noise", "hidden", "clipping", "prior"]
+    assert not any(one.advice for one in checks.checks)
+
+
+@pytest.fixture(scope="module")
+def starved():
+    """Many latents, few records and a small budget."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 8))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=8)
+        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=rng.normal(size=150))
+    idata = pymc_dp.fit(model=model, epsilon=0.2, delta=1e-5, **QUIETLY)
+    return model, idata
+
+
+def test_a_starved_fit_is_told_as_such(starved):
+    model, idata = starved
+    checks = pymc_dp.check(idata, model)
+    assert checks["hidden"].verdict == "look"
+    assert "of 8 directions" in checks["hidden"].finding
+    assert checks["prior"].verdict == "look"
+    assert checks["prior"].value > 0.9
+    assert "`b[" in checks["prior"].finding
+    text = str(checks)
+    assert repr(checks) == text
+    assert all(one.name in text for one in checks.checks)
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_hidden_directions_are_those_of_the_warning(starved):
+    _, idata = starved
+    hidden = int(idata["fit"]["hidden_directions"])
+    assert f"in {hidden} of 8 directions" in idata["privacy"].attrs["doubts"]
+
+
+def test_the_share_of_noise_is_that_of_the_summary():
+    found = pymc_dp.check(result(bent))["noise"]
+    assert found.value == pytest.approx(pymc_dp.summary(result(bent))["noise_share"].max())
+    assert set(found.values) == {"b[0]", "b[1]", "c", "s"}
+
+
+def test_a_mean_that_still_moves_is_seen():
+    idata = result(bent).copy(deep=True)
+    idata["fit_stats"]["mean_path"].values[-2, 2] -= 1.0
+    found = pymc_dp.check(idata)["steps"]
+    assert found.verdict == "look"
+    assert "`c`" in found.finding
+    assert "n=" in found.advice
+
+
+def test_clipping_that_is_not_centred_is_doubtful():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        y = pm.Data("y", np.repeat([0.0, 1.0], [300, 700]))
+        pm.Potential("density", y * pm.math.log(p) + (1 - y) * pm.math.log(1 - p))
+    idata = pymc_dp.fit(model=model, **TERMS, **QUIETLY)
+    found = pymc_dp.check(idata)["clipping"]
+    assert found.verdict == "look"
+    assert "without being centred" in found.finding
+
+
+def test_what_is_not_known_is_said_to_be():
+    idata = pymc_dp.fit(model=coin(), method="dp_sgld", **TERMS, **QUIETLY)
+    checks = pymc_dp.check(idata)
+    assert {one.verdict for one in checks.checks} == {"not known"}
+    assert all(math.isnan(one.value) for one in checks.checks)
+    assert "check(idata, model)" in checks["prior"].finding
+
+
+def test_the_model_of_the_context_is_used():
+    idata = result(coin)
+    with coin():
+        assert pymc_dp.check(idata)["prior"].verdict == "fine"
+
+
+def test_widths_are_those_of_the_prior():
+    with pm.Model() as model:
+        m = pm.Normal("m", 0, 3)
+        pm.Normal("e", m, 4, shape=2)
+    like = xr.Dataset({"m": (("chain", "draw"), np.zeros((1, 5)))})
+    like["e"] = (("chain", "draw", "k"), np.zeros((1, 5, 2)))
+    found = widths(prior_draws(model, like))
+    assert found["m"].item() == pytest.approx(2 * 1.645 * 3, rel=0.15)
+    np.testing.assert_allclose(found["e"], 2 * 1.645 * 5, rtol=0.15)
+
+
+def test_a_flat_prior_has_no_width():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Flat("m"), 1.0, observed=np.random.default_rng(0).normal(size=50))
+    idata = pymc_dp.fit(model=model, **TERMS, **QUIETLY)
+    assert pymc_dp.check(idata, model)["prior"].verdict == "not known"
+
+
+def test_other_trees_and_models_are_refused():
+    with pytest.raises(ValueError, match="was not made by pymc_dp"):
+        pymc_dp.check(xr.DataTree())
+    released = pymc_dp.ppc(coin(), result(coin), bins=2, **TERMS)
+    with pytest.raises(ValueError, match="holds no posterior"):
+        pymc_dp.check(released)
+    with pm.Model() as other:
+        pm.Normal("p", 0, 1, shape=3)
+    with pytest.raises(ValueError, match="give the model that was fitted"):
+        pymc_dp.check(result(coin), other)
+
+
+def test_nothing_of_the_data_is_read(monkeypatch):
+    model = bent(columns())
+    checks = pymc_dp.check(result(bent), model)
+    for name in model.named_vars:
+        if name == "X":
+            model[name].set_value(np.full((2, 2), np.nan))
+    assert pymc_dp.check(result(bent), model) == checks

@@ -1,0 +1,160 @@
+"""Private predictive checks show what a model misses, and nothing where it is right."""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_dp
+from pymc_dp import Ledger
+from pymc_dp.checking.ppc import _tails
+from pymc_dp.contributions.replicates import sort_by_rank
+from pymc_dp.ledger.file import fits_of
+from tests.checking.models import TERMS, bent, coin, columns, result, straight
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+EDGES = [-2.0, -1.0, 0.0, 1.0, 2.0]
+
+
+def test_a_histogram_without_noise_is_that_of_the_outcomes():
+    found = pymc_dp.ppc(
+        straight(columns()), result(straight), statistic="histogram", bins=EDGES, epsilon=math.inf
+    )["ppc"]
+    exact, _ = np.histogram(columns()["y"], [-np.inf, *EDGES, np.inf])
+    np.testing.assert_allclose(found["observed"], exact, rtol=1e-5)
+    replicated = found["replicated"]
+    np.testing.assert_allclose(replicated.mean("replicate"), found["expected"])
+    np.testing.assert_allclose(replicated.sum("bin"), 3000, rtol=1e-5)
+    np.testing.assert_allclose(found["difference"], found["observed"] - found["expected"])
+
+
+@pytest.mark.parametrize("statistic", [{}, {"statistic": "histogram", "bins": EDGES}])
+def test_a_model_that_is_wrong_is_told_from_one_that_is_right(statistic):
+    wrong = pymc_dp.ppc(straight(columns()), result(straight), **TERMS, **statistic)
+    assert wrong["ppc"].attrs["tail_probability"] < 1e-6
+    right = pymc_dp.ppc(coin(), result(coin), **TERMS, bins=4)
+    assert right["ppc"].attrs["tail_probability"] > 1e-6
+
+
+def test_skewed_noise_is_seen_in_ranks():
+    found = pymc_dp.ppc(bent(columns()), result(bent), **TERMS)["ppc"]
+    assert found.attrs["tail_probability"] < 1e-6
+    assert found["difference"][0].item() < -5 * found["difference_noise_sd"].item()
+
+
+def tails_of_right_models(sd, spread, number=1500, tries=200):
+    """Tails where outcomes, and all draws, come from the model at draws of its posterior."""
+    rng, found = np.random.default_rng(3), []
+    for _ in range(tries):
+        means = rng.normal(0, spread, size=49)
+        outcomes = means + rng.normal(size=(number, 49))
+        uniform = rng.random((number, 9, 1))
+        ranks = sort_by_rank(10, 8)(outcomes[:, :, None], uniform)[:, :9, 0]
+        sums = np.stack([(ranks == k).sum(axis=0) for k in range(10)], axis=1).astype(float)
+        own, others = sums[0], sums[1:]
+        mean = others.mean(axis=0)
+        noisy = others - mean + 8**0.5 * sd * rng.normal(size=others.shape)
+        noisy -= noisy.mean(axis=0)
+        differ = own - mean + sd * rng.normal(size=10)
+        found.append(_tails(differ, mean + sd * rng.normal(size=10), noisy, sd, 1))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("sd", [0.0, 10.0])
+@pytest.mark.parametrize("spread", [0.0, 0.08])
+def test_tails_of_models_that_are_right_are_seldom_small(sd, spread):
+    """The posterior's own spread counts: 0.08 is three sds of a mean of 1500 outcomes."""
+    tails = tails_of_right_models(sd, spread)
+    assert (tails < 0.05).mean() < 0.09
+    assert (10 * tails.min(axis=1) < 0.01).mean() < 0.08
+
+
+def test_tails_that_forget_the_posteriors_spread_are_caught():
+    """The planted fault: replicates vary as independent outcomes do, whatever the posterior."""
+    differ = np.array([60.0, -60.0, 0.0, 0.0])
+    expected, wide = np.full(4, 500.0), 60.0 * np.random.default_rng(0).normal(size=(8, 4))
+    counted = _tails(differ, expected, wide - wide.mean(axis=0), 5.0, 1)
+    forgotten = _tails(differ, expected, 0 * wide, 5.0, 1)
+    assert counted[0] > 0.1 > 0.01 > forgotten[0]
+
+
+def test_ranks_of_outcomes_among_draws_are_uniform_also_with_ties():
+    rng = np.random.default_rng(0)
+    outcomes = rng.integers(0, 3, size=(20_000, 49, 1)).astype(float)
+    ranks = sort_by_rank(10, 8)(outcomes, rng.random((20_000, 9, 1)))
+    counts = np.bincount(ranks[:, 0, 0], minlength=10)
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_records_of_several_outcomes_count_once():
+    pairs = np.random.default_rng(0).normal(size=(400, 3))
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("m", 0, 1, shape=3), 1.0, observed=pairs)
+    idata = pymc_dp.fit(model=model, progressbar=False, backend="python", **TERMS)
+    more = {"statistic": "histogram", "bins": [0.0]}
+    found = pymc_dp.ppc(model, idata, epsilon=math.inf, **more)["ppc"]
+    np.testing.assert_allclose(
+        found["observed"], [400 * (pairs < 0).mean(), 400 * (pairs >= 0).mean()], rtol=1e-5
+    )
+
+
+def test_bad_records_add_nothing():
+    data = columns()
+    bad = {**data, "y": np.where(np.arange(3000) < 100, np.nan, data["y"])}
+    found = pymc_dp.ppc(straight(data), result(straight), data=bad, epsilon=math.inf)["ppc"]
+    assert found["observed"].sum().item() == pytest.approx(2900, rel=1e-5)
+
+
+REFUSED = [
+    ({"statistic": "mean"}, "statistic='mean' is unknown"),
+    ({"bins": [0.0, 1.0]}, "takes a number of bins"),
+    ({"bins": 1}, "makes 1 bins"),
+    ({"statistic": "histogram"}, "as public numbers"),
+    ({"statistic": "histogram", "bins": 10}, "as public numbers"),
+    ({"statistic": "histogram", "bins": [1.0, 0.0]}, "must increase"),
+    ({"statistic": "histogram", "bins": [0.0, np.nan]}, "as public numbers"),
+    ({"var_name": "z"}, r"must be one of \['y'\]"),
+    ({"neighbours": "both"}, "neighbours='both' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("terms", "sentence"), REFUSED)
+def test_bad_input_is_refused_before_anything_is_spent(tmp_path, terms, sentence):
+    ledger = Ledger(tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy")
+    with pytest.raises(ValueError, match=sentence):
+        pymc_dp.ppc(coin(), result(coin), ledger=ledger, **{**TERMS, **terms})
+    assert fits_of(ledger.path) == []
+
+
+def test_a_model_that_cannot_draw_its_outcomes_is_refused():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        y = pm.Data("y", np.repeat([0.0, 1.0], [300, 700]))
+        pm.Potential("density", y * pm.math.log(p) + (1 - y) * pm.math.log(1 - p))
+    with pytest.raises(ValueError, match="does not say how its outcomes are drawn"):
+        pymc_dp.ppc(model, result(coin), **TERMS)
+
+
+def test_replacing_a_record_costs_twice_the_noise():
+    attrs = [
+        pymc_dp.ppc(coin(), result(coin), bins=2, neighbours=name, **TERMS)["privacy"].attrs
+        for name in ("add_remove", "replace_one")
+    ]
+    noise = [one["noise_multiplier"] * one["clip_norm"] for one in attrs]
+    assert noise[1] == pytest.approx(2 * noise[0], rel=1e-3)
+    assert attrs[0]["clip_norm"] == pytest.approx(3**0.5)
+
+
+def test_records_in_chunks_are_checked_alike():
+    dask = pytest.importorskip("dask.array")
+    data = columns(seed=7, rows=1200)
+    chunks = {name: dask.from_array(x, chunks=(300, *x.shape[1:])) for name, x in data.items()}
+    model, idata = bent(columns()), result(bent)
+    free, more = {"epsilon": math.inf}, {"statistic": "histogram", "bins": EDGES}
+    whole, cut = (pymc_dp.ppc(model, idata, data=x, **free, **more) for x in (data, chunks))
+    np.testing.assert_allclose(cut["ppc"]["observed"], whole["ppc"]["observed"])
+    models = {"one": (model, idata), "other": (straight(columns()), result(straight))}
+    whole, cut = (pymc_dp.score(models, data=x, **free) for x in (data, chunks))
+    np.testing.assert_allclose(cut["score"]["mean"], whole["score"]["mean"])

@@ -199,7 +199,7 @@ def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
             "The model does not say how its outcomes are drawn, record by record: potentials and "
             "mixtures have no draws here. pymc_dp.score compares such models."
         )
-    leaves = dict(zip(records.term_names, records.outcomes.drawn, strict=True))
+    leaves = dict(zip(records.term_names, records.drawn, strict=True))
     if var_name is None and len(leaves) == 1:
         [var_name] = leaves
     if var_name not in leaves:

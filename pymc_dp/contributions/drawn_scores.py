@@ -59,8 +59,7 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
     Where few vectors span the scores that a record has at any outcome, these are computed once.
     """
     draw = compile_draws(records, DRAWS)
-    stages = records.outcomes or ()
-    names = {n for stage in stages for n in stage.drawn} - records.local_latents.keys()
+    names = records.drawn
     local = [SHARE, *records.local_latents] if records.local_latents else []
     shared = with_shares(records) if local else records
     try:

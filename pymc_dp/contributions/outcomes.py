@@ -39,7 +39,6 @@ def compile_draws(records: Records, count: int) -> Draw | None:
     if records.outcomes is None:
         return None
     first, *later = [_compile(records, stage) for stage in records.outcomes]
-    names = [n for stage in records.outcomes for n in stage.drawn if n not in records.local_latents]
 
     def draw(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
         owner = owners(records, batch)
@@ -53,7 +52,7 @@ def compile_draws(records: Records, count: int) -> Draw | None:
             each = {n: x.reshape(count, rows, *x.shape[2:]) for n, x in more.items()}
             drawn |= _shared(records, each, places)
             failed |= missed.reshape(count, rows).any(axis=0)
-        found = {drawn_name(n): np.moveaxis(drawn[n], 0, 1) for n in names}
+        found = {drawn_name(n): np.moveaxis(drawn[n], 0, 1) for n in records.drawn}
         return found | {UNDRAWN: failed | failed[places]}
 
     axes = {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}

@@ -68,6 +68,12 @@ class Records(NamedTuple):
     unnamed: dict[str, str]  # the records' arrays that their author gave no name, in words
 
     @property
+    def drawn(self) -> list[str]:
+        """Names of the observed arrays that `outcomes` draws."""
+        every = [name for stage in self.outcomes or () for name in stage.drawn]
+        return [name for name in every if name not in self.local_latents]
+
+    @property
     def size(self) -> int:
         """The number of unconstrained coordinates of the latents."""
         return sum(value.size for value in self.point.values())

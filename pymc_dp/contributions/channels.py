@@ -29,6 +29,10 @@ from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
+# beyond so many latents the diagonal of curvatures is released alone; scores are formed fast then,
+# and more channels than so many cost more than they save
+MANY_LATENTS, MOST_FOR_MANY = 150, 6
+
 
 class Channels(NamedTuple):
     """Graphs of the factors of scores: that of a record is ``weights @ vectors``."""
@@ -56,7 +60,7 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     """Factor the scores of a batch, whose leaves named ``outcomes`` are the outcomes.
 
     Raises `NoFrontierRuleError` where an edge has no rule, where a channel's vector depends on
-    outcomes, or where channels are more than half as many as latents.
+    outcomes, or where so many channels would save nothing.
     """
     graph, latents = records.batch, records.latents
     edges = cut_frontier(graph, list(latents.values()))
@@ -74,7 +78,8 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
     vectors += _coordinates(own, records)
     leaves = {graph.inputs[name] for name in outcomes}
-    if 2 * len(vectors) > records.size or not _values_read(vectors).isdisjoint(leaves):
+    most = records.size // 2 if records.size <= MANY_LATENTS else MOST_FOR_MANY
+    if len(vectors) > most or not _values_read(vectors).isdisjoint(leaves):
         raise NoFrontierRuleError
     fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
     if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):

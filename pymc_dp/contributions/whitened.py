@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.consistent_clipping import clip_consistently
 from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores
 from pymc_dp.contributions.outcomes import Draw
@@ -32,8 +33,6 @@ from pymc_dp.privacy.norms import clip_factors, row_norms
 
 # the joint vector's part for the variance of scores, over that of the score
 VARIANCE = 0.1
-# beyond so many latents the diagonal of curvatures is released alone
-MANY_LATENTS = 150
 
 
 class At(NamedTuple):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import MANY_LATENTS
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, whitening_of
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, with_diagonal_at_least
 from pymc_dp.methods.gaussian.defaults import DEFAULTS

@@ -81,7 +81,7 @@ def test_whole_numbers_are_not_rounded_into_place():
 
 
 def test_an_array_without_a_name_cannot_be_replaced():
-    with pytest.raises(ValueError, match="as it was.*no name: wrap it in pm.Data"):
+    with pytest.raises(ValueError, match="as it was.* in `array_0 @ b`: give it a name by pm.Data"):
         separate(zoo.build(zoo.logistic), data={"y": BINARY})
 
 

@@ -3,7 +3,6 @@
 The data are small, made up, and the same in every run. No dimension but the records' has length N.
 """
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -251,11 +250,6 @@ def gram():
     pm.Normal("y", pt.dot(pt.dot(x, x.T), b), 1.0, observed=REAL)
 
 
-def missing():
-    with warnings.catch_warnings(category=pm.exceptions.ImputationWarning, action="ignore"):
-        pm.Normal("y", pm.Normal("a"), observed=np.where(REAL > 1, np.nan, REAL))
-
-
 def two_lengths():
     a = pm.Normal("a")
     pm.Normal("y1", a, 1.0, observed=REAL)
@@ -290,7 +284,7 @@ ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
         hierarchical, two_indices, switch, censored, truncated, normal_mixture, zero_inflated,
         zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical, softmax,
         ordered_logistic, gamma_poisson, horseshoe, hsgp, neural_network,
-        as_many_columns_as_records, missing, repeated_measures, stacked_columns, einsum, transposed,
+        as_many_columns_as_records, repeated_measures, stacked_columns, einsum, transposed,
     )
 }
 # fmt: on

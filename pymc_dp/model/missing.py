@@ -6,7 +6,7 @@ missing outcome then adds nothing to its record's likelihood; a missing entry th
 elsewhere is a latent of its record.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from pymc.model.fgraph import (
@@ -18,6 +18,7 @@ from pymc.model.fgraph import (
 )
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.variable import shared_rng
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
@@ -65,7 +66,9 @@ def _split(fgraph: FunctionGraph, observed: Node) -> _Split | None:
     if name == observed.op.name or f"{name}_unobserved" not in free or name not in whole:
         return None
     joined = whole[name].inputs[0].owner.inputs[0].owner
-    if not isinstance(joined.op, AdvancedIncSubtensor):
+    operation = observed.inputs[0].owner.op
+    entries = isinstance(operation, RandomVariable) and operation.ndim_supp == 0
+    if not (entries and isinstance(joined.op, AdvancedIncSubtensor)):
         _refuse(name)
     missing = joined.inputs[2]
     if not isinstance(missing, Constant) or missing.type.dtype != "bool":
@@ -73,7 +76,7 @@ def _split(fgraph: FunctionGraph, observed: Node) -> _Split | None:
     return _Split(name, observed, free[f"{name}_unobserved"], whole[name], missing.data)
 
 
-def _refuse(name: str) -> None:
+def _refuse(name: str) -> NoReturn:
     raise NotSeparableError(
         f"`{name}` has missing entries within its vectors, and only whole entries of a univariate "
         "variable can be missing. Drop the incomplete records, or observe each column by a "

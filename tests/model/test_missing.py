@@ -1,0 +1,136 @@
+"""Missing entries go by records: an outcome adds nothing, a predictor is a latent of its record."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+from scipy.optimize import approx_fprime
+
+import pymc_dp
+from pymc_dp.contributions.gradients import each_gradient, on_batch
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model import separate
+from pymc_dp.privacy.private_data import open_private
+
+N = 30
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(N, 2))
+SIZE = RNG.normal(size=N)
+COUNTS = RNG.poisson(2.0, N)
+GONE = np.arange(N) % 2 == 0
+
+
+def with_gaps(values, gone=GONE):
+    return np.where(gone, np.nan, values)
+
+
+@pytest.fixture(autouse=True)
+def _imputation():
+    """PyMC says that it imputes: it does not, here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
+        yield
+
+
+def counts(observed):
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.Poisson("y", pm.math.exp(pm.Data("X", X) @ b), observed=observed)
+    return model
+
+
+def regression():
+    """A predictor with gaps, and an outcome that depends on it."""
+    with pm.Model() as model:
+        size = pm.Normal("size", pm.Normal("mean"), 1.5, observed=with_gaps(SIZE))
+        pm.Normal("y", pm.Normal("slope") * size, 1.0, observed=2 * SIZE)
+    return model
+
+
+@cache
+def separated(build):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
+        return separate(build())
+
+
+def batch_of(private):
+    columns = open_private(private).columns
+    return {name: column.take(np.arange(N)) for name, column in columns.items()}
+
+
+def test_a_missing_outcome_adds_nothing_to_its_record():
+    records, private = separate(counts(np.ma.masked_array(COUNTS, GONE)))
+    whole, all_there = separate(counts(COUNTS))
+    z = np.array([0.3, -0.2])
+    each = on_batch(records, [], records.batch.log_likelihood(), "python")(batch_of(private), z)
+    np.testing.assert_array_equal(each[GONE], 0)
+    expected = on_batch(whole, [], whole.batch.log_likelihood(), "python")(batch_of(all_there), z)
+    np.testing.assert_allclose(each[~GONE], expected[~GONE])
+    scores = each_gradient(records, "python")(batch_of(private), z)
+    np.testing.assert_array_equal(scores[GONE], 0)
+
+
+def test_how_many_are_missing_is_no_shape():
+    records, private = separate(counts(np.ma.masked_array(COUNTS, GONE)))
+    assert list(records.latents) == ["b"]
+    assert not records.local_latents
+    shapes = {n for shape in records.shapes.values() for n in shape}
+    assert shapes == {None, 2}
+    assert set(private.spec) == {"X", "y", "missing in y"}
+
+
+def test_a_missing_predictor_is_integrated_out():
+    records, private = separated(regression)
+    assert records.local_latents == {"size_unobserved": 0}
+    z = np.array([0.4, 0.8])
+
+    def marginal(z):
+        mean, slope = z
+        both = stats.norm(mean, 1.5).logpdf(SIZE) + stats.norm(slope * SIZE, 1).logpdf(2 * SIZE)
+        sd = np.hypot(1, slope * 1.5)
+        return np.where(GONE, stats.norm(slope * mean, sd).logpdf(2 * SIZE), both).sum()
+
+    scores = each_gradient(records, "python")(batch_of(private), z)
+    np.testing.assert_allclose(scores.sum(axis=0), approx_fprime(z, marginal, 1e-6), rtol=1e-4)
+
+
+def test_filling_the_gaps_would_be_seen():
+    records, private = separated(regression)
+    z = np.array([0.4, 0.8])
+    batch = batch_of(private)
+    filled = batch | {"missing in size": np.zeros(N, bool)}
+    scores = each_gradient(records, "python")
+    moved = scores(filled, z) - scores(batch, z)
+    np.testing.assert_allclose(moved[~GONE], 0, atol=1e-8)
+    assert abs(moved[GONE]).max() > 0.1
+
+
+def test_outcomes_are_drawn_after_the_predictors_that_they_read():
+    records, _ = separated(regression)
+    stages = [set(stage.drawn) for stage in records.outcomes]
+    assert stages == [{"size", "size_unobserved"}, {"y"}]
+    assert sorted(records.drawn) == ["size", "y"]
+
+
+def test_a_fit_gives_back_neither_values_nor_their_number():
+    with regression():
+        idata = pymc_dp.fit(
+            method="dp_advi", epsilon=5, delta=1e-5, draws=4, progressbar=False, random_seed=1
+        )
+    assert set(idata["posterior"].data_vars) == {"mean", "slope"}
+    lengths = {n for group in idata.children.values() for n in group.sizes.values()}
+    assert GONE.sum() not in lengths
+    assert N not in lengths
+
+
+def test_gaps_within_vectors_are_refused():
+    values = RNG.normal(size=(N, 2))
+    values[3, 1] = np.nan
+    with pm.Model() as model:
+        pm.MvNormal("y", pm.Normal("m", shape=2), np.eye(2), observed=values)
+    with pytest.raises(NotSeparableError, match="`y` has missing entries within its vectors"):
+        separate(model)

@@ -17,6 +17,7 @@ from pymc_dp.contributions.local_latents import (
     local_densities,
     marginal_scores,
     no_latents,
+    nodes_of_quadrature,
     with_shares,
 )
 from pymc_dp.contributions.outcomes import UNDRAWN, Draw, compile_draws, drawn_name
@@ -46,11 +47,13 @@ class DrawnScores(NamedTuple):
     of_batch: Callable[[Batch, np.ndarray], Scores]
     draw: Draw | None
     together: bool  # whether the records of a unit are scored together
+    nodes: int  # at how many values of local latents each score is computed
 
     @property
     def width(self) -> int:
         """How many numbers the scores of a record are."""
-        return self.outcomes * (self.channels or self.d) + self.channels * self.d
+        scores = self.outcomes * (self.channels or self.d)
+        return scores * self.nodes + self.channels * self.d
 
 
 def drawn_scores(records: Records, backend: str) -> DrawnScores:
@@ -69,7 +72,8 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
     else:
         of_batch, count = _factored(shared, channels, names, backend), len(channels.vectors)
     outcomes = 1 + (DRAWS if draw else 0)
-    return DrawnScores(records.size, outcomes, count, of_batch, draw, records.of_units)
+    nodes = nodes_of_quadrature(records)
+    return DrawnScores(records.size, outcomes, count, of_batch, draw, records.of_units, nodes)
 
 
 def _formed(
@@ -100,10 +104,12 @@ def _factored(
     below = set(ancestors(graphs))
     read = {name: x for name, x in (records.batch.inputs | given).items() if x in below}
     compiled = partial(_on_arrays, records, read, backend)
-    second = compiled(graphs[0])
     if records.local_latents:
-        functions = LocalFunctions(compiled(graphs[1]), compiled(graphs[1:]), second)
+        weights, density, *_ = graphs
+        functions = LocalFunctions(compiled(graphs[1:]), compiled([density, weights]))
         second = marginal_scores(records, functions)
+    else:
+        second = compiled(graphs[0])
 
     unread = no_latents(records, 0) | {SHARE: np.zeros(0)}
 

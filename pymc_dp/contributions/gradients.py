@@ -13,6 +13,7 @@ from pymc_dp.contributions.local_latents import (
     LocalFunctions,
     local_densities,
     marginal_scores,
+    nodes_of_quadrature,
     with_shares,
 )
 from pymc_dp.model import Records
@@ -87,7 +88,8 @@ def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribut
     def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:
         return np.concatenate([gradients(batch, z) for z in points], axis=1)
 
-    return RowContribution(size, size, as_prepared, prepare, together=records.of_units)
+    width = size * nodes_of_quadrature(records)
+    return RowContribution(size, width, as_prepared, prepare, together=records.of_units)
 
 
 def as_prepared(rows: np.ndarray, context: Any) -> np.ndarray:
@@ -132,25 +134,24 @@ def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray
     """
     if records.local_latents:
         return _marginal_gradient(with_shares(records), backend)
-    return _joint_gradient(records, backend)
+    return on_batch(records, [], _joint_rows(records), backend)
 
 
 def _marginal_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
-    graphs = [checked(records, graph) for graph in local_densities(records)]
+    density, *more = (checked(records, graph) for graph in local_densities(records))
     functions = LocalFunctions(
-        value=on_batch(records, [], graphs[0], backend),
-        derivatives=on_batch(records, [], graphs, backend),
-        scores=_joint_gradient(records, backend),
+        derivatives=on_batch(records, [], [density, *more], backend),
+        scores=on_batch(records, [], [density, _joint_rows(records)], backend),
     )
     return marginal_scores(records, functions)
 
 
-def _joint_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
+def _joint_rows(records: Records) -> Tensor:
     try:
         rows = record_rows(records.batch, list(records.latents.values()))
     except NoFrontierRuleError:
         rows = gradient_rows(records)
-    return on_batch(records, [], checked(records, rows), backend)
+    return checked(records, rows)
 
 
 def by_record(

@@ -22,7 +22,7 @@ from pymc_dp.privacy.contribution import OWNER, Batch
 
 MOST_LATENTS = 5
 # nodes in each direction, by the number of latents
-NODES = {1: 9, 2: 7}
+NODES = {1: 7, 2: 5}
 SHARE = "share of the prior of local latents"
 
 Scores = Callable[[Batch, np.ndarray], np.ndarray]  # (batch, z) -> (rows, ...)
@@ -73,11 +73,16 @@ def _core(records: Records, name: str) -> tuple[int, ...]:
     return tuple(int(n or 0) for n in (*shape[:axis], *shape[axis + 1 :]))
 
 
+def nodes_of_quadrature(records: Records) -> int:
+    """Return at how many latents the scores of a record are computed."""
+    return len(rule(size_of_locals(records)).weights) if records.local_latents else 1
+
+
 def rule_in_words(records: Records) -> str:
     """Name the quadrature rule for the local latents of a model."""
     k = size_of_locals(records)
     kind = "adaptive Gauss-Hermite quadrature" if k in NODES else "an adaptive rule of degree 5"
-    return f"{kind} with {len(rule(k).weights)} nodes"
+    return f"{kind} with {nodes_of_quadrature(records)} nodes"
 
 
 def integrated(records: Records) -> dict[str, str]:
@@ -136,9 +141,10 @@ class _Joint(NamedTuple):
 class LocalFunctions(NamedTuple):
     """Compiled functions of a batch that has local latents and `SHARE`, and of a point z."""
 
-    value: Scores  # -> (rows,): joint log densities
-    derivatives: Callable[[Batch, np.ndarray], list[np.ndarray]]  # with slopes and curvatures
-    scores: Scores  # -> (rows, c): joint scores, or numbers that they are linear in
+    # -> joint log densities (rows,), their slopes (rows, k) and curvatures (rows, k, k)
+    derivatives: Callable[[Batch, np.ndarray], list[np.ndarray]]
+    # -> joint log densities (rows,), and joint scores, or what these are linear in, (rows, c)
+    scores: Callable[[Batch, np.ndarray], list[np.ndarray]]
 
 
 def marginal_scores(records: Records, compiled: LocalFunctions) -> Scores:
@@ -150,31 +156,34 @@ def marginal_scores(records: Records, compiled: LocalFunctions) -> Scores:
     **Privacy.** A record's part depends on the records of its own unit alone: every unit is
     searched, stopped and weighted by itself.
     """
-    k = size_of_locals(records)
-    quadrature = rule(k)
+    quadrature = rule(size_of_locals(records))
 
     def scores(batch: Batch, z: np.ndarray) -> np.ndarray:
-        joint = _joint(records, compiled, batch, z)
-        modes = find_modes(partial(_density, joint, compiled.derivatives), joint.units, k)
+        joint, start = _joint(records, compiled, batch, z)
+        modes = find_modes(partial(_density, joint, compiled.derivatives), start)
         points = modes.at + np.einsum("uij,nj->nui", modes.spread, quadrature.nodes)
-        values = [joint.sums(compiled.value(joint.given(u), z)) for u in points]
-        weights = _weights(np.stack(values), quadrature)
-        total: Any = 0.0
-        for u, weight in zip(points, weights, strict=True):
-            total = total + weight[joint.owner, None] * compiled.scores(joint.given(u), z)
+        values, each = zip(*[compiled.scores(joint.given(u), z) for u in points], strict=True)
+        weights = _weights(np.stack([joint.sums(value) for value in values]), quadrature)
+        total = sum(w[joint.owner, None] * x for w, x in zip(weights, each, strict=True))
         return np.where(joint.good[:, None], total, np.nan)
 
     return scores
 
 
-def _joint(records: Records, compiled: LocalFunctions, batch: Batch, z: np.ndarray) -> _Joint:
+def _joint(
+    records: Records, compiled: LocalFunctions, batch: Batch, z: np.ndarray
+) -> tuple[_Joint, Density]:
+    """Find the records that are finite, and the density of their units where latents are 0."""
     owner = owners(records, batch)
     rows = len(owner)
     joint = _Joint(records, batch, z, owner, np.ones(rows, bool))
     start = np.zeros((joint.units, size_of_locals(records)))
     found = compiled.derivatives(joint.given(start), z)
-    finite = [np.isfinite(x.reshape(rows, -1)).all(axis=1) for x in found]
-    return joint._replace(good=np.all(finite, axis=0))
+    good = np.all([np.isfinite(x.reshape(rows, -1)).all(axis=1) for x in found], axis=0)
+    if good.all():
+        return joint, Density(*(joint.sums(x) for x in found))
+    joint = joint._replace(good=good)
+    return joint, _density(joint, compiled.derivatives, start)
 
 
 def owners(records: Records, batch: Batch) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 # a unit stops where another step would raise its log density by no more than this
-LEAST_GAIN = 1e-10
+LEAST_GAIN = 1e-6
 MOST_STEPS = 40
 # of the largest eigenvalue of a unit's curvature, the least that another may be
 FLATTEST = 1e-8
@@ -27,13 +27,13 @@ class Modes(NamedTuple):
     spread: np.ndarray  # (units, k, k): the symmetric root of the inverse curvature
 
 
-def find_modes(density: Callable[[np.ndarray], Density], units: int, k: int) -> Modes:
-    """Climb from 0 to the mode of each unit; ``density`` takes latents of shape (units, k).
+def find_modes(density: Callable[[np.ndarray], Density], here: Density) -> Modes:
+    """Climb from 0, where the density is ``here``, to the mode of each unit.
 
-    A step that does not climb is shortened. No unit's steps depend on another unit.
+    ``density`` takes latents of shape (units, k). A step that does not climb is shortened. No
+    unit's steps depend on another unit.
     """
-    u, length = np.zeros((units, k)), np.ones(units)
-    here = density(u)
+    u, length = np.zeros(here.slope.shape), np.ones(len(here.value))
     step = newton_step(here)
     climbing = np.isfinite(here.value)
     for _ in range(MOST_STEPS):

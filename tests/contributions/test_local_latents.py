@@ -70,22 +70,26 @@ def marginal(z, poisson, rows):
     return logsumexp(np.stack(sums) + np.log(w / w.sum()), axis=1).sum()
 
 
+def error_in_sds(score, density, z):
+    """How far a score moves the mode from that of a density, in posterior sds."""
+    expected = approx_fprime(z, density, 1e-6)
+    curvature = -approx_fprime(z, lambda z: approx_fprime(z, density, 1e-4), 1e-4)
+    return abs(np.linalg.solve(curvature, score - expected) * np.diag(curvature) ** 0.5).max()
+
+
 @pytest.mark.parametrize("poisson", [False, True])
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_score_is_the_slope_of_the_marginal_likelihood(poisson, centred):
     _, scores = scored(poisson, centred)
-    found = scores(batch_of(poisson), Z)
-    every = slice(None)
-    expected = approx_fprime(Z, marginal, 1e-6, poisson, every)
-    np.testing.assert_allclose(found.sum(axis=0), expected, rtol=2e-4, atol=2e-4)
+    found = scores(batch_of(poisson), Z).sum(axis=0)
+    assert error_in_sds(found, lambda z: marginal(z, poisson, slice(None)), Z) < 0.003
 
 
 def test_a_score_without_integration_would_be_seen():
     _, scores = scored()
-    expected = approx_fprime(Z, marginal, 1e-6, False, slice(None))
-    naive = Z.copy()
-    naive[-1] = -20  # as if all persons had the same intercept
-    assert abs(scores(batch_of(), naive).sum(axis=0)[:2] - expected[:2]).max() > 0.1
+    naive = np.r_[Z[:-1], -20.0]  # as if all persons had the same intercept
+    found = scores(batch_of(), naive).sum(axis=0)
+    assert error_in_sds(found, lambda z: marginal(z, False, slice(None)), Z) > 0.03
 
 
 def test_a_unit_moves_no_other_unit():
@@ -126,7 +130,7 @@ def test_without_units_every_record_is_a_unit():
         return logsumexp(each - t**2 / 2, axis=1).sum()
 
     found = each_gradient(records, "python")({"X": X, "y": COUNTS}, z).sum(axis=0)
-    np.testing.assert_allclose(found, approx_fprime(z, likelihood, 1e-6), rtol=1e-3, atol=1e-3)
+    assert error_in_sds(found, likelihood, z) < 0.003
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
@@ -149,9 +153,9 @@ def test_modes_are_found_where_the_density_is_not_concave_and_far():
         slope = c - u + 2 * np.tanh(u)
         return Density(value, slope, (1 - 2 / np.cosh(np.clip(u, -300, 300)) ** 2)[:, :, None])
 
-    found = find_modes(density, 4, 1)
+    found = find_modes(density, density(np.zeros((4, 1))))
     slopes = density(found.at).slope[:3]
-    np.testing.assert_allclose(slopes, 0, atol=1e-4)
+    np.testing.assert_allclose(slopes, 0, atol=3e-3)
     assert (density(found.at).curvature[:3] > 0).all()
 
 

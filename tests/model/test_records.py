@@ -192,7 +192,7 @@ def test_local_latents_are_found_and_are_no_result(describe, name):
     assert not any(name == label.split("[")[0] for label in records.labels)
     assert method.size == vector_size(records.size)
     assert (
-        method.settings["integrated"] == f"{name} by adaptive Gauss-Hermite quadrature with 9 nodes"
+        method.settings["integrated"] == f"{name} by adaptive Gauss-Hermite quadrature with 7 nodes"
     )
 
 

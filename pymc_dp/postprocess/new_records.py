@@ -33,11 +33,15 @@ class NewRecords(NamedTuple):
     axes: RecordAxes
 
 
-def for_new_records(hardened: HardenedModel) -> NewRecords:
-    """Make the graphs anew, so that nothing remains of the fitted records' number."""
+def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
+    """Make the graphs anew, so that nothing remains of the fitted records' number.
+
+    ``unit`` names the array that said which unit a record belonged to: there are as many entries
+    for new units as new records, which is enough.
+    """
     model, count = hardened.model, pt.lscalar("count")
     observed = [rv for rv in model.observed_RVs if rv.name not in hardened.public]
-    axes, own = _record_axes(hardened)
+    axes, own = _record_axes(hardened, unit)
     shared = [rv for rv in model.free_RVs if rv not in own]
     by_record = dict.fromkeys(map(_behind_minibatch, observed), 0) | own
     computed = [v for v in model.deterministics if (axes.axis.keys() | own) & set(ancestors([v]))]
@@ -80,8 +84,10 @@ def _behind_minibatch(rv: AnyVariable) -> AnyVariable:
     return rv.owner.inputs[0] if isinstance(rv.owner.op, MinibatchRandomVariable) else rv
 
 
-def _record_axes(hardened: HardenedModel) -> tuple[RecordAxes, dict[AnyVariable, int]]:
-    """Find the axes of the records, also those of latents that belong to single records."""
+def _record_axes(
+    hardened: HardenedModel, unit: str | None
+) -> tuple[RecordAxes, dict[AnyVariable, int]]:
+    """Find the axes of the records, also those of latents of single records or units."""
     model = hardened.model
     densities = log_densities(model)
     terms = likelihood_terms(hardened, densities)[0]
@@ -89,7 +95,7 @@ def _record_axes(hardened: HardenedModel) -> tuple[RecordAxes, dict[AnyVariable,
         trials = _trials(rv)
         if trials is not None:
             terms[f"trials of {rv.name}"] = trials
-    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities))
+    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities), unit)
     return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
 
 

@@ -62,7 +62,9 @@ def predict(
     DataTree
         One group, ``predictions``: (chain, draw, ...) for every variable, on the model's own
         dimensions. New records have no labels; of other dimensions those of the posterior are
-        kept. Latents of single records are drawn from their priors, anew for every draw.
+        kept. Latents of single records or units are drawn from their priors, anew for every draw;
+        records of one unit share them where ``data`` has the codes that ``unit=`` named, and else
+        every new record is of another unit.
 
     Raises
     ------
@@ -87,11 +89,14 @@ def predict(
     """
     model = model_in_use(model)
     public, data = _declared_public(idata), dict(data or {})
+    unit = idata["privacy"].attrs.get("unit") if "privacy" in idata.children else None
     hardened = declare_public(harden(model), public)
-    new = for_new_records(hardened)
+    new = for_new_records(hardened, unit)
+    codes = None if unit is None else data.pop(unit, None)
     predicted = _chosen(hardened, new, var_names, data)
     _refuse_own_functions(list(predicted.values()), public)
     number = _put_new_data(hardened, new, list(predicted.values()), data, rows)
+    _put_units(hardened, unit, codes, number)
     with without_c():
         draw = compile_random(
             [new.rows, *new.latents.values()],
@@ -182,7 +187,12 @@ def _put_new_data(
 ) -> int:
     """Put new rows in place of the model's records; return their number."""
     axes = new.axes
-    records = {leaf.name: leaf for leaf in hardened.leaves.values() if leaf.variable in axes.axis}
+    masks = {mask.leaf for mask in hardened.masks}
+    records = {
+        leaf.name: leaf
+        for leaf in hardened.leaves.values()
+        if leaf.variable in axes.axis and leaf.name not in masks
+    }
     read = set(ancestors(predicted))
     for name in data.keys() - records.keys():
         raise ValueError(f"data= names `{name}`, but the model's records are {sorted(records)}.")
@@ -205,7 +215,21 @@ def _put_new_data(
         values = new_column.values
         values = values.toarray() if issparse(values) else values
         variable.set_value(np.asarray(values, dtype=variable.type.dtype))
-    return counts.pop()
+    [count] = counts
+    for mask in hardened.masks:  # of new records nothing is observed: all is drawn
+        held: Any = mask.variable
+        held.set_value(np.zeros((count, *mask.values.shape[1:]), bool))
+    return count
+
+
+def _put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: int) -> None:
+    """Say which unit each new record belongs to: by default each to one of its own."""
+    own = np.arange(number) if codes is None else np.unique(codes, return_inverse=True)[1]
+    if np.shape(own) != (number,):
+        raise ValueError(f"data=`{unit}` must be one code for each of the {number} new records.")
+    for leaf in hardened.leaves.values():
+        if leaf.name == unit:
+            leaf.variable.set_value(own.astype(leaf.variable.type.dtype))
 
 
 def _warn_of_fitted_rows(own: Mapping[str, np.ndarray], new: Mapping[str, Column]) -> None:

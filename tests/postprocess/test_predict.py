@@ -14,11 +14,11 @@ X, TABLE = rng.normal(size=(N, 3)), rng.normal(size=(N, J))
 WORDS = rng.poisson(2.0, (N, V)) + 1
 
 
-def posterior(**values) -> xr.DataTree:
-    """Make a posterior of five equal draws."""
+def posterior(draws=5, **values) -> xr.DataTree:
+    """Make a posterior of equal draws."""
     variables = {}
     for name, value in values.items():
-        value = np.broadcast_to(np.asarray(value, float), (1, 5, *np.shape(value)))
+        value = np.broadcast_to(np.asarray(value, float), (1, draws, *np.shape(value)))
         dims = ("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 2)))
         variables[name] = (dims, value)
     return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
@@ -156,3 +156,46 @@ def test_as_many_rows_as_the_model_holds_are_warned_of():
     with pytest.warns(pymc_dp.PrivacyWarning, match="`x` have the shapes of those that the model"):
         pymc_dp.predict(FITTED, regression(), {"x": X})
     pymc_dp.predict(FITTED, regression(), {"x": X[1:]})
+
+
+# --- latents of units, and missing entries -------------------------------------------------------
+
+
+def intercepts(centred):
+    with pm.Model() as model:
+        mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+        person = pm.Data("person", np.repeat(np.arange(6), 3))
+        if centred:
+            own = pm.Normal("own", mu, sd, shape=6)[person]
+        else:
+            own = (mu + sd * pm.Normal("z", shape=6))[person]
+        pm.Normal("y", own + pm.Data("x", np.zeros(18)), 0.1, observed=np.zeros(18))
+    return model
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_new_records_of_one_unit_share_its_latents(centred):
+    known = posterior(draws=400, mu=0, sd=2)
+    known["privacy"] = xr.Dataset(attrs={"unit": "person"})
+    new = {"x": np.zeros(4), "person": np.array([70, 9, 70, 9])}
+    y = pymc_dp.predict(known, intercepts(centred), new)["predictions"]["y"].to_numpy()[0]
+    alike = np.corrcoef(y.T)
+    assert alike[0, 2] > 0.95
+    assert alike[1, 3] > 0.95
+    assert abs(alike[0, 1]) < 0.25  # 5 standard errors
+    del new["person"]
+    y = pymc_dp.predict(known, intercepts(centred), new)["predictions"]["y"].to_numpy()[0]
+    assert abs(np.corrcoef(y.T)[0, 2]) < 0.25
+    with pytest.raises(ValueError, match="one code for each of the 4 new records"):
+        pymc_dp.predict(known, intercepts(centred), new | {"person": np.arange(3)})
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+def test_of_new_records_nothing_is_missing():
+    gaps = np.array([1.0, np.nan, 2.0])
+    with pm.Model() as model:
+        x = pm.Normal("x", pm.Normal("m"), 1.0, observed=gaps)
+        pm.Normal("y", 3 * x, 0.1, observed=gaps)
+    found = pymc_dp.predict(posterior(draws=50, m=0), model, rows=5)["predictions"]
+    assert found["x"].shape == found["y"].shape == (1, 50, 5)
+    np.testing.assert_allclose(found["y"], 3 * found["x"], atol=0.7)

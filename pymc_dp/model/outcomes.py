@@ -155,7 +155,7 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)
     [graph] = simplify([graph])
-    [graph] = split.unit_latents.in_place(split.unit_latents.by_record([graph]))
+    [graph] = split.unit_latents.by_record([graph])
     return graph
 
 

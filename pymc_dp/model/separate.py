@@ -178,7 +178,8 @@ def separate(
     doubtful = {name for name, names in unproved.items() if not names <= allowed}
     other = [f"initial value of {name}" for name in hardened.initvals]
     other += [f"operation {name}" for name in sorted(allowed)]
-    trusted = trusted_constants(split, read) | dict.fromkeys(other, ())
+    by_record = {name: split.unit_latents.by_record(graphs) for name, graphs in read.items()}
+    trusted = trusted_constants(split, by_record) | dict.fromkeys(other, ())
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     outputs = releasable(split, order, dims, shapes, doubtful)
     names = [v.name for v in model.value_vars]  # the copy reorders them

@@ -50,7 +50,7 @@ def split_by_record(
     model = hardened.model
     of_units = find_unit_latents(hardened, terms, dict(prior), unit)
     terms = dict(zip(terms, of_units.by_record(list(terms.values())), strict=True))
-    prior = {name: of_units.in_place(graphs) for name, graphs in prior.items()}
+    prior = {name: of_units.by_record(graphs) for name, graphs in prior.items()}
     values = {str(rv.name): model.rvs_to_values[rv] for rv in model.free_RVs}
     shared: dict[str, AnyVariable] = {n: of_units.rows.get(v, v) for n, v in values.items()}
     local: dict[str, AnyVariable] = {}

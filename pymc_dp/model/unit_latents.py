@@ -28,15 +28,11 @@ class UnitLatents(NamedTuple):
     rows: dict[AnyVariable, AnyVariable]  # a latent's value to that of every record's unit
 
     def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
-        """Give every record the entry of its own unit."""
+        """Give every record the entry of its own unit, in place of the entries of all."""
         column = self.column
         found = {v: v.owner.inputs[0] for v in ancestors(graphs) if is_entry_of_unit(v, column)}
-        picked = dict(zip(found, self.in_place(list(found.values())), strict=True))
-        return _replaced(graphs, picked)
-
-    def in_place(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
-        """Put the records' entries in place of the units'."""
-        return _replaced(graphs, self.rows)
+        picked = dict(zip(found, _replaced(list(found.values()), self.rows), strict=True))
+        return _replaced(_replaced(graphs, picked), self.rows)
 
 
 NO_UNITS = UnitLatents(None, {})

@@ -85,6 +85,16 @@ def variance(data: Data) -> None:
     pm.Normal("real", pm.Data("X", data["X"]) @ weights, noise, observed=data["real"])
 
 
+def persons(data: Data) -> None:
+    """Give every person an effect, which only ``unit="person_id"`` can integrate out."""
+    codes = data["person_id"]
+    spread = pm.math.exp(pm.Normal("log_spread", 0, 0.5))
+    own = pm.Normal("own", pm.Normal("centre", 0, 1), spread, shape=int(codes.max()) + 1)
+    slope = pm.Normal("slope", 0, 1, shape=2)
+    linear = pm.Data("X", data["X"]) @ slope + own[pm.Data("person_id", codes)]
+    pm.Poisson("count", pm.math.exp(linear), observed=data["count"])
+
+
 CLASSES: dict[str, Callable[[Data], None]] = {
     build.__name__: build
     for build in (
@@ -104,7 +114,7 @@ CLASSES: dict[str, Callable[[Data], None]] = {
 def model_of(name: str, data: Data, **more: Any) -> pm.Model:
     """Build a class's model on data; ``more`` are further arrays of records, such as units."""
     with pm.Model() as model:
-        CLASSES[name](data)
+        (CLASSES | {"persons": persons})[name](data)
         for key, values in more.items():
             pm.Data(key, values)
     return model

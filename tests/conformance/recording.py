@@ -153,7 +153,7 @@ def with_equal_draws(contribution: Any, axes: dict[str, int]) -> Any:
         rows = next(iter(batch.values())).shape[axes[next(iter(batch))]]
         each = []
         for i in range(rows):
-            one = {name: np.take(x, [i], axis=axes[name]) for name, x in batch.items()}
+            one = {name: np.take(x, [i], axis=axes.get(name, 0)) for name, x in batch.items()}
             key = (i, id(context), contribution.size, *(x.tobytes() for x in one.values()))
             if key not in DRAWN:
                 DRAWN[key] = contribution.draw(one, context, np.random.default_rng(i))

@@ -20,9 +20,6 @@ from tests.conformance.recording import Recording, record
 # the classes that a method has no update for; all others must fit
 LOCAL = {"topics", "factors"}
 REFUSED = {
-    "dp_advi": LOCAL,
-    "dp_fullrank_advi": LOCAL,
-    "dp_sgld": LOCAL,
     "dp_ops": LOCAL,
     "vips": {"log_linear", "network"},
     "dp_sep": LOCAL | {"conjugate"},

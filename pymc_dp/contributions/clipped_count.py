@@ -98,8 +98,11 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
             lambda prepared, at: with_count(each_row(prepared, at.context), at),
             prepare,
             of_unit,
+            together=contribution.together,
         )
-    return FactoredContribution(size, width, norms, weighted_sum, prepare, unit=of_unit)
+    return FactoredContribution(
+        size, width, norms, weighted_sum, prepare, unit=of_unit, together=contribution.together
+    )
 
 
 def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:

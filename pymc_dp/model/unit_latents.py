@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import find_record_axes
@@ -30,8 +30,9 @@ class UnitLatents(NamedTuple):
     def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
         """Give every record the entry of its own unit, in place of the entries of all."""
         column = self.column
-        found = {v: v.owner.inputs[0] for v in ancestors(graphs) if is_entry_of_unit(v, column)}
-        picked = dict(zip(found, _replaced(list(found.values()), self.rows), strict=True))
+        entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
+        bases = _replaced([v.owner.inputs[0] for v in entries], self.rows)
+        picked = {v: _of_row(v, base) for v, base in zip(entries, bases, strict=True)}
         return _replaced(_replaced(graphs, picked), self.rows)
 
 
@@ -39,11 +40,25 @@ NO_UNITS = UnitLatents(None, {})
 
 
 def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
-    """Whether a variable is ``x[column]``, where the column says which unit a record belongs to."""
+    """Whether a variable is ``x[column]``, where the column says which unit a record belongs to.
+
+    So is ``x[column, 0]``, with numbers and slices along the other axes.
+    """
     node = variable.owner
     if column is None or node is None or not isinstance(node.op, AdvancedSubtensor):
         return False
-    return column in node.inputs and gather_layout(node).arrays == {0: column}
+    if column not in node.inputs:
+        return False
+    arrays = gather_layout(node).arrays
+    others: list[Tensor] = [index for axis, index in arrays.items() if axis]
+    return arrays.get(0) is column and all(index.type.ndim == 0 for index in others)
+
+
+def _of_row(entry: AnyVariable, base: Tensor) -> AnyVariable:
+    """Pick from the record's own row what the entry picks from its unit's."""
+    indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
+    picked: AnyVariable = base[(slice(None), *indices[1:])] if len(indices) > 1 else base
+    return picked
 
 
 def find_unit_latents(

@@ -16,6 +16,7 @@ import pymc_dp
 import pymc_dp.privacy.wall as wall_module
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import RowContribution
+from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.chunks import chunked, tasks
@@ -345,19 +346,25 @@ def test_two_threads_have_compiled_functions_of_their_own():
 @contextmanager
 def cluster_of_two():
     distributed = pytest.importorskip("distributed")
-    settings = {"distributed.scheduler.allowed-failures": 10}
+    settings = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": "CRITICAL"}
     with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address=None,
-            silence_logs="CRITICAL",
-        ) as cluster,
+        dask.config.set({"distributed.scheduler.allowed-failures": 10}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster,
         distributed.Client(cluster),
     ):
-        yield
+        yield cluster
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_cluster_without_workers_ends_the_release(monkeypatch):
+    monkeypatch.setattr(chunked, "NO_WORKERS_SECONDS", 0.2)
+    with cluster_of_two() as cluster:
+        wall = in_chunks(count=2)
+        wall.release(Query("score", None))
+        cluster.scale(0)
+        with pytest.raises(UnreadableError, match=r"its worker was lost \(WorkerStartTimeoutErr"):
+            wall.release(Query("score", None))
+    assert len(wall.made) == 2
 
 
 def totals(contribution, count=3):

@@ -40,11 +40,11 @@ def open_fitted(
             "would be no more private: give a private result, or epsilon=inf here as well."
         )
     public = tuple(json.loads(privacy["declared_public"]))
-    records, private = separation(model, budget, public=public, data=data)(constrained(model))
+    records, checked = separation(model, budget, public=public, data=data)(constrained(model))
     require_shared_latents(
         records, ", so that nothing of a single record follows from the posterior alone."
     )
-    return Fitted(records, private, _points(records, idata, draws), public)
+    return Fitted(records, checked(), _points(records, idata, draws), public)
 
 
 def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:

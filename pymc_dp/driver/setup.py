@@ -19,7 +19,7 @@ from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.registry import method_named
 from pymc_dp.methods.spec import MethodSpec
-from pymc_dp.model import PrivateData, Records, constrained, separate
+from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.compile import choose_backend
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
@@ -99,12 +99,12 @@ def set_up_method(
     budget = _budget(spec, terms)
     options = _options(spec, budget, n, settings)
     separated = separation(model, budget, public=public, data=data, start=public_start)
-    records, private = separated(constrained(model) if spec.constrained else model)
+    records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
     if isinstance(built, OnRealLine):
-        records, private = separated(model)
+        records, checked = separated(model)
         built = built.build(records)
-    return Setup(spec.name, records, private, built, budget.terms), budget
+    return Setup(spec.name, records, checked(), built, budget.terms), budget
 
 
 def separation(
@@ -114,14 +114,17 @@ def separation(
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
-) -> Callable[[pm.Model], tuple[Records, PrivateData]]:
-    """Read a model's data and units; return what splits the model, on any scale, into records."""
+) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
+    """Read a model's data and units; return what splits the model, on any scale, into records.
+
+    The values are not checked before they are asked for.
+    """
     data = read_tables(data)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}
     return partial(
-        separate,
+        separate_unread,
         data=data,
         public=public,
         start=start,

@@ -77,11 +77,10 @@ def make_columns(
             f"The records differ in number: {counts}. One record is one row of every observed "
             "variable; fit models of different records separately."
         )
-    _refuse_missing(columns)
     return columns
 
 
-def _refuse_missing(columns: Mapping[str, Column]) -> None:
+def refuse_missing(columns: Mapping[str, Column]) -> None:
     """Read all records in blocks once: what cannot be read must not cost a release."""
     if not any(isinstance(column.values, Blocks) for column in columns.values()):
         return

@@ -1,6 +1,7 @@
 """A model as a prior plus one log likelihood per record, or a reason why it is not."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from pymc_dp.model.checks import (
     refuse_unread,
     refuse_unsupported,
 )
-from pymc_dp.model.columns import make_columns, refuse_few_rows
+from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing
 from pymc_dp.model.constants import trusted_constants
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
@@ -137,6 +138,27 @@ def separate(
     data : PrivateData
         For the wall alone.
     """
+    records, checked = separate_unread(
+        model,
+        data=data,
+        public=public,
+        start=start,
+        units=units,
+        number_is_public=number_is_public,
+    )
+    return records, checked()
+
+
+def separate_unread(
+    model: pm.Model,
+    *,
+    data: Mapping[str, Any] | None,
+    public: Iterable[str],
+    start: Mapping[str, Any] | None,
+    units: Units | UnitBlocks | None,
+    number_is_public: bool,
+) -> tuple[Records, Callable[[], PrivateData]]:
+    """Do as `separate` does, and return a function that checks the values and returns the data."""
     declared = tuple(public)
     refuse_unsupported(model)
     hardened = declare_public(harden(model), declared)
@@ -171,8 +193,6 @@ def separate(
     columns = make_columns(split.record_leaves, split.axes, data)
     if units is not None:
         check_lengths(units, columns)
-    check_groups(split, columns, units)
-    refuse_centres(hardened.model, columns)
     if not number_is_public:
         refuse_as_many(split, shapes, columns, units)
     doubtful = {name for name, names in unproved.items() if not names <= allowed}
@@ -185,7 +205,17 @@ def separate(
     names = [v.name for v in model.value_vars]  # the copy reorders them
     records = _records(split, names, point, columns, outputs, trusted)
     outcomes = find_outcomes(split, dims.lengths)
-    return records._replace(outcomes=outcomes), PrivateData(columns, units)
+    return records._replace(outcomes=outcomes), partial(_checked, split, columns, units)
+
+
+def _checked(
+    split: Split, columns: Mapping[str, Column], units: Units | UnitBlocks | None
+) -> PrivateData:
+    """Check the values, which reads all records in blocks."""
+    refuse_missing(columns)
+    check_groups(split, columns, units)
+    refuse_centres(split.hardened.model, columns)
+    return PrivateData(columns, units)
 
 
 def _records(

@@ -16,6 +16,8 @@ import pymc_dp
 import pymc_dp.privacy.wall as wall_module
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import RowContribution
+from pymc_dp.driver.setup import set_up
+from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.chunks import chunked, tasks
@@ -92,6 +94,24 @@ def test_a_fit_of_chunks_is_that_of_memory(method):
             )
         found.append(idata["posterior"].to_dataset().to_array().values)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-10, atol=1e-10)
+
+
+def test_values_are_read_once_before_a_fit_on_another_scale(monkeypatch):
+    da = pytest.importorskip("dask.array")
+    genuine, read = chunked.Chunked.read, []
+
+    def watched(self, function, names=()):
+        read.append(function)
+        return genuine(self, function, names)
+
+    monkeypatch.setattr(chunked.Chunked, "read", watched)
+    with pm.Model() as model:
+        mean, sd = pm.Normal("mean"), pm.InverseGamma("sd", 2, 2)
+        pm.Normal("y", mean, sd**0.5, observed=np.zeros(2))
+    data = {"y": da.from_array(X[:, 0], chunks=5)}
+    built = set_up(model, "vips", None, data=data, epsilon=1, delta=1e-5, num_records=ROWS)
+    assert "sd_log__" in built.records.latents  # and no longer as the model has it
+    assert len(read) == 1
 
 
 # --- batches and draws ---------------------------------------------------------------------------
@@ -345,19 +365,25 @@ def test_two_threads_have_compiled_functions_of_their_own():
 @contextmanager
 def cluster_of_two():
     distributed = pytest.importorskip("distributed")
-    settings = {"distributed.scheduler.allowed-failures": 10}
+    settings = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": "CRITICAL"}
     with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address=None,
-            silence_logs="CRITICAL",
-        ) as cluster,
+        dask.config.set({"distributed.scheduler.allowed-failures": 10}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster,
         distributed.Client(cluster),
     ):
-        yield
+        yield cluster
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_cluster_without_workers_ends_the_release(monkeypatch):
+    monkeypatch.setattr(chunked, "NO_WORKERS_SECONDS", 0.2)
+    with cluster_of_two() as cluster:
+        wall = in_chunks(count=2)
+        wall.release(Query("score", None))
+        cluster.scale(0)
+        with pytest.raises(UnreadableError, match=r"its worker was lost \(WorkerStartTimeoutErr"):
+            wall.release(Query("score", None))
+    assert len(wall.made) == 2
 
 
 def totals(contribution, count=3):

@@ -22,6 +22,9 @@ from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, P
 from pymc_dp.privacy.private_data import Column, Partition
 from pymc_dp.privacy.randomness import SecretRandom
 
+# how long a fit waits for a worker while its cluster has none: adaptive clusters start some late
+NO_WORKERS_SECONDS = 300.0
+
 
 class Chunked(Partitions):
     """Columns in blocks; blocks at the same place are one partition."""
@@ -137,8 +140,14 @@ def _by(client: Any, tasks: Sequence[Any], done: Callable[[], None]) -> list[Any
     from distributed import as_completed
 
     futures = client.compute(list(tasks))
-    for _ in as_completed(futures):
-        done()
+    left = set(futures)
+    while left:
+        try:
+            for future in as_completed(list(left), timeout=NO_WORKERS_SECONDS):
+                left.discard(future)
+                done()
+        except TimeoutError:  # by default Dask lets tasks wait for ever when no worker is left
+            client.wait_for_workers(1, timeout=NO_WORKERS_SECONDS)
     return [future.result() for future in futures]
 
 

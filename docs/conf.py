@@ -47,7 +47,7 @@ html_theme_options = {
 # a page without sections below it has nothing to show on its left
 html_sidebars = {page: [] for page in ("index", "start", "api", "notebooks")}
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 default_role = "py:obj"  # names in docstrings are links
 bibtex_bibfiles = ["references.bib"]

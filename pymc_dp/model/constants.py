@@ -32,7 +32,9 @@ def trusted_constants(
     counted = {
         variable: leaf
         for variable, leaf in split.hardened.leaves.items()
-        if variable not in split.axes.axis and leaf.name not in split.hardened.public
+        if variable not in split.axes.axis
+        and variable is not split.unit_latents.column
+        and leaf.name not in split.hardened.public
     }
     # an observed distribution may read records that its term does not, such as trials
     single = {variable: leaf for variable, leaf in counted.items() if leaf.value.ndim == 0}

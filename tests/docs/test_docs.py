@@ -41,6 +41,7 @@ def test_there_are_pages():
     assert len(PAGES) >= 8
 
 
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
 @pytest.mark.parametrize("page", [p for p in PAGES if EXAMPLE.search(p.read_text())], ids=named)
 def test_its_code_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -7,7 +7,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+DOCS = Path(__file__).parents[2] / "docs"
+NOTEBOOKS = sorted((DOCS.parent / "notebooks").glob("*.ipynb"))
 SECONDS_A_CELL = 90
 # the first of each kind; the documentation, and the slow tests, run all
 QUICK = ("01", "05", "08")
@@ -46,6 +47,15 @@ def stderr_of(notebook):
 def test_it_is_kept_without_outputs(path):
     cells = nbformat.read(path, as_version=4).cells
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_its_card_in_the_gallery_has_its_title_and_a_picture(path):
+    title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0].removeprefix("# ")
+    picture = f"pictures/notebooks/{path.stem}.png"
+    card = f"{title}\n:img-top: {picture}\n:link: generated/notebooks/{path.stem}\n"
+    assert card in (DOCS / "notebooks.md").read_text(encoding="utf-8")
+    assert (DOCS / picture).exists()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)

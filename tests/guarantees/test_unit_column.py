@@ -289,6 +289,20 @@ def test_the_number_of_records_of_a_unit_stays_private(method, neighbours):
     assert told[0] == told[1]
 
 
+def own_intercepts(codes):
+    with pm.Model() as model:
+        a = pm.Normal("a", pm.Normal("mean"), 1.0, shape=int(codes.max()) + 1)
+        eta = a[pm.Data("subject_id", codes)]
+        pm.Normal("y", eta, 1.0, observed=np.resize(Y, len(codes)))
+    return model
+
+
+@pytest.mark.parametrize("codes", [np.append(SUBJECT, [7] * 40), np.append(SUBJECT, [20, 20])])
+def test_no_count_of_trusted_numbers_tells_how_many_records_or_units_with_latents_there_are(codes):
+    told = [set_up(own_intercepts(c), "dp_advi", **GOOD).records.trusted for c in (SUBJECT, codes)]
+    assert told[0] == told[1]
+
+
 def test_codes_do_not_leave():
     canary = 1_234_567
     idata = pymc_dp.fit(model=slopes(np.where(SUBJECT == 4, canary, SUBJECT)), **GOOD, **QUIET)

@@ -33,7 +33,12 @@ from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
-from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
+from pymc_dp.model.value_checks import (
+    check_groups,
+    refuse_as_many,
+    refuse_centres,
+    warn_of_lags,
+)
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.units import Units
@@ -173,6 +178,7 @@ def separate(
         check_lengths(units, columns)
     check_groups(split, columns, units)
     refuse_centres(hardened.model, columns)
+    warn_of_lags(columns, units)
     if not number_is_public:
         refuse_as_many(split, shapes, columns, units)
     doubtful = {name for name, names in unproved.items() if not names <= allowed}

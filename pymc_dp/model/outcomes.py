@@ -5,6 +5,8 @@ stand-in for the draw, which depends on all that it depends on, passes the proof
 has passed.
 """
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
@@ -19,6 +21,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import find_record_axes, refuse_mixing
 from pymc_dp.model.batch import build_graph
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
+from pymc_dp.model.mixtures import mixtures_by_choice
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import Terms, simplify
 
@@ -37,8 +40,10 @@ class _Random(NamedTuple):
     """A random variable inside the graph of an outcome, and a stand-in for it."""
 
     node: Node
-    parameters: tuple[Tensor, ...]
+    parameters: tuple[Tensor, ...]  # with stand-ins for what is drawn before
     stand_in: Tensor
+    batch: int  # how many axes it shares with the outcome
+    stacked: bool  # whether it has one more, of a mixture's components
 
 
 class _Drawn(NamedTuple):
@@ -105,12 +110,15 @@ def _outcomes(
     outcomes, number = {}, pt.lscalar("number")
     for name, one in zip(graphs, drawn, strict=True):
         value: Tensor = batch.inputs[name]
-        draws = {}
+        draws: dict[AnyVariable, AnyVariable] = {}
         for i, random in enumerate(one.random):
             generators.append(random_generator_type())
-            parameters = [rebuilt[f"{name} {i} {j + 1}"] for j in range(len(random.parameters))]
-            size = [number, *[value.shape[k] for k in range(value.ndim - random.node.op.ndim_supp)]]
-            stand_in = rebuilt[f"{name} {i} 0"]
+            stand_in, *parameters = [
+                rebuilt[f"{name} {i} {j}"] for j in range(len(random.parameters) + 1)
+            ]
+            parameters = [vectorize_graph(x, draws) if draws else x for x in parameters]
+            size = [number, *[value.shape[k] for k in range(random.batch)]]
+            size += _components(random, parameters)
             draws[stand_in] = _draw(random.node, generators[-1], size, parameters)
         outcome: Tensor = vectorize_graph(rebuilt[name], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
@@ -129,15 +137,19 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     if isinstance(rv.owner.op, MinibatchRandomVariable):
         rv = rv.owner.inputs[0]
     graph = _given_values(split, rv)
-    nodes = [n for n in toposort([graph]) if isinstance(n.op, RandomVariable)]
-    random = []
-    for node in nodes:
-        parameters = tuple(node.op.dist_params(node))
-        inside = set(ancestors(parameters)).intersection(n.outputs[1] for n in nodes)
-        if inside or node.outputs[1].type.ndim != leaf.type.ndim:
+    random: list[_Random] = []
+    stand_ins: dict[AnyVariable, AnyVariable] = {}
+    batch = leaf.type.ndim - rv.owner.op.ndim_supp
+    for node in toposort([graph]):
+        if not isinstance(node.op, RandomVariable):
+            continue
+        parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
+        more = node.outputs[1].type.ndim - node.op.ndim_supp - batch
+        if more not in (0, 1):
             return None
-        random.append(_Random(node, parameters, _stand_in(node, parameters, leaf)))
-    stand_ins = {one.node.outputs[1]: one.stand_in for one in random}
+        stand_in = _stand_in(node, parameters, leaf, batch, more)
+        random.append(_Random(node, tuple(parameters), stand_in, batch, bool(more)))
+        stand_ins[node.outputs[1]] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
     return _Drawn(leaf, graph, tuple(random)) if random else None
 
@@ -148,20 +160,42 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     A draw of a latent is transformed to the real line, where its value is.
     """
     node, model = rv.owner, split.hardened.model
+    transform = model.rvs_to_transforms.get(rv)
+    chosen = mixtures_by_choice(rv) if transform is None else rv
+    if chosen is not rv:
+        [graph] = simplify(model.replace_rvs_by_values([chosen]))
+        return _by_record(split, graph)
     places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
     values = model.replace_rvs_by_values([node.inputs[i] for i in places])
     inputs = dict(zip((node.inputs[i] for i in places), values, strict=True))
-    transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)
     [graph] = simplify([graph])
+    return _by_record(split, graph)
+
+
+def _by_record(split: Split, graph: Tensor) -> Tensor:
     [graph] = split.unit_latents.in_place(split.unit_latents.by_record([graph]))
     return graph
 
 
-def _stand_in(node: Node, parameters: tuple[Tensor, ...], leaf: Tensor) -> Tensor:
+def _components(random: _Random, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return how many components of a mixture a draw has; one serves for all that are alike."""
+    if not random.stacked:
+        return []
+    pairs = zip(parameters, random.node.op.ndims_params, strict=True)
+    return [reduce(pt.maximum, [x.shape[-1 - core] for x, core in pairs])]
+
+
+def _stand_in(
+    node: Node, parameters: Sequence[Tensor], leaf: Tensor, batch: int, more: int
+) -> Tensor:
     """Return a graph of the draw's shape that reads its parameters and carries the records."""
     support = node.op.ndim_supp
+    if leaf.ndim - batch != support:
+        leaf = pt.shape_padright(leaf.sum(axis=tuple(range(batch, leaf.ndim))), support)
+    if more:
+        leaf = pt.expand_dims(leaf, batch)
     parts = [
         pt.shape_padright(x.sum(axis=tuple(range(x.ndim - core, x.ndim))) if core else x, support)
         for x, core in zip(parameters, node.op.ndims_params, strict=True)

@@ -259,8 +259,10 @@ def _lags(partition: Partition) -> set[tuple[str, str]]:
         (lag, name)
         for lag, x in vectors
         for name, of in heads.get(_key(x[1:]), ())
-        if np.array_equal(x[1:], of[:-1]) and not is_structural(x[1:])
-        if len(np.unique(x)) > FEWEST_VALUES  # few could repeat by chance
+        if np.array_equal(x[1:], of[:-1])
+        and len(np.unique(x)) > FEWEST_VALUES  # few could repeat by chance
+        and np.isfinite(x).all()
+        and not is_structural(x)
     }
 
 

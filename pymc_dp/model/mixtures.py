@@ -29,7 +29,8 @@ def _first_mixture(graph: AnyVariable) -> dict[AnyVariable, AnyVariable]:
 
 def _choice(node: Node, draw: Tensor) -> Tensor:
     """Choose by a category, which has a number for each draw of the mixture."""
-    generator, weights, *components = node.inputs
+    inputs: list[Tensor] = list(node.inputs)
+    generator, weights, *components = inputs
     support = node.op.ndim_supp
     weights = pt.shape_padleft(weights, draw.ndim - support + 1 - weights.ndim)
     _, category = pt.random.categorical(weights, rng=generator, return_next_rng=True)
@@ -37,7 +38,7 @@ def _choice(node: Node, draw: Tensor) -> Tensor:
         number = pt.shape_padright(pt.arange(weights.shape[-1]), support)
         chosen = pt.eq(pt.shape_padright(category, support + 1), number)
         return pt.switch(chosen, components[0], 0).sum(axis=-support - 1).astype(draw.dtype)
-    first, *others = [_value(component) for component in components]
+    first, *others = map(_value, components)
     category = pt.shape_padright(category, support)
     for k, other in enumerate(others, 1):
         first = pt.switch(pt.eq(category, k), other, first)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.op import RandomVariable
@@ -54,9 +54,10 @@ class _Drawn(NamedTuple):
     random: tuple[_Random, ...]
 
     @property
-    def parameters(self) -> list[Tensor]:
-        """What its distribution reads."""
-        return [x for one in self.random for x in one.parameters]
+    def read(self) -> set[AnyVariable]:
+        """What its distributions read, beside what they draw."""
+        drawn = [one.stand_in for one in self.random]
+        return set(ancestors([x for one in self.random for x in one.parameters], blockers=drawn))
 
 
 def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcomes, ...] | None:
@@ -77,7 +78,7 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcom
     stages = []
     while left:
         waiting = {one.leaf for one in left}
-        ready = [one for one in left if waiting.isdisjoint(ancestors(one.parameters))]
+        ready = [one for one in left if waiting.isdisjoint(one.read)]
         stage = _outcomes(split, ready, lengths) if ready else None
         if stage is None:
             return None
@@ -140,18 +141,32 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     random: list[_Random] = []
     stand_ins: dict[AnyVariable, AnyVariable] = {}
     batch = leaf.type.ndim - rv.owner.op.ndim_supp
-    for node in toposort([graph]):
-        if not isinstance(node.op, RandomVariable):
-            continue
+    while drawn := [v for v in ancestors([graph]) if _is_draw(v)]:
+        # the first that is drawn: no other is before it
+        first = next(v for v in drawn if not any(map(_is_draw, _before(v))))
+        node = first.owner
         parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
-        more = node.outputs[1].type.ndim - node.op.ndim_supp - batch
+        more = first.type.ndim - node.op.ndim_supp - batch
         if more not in (0, 1):
             return None
         stand_in = _stand_in(node, parameters, leaf, batch, more)
         random.append(_Random(node, tuple(parameters), stand_in, batch, bool(more)))
-        stand_ins[node.outputs[1]] = stand_in
+        # a place of its own, which holds no length of the data
+        place = pt.tensor(dtype=first.type.dtype, shape=(None,) * first.type.ndim)
+        [graph] = clone_replace([graph], {first: place}, rebuild_strict=False)
+        stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
     return _Drawn(leaf, graph, tuple(random)) if random else None
+
+
+def _is_draw(variable: AnyVariable) -> bool:
+    node = variable.owner
+    return bool(node) and isinstance(node.op, RandomVariable) and variable is node.outputs[1]
+
+
+def _before(draw: AnyVariable) -> list[AnyVariable]:
+    """Return what the parameters of a draw are computed from."""
+    return list(ancestors(draw.owner.op.dist_params(draw.owner)))
 
 
 def _given_values(split: Split, rv: Tensor) -> Tensor:
@@ -160,21 +175,13 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     A draw of a latent is transformed to the real line, where its value is.
     """
     node, model = rv.owner, split.hardened.model
-    transform = model.rvs_to_transforms.get(rv)
-    chosen = mixtures_by_choice(rv) if transform is None else rv
-    if chosen is not rv:
-        [graph] = simplify(model.replace_rvs_by_values([chosen]))
-        return _by_record(split, graph)
     places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
     values = model.replace_rvs_by_values([node.inputs[i] for i in places])
     inputs = dict(zip((node.inputs[i] for i in places), values, strict=True))
+    transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)
-    [graph] = simplify([graph])
-    return _by_record(split, graph)
-
-
-def _by_record(split: Split, graph: Tensor) -> Tensor:
+    [graph] = simplify([mixtures_by_choice(graph)])
     [graph] = split.unit_latents.in_place(split.unit_latents.by_record([graph]))
     return graph
 

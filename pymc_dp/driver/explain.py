@@ -1,4 +1,4 @@
-"""Which method fits which part of a model, and why."""
+"""Which method to take for a model, which fit which part of it, and why."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pymc as pm
 
 from pymc_dp.contributions.local_latents import rule_in_words
+from pymc_dp.driver.counts import advice_on_counts
 from pymc_dp.driver.passes import default_passes
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import NotSeparableError
@@ -27,6 +28,13 @@ class Fits(NamedTuple):
     # {variable: role}: what each latent and each term of the likelihood is to these updates;
     # empty where there are none
     roles: dict[str, str]
+    # why it is the method to take; empty where another is as good
+    better: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the method can fit the model."""
+        return self.why.startswith("fit")
 
     def __str__(self) -> str:
         return "\n".join([self.why, *(f"    {name}: {role}" for name, role in self.roles.items())])
@@ -40,6 +48,8 @@ class Explanation:
     # {method: Fits}: the class of models that it has updates for, or why the model belongs to
     # none
     methods: Mapping[str, Fits]
+    recommended: tuple[str, str]  # the method to take, and why
+    advice: tuple[str, ...] = ()  # on the data that the model is meant for, in sentences
     # {method: passes over all records by default}, for records in chunks
     passes: Mapping[str, float] = MappingProxyType({})
     # {name: what it is and where it stands}: records in arrays that their author gave no name
@@ -61,7 +71,8 @@ class Explanation:
         return self.methods["dp_sep"]
 
     def __str__(self) -> str:
-        lines = [f"Records: one row of {', '.join(f'`{name}`' for name in self.records)}."]
+        lines = ["Use method={!r}: {}.".format(*self.recommended), *self.advice]
+        lines += [f"Records: one row of {', '.join(f'`{name}`' for name in self.records)}."]
         lines += [f"    `{name}` is {what}" for name, what in self.unnamed.items()]
         if self.unnamed:
             lines.append("    To predict new records, name each before the fit: pm.Data('x', ...).")
@@ -82,7 +93,7 @@ def explain(
     data: Mapping[str, Any] | None = None,
     unit: str | None = None,
 ) -> Explanation:
-    """Say which method fits which part of a model, and why.
+    """Say which method to take for a model, which fit which part of it, and why.
 
     Parameters
     ----------
@@ -99,7 +110,8 @@ def explain(
     Raises
     ------
     NotSeparableError
-        No method fits: the likelihood is not proved to be one term per record.
+        No method fits: the likelihood is not proved to be one term per record, or records have
+        latents that no method takes.
 
     Notes
     -----
@@ -124,8 +136,33 @@ def explain(
         constrained(model), public=public, data=data, units=units, number_is_public=True
     )
     fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
-    found = default_passes(records) if private.partitions > 1 else {}
-    return Explanation(tuple(private.spec), fits, found, records.unnamed)
+    passes = default_passes(records) if private.partitions > 1 else {}
+    return Explanation(
+        tuple(private.spec),
+        fits,
+        _recommended(fits, records),
+        advice_on_counts(model, unit),
+        passes,
+        records.unnamed,
+    )
+
+
+def _recommended(fits: Mapping[str, Fits], records: Records) -> tuple[str, str]:
+    """Choose a method; docs/choosing.md says what the reasons were measured on."""
+    for name in ("dp_sep", "vips"):
+        if fits[name].better:
+            return name, fits[name].better
+    if not fits["dp_advi"].ok:
+        able = [name for name, found in fits.items() if found.ok and METHODS[name].private]
+        if not able:
+            raise NotSeparableError(f"No method fits. dp_advi and its like {fits['dp_advi'].why}")
+        return able[0], "the other methods refuse the latents of single records"
+    if records.local_latents:
+        names = ", ".join(f"`{name}`" for name in records.local_latents)
+        return "dp_advi", f"it integrates {names} out by {rule_in_words(records)}"
+    if fits["vips"].ok or fits["dp_sep"].ok:
+        return "dp_advi", "a few rounds of centred scores serve as well as updates in closed form"
+    return "dp_advi", "it needs gradients alone, whatever the distributions"
 
 
 def _fits(spec: MethodSpec, records: Records) -> Fits:
@@ -134,8 +171,11 @@ def _fits(spec: MethodSpec, records: Records) -> Fits:
     model_class, structure, reasons = match(spec.model_classes, records)
     if model_class is not None:
         roles = model_class.roles(records, structure)
-        return Fits(f"fits, as a model of {model_class.title}.", roles)
-    listed = ";".join(f"\n    not of {title}: {reason}" for title, reason in reasons.items())
+        better = model_class.better(structure)
+        return Fits(f"fits, as a model of {model_class.title}.", roles, better)
+    near = {c.title: reasons[c.title] for c in spec.model_classes if c.near(records)}
+    others = {", ".join(reasons): "its latents and outcomes are of other kinds"}
+    listed = ";".join(f"\n    not of {x}: {reason}" for x, reason in (near or others).items())
     return Fits(f"does not fit:{listed}.", {})
 
 

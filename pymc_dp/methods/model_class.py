@@ -23,6 +23,11 @@ class ModelClass(NamedTuple):
     roles: Callable[[Records, Any], dict[str, str]]
     forms: tuple[str, ...]  # the values that ``form=`` may have
     options: tuple[str, ...]  # which of the options that not every class has it reads
+    # records -> whether the kinds of their latents and outcomes could be those of the class: only
+    # then is it of interest why the model does not belong to it
+    near: Callable[[Records], bool]
+    # structure -> why the method is the one to take for the model; empty where another is as good
+    better: Callable[[Any], str] = lambda structure: ""
 
 
 class Match(NamedTuple):

@@ -15,11 +15,13 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, is_structural
+from pymc_dp.model.indexing import CENSORED
 from pymc_dp.model.split import Split
 from pymc_dp.model.walk import all_variables, operations, tensor_constants
 
@@ -170,8 +172,18 @@ def refuse_undeclared(split: Split) -> None:
                 raise NotSeparableError(
                     f"The likelihood of `{term}` reads {leaf}, which is not laid out by "
                     "records. If it is public, make it a pm.Data and name it in public=[...]; "
-                    "if it is private, the model mixes records and cannot be fitted privately."
+                    "if it is private, the model mixes records and cannot be fitted privately"
+                    + (f" ({CENSORED})." if _picks_rows(graph, variable) else ".")
                 )
+
+
+def _picks_rows(graph: AnyVariable, leaf: AnyVariable) -> bool:
+    """Whether an array of numbers picks entries of what is computed from a leaf."""
+    gathers = [v.owner for v in ancestors([graph]) if v.owner]
+    return any(
+        isinstance(node.op, AdvancedSubtensor) and leaf in ancestors(node.inputs[:1])
+        for node in gathers
+    )
 
 
 def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) -> None:

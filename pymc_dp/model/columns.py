@@ -11,6 +11,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.batch import batch_dtype
 from pymc_dp.model.harden import DataLeaf, HardenedModel
+from pymc_dp.model.indexing import CENSORED
 from pymc_dp.model.tables import as_array, has_missing
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.partitions import in_partitions
@@ -75,7 +76,7 @@ def make_columns(
     if len(set(counts.values())) > 1:
         raise NotSeparableError(
             f"The records differ in number: {counts}. One record is one row of every observed "
-            "variable; fit models of different records separately."
+            f"variable; fit models of different records separately ({CENSORED})."
         )
     return columns
 

@@ -45,8 +45,9 @@ def refuse_record_dims(split: Split, dims: Dims) -> None:
         for dim in dims.records.intersection(split.hardened.model.named_vars_to_dims.get(name, ())):
             raise NotSeparableError(
                 f"`{name}` has the records' own dimension `{dim}`, so a fit would release their "
-                "number and their labels. Marginalise the latent if it belongs to single records; "
-                "predict new records by pymc_dp.predict after the fit."
+                "number and their labels. Read a latent of single records without an index: "
+                "method='dp_advi' then integrates it out. Predict new records by pymc_dp.predict, "
+                "after the fit."
             )
 
 

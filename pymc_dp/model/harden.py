@@ -161,6 +161,8 @@ def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
 
 def is_size(node: Node, variable: AnyVariable) -> bool:
     """Whether the variable is the shape of a random variable, which PyTensor must know."""
+    if getattr(node.op, "extended_signature", "") is None:  # as in a draw by rejection
+        return False
     sizes = getattr(node.op, "size_param", None)
     return sizes is not None and sizes(node) is variable
 

@@ -11,6 +11,11 @@ from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable, Node
 
+CENSORED = (
+    "for censored outcomes keep all rows: pm.Censored('y', dist, lower=..., upper=...), or choose "
+    "between two log densities by pm.math.switch(censored, ..., ...) in a pm.Potential"
+)
+
 
 class SameLength(NamedTuple):
     """``variable`` must be found to carry the records along ``axis``."""
@@ -35,7 +40,7 @@ def gather_layout(node: Node) -> GatherLayout:
     indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
     arrays = {axis: index for axis, index in enumerate(indices) if isinstance(index, Variable)}
     if any(index.type.dtype == "bool" for index in arrays.values()):
-        raise NotSeparableError("a boolean mask picks some of the records")
+        raise NotSeparableError(f"a boolean mask picks some of the records ({CENSORED})")
     ndim = max(index.type.ndim for index in arrays.values())
     first, last = min(arrays), max(arrays)
     start = first if last - first + 1 == len(arrays) else 0

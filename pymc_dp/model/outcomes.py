@@ -5,11 +5,13 @@ stand-in for the draw, which depends on all that it depends on, passes the proof
 has passed.
 """
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.op import RandomVariable
@@ -19,6 +21,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import find_record_axes, refuse_mixing
 from pymc_dp.model.batch import build_graph
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
+from pymc_dp.model.mixtures import mixtures_by_choice
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import Terms, simplify
 
@@ -37,8 +40,10 @@ class _Random(NamedTuple):
     """A random variable inside the graph of an outcome, and a stand-in for it."""
 
     node: Node
-    parameters: tuple[Tensor, ...]
+    parameters: tuple[Tensor, ...]  # with stand-ins for what is drawn before
     stand_in: Tensor
+    batch: int  # how many axes it shares with the outcome
+    stacked: bool  # whether it has one more, of a mixture's components
 
 
 class _Drawn(NamedTuple):
@@ -49,9 +54,10 @@ class _Drawn(NamedTuple):
     random: tuple[_Random, ...]
 
     @property
-    def parameters(self) -> list[Tensor]:
-        """What its distribution reads."""
-        return [x for one in self.random for x in one.parameters]
+    def read(self) -> set[AnyVariable]:
+        """What its distributions read, beside what they draw."""
+        drawn = [one.stand_in for one in self.random]
+        return set(ancestors([x for one in self.random for x in one.parameters], blockers=drawn))
 
 
 def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcomes, ...] | None:
@@ -72,7 +78,7 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcom
     stages = []
     while left:
         waiting = {one.leaf for one in left}
-        ready = [one for one in left if waiting.isdisjoint(ancestors(one.parameters))]
+        ready = [one for one in left if waiting.isdisjoint(one.read)]
         stage = _outcomes(split, ready, lengths) if ready else None
         if stage is None:
             return None
@@ -105,12 +111,15 @@ def _outcomes(
     outcomes, number = {}, pt.lscalar("number")
     for name, one in zip(graphs, drawn, strict=True):
         value: Tensor = batch.inputs[name]
-        draws = {}
+        draws: dict[AnyVariable, AnyVariable] = {}
         for i, random in enumerate(one.random):
             generators.append(random_generator_type())
-            parameters = [rebuilt[f"{name} {i} {j + 1}"] for j in range(len(random.parameters))]
-            size = [number, *[value.shape[k] for k in range(value.ndim - random.node.op.ndim_supp)]]
-            stand_in = rebuilt[f"{name} {i} 0"]
+            stand_in, *parameters = [
+                rebuilt[f"{name} {i} {j}"] for j in range(len(random.parameters) + 1)
+            ]
+            parameters = [vectorize_graph(x, draws) if draws else x for x in parameters]
+            size = [number, *[value.shape[k] for k in range(random.batch)]]
+            size += _components(random, parameters)
             draws[stand_in] = _draw(random.node, generators[-1], size, parameters)
         outcome: Tensor = vectorize_graph(rebuilt[name], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
@@ -129,17 +138,35 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     if isinstance(rv.owner.op, MinibatchRandomVariable):
         rv = rv.owner.inputs[0]
     graph = _given_values(split, rv)
-    nodes = [n for n in toposort([graph]) if isinstance(n.op, RandomVariable)]
-    random = []
-    for node in nodes:
-        parameters = tuple(node.op.dist_params(node))
-        inside = set(ancestors(parameters)).intersection(n.outputs[1] for n in nodes)
-        if inside or node.outputs[1].type.ndim != leaf.type.ndim:
+    random: list[_Random] = []
+    stand_ins: dict[AnyVariable, AnyVariable] = {}
+    batch = leaf.type.ndim - rv.owner.op.ndim_supp
+    while drawn := [v for v in ancestors([graph]) if _is_draw(v)]:
+        # the first that is drawn: no other is before it
+        first = next(v for v in drawn if not any(map(_is_draw, _before(v))))
+        node = first.owner
+        parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
+        more = first.type.ndim - node.op.ndim_supp - batch
+        if more not in (0, 1):
             return None
-        random.append(_Random(node, parameters, _stand_in(node, parameters, leaf)))
-    stand_ins = {one.node.outputs[1]: one.stand_in for one in random}
+        stand_in = _stand_in(node, parameters, leaf, batch, more)
+        random.append(_Random(node, tuple(parameters), stand_in, batch, bool(more)))
+        # a place of its own, which holds no length of the data
+        place = pt.tensor(dtype=first.type.dtype, shape=(None,) * first.type.ndim)
+        [graph] = clone_replace([graph], {first: place}, rebuild_strict=False)
+        stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
     return _Drawn(leaf, graph, tuple(random)) if random else None
+
+
+def _is_draw(variable: AnyVariable) -> bool:
+    node = variable.owner
+    return bool(node) and isinstance(node.op, RandomVariable) and variable is node.outputs[1]
+
+
+def _before(draw: AnyVariable) -> list[AnyVariable]:
+    """Return what the parameters of a draw are computed from."""
+    return list(ancestors(draw.owner.op.dist_params(draw.owner)))
 
 
 def _given_values(split: Split, rv: Tensor) -> Tensor:
@@ -154,14 +181,28 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)
-    [graph] = simplify([graph])
+    [graph] = simplify([mixtures_by_choice(graph)])
     [graph] = split.unit_latents.by_record([graph])
     return graph
 
 
-def _stand_in(node: Node, parameters: tuple[Tensor, ...], leaf: Tensor) -> Tensor:
+def _components(random: _Random, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return how many components of a mixture a draw has; one serves for all that are alike."""
+    if not random.stacked:
+        return []
+    pairs = zip(parameters, random.node.op.ndims_params, strict=True)
+    return [reduce(pt.maximum, [x.shape[-1 - core] for x, core in pairs])]
+
+
+def _stand_in(
+    node: Node, parameters: Sequence[Tensor], leaf: Tensor, batch: int, more: int
+) -> Tensor:
     """Return a graph of the draw's shape that reads its parameters and carries the records."""
     support = node.op.ndim_supp
+    if leaf.ndim - batch != support:
+        leaf = pt.shape_padright(leaf.sum(axis=tuple(range(batch, leaf.ndim))), support)
+    if more:
+        leaf = pt.expand_dims(leaf, batch)
     parts = [
         pt.shape_padright(x.sum(axis=tuple(range(x.ndim - core, x.ndim))) if core else x, support)
         for x, core in zip(parameters, node.op.ndims_params, strict=True)

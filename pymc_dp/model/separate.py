@@ -34,7 +34,12 @@ from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
-from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
+from pymc_dp.model.value_checks import (
+    check_groups,
+    refuse_as_many,
+    refuse_centres,
+    warn_of_lags,
+)
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.units import Units
@@ -215,6 +220,7 @@ def _checked(
     refuse_missing(columns)
     check_groups(split, columns, units)
     refuse_centres(split.hardened.model, columns)
+    warn_of_lags(columns, units)
     return PrivateData(columns, units)
 
 

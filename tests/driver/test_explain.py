@@ -57,12 +57,146 @@ def test_every_part_of_a_model_gets_its_role(describe, roles):
         assert f"{name}: {explanation.vips.roles[name]}" in str(explanation)
 
 
-@pytest.mark.parametrize(("describe", "block"), [(probit, "`y`"), (local, "`z`")])
+@pytest.mark.parametrize(("describe", "block"), [(probit, "`y`"), (local, "`y`")])
 def test_a_model_without_closed_form_updates_gets_the_reasons(describe, block):
     explanation = explained(describe)
     assert not explanation.vips.roles
     assert "does not fit" in explanation.vips.why
     assert block in explanation.vips.why
+
+
+def scale():
+    s = pm.HalfNormal("s")
+    pm.Normal("y", X @ pm.Normal("b", 0, 1, shape=2), s, observed=REAL)
+
+
+def coin():
+    pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=BINARY)
+
+
+def network():
+    hidden = pm.math.tanh(X @ pm.Normal("w", shape=(2, 3)))
+    pm.Bernoulli("y", logit_p=hidden @ pm.Normal("v", shape=3), observed=BINARY)
+
+
+def factors():
+    z, w = pm.Normal("z", shape=(40, 2)), pm.Normal("w", shape=(5, 2))
+    pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=rng.normal(size=(40, 5)))
+
+
+@pytest.mark.parametrize(
+    ("describe", "method", "because"),
+    [
+        (logistic, "dp_advi", "serve as well as updates in closed form"),
+        (coin, "vips", "one release is enough"),
+        (mixture, "dp_sep", "finds the components"),
+        (network, "dp_sep", "test errors"),
+        (factors, "vips", "behind the wall"),
+        (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
+        (probit, "dp_advi", "serve as well"),
+        (scale, "dp_advi", "gradients alone"),
+    ],
+)
+def test_the_first_line_recommends_a_method(describe, method, because):
+    explanation = explained(describe)
+    assert explanation.recommended[0] == method
+    assert because in explanation.recommended[1]
+    assert str(explanation).startswith(f"Use method='{method}': {explanation.recommended[1]}.\n")
+
+
+def test_only_model_classes_near_the_model_give_reasons():
+    text = str(explained(scale))
+    for far in ("topic models", "factor models", "mixtures of Gaussians", "Bayesian networks"):
+        assert far not in text
+    assert "tau=pm.Gamma(...) in place of sigma=" in text
+    assert "not Gaussian" not in text
+    assert "its latents and outcomes are of other kinds" in explained(factors).dp_sep.why
+
+
+def binomial(n=9):
+    pm.Binomial("y", n, pm.math.invlogit(X @ pm.Normal("b", shape=2)), observed=BINARY)
+
+
+def inflated():
+    pm.ZeroInflatedPoisson("y", pm.Beta("psi", 1, 1), pm.Gamma("mu", 1, 1), observed=BINARY)
+
+
+def shares():
+    pm.Multinomial("y", 6, pm.Dirichlet("p", np.ones(2)), observed=np.tile([2, 4], (40, 1)))
+
+
+@pytest.mark.parametrize("describe", [binomial, inflated, shares])
+def test_counts_are_told_that_a_row_must_be_one_person(describe):
+    assert "`y` counts" in str(explained(describe))
+    assert "expand the counts" in str(explained(describe))
+
+
+@pytest.mark.parametrize("describe", [logistic, coin, scale, lambda: binomial(1)])
+def test_outcomes_that_count_nothing_are_told_nothing_of_counts(describe):
+    assert not explained(describe).advice
+
+
+CENSORED = np.arange(40) % 3 == 0
+
+
+def masked():
+    mu = pm.Data("x", X) @ pm.Normal("b", shape=2)
+    pm.Normal("y", mu[~CENSORED], 1.0, observed=REAL[~CENSORED])
+
+
+def rows_by_number():
+    mu = pm.Data("x", X) @ pm.Normal("b", shape=2)
+    pm.Normal("y", mu[np.flatnonzero(~CENSORED)], 1.0, observed=REAL[~CENSORED])
+
+
+def in_two_parts():
+    a = pm.Normal("a")
+    pm.Normal("y", a, 1.0, observed=REAL[~CENSORED])
+    pm.Potential("censored", pm.logp(pm.Normal.dist(a), REAL[CENSORED]))
+
+
+@pytest.mark.parametrize("describe", [masked, rows_by_number, in_two_parts])
+def test_masks_of_censored_rows_are_shown_how_to_keep_all_rows(describe):
+    with pytest.raises(pymc_dp.NotSeparableError, match=r"pm\.Censored\(.*pm\.math\.switch"):
+        explained(describe)
+
+
+def series(*lags):
+    y = REAL[3:]
+    x = np.column_stack([REAL[3 - k : len(REAL) - k] for k in lags])
+    pm.Normal("y", pm.Data("x", x) @ pm.Normal("b", shape=len(lags)), 1.0, observed=y)
+
+
+def test_lags_of_a_series_are_named_as_one_persons_value_in_several_rows():
+    with pytest.warns(pymc_dp.PrivacyWarning, match="Values of `y` stand in `x` again") as caught:
+        explained(lambda: series(1))
+    assert not any("123" in str(each.message) for each in caught)
+    with pytest.warns(pymc_dp.PrivacyWarning, match="Values of `x` stand in `x` again"):
+        explained(lambda: series(2, 3))
+    explained(lambda: series(0))  # the outcome beside itself is no lag
+
+
+def by_number():
+    z = pm.Normal("z", 0, pm.HalfNormal("t"), shape=40)
+    pm.Normal("y", z[pm.Data("row", rng.permutation(40))], 1.0, observed=REAL)
+
+
+def by_another_array():
+    pm.Data("person", 7 * (np.arange(40) % 20))
+    z = pm.Normal("z", 0, pm.HalfNormal("t"), shape=20)
+    pm.Normal("y", z[pm.Data("g", np.arange(40) % 20)], 1.0, observed=REAL)
+
+
+def test_an_index_of_single_units_is_told_of_the_array_that_unit_names():
+    with pytest.raises(pymc_dp.NotSeparableError, match="name that in unit=.*method='dp_advi'"):
+        explained(by_number)
+    with pm.Model() as model:
+        by_another_array()
+    with pytest.raises(pymc_dp.NotSeparableError, match="Index it by `person`.*method='dp_advi'"):
+        pymc_dp.explain(model, unit="person")
+    with pm.Model() as model:
+        by_number()
+    assert pymc_dp.explain(model, unit="row").recommended[0] == "dp_advi"
 
 
 def test_latents_of_single_records_are_integrated_out_or_refused():

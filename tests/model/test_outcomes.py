@@ -62,6 +62,44 @@ def two_outcomes():
     pm.Bernoulli("z", logit_p=a, observed=COUNTS > 1)
 
 
+def weights(k=2):
+    return pm.Dirichlet("w", np.arange(1.0, k + 1))
+
+
+def mixture():
+    centres = pm.Normal("m", np.array([-3.0, 2.0, 8.0]), 1.0, shape=3)
+    pm.NormalMixture("y", weights(3), centres, sigma=pm.HalfNormal("s", shape=3), observed=REAL)
+
+
+def mixture_of_kinds():
+    kinds = [pm.Normal.dist(predictor(), 1.0), pm.Exponential.dist(pm.Gamma("rate", 2, 1) / 9)]
+    pm.Mixture("y", weights(), kinds, observed=REAL)
+
+
+def mixture_of_vectors():
+    centres = pm.Normal("m", np.array([[-4.0, 0.0], [4.0, 9.0]]), 1.0, shape=(2, 2))
+    component = pm.MvNormal.dist(centres, np.eye(2), shape=(2, 2))
+    pm.Mixture("y", weights(), component, observed=X)
+
+
+def zero_inflated():
+    pm.ZeroInflatedPoisson("y", pm.Beta("psi", 5, 2), pm.math.exp(predictor() + 1), observed=COUNTS)
+
+
+def hurdle():
+    shape = pm.HalfNormal("k", 3)
+    pm.HurdleGamma("y", pm.Beta("p", 5, 2), alpha=shape, beta=1.0, observed=REAL * (COUNTS > 0))
+
+
+def student_vectors():
+    pm.MvStudentT("y", nu=5, mu=pm.Normal("m", shape=2), scale=np.eye(2), observed=X)
+
+
+def shares():
+    counts = np.column_stack([COUNTS, 4 - COUNTS])
+    pm.DirichletMultinomial("y", n=4, a=pm.HalfNormal("a", shape=2), observed=counts)
+
+
 DRAWN = [
     logistic,
     exponential,
@@ -72,6 +110,13 @@ DRAWN = [
     categorical,
     groups,
     two_outcomes,
+    mixture,
+    mixture_of_kinds,
+    mixture_of_vectors,
+    zero_inflated,
+    hurdle,
+    student_vectors,
+    shares,
 ]
 
 
@@ -79,9 +124,8 @@ def potential():
     pm.Potential("y", pm.logp(pm.Normal.dist(pm.Normal("a"), 1), pm.Data("v", REAL)))
 
 
-def mixture():
-    w = pm.Dirichlet("w", np.ones(2))
-    pm.NormalMixture("y", w, pm.Normal("m", shape=2), sigma=1.0, observed=REAL)
+def hurdle_of_counts():
+    pm.HurdlePoisson("y", pm.Beta("p", 1, 1), pm.Gamma("mu", 1, 1), observed=COUNTS)
 
 
 def outcome_as_predictor():
@@ -89,7 +133,8 @@ def outcome_as_predictor():
     pm.Normal("y", pm.Normal("a") * y**2, 1.0, observed=y)
 
 
-NOT_DRAWN = [potential, mixture, outcome_as_predictor]
+# counts above zero are drawn by rejection, which PyMC writes as a loop
+NOT_DRAWN = [potential, hurdle_of_counts, outcome_as_predictor]
 
 
 def separated(build):
@@ -131,6 +176,29 @@ def test_draws_follow_the_distribution_at_the_latents_values():
     assert stats.kstest(values, stats.expon(scale=1 / 3).cdf).pvalue > 1e-6
     with pytest.raises(AssertionError):  # another rate
         assert stats.kstest(values, stats.expon(scale=1 / 2).cdf).pvalue > 1e-6
+
+
+@pytest.mark.parametrize(
+    "build",
+    [mixture, mixture_of_kinds, mixture_of_vectors, zero_inflated, hurdle, student_vectors, shares],
+)
+def test_draws_of_compound_distributions_follow_those_of_pymc(build):
+    with pm.Model() as model:
+        build()
+    names = [value.name for value in model.value_vars]
+    shapes = [x.shape for x in map(model.initial_point().get, names)]
+    at = [np.random.default_rng(5).normal(0, 0.3, shape) for shape in shapes]
+    point = np.concatenate([x.ravel() for x in at])
+    ours = np.concatenate([drawn(build, point, seed)[0]["y"] for seed in range(4)], axis=1)
+    known = model.compile_fn(model.unobserved_value_vars)(dict(zip(names, at, strict=True)))
+    latents = dict(zip([v.name for v in model.unobserved_value_vars], known, strict=True))
+    fixed = pm.do(model, {rv.name: latents[rv.name] for rv in model.free_RVs})
+    theirs = np.moveaxis(pm.draw(fixed["y"], draws=8, random_seed=2), 0, 1)
+    along = [1.0, 0.3]
+    ours, theirs = ((x @ along if x.ndim == 3 else x).ravel() for x in (ours, theirs))
+    assert stats.ks_2samp(ours, theirs).pvalue > 1e-6
+    with pytest.raises(AssertionError):
+        assert stats.ks_2samp(1.5 * ours + 0.5, theirs).pvalue > 1e-6
 
 
 def test_draws_follow_each_records_own_predictors():

@@ -17,7 +17,7 @@ from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, Link, link_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 
 class Predictor(NamedTuple):
@@ -59,6 +59,15 @@ def recognise(
     return tuple(found)
 
 
+def is_near_regression(records: Records) -> bool:
+    """Whether every term has a predictor that is linear in Gaussian latents."""
+    if records.local_latents:
+        return False
+    return all(
+        any(_affine(records, list(bottlenecks(records, term)))) for term in records.single.terms
+    )
+
+
 def predictor_of(records: Records, term: Tensor, apart: Collection[AnyVariable] = ()) -> Predictor:
     """Find the `linear_predictor` of a term that is quadratic in it, if need be by augmentation."""
     found = linear_predictor(records, term, apart)
@@ -85,8 +94,20 @@ def linear_predictor(
     psi = function(inputs, affine[0], "python")(*records.point.values(), *rows.values())
     found = predictor_at(records, term, affine[0], psi.shape)
     if found.precision and found.form != GAUSSIAN:
-        raise NotConjugateError(f"is not Gaussian, and depends on `{found.precision}`")
+        raise NotConjugateError(_why_not_gaussian(records, found, found.precision))
     return found
+
+
+def _why_not_gaussian(records: Records, found: Predictor, scale: str) -> str:
+    """Say whether a likelihood would be Gaussian if a latent were known."""
+    known = {records.latents[scale]: pt.ones(records.point[scale].shape)}
+    [given] = clone_replace([found.log_likelihood], known, rebuild_strict=False)
+    if link_of(records, given, found.cut, None, found.shape).form != GAUSSIAN:
+        return f"is not Gaussian, and depends on `{scale}`"
+    return (
+        f"is Gaussian, but `{scale}` is no Gamma precision of it: with tau=pm.Gamma(...) in place "
+        "of sigma= the updates are exact"
+    )
 
 
 def bottlenecks(

@@ -72,6 +72,11 @@ def recognise(records: Records) -> MixtureModel:
     return MixtureModel(prior, joint, weights, concentration, blocks, curvature)
 
 
+def is_near(records: Records) -> bool:
+    """Whether outcomes are of a finite mixture."""
+    return not records.local_latents and any(mixture_of(term) for term in records.single.terms)
+
+
 def roles(records: Records, model: MixtureModel) -> dict[str, str]:
     """Describe the role of each latent and each term in the updates."""
     roles = dict.fromkeys(model.prior.shapes, "means of components, one Gaussian vector")

@@ -2,6 +2,7 @@
 
 import math
 
+from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
 from pymc_dp.methods.model_class import ModelClass, build_matching
@@ -21,6 +22,7 @@ MODEL_CLASSES = (
         regression.roles,
         forms=("damped", "algorithm3"),
         options=("step", "feature_bound"),
+        near=is_near_regression,
     ),
     ModelClass(
         "mixtures of Gaussians",
@@ -29,6 +31,10 @@ MODEL_CLASSES = (
         mixture_model.roles,
         forms=("damped",),
         options=("step",),
+        near=mixture_model.is_near,
+        better=lambda structure: (
+            "it finds the components as often as vips, mostly with smaller errors of their means"
+        ),
     ),
     ModelClass(
         "Bayesian networks",
@@ -37,6 +43,10 @@ MODEL_CLASSES = (
         network_model.roles,
         forms=("damped",),
         options=("step",),
+        near=network_model.is_near,
+        better=lambda structure: (
+            "on all data sets that were tried its test errors were lower than those of dp_advi"
+        ),
     ),
 )
 

@@ -1,5 +1,6 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form."""
 
+from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import ModelClass, build_matching
 from pymc_dp.methods.spec import MethodSpec
@@ -13,6 +14,17 @@ from pymc_dp.methods.vips.topics import model as topic_model
 from pymc_dp.methods.vips.topics import topics
 from pymc_dp.model import Records
 
+BEHIND_THE_WALL = "it fits the latents of single records in closed form, behind the wall"
+
+
+def _better_for_blocks(structure: conjugate_model.Structure) -> str:
+    if structure.mixtures:
+        return "it keeps the posterior of the components' weights and spreads"
+    if structure.has_probabilities_alone:
+        return "one release is enough, and the posterior of its noisy sums is exact"
+    return ""
+
+
 # in the order in which they are tried
 MODEL_CLASSES = (
     ModelClass(
@@ -22,6 +34,7 @@ MODEL_CLASSES = (
         regression.roles,
         forms=tuple(regression.FORMS),
         options=("feature_bound", "tau0", "kappa"),
+        near=is_near_regression,
     ),
     ModelClass(
         "conjugate blocks and mixtures",
@@ -30,6 +43,8 @@ MODEL_CLASSES = (
         conjugate_model.roles,
         forms=("absolute",),
         options=("tau0", "kappa"),
+        near=lambda records: not records.local_latents,
+        better=_better_for_blocks,
     ),
     ModelClass(
         "topic models",
@@ -38,6 +53,8 @@ MODEL_CLASSES = (
         topic_model.roles,
         forms=tuple(topics.FORMS),
         options=("iterations", "tau0", "kappa"),
+        near=topic_model.is_near,
+        better=lambda structure: BEHIND_THE_WALL,
     ),
     ModelClass(
         "factor models",
@@ -46,6 +63,8 @@ MODEL_CLASSES = (
         factor_model.roles,
         forms=("residual",),
         options=("iterations",),
+        near=factor_model.is_near,
+        better=lambda structure: BEHIND_THE_WALL,
     ),
 )
 

@@ -11,7 +11,13 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.conjugate.families import gaussian_latents
 from pymc_dp.methods.gaussian.prior import GaussianPrior, check_independent, gaussian_prior
-from pymc_dp.methods.linear.predictor import Predictor, bottlenecks, predictor_at
+from pymc_dp.methods.linear.predictor import (
+    Predictor,
+    bottlenecks,
+    is_near_regression,
+    predictor_at,
+)
+from pymc_dp.methods.mixture.model import is_near as is_near_mixture
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.methods.sep.network.moments import Moments
 from pymc_dp.methods.sep.network.propagation import propagate
@@ -43,6 +49,12 @@ def recognise(records: Records) -> Network:
     variances = {name: x.type.clone()(f"{name}_variance") for name, x in latents.items()}
     given = {x: Moments(x, variances[name], frozenset([name])) for name, x in latents.items()}
     return Network(prior, output, propagate(output.psi, given), variances)
+
+
+def is_near(records: Records) -> bool:
+    """Whether there are Gaussian latents in which no predictor is linear."""
+    gaussian = gaussian_latents(records) and not records.local_latents
+    return bool(gaussian) and not is_near_regression(records) and not is_near_mixture(records)
 
 
 def roles(records: Records, network: Network) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
 
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages
 from pymc_dp.methods.conjugate.exponential import GAMMA, gradients
@@ -73,6 +74,13 @@ def recognise(records: Records) -> FactorModel:
     shape = records.point[intercept].shape if intercept else curvature.shape
     prior = _conjugate_prior(records)
     return FactorModel(predictor, latent, loadings, across, intercept, shape, curvature, prior)
+
+
+def is_near(records: Records) -> bool:
+    """Whether records have Normal or binary latents of their own."""
+    kinds = (NormalRV, MvNormalRV, BernoulliRV)
+    found = [isinstance(records.distributions[name], kinds) for name in records.local_latents]
+    return bool(found) and all(found) and not records.of_units
 
 
 def _predictor(records: Records, latent: str) -> Predictor:

@@ -46,6 +46,11 @@ def recognise(records: Records) -> TopicModel:
     return TopicModel(topics, weights, counts, eta, alpha)
 
 
+def is_near(records: Records) -> bool:
+    """Whether records have shares of their own."""
+    return any(isinstance(records.distributions[n], DirichletRV) for n in records.local_latents)
+
+
 def roles(records: Records, model: TopicModel) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
     terms = dict.fromkeys(records.term_names, "multinomial over a mixture of topics")

@@ -12,10 +12,11 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.ufuncs import by_ufuncs
+from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
 # just before fusion and the in-place rewrites
 AFTER_SPECIALIZE = 48.9
@@ -26,7 +27,8 @@ WORTH_COMPILING = 1e10
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here
 FAST_RUN: Any = Mode(linker="py", optimizer="fast_run")
 PYTHON: Mode = FAST_RUN.excluding("fusion", "local_pow_to_nested_squaring").register(
-    (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE)
+    (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),
+    (in2out(node_rewriter([Blockwise])(by_batches)), AFTER_SPECIALIZE),
 )
 
 

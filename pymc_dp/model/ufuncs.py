@@ -1,12 +1,15 @@
-"""Operations that the Python linker would run number by number, written as those that NumPy has."""
+"""What the Python linker would run number by number, or record by record, as NumPy runs it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import Add, Clip, Mul
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
+from pytensor.tensor.basic import AllocDiag
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 
@@ -55,3 +58,32 @@ def by_ufuncs(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     else:
         return None
     return [whole.astype(node.outputs[0].type.dtype)]
+
+
+def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
+    """Replace a loop over records by operations on all of them."""
+    core = node.op.core_op
+    if isinstance(core, AllocDiag) and (core.offset, core.axis1, core.axis2) == (0, 0, 1):
+        whole = _diagonals(node.inputs[0], len(node.op.inputs_sig[0]))
+    elif isinstance(core, SolveTriangular) and all(node.inputs[0].type.broadcastable[:-2]):
+        whole = _solved_by_one(core, *node.inputs)
+    else:
+        return None
+    return [whole.astype(node.outputs[0].type.dtype)]
+
+
+def _diagonals(x: Tensor, core: int) -> Tensor:
+    """Put the last axis on diagonals, whose two axes come first of the core's."""
+    on = pt.eye(x.shape[-1], dtype="bool")
+    batch = x.ndim - core
+    return pt.moveaxis(pt.switch(on, x[..., None], 0.0), (-2, -1), (batch, batch + 1))
+
+
+def _solved_by_one(solve: SolveTriangular, a: Tensor, b: Tensor) -> Tensor:
+    """Solve by the inverse of the one matrix that all records share."""
+    one = a[(0,) * (a.ndim - 2)]
+    settings: Any = {"lower": solve.lower, "unit_diagonal": solve.unit_diagonal}
+    inverse = pt.linalg.solve_triangular(one, pt.eye(one.shape[0]), b_ndim=2, **settings)
+    right = b[..., None] if solve.b_ndim == 1 else b
+    solved = pt.matmul(inverse, right)
+    return solved[..., 0] if solve.b_ndim == 1 else solved

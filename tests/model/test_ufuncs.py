@@ -1,0 +1,70 @@
+"""Functions on the Python linker make no call for each number, nor for each record."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.linalg import solve_triangular
+
+from pymc_dp.model.compile import function
+
+x = pt.dvector("x")
+VALUES = np.r_[np.linspace(-40, 40, 81), -800.0, 800.0, 1e-300, 0.0]
+SCALAR = {
+    "softplus": pt.softplus(x),
+    "log1mexp": pt.log1mexp(-pt.abs(x) - 1e-9),
+    "clip": pt.clip(x, -1.0, 2.0),
+    "tri_gamma": pt.tri_gamma(pt.abs(x) + 0.1),
+    "a long sum": pt.add(*[x + k for k in range(40)]),
+}
+
+
+def plain(inputs, graph):
+    """Compile without rewrites, number by number."""
+    with pytensor.config.change_flags(cxx=""):
+        return pytensor.function(inputs, graph, mode=Mode(linker="py", optimizer=None))
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_ufuncs_agree_with_the_loops_that_they_replace(name):
+    fn = function([x], SCALAR[name], "python")
+    if name == "a long sum":
+        expected = 40 * VALUES + 780
+    else:
+        expected = plain([x], SCALAR[name])(VALUES)
+    np.testing.assert_allclose(fn(VALUES), expected, rtol=1e-12, atol=1e-300)
+    for node in fn.maker.fgraph.toposort():
+        if isinstance(node.op, Elemwise):
+            assert node.op.nfunc_spec is not None
+
+
+def test_one_triangular_matrix_is_inverted_once_for_all_records():
+    a, b = pt.dmatrix("a"), pt.dtensor3("b")
+    lower = np.tril(np.random.default_rng(0).normal(size=(3, 3))) + 3 * np.eye(3)
+    many = np.random.default_rng(1).normal(size=(50, 3, 2))
+    solved = solve_triangular(a[None], b, lower=True, b_ndim=2)
+    fn = function([a, b], solved, "python")
+    expected = np.linalg.solve(lower, many)
+    np.testing.assert_allclose(fn(lower, many), expected, rtol=1e-10)
+    assert not [
+        n
+        for n in fn.maker.fgraph.toposort()
+        if "SolveTriangular" in str(n.op) and isinstance(n.op, Blockwise)
+    ]
+
+
+@pytest.mark.parametrize("core", [1, 2])
+def test_diagonals_are_made_for_all_records_at_once(core):
+    values = np.random.default_rng(2).normal(size=(7, 4, 3)[: core + 1])
+    batch = pt.tensor("batch", shape=(None,) * values.ndim, dtype="float64")
+    one = pt.tensor("one", shape=(None,) * core, dtype="float64")
+    graph = pytensor.graph.replace.vectorize_graph(
+        pt.diag(one) if core == 1 else pt.basic.alloc_diag(one), {one: batch}
+    )
+    fn = function([batch], graph, "python")
+    each = plain([one], pt.diag(one) if core == 1 else pt.basic.alloc_diag(one))
+    np.testing.assert_array_equal(fn(values), np.stack([each(v) for v in values]))
+    assert not [n for n in fn.maker.fgraph.toposort() if isinstance(n.op, Blockwise)]

@@ -198,8 +198,6 @@ def separate_unread(
     columns = make_columns(split.record_leaves, split.axes, data)
     if units is not None:
         check_lengths(units, columns)
-    if not number_is_public:
-        refuse_as_many(split, shapes, columns, units)
     doubtful = {name for name, names in unproved.items() if not names <= allowed}
     other = [f"initial value of {name}" for name in hardened.initvals]
     other += [f"operation {name}" for name in sorted(allowed)]
@@ -210,17 +208,27 @@ def separate_unread(
     names = [v.name for v in model.value_vars]  # the copy reorders them
     records = _records(split, names, point, columns, outputs, trusted)
     outcomes = find_outcomes(split, dims.lengths)
-    return records._replace(outcomes=outcomes), partial(_checked, split, columns, units)
+    return records._replace(outcomes=outcomes), partial(
+        _checked, split, columns, units, None if number_is_public else shapes
+    )
 
 
 def _checked(
-    split: Split, columns: Mapping[str, Column], units: Units | UnitBlocks | None
+    split: Split,
+    columns: Mapping[str, Column],
+    units: Units | UnitBlocks | None,
+    lengths: Mapping[str, tuple[int, ...]] | None,
 ) -> PrivateData:
-    """Check the values, which reads all records in blocks."""
+    """Check the values, which reads all records in blocks.
+
+    ``lengths`` are the latents' shapes, where they may not be the number of records.
+    """
     refuse_missing(columns)
     check_groups(split, columns, units)
     refuse_centres(split.hardened.model, columns)
     warn_of_lags(columns, units)
+    if lengths is not None:
+        refuse_as_many(split, lengths, columns, units)
     return PrivateData(columns, units)
 
 

@@ -11,7 +11,15 @@ from tests.distributions import END, MODELS, PAGE, START, methods_of, model_of, 
 TABLE = PAGE.read_text(encoding="utf-8").split(START)[1].split(END)[0].splitlines()[2:]
 ROWS = dict(zip(MODELS, TABLE, strict=True))
 # one of each kind; the slow test goes through all of them
-QUICK = ["Normal", "Bernoulli", "OrderedLogistic", "NormalMixture", "HurdlePoisson", "PolyaGamma"]
+QUICK = [
+    "Normal",
+    "DirichletMultinomial",
+    "Bernoulli",
+    "OrderedLogistic",
+    "NormalMixture",
+    "HurdlePoisson",
+    "PolyaGamma",
+]
 
 
 @pytest.mark.parametrize(

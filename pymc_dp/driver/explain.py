@@ -52,6 +52,8 @@ class Explanation:
     advice: tuple[str, ...] = ()  # on the data that the model is meant for, in sentences
     # {method: passes over all records by default}, for records in chunks
     passes: Mapping[str, float] = MappingProxyType({})
+    # whether outcomes can be drawn, so that clipping is centred (docs/truth.md)
+    centred: bool = False
     # {name: what it is and where it stands}: records in arrays that their author gave no name
     unnamed: Mapping[str, str] = MappingProxyType({})
 
@@ -143,6 +145,7 @@ def explain(
         _recommended(fits, records),
         advice_on_counts(model, unit),
         passes,
+        records.outcomes is not None,
         records.unnamed,
     )
 

@@ -14,5 +14,5 @@ def uncentred(names: Iterable[str]) -> str:
         f"Contributions of {terms} are clipped without being centred: no draws of outcomes say "
         "what their clipped mean should be, so where they are skewed the posterior is biased. "
         "A larger clip norm avoids it; so does method='dp_advi' where outcomes have "
-        "distributions, in place of potentials and mixtures."
+        "distributions, in place of potentials."
     )

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from pytensor.graph.utils import MethodNotDefined
+
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.options import Options
@@ -47,6 +49,8 @@ def match(classes: Sequence[ModelClass], records: Records) -> Match:
             return Match(model_class, model_class.recognise(records), reasons)
         except NotConjugateError as reason:
             reasons[model_class.title] = str(reason)
+        except MethodNotDefined as missing:  # the second derivative of a Bessel function, for one
+            reasons[model_class.title] = f"PyTensor has no derivative of {missing.args[-1]}"
     return Match(None, None, reasons)
 
 

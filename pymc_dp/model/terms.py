@@ -5,6 +5,7 @@ from typing import Any
 
 import pymc as pm
 from pymc.data import MinibatchOp
+from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
@@ -105,11 +106,16 @@ def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedMod
 
 def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> AnyVariable:
     """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
-    if rv.owner is None or not isinstance(rv.owner.op, MultinomialRV):
+    if rv.owner is None or not isinstance(rv.owner.op, MultinomialRV | DirichletMultinomialRV):
         return term
-    [p] = model.replace_rvs_by_values([rv.owner.inputs[-1]])
+    [last] = model.replace_rvs_by_values([rv.owner.op.dist_params(rv.owner)[-1]])
     value = model.rvs_to_values[rv]
-    density: AnyVariable = pm.logp(pm.Multinomial.dist(n=value.sum(axis=-1), p=p), value)
+    trials = value.sum(axis=-1)
+    if isinstance(rv.owner.op, MultinomialRV):
+        dist = pm.Multinomial.dist(n=trials, p=last)
+    else:
+        dist = pm.DirichletMultinomial.dist(n=trials, a=last)
+    density: AnyVariable = pm.logp(dist, value)
     return density
 
 

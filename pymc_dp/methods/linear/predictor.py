@@ -169,6 +169,8 @@ def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
     zeros = [np.zeros_like(a) for a in u]
     at_u, at_v, at_both, at_0 = (fn(*z, *rows.values()) for z in (u, v, both, zeros))
     return [
-        nearly_equal(ab - z, (a - z) + (b - z)) and not nearly_equal(a, z)
+        bool(np.isfinite([*map(np.sum, (a, b, ab, z))]).all())
+        and nearly_equal(ab - z, (a - z) + (b - z))
+        and not nearly_equal(a, z)
         for a, b, ab, z in zip(at_u, at_v, at_both, at_0, strict=True)
     ]

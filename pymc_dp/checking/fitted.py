@@ -13,6 +13,7 @@ from pymc_dp.accounting.budget import Budget
 from pymc_dp.driver.setup import separation
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
+from pymc_dp.model.missing import MASK
 from pymc_dp.results.allow_list import privacy_of
 
 
@@ -44,6 +45,11 @@ def open_fitted(
     require_shared_latents(
         records, ", so that nothing of a single record follows from the posterior alone."
     )
+    if masks := [name for name in records.batch.inputs if name.startswith(MASK)]:
+        raise ValueError(
+            f"The model has {masks[0]!r}: what fills the gap would count as an outcome. Check the "
+            "records that are complete, by data=, with a model without missing entries."
+        )
     return Fitted(records, checked(), _points(records, idata, draws), public)
 
 

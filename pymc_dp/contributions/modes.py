@@ -70,9 +70,24 @@ def _eigen(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues that are above 0, and eigenvectors; not finite ones count as a unit."""
     k = curvature.shape[-1]
     finite = np.isfinite(curvature).all(axis=(1, 2))[:, None, None]
-    values, axes = np.linalg.eigh(np.where(finite, curvature, np.eye(k)))
+    curvature = np.where(finite, curvature, np.eye(k))
+    scale = np.fmax(np.abs(curvature).max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    values, axes = _decomposed(curvature / scale)
+    values = values * scale[:, 0]
     largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
     return np.fmax(np.abs(values), np.fmax(FLATTEST * largest, np.finfo(float).tiny ** 0.5)), axes
+
+
+def _decomposed(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Decompose each matrix by itself where one of them has no decomposition: it gets nan."""
+    try:
+        values, axes = np.linalg.eigh(matrices)
+        return values, axes
+    except np.linalg.LinAlgError:
+        values, axes = np.full(matrices.shape[:2], np.nan), np.full(matrices.shape, np.nan)
+        for i in range(len(matrices) if len(matrices) > 1 else 0):
+            [values[i]], [axes[i]] = _decomposed(matrices[i : i + 1])
+        return values, axes
 
 
 def _chosen(which: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:

@@ -25,6 +25,8 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, shared
 
+MASK = "missing in "
+
 
 class Mask(NamedTuple):
     """Which entries of an observed variable are missing."""
@@ -36,7 +38,7 @@ class Mask(NamedTuple):
     @property
     def leaf(self) -> str:
         """The name of the mask among the records' arrays."""
-        return f"missing in {self.name}"
+        return f"{MASK}{self.name}"
 
 
 class _Split(NamedTuple):
@@ -87,7 +89,7 @@ def _refuse(name: str) -> NoReturn:
 def _join(fgraph: FunctionGraph, split: _Split) -> Mask:
     """Put one observed variable in place of the two, and a latent where others read it."""
     name, missing = split.name, split.missing
-    mask = shared(missing, name=f"missing in {name}", shape=(None,) * missing.ndim)
+    mask = shared(missing, name=f"{MASK}{name}", shape=(None,) * missing.ndim)
     node, value = split.observed.inputs[0].owner, split.observed.inputs[1]
     parameters = [_for_all(name, x, ~missing) for x in node.inputs[2:]]
     observed = model_observed_rv(

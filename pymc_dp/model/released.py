@@ -101,7 +101,8 @@ def _private(split: Split) -> dict[AnyVariable, str]:
         if (variable in split.axes.axis or (leaf.declared and leaf.variable.ndim))
         and leaf.name not in split.hardened.public
     }
-    return private | {value: f"the latent `{name}`" for name, value in split.local.items()}
+    private |= {value: f"the latent `{name}`" for name, value in split.local.items()}
+    return private | {value: f"the latent `{value.name}`" for value in split.unit_latents.rows}
 
 
 def _refuse_declared(

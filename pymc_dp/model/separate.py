@@ -201,8 +201,7 @@ def separate_unread(
     doubtful = {name for name, names in unproved.items() if not names <= allowed}
     other = [f"initial value of {name}" for name in hardened.initvals]
     other += [f"operation {name}" for name in sorted(allowed)]
-    by_record = {name: split.unit_latents.by_record(graphs) for name, graphs in read.items()}
-    trusted = trusted_constants(split, by_record) | dict.fromkeys(other, ())
+    trusted = trusted_constants(split, read) | dict.fromkeys(other, ())
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     outputs = releasable(split, order, dims, shapes, doubtful)
     names = [v.name for v in model.value_vars]  # the copy reorders them

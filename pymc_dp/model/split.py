@@ -8,7 +8,12 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.priors import Prior
 from pymc_dp.model.terms import Terms
-from pymc_dp.model.unit_latents import UnitLatents, find_unit_latents, refuse_other_uses
+from pymc_dp.model.unit_latents import (
+    UnitLatents,
+    find_unit_latents,
+    refuse_both_kinds,
+    refuse_other_uses,
+)
 
 
 class Split(NamedTuple):
@@ -50,7 +55,7 @@ def split_by_record(
     model = hardened.model
     of_units = find_unit_latents(hardened, terms, dict(prior), unit)
     terms = dict(zip(terms, of_units.by_record(list(terms.values())), strict=True))
-    prior = {name: of_units.by_record(graphs) for name, graphs in prior.items()}
+    prior = {name: [*of_units.by_record([g]), *more] for name, (g, *more) in prior.items()}
     values = {str(rv.name): model.rvs_to_values[rv] for rv in model.free_RVs}
     shared: dict[str, AnyVariable] = {n: of_units.rows.get(v, v) for n, v in values.items()}
     local: dict[str, AnyVariable] = {}
@@ -59,6 +64,7 @@ def split_by_record(
         found = {name: value for name, value in shared.items() if value in axes.axis}
         if not found:
             left = {name: prior[name] for name in shared}
+            refuse_both_kinds(of_units, local)
             refuse_other_uses(of_units, terms | potentials | {n: g[0] for n, g in left.items()})
             return Split(hardened, terms, potentials, left, axes, shared, local, of_units)
         local |= found

@@ -71,7 +71,8 @@ def find_unit_latents(
     [column] = columns
     names = {value: str(rv.name) for rv, value in hardened.model.rvs_to_values.items()}
     rows: dict[AnyVariable, AnyVariable] = {}
-    entries = [v for v in ancestors(terms.values()) if is_entry_of_unit(v, column)]
+    graphs = [*terms.values(), *(graphs[0] for graphs in prior.values())]
+    entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
     bases = {f"{v.owner.inputs[0].name or 'a latent'}[{unit}]": v.owner.inputs[0] for v in entries}
     while bases:
         found = [v for name, base in bases.items() for v in _along_units(name, base, names, unit)]
@@ -106,6 +107,17 @@ def _replaced(
     graphs: Sequence[AnyVariable], changes: dict[AnyVariable, AnyVariable]
 ) -> list[AnyVariable]:
     return list(clone_replace(graphs, changes, rebuild_strict=False) if changes else graphs)
+
+
+def refuse_both_kinds(latents: UnitLatents, local: Mapping[str, AnyVariable]) -> None:
+    """Refuse latents of single records beside latents of units: each is integrated by itself."""
+    own = [name for name, value in local.items() if value not in set(latents.rows.values())]
+    if latents.rows and own:
+        raise NotSeparableError(
+            f"`{own[0]}` belongs to single records, and other latents to units of several: only "
+            "one kind can be integrated out. Marginalise the latent of records (a Normal error adds "
+            "to the outcome's variance), or leave the other out."
+        )
 
 
 def refuse_other_uses(latents: UnitLatents, graphs: Mapping[str, AnyVariable]) -> None:

@@ -93,11 +93,23 @@ def with_guarantee(
 ) -> xr.DataTree:
     """Join groups of released values with ``privacy``, and list all that is released."""
     privacy = _privacy(outcome)
-    known = {"declared_public": sorted(outcome.public), "trusted_constants": [*records.trusted]}
+    known = {"declared_public": sorted(outcome.public), "trusted_constants": _trusted(records)}
     privacy.attrs |= {name: json.dumps(value) for name, value in (known | dict(about)).items()}
     whole = {**groups, "privacy": privacy}
     privacy.attrs["released"] = json.dumps(released_names(whole))
     return xr.DataTree.from_dict(whole)
+
+
+def _trusted(records: Records) -> list[str]:
+    """List what is trusted, without counting the numbers in what goes by records.
+
+    The size of a record's variable is a number of its graph: where it equals another number, a
+    count is smaller by one.
+    """
+    names, many = records.term_names, len(records.term_names) - len(records.local_latents)
+    kinds = dict.fromkeys(names[:many], "likelihood") | dict.fromkeys(names[many:], "prior")
+    others = [x for x in records.trusted if x.partition(":")[0].partition(" of ")[2] not in kinds]
+    return [*others, *(f"{kind} of {name}" for name, kind in kinds.items())]
 
 
 def _posteriors(

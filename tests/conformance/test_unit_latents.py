@@ -1,6 +1,7 @@
 """Latents of persons that are integrated out: the promises of a method hold for whole persons."""
 
 import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_dp.contributions.local_latents as local_latents
@@ -40,6 +41,21 @@ def test_nothing_of_the_data_is_saved(found, tmp_path):
     assert "own" not in found.idata["posterior"]
     persons = len(np.unique(draw_data(checks.ROWS, seed=0)["person_id"]))
     assert all(persons not in node.sizes.values() for node in found.idata.subtree)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_numbers_that_equal_the_number_of_records_leave_no_trace(known):
+    """A size that equals a number of the author's would be counted once with it."""
+    listed = []
+    for rows in (20, 21):
+        y = np.zeros(rows)
+        with pm.Model() as model:
+            u = pm.Normal("u", pm.Normal("m"), 20.0 if known else 7.0, shape=rows)
+            pm.Normal("y", u, 20.0, observed=y)
+        found = record(model, "dp_advi").idata["privacy"].attrs["trusted_constants"]
+        listed.append(found)
+    assert listed[0] == listed[1]
+    assert "likelihood of y" in listed[0]
 
 
 def test_modes_that_start_from_the_persons_before_are_rejected(found, monkeypatch):

@@ -316,3 +316,34 @@ def test_units_with_large_codes_are_kept_apart_by_data():
     codes = SUBJECT + np.where(SUBJECT % 2, 2**32, 0)
     found = set_up(slopes(), "dp_advi", data={"x": X, "y": Y, "subject_id": codes}, **GOOD)
     assert open_private(found.data).units.number == 20
+
+
+# --- latents of units ----------------------------------------------------------------------------
+
+
+def nested():
+    """An effect of each record around that of its person, which the prior alone reads."""
+    own = pm.Normal("own", pm.Normal("mu"), shape=20)[pm.Data("subject_id", SUBJECT)]
+    pm.Normal("y", pm.Normal("each", own, 0.5, shape=N), 1.0, observed=Y)
+
+
+def beside():
+    own = pm.Normal("own", pm.Normal("mu"), shape=20)[pm.Data("subject_id", SUBJECT)]
+    pm.Normal("y", own + pm.Normal("each", 0, 0.5, shape=N), 1.0, observed=Y)
+
+
+@pytest.mark.parametrize("build", [nested, beside])
+def test_latents_of_records_beside_those_of_units_are_refused(unspent, build):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(NotSeparableError, match="only one kind can be integrated out"):
+        unspent(model)
+
+
+def test_a_public_deterministic_of_all_units_is_refused(unspent):
+    with pm.Model() as model:
+        own = pm.Normal("own", pm.Normal("mu"), shape=20)
+        pm.Deterministic("total", own.sum())
+        pm.Normal("y", own[pm.Data("subject_id", SUBJECT)], 1.0, observed=Y)
+    with pytest.raises(ValueError, match="public= names the deterministic `total`"):
+        unspent(model, public=["total"])

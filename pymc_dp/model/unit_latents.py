@@ -115,8 +115,8 @@ def refuse_both_kinds(latents: UnitLatents, local: Mapping[str, AnyVariable]) ->
     if latents.rows and own:
         raise NotSeparableError(
             f"`{own[0]}` belongs to single records, and other latents to units of several: only "
-            "one kind can be integrated out. Marginalise the latent of records (a Normal error adds "
-            "to the outcome's variance), or leave the other out."
+            "one kind can be integrated out. Marginalise the latent of records, as a Normal error "
+            "adds to the outcome's variance, or leave the other out."
         )
 
 

@@ -232,8 +232,11 @@ def calls_of(*names):
         # the wall asks a mechanism of its own for what is no noisy sum; a checkpoint keeps what the
         # wall releases
         (["release"], {"driver/run.py", "driver/checkpoint.py", "privacy/wall.py"}),
-        # reconstruct reads new rows, which its caller hands over
-        (["open_private"], {"privacy/wall.py", "postprocess/reconstruct.py"}),
+        # reconstruct reads new rows, which its caller hands over; data of several models are joined
+        (
+            ["open_private"],
+            {"privacy/wall.py", "privacy/private_data.py", "postprocess/reconstruct.py"},
+        ),
         (
             ["take"],
             {

@@ -63,6 +63,8 @@ def by_ufuncs(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
 def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     """Replace a loop over records by operations on all of them."""
     core = node.op.core_op
+    if node.outputs[0].type.ndim == len(node.op.outputs_sig[0]):
+        return None  # one record's alone, such as the inverse below
     if isinstance(core, AllocDiag) and (core.offset, core.axis1, core.axis2) == (0, 0, 1):
         whole = _diagonals(node.inputs[0], len(node.op.inputs_sig[0]))
     elif isinstance(core, SolveTriangular) and all(node.inputs[0].type.broadcastable[:-2]):

@@ -68,3 +68,11 @@ def test_diagonals_are_made_for_all_records_at_once(core):
     each = plain([one], pt.diag(one) if core == 1 else pt.basic.alloc_diag(one))
     np.testing.assert_array_equal(fn(values), np.stack([each(v) for v in values]))
     assert not [n for n in fn.maker.fgraph.toposort() if isinstance(n.op, Blockwise)]
+
+
+def test_a_solve_without_records_is_left_as_it_is():
+    """A rewrite that replaced it would find its own replacement, again and again."""
+    a, b = pt.dmatrix("a"), pt.dmatrix("b")
+    fn = function([a, b], solve_triangular(a, b, lower=True, b_ndim=2), "python")
+    lower, right = np.array([[2.0, 0.0], [1.0, 3.0]]), np.eye(2)
+    np.testing.assert_allclose(fn(lower, right), np.linalg.inv(lower))

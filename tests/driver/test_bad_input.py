@@ -175,7 +175,8 @@ def latent_of_single_records():
 
 
 def missing_values():
-    pm.Normal("y", pm.Normal("b"), 1.0, observed=np.where(np.arange(N) < 2, np.nan, Y))
+    pairs = np.column_stack([Y, np.where(np.arange(N) == 0, np.nan, Y)])
+    pm.MvNormal("y", pm.Normal("a", shape=2), np.eye(2), observed=pairs)
 
 
 def coupled_by_the_mean():
@@ -203,7 +204,7 @@ REFUSED_MODELS = [
     (discrete_latent, "`k` is a discrete latent"),
     (local_latent, "`z` .*share no latent"),
     (latent_of_single_records, "`z` has an entry for every single record"),
-    (missing_values, "`y` has missing entries"),
+    (missing_values, "`y` has missing entries within its vectors"),
     (coupled_by_the_mean, "`y` cannot be split into records"),
     (coupled_by_the_covariance, "`y` cannot be split into records"),
     (prior_from_data, "of `b` reads the data `X`"),

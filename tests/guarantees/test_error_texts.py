@@ -8,6 +8,7 @@ import traceback
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_dp
@@ -22,7 +23,8 @@ SETTINGS = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "progressbar": False
 
 
 def missing_values(b):
-    pm.Normal("y", b, 1.0, observed=np.where(np.arange(N) < 2, np.nan, CANARY))
+    pairs = np.column_stack([CANARY, np.where(np.arange(N) < 2, np.nan, CANARY)])
+    pm.MvNormal("y", pt.stack([b, b]), np.eye(2), observed=pairs)
 
 
 def coupled(b):

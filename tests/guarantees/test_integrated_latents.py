@@ -106,4 +106,5 @@ def test_rounds_of_integrated_scores_stay_within_the_joint_clip_norm(score_bound
     wall = wall_of(columns_of(EVERY), rounds, clip_norm=at.clip_norm, codes=CODES)
     assert np.linalg.norm(before_noise(wall, at).total) <= at.clip_norm * len(PERSONS)
     one = wall_of(columns_of(PERSONS[2]), rounds, clip_norm=1e6, codes=CODES[PERSONS[2]])
-    assert 0.1 < np.linalg.norm(before_noise(one, at).total) <= at.clip_norm * (1 + 1e-9)
+    length = np.linalg.norm(before_noise(one, at).total)  # the wall's draws are secret: it varies
+    assert 0.01 * score_bound < length <= at.clip_norm * (1 + 1e-9)

@@ -79,7 +79,7 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
 def _formed(
     records: Records, names: Collection[str], backend: str
 ) -> Callable[[Batch, np.ndarray], Scores]:
-    gradients, axes = each_gradient(records, backend), _axes(records)
+    gradients, axes = each_gradient(records, backend), records.batch.axes
 
     def scores(batch: Batch, point: np.ndarray) -> Scores:
         each = _by_outcome(batch, gradients(at_outcomes(batch, axes, names), point))
@@ -94,7 +94,7 @@ def _factored(
     """Compile what outcomes do not change as one function, and the weights as another."""
     fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
     first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
-    axes = _axes(records) | dict(zip(fixed, channels.fixed.values(), strict=True))
+    axes = records.batch.axes | dict(zip(fixed, channels.fixed.values(), strict=True))
     given = {name: graph.type() for name, graph in fixed.items()}
     known = {graph: given[name] for name, graph in fixed.items()}
     for name, array in given.items():  # the rows of what is read, which are repeated
@@ -164,7 +164,3 @@ def _by_outcome(batch: Batch, values: np.ndarray) -> np.ndarray:
     if UNDRAWN in batch:
         each[batch[UNDRAWN]] = np.nan
     return each
-
-
-def _axes(records: Records) -> dict[str, int]:
-    return {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}

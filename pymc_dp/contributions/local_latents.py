@@ -190,9 +190,8 @@ def owners(records: Records, batch: Batch) -> np.ndarray:
     """Return the unit of every record of a batch, in order; without units, its own number."""
     if OWNER in batch:
         return batch[OWNER]
-    leaves = records.batch.inputs.items()
-    name, leaf = next((n, x) for n, x in leaves if n in batch)
-    return np.arange(np.shape(batch[name])[records.batch.axis[leaf]])
+    name, axis = next((n, k) for n, k in records.batch.axes.items() if n in batch)
+    return np.arange(np.shape(batch[name])[axis])
 
 
 def no_latents(records: Records, rows: int) -> Batch:

@@ -55,7 +55,7 @@ def compile_draws(records: Records, count: int) -> Draw | None:
         found = {drawn_name(n): np.moveaxis(drawn[n], 0, 1) for n in records.drawn}
         return found | {UNDRAWN: failed | failed[places]}
 
-    axes = {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}
+    axes = records.batch.axes
     return draw
 
 
@@ -111,5 +111,5 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
                     parts += np.array_split(part, 2)
         return drawn, failed
 
-    axes = {name: records.batch.axis[leaf] for name, leaf in records.batch.inputs.items()}
+    axes = records.batch.axes
     return draw

@@ -28,6 +28,11 @@ class RecordGraph(NamedTuple):
     # index). Indices outside are clipped, so that no backend reads foreign memory.
     valid: AnyVariable | None
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """The axis of the records in every input, by name."""
+        return {name: self.axis[leaf] for name, leaf in self.inputs.items()}
+
     def log_likelihood(self) -> AnyVariable:
         """Sum the terms of each record; shape (rows,)."""
         terms: tuple[Tensor, ...] = self.terms

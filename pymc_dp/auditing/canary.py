@@ -18,6 +18,8 @@ WHOLE_NUMBERS = (0, 1, 2, 5)
 BACKGROUND_SCALE = 0.01
 # a canary whose norm is many times the clip norm shows whether it is clipped
 LARGEST_NORM = 10.0
+# pairs whose distance is this share of the largest are as good for an attack
+NEARLY = 0.95
 
 
 class AskedRelease(NamedTuple):
@@ -79,13 +81,16 @@ def _norms(rows: Batch, seen: AskedRelease) -> np.ndarray:
 
 
 def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -> list[int]:
-    """Choose the candidate that contributes most, and under replace-one its farthest opposite."""
+    """Choose the candidate that contributes most, and under replace-one the farthest pair."""
     lengths, vectors = zip(*(_measured(tried, one) for one in seen), strict=True)
-    canary = int(np.mean(lengths, axis=0).argmax())
+    length = np.mean(lengths, axis=0)
     if neighbours is not Neighbours.REPLACE_ONE:
-        return [canary]
-    apart = [np.linalg.norm(each - each[canary], axis=1) for each in vectors]
-    return [canary, int(np.mean(apart, axis=0).argmax())]
+        return [int(length.argmax())]
+    apart = np.mean([np.linalg.norm(each[:, None] - each, axis=2) for each in vectors], axis=0)
+    # of pairs that are nearly as far apart, the one with the longest canary: it shows clipping
+    far = np.where(apart >= NEARLY * apart.max(), length[:, None], -np.inf)
+    canary, instead = np.unravel_index(far.argmax(), far.shape)
+    return [int(canary), int(instead)]
 
 
 def _measured(tried: Batch, seen: AskedRelease) -> tuple[np.ndarray, np.ndarray]:

@@ -6,23 +6,16 @@ from typing import NamedTuple
 class Defaults(NamedTuple):
     """Tuned constants of whitened rounds; none of them is fitted to data."""
 
-    # shares of the budget: of the first release, and of each round's curvature and score
+    # shares of the budget: of the first release, and of each round's curvature and score. The first
+    # rounds go to a mode that is far away: they need to be many, and not exact
     scales_share: float = 0.04
     curvature_shares: tuple[float, ...] = (
-        0.03,
-        0.03,
-        0.04,
-        0.05,
-        0.05,
-        0.06,
-        0.06,
-        0.04,
-        0.02,
-        0.01,
+        *(0.01, 0.01, 0.015, 0.03, 0.03, 0.04),
+        *(0.05, 0.05, 0.06, 0.06, 0.04, 0.02, 0.01),
     )
     score_shares: tuple[float, ...] = (
-        *(0.01, 0.01, 0.015, 0.02, 0.03),
-        *(0.04, 0.06, 0.09, 0.15, 0.2),
+        *(0.004, 0.004, 0.006, 0.01, 0.01, 0.015),
+        *(0.02, 0.03, 0.04, 0.06, 0.09, 0.15, 0.2),
     )
     # a count of a bin above so many standard deviations of its noise is of records
     visible_count: float = 5.0

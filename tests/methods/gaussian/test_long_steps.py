@@ -71,8 +71,8 @@ def test_the_reach_does_not_follow_noise():
 
 
 def counts_far_from_their_prior():
-    """Eleven standard deviations of a count from where the prior has their mean, 100."""
-    y = np.random.default_rng(4).poisson(300.0, ROWS)
+    """Eighteen standard deviations of a logarithm of a count from the mean of its prior, 100."""
+    y = np.random.default_rng(4).poisson(600.0, ROWS)
     with pm.Model() as model:
         pm.Poisson("y", pm.Gamma("rate", 1, 0.01), observed=y)
     with deterministic_noise(1):

@@ -23,3 +23,7 @@ class ReleaseError(RuntimeError):
 
 class UnreadableError(ReleaseError):
     """Records could not be read, whichever were drawn: with a checkpoint it is tried again."""
+
+
+class UnbookedError(ReleaseError):
+    """A release could not be booked in a ledger: nothing of it was made, or is handed out."""

@@ -19,6 +19,7 @@ from pymc_dp.driver.progress import progress
 from pymc_dp.driver.run import Callback, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
+from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.results.build import build_result
 
@@ -192,9 +193,7 @@ def fit(
     return build_result(setup.records, setup.method, states, outcome, draws, rng)
 
 
-def _reserve(
-    ledger: Ledger, setup: Setup, file: Checkpoint | None
-) -> Callable[[], Callable[[], None]]:
+def _reserve(ledger: Ledger, setup: Setup, file: Checkpoint | None) -> Callable[[], Booking]:
     """Return what sets the plan aside in the ledger, once the wall has checked the data."""
     if file is None:
         return partial(ledger.reserve, setup.name, setup.plan)

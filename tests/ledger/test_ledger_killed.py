@@ -158,7 +158,7 @@ def booked_afterwards(release):
     def late(self, query):
         book, self._book_outside = self._book_outside, None
         if self.made:
-            book()
+            book(self.made[-1])
         noisy = release(self, query)
         self._book_outside = book
         return noisy

@@ -50,24 +50,6 @@ FULL = plan_of(noise=8.0, count=3)
 BATCHES = plan_of("poisson", 0.1, 5.0, 100)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "survey.ledger"
-
-
-@pytest.fixture
-def new(path):
-    return partial(Ledger, path, **{"epsilon": 2.0, "delta": DELTA, "dataset": "survey"})
-
-
-@pytest.fixture(scope="module")
-def model():
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
-    return model
-
-
 def fit(model, ledger, **settings):
     settings = {"n": 5, "noise_multiplier": 5.0, "noise_aware": False, **settings}
     return pymc_dp.fit(

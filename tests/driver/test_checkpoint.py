@@ -210,6 +210,65 @@ def test_noise_of_test_mode_and_secret_noise_are_not_mixed(model, tmp_path, monk
         assert np.isnan(fit(model, known)["privacy"].attrs["epsilon"])
 
 
+# --- interrupts ----------------------------------------------------------------------------------
+
+
+def stop_after(count):
+    def stop(state, _, i):
+        if i == count - 1:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_an_interrupt_frees_the_rest_and_the_same_call_takes_it_again(model, tmp_path):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    part = fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert (entry.booked, entry.ended, len(values(path))) == (3, True, 3)
+    assert ledger.spent.amount == pytest.approx(entry.cost.amount * 3 / RELEASES)
+    before = values(path)
+    whole = fit(model, path, ledger=ledger)
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert (entry.booked, entry.ended) == (RELEASES, True)
+    assert ledger.spent.amount == entry.cost.amount
+    np.testing.assert_array_equal(before, values(path)[:3])
+    assert part["privacy"].attrs["epsilon"] == whole["privacy"].attrs["epsilon"]
+
+
+def test_a_killed_fit_that_was_settled_goes_on_and_pays_once(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    interrupted(model, path, monkeypatch, 4, ledger=ledger)
+    ledger.settle(1)
+    fit(model, path, ledger=ledger)
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert entry.booked == RELEASES == len(values(path))
+    assert ledger.spent.amount == entry.cost.amount
+
+
+def test_a_fit_whose_rest_others_have_taken_is_refused_and_keeps_its_file(model, tmp_path):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
+    ledger.spend("others", rho=0.99 * ledger.left.amount / ledger.terms.order)
+    spent = ledger.spent
+    with pytest.raises(ValueError, match="other fits have taken it"):
+        fit(model, path, ledger=ledger)
+    assert ledger.spent == spent
+    assert len(values(path)) == 3
+
+
+def test_a_fit_that_was_settled_while_it_runs_writes_nothing_more(model, tmp_path):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+
+    def settle(state, _, i):
+        if i == 2:
+            ledger.settle(1)
+
+    with pytest.raises(ReleaseError, match="was settled in"):
+        fit(model, path, ledger=ledger, callbacks=[settle])
+    assert len(values(path)) == 3 == ledger_file.fits_of(ledger.path)[0].booked
+
+
 # --- files that are put back ---------------------------------------------------------------------
 
 

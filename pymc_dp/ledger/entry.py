@@ -46,6 +46,11 @@ class Entry(NamedTuple):
         return sum(line.booked for line in self.lines)
 
     @property
+    def price(self) -> tuple[Cost, dict[float, int]]:
+        """What it takes at once, and how many releases there are of each further price."""
+        return self.upfront, {line.price: line.planned for line in self.lines}
+
+    @property
     def cost(self) -> Cost:
         """What its whole plan costs."""
         return self.of_plan.rounded()

@@ -165,12 +165,7 @@ class Ledger:
         """
         refuse_other_fits(self.terms, plan)
         price, entry = self._filter.price(plan), self._entry(fit)
-        lines = {} if entry is None else {line.price: line.planned for line in entry.lines}
-        if entry is None or (entry.method, entry.upfront, lines) != (
-            method,
-            price.upfront,
-            price.counts,
-        ):
+        if entry is None or (entry.method, entry.price) != (method, (price.upfront, price.counts)):
             raise ValueError(
                 f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
             )
@@ -181,7 +176,13 @@ class Ledger:
                 "in the moment in which it wrote a release. A release has one value alone, so that "
                 "this fit cannot go on. Nothing was released."
             )
-        if not ledger_file.reopen(self.path, self.terms, fit, self._filter.limit):
+        try:
+            reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
+        except sqlite3.Error as error:
+            raise ReleaseError(
+                f"Fit {fit} could not go on in {self.path} ({error}); nothing is released."
+            ) from error
+        if not reopened:
             raise ValueError(
                 f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
                 f"have taken it: the whole plan costs {self._filter.words(entry.cost)} in "

@@ -24,7 +24,7 @@ from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.guarantees.toys import vectors
-from tests.ledger.test_hostile import FORK
+from tests.ledger.test_hostile import FORK, fail_at
 from tests.ledger.test_ledger import CHEAP_AND_DEAR, FULL, ONE, fit, plan_of, stop
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
@@ -374,6 +374,15 @@ def test_a_fit_whose_rest_others_have_taken_cannot_go_on(new):
     entry = fits_of(ledger.path)[0]
     assert (entry.booked, entry.ended) == (4, True)
     assert ledger.left.amount > 0
+
+
+def test_a_disk_that_fails_when_a_fit_goes_on_is_met_by_a_sentence(new, monkeypatch):
+    ledger = new()
+    with ledger.reserve("dp_advi", FULL) as book:
+        book(ONE)
+    fail_at(monkeypatch, "BEGIN IMMEDIATE")
+    with pytest.raises(ReleaseError, match=r"Fit 1 could not go on in .*disk I/O error"):
+        ledger.resume(1, "dp_advi", FULL, 1)
 
 
 def test_a_fit_that_goes_on_without_asking_for_its_rest_is_caught(new, monkeypatch):

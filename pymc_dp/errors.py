@@ -26,4 +26,4 @@ class UnreadableError(ReleaseError):
 
 
 class UnbookedError(ReleaseError):
-    """A release could not be booked in a ledger: nothing of it was made, or is handed out."""
+    """A release could not be booked, or written to a checkpoint: nothing of it is handed out."""

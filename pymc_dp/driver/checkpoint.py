@@ -22,7 +22,7 @@ import numpy as np
 
 from pymc_dp.accounting.release import Release
 from pymc_dp.driver.setup import Setup
-from pymc_dp.errors import ReleaseError, UnreadableError
+from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model.fingerprint import fingerprint
@@ -151,7 +151,7 @@ class Checkpoint:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
                 self._book(release)
         except sqlite3.Error as error:
-            raise ReleaseError(
+            raise UnbookedError(
                 f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
                 "another process goes on with the same fit; nothing is handed out."
             ) from None

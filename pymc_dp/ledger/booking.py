@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from pymc_dp.accounting.release import Release
-from pymc_dp.errors import UnbookedError, UnreadableError
+from pymc_dp.errors import ReleaseError, UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
 
 
@@ -21,9 +21,8 @@ class Booking:
 
     As a context manager it settles the fit when the block ends, also by an interrupt: the releases
     that are booked are owed. A release that failed may have done so because of the records, and the
-    price of a fit must not tell: such a fit owes its whole plan for good. One that could not read
-    records, or could not book, owes the whole plan until it goes on or `Ledger.settle` ends it, as
-    does one whose process was killed.
+    price of a fit must not tell: such a fit owes its whole plan for good. After any other error it
+    owes its plan until it goes on or `Ledger.settle` ends it, as if its process had been killed.
     """
 
     def __init__(
@@ -73,6 +72,6 @@ class Booking:
                 case None | KeyboardInterrupt() | SystemExit():
                     ledger_file.settle(self.path, self.fit)
                 case UnreadableError() | UnbookedError():
-                    pass
-                case Exception():
+                    pass  # not because of any value
+                case ReleaseError():
                     ledger_file.pay_whole(self.path, self.fit)

@@ -17,6 +17,7 @@ from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.booking import Booking
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests.ledger.test_hostile import fail_at
 
 N, SECRET = 60, 98765.4321
 RELEASES = 8
@@ -267,6 +268,16 @@ def test_a_fit_that_was_settled_while_it_runs_writes_nothing_more(model, tmp_pat
     with pytest.raises(ReleaseError, match="was settled in"):
         fit(model, path, ledger=ledger, callbacks=[settle])
     assert len(values(path)) == 3 == ledger_file.fits_of(ledger.path)[0].booked
+
+
+def test_a_full_disk_ends_no_fit_for_good(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
+    with monkeypatch.context() as patch:
+        fail_at(patch, "INSERT INTO releases")
+        with pytest.raises(ReleaseError, match="could not be written .*disk I/O error"):
+            fit(model, path, ledger=ledger)
+    assert fit(model, path, ledger=ledger)["privacy"].attrs["releases_made"] == RELEASES
 
 
 # --- files that are put back ---------------------------------------------------------------------

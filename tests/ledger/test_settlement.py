@@ -127,7 +127,10 @@ def test_a_price_that_tells_when_a_release_failed_is_caught(new, model, monkeypa
     assert first.owed < second.owed
 
 
-@pytest.mark.parametrize("error", [UnreadableError("lost"), UnbookedError("disk full")])
+@pytest.mark.parametrize(
+    "error",
+    [UnreadableError("lost"), UnbookedError("disk full"), RuntimeError("a bug"), CrashError()],
+)
 def test_a_fit_that_can_go_on_keeps_its_plan_set_aside(new, error):
     ledger = new()
     book = ledger.reserve("dp_advi", FULL)

@@ -4,9 +4,11 @@ A filter that adds up releases is fully adaptive: a fit may end after any of the
 planted fault that it must reject; `test_ledger_walk.py` tries the guards in every order.
 """
 
+import contextlib
 import os
 import signal
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from functools import partial
@@ -377,6 +379,48 @@ def test_a_fit_whose_rest_others_have_taken_cannot_go_on(new):
     entry = fits_of(ledger.path)[0]
     assert (entry.booked, entry.ended) == (4, True)
     assert ledger.left.amount > 0
+
+
+def gone_on_at_once(ledger, monkeypatch, fits=4):
+    """Interrupt fits, let all go on at the same moment, and return how many did."""
+    plan = plan_of(noise=10.0, count=10)
+    for _ in range(fits):
+        with ledger.reserve("dp_advi", plan) as book:
+            for _ in range(2):
+                book(plan.releases[0])
+    within, start, went_on = ledger_file._within, threading.Barrier(fits), []
+
+    def slowly(*args):
+        found = within(*args)
+        time.sleep(0.05)  # widen the gap between reading what is left and taking it
+        return found
+
+    def go_on(number):
+        start.wait()
+        with contextlib.suppress(ValueError):
+            ledger.resume(number, "dp_advi", plan, 2)
+            went_on.append(number)
+
+    monkeypatch.setattr(ledger_file, "_within", slowly)
+    threads = [threading.Thread(target=go_on, args=(k + 1,)) for k in range(fits)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(went_on)
+
+
+def test_fits_that_go_on_at_the_same_moment_do_not_overspend(new, monkeypatch):
+    ledger = new()
+    assert gone_on_at_once(ledger, monkeypatch) == 1
+    assert ledger.left.amount >= 0
+
+
+def test_going_on_without_a_transaction_is_caught(new, monkeypatch):
+    ledger = new()
+    monkeypatch.setattr(ledger_file, "_held", ledger_file._opened)
+    assert gone_on_at_once(ledger, monkeypatch) > 1
+    assert ledger.left.amount < 0
 
 
 def test_a_disk_that_fails_when_a_fit_goes_on_is_met_by_a_sentence(new, monkeypatch):

@@ -23,3 +23,7 @@ class ReleaseError(RuntimeError):
 
 class UnreadableError(ReleaseError):
     """Records could not be read, whichever were drawn: with a checkpoint it is tried again."""
+
+
+class UnbookedError(ReleaseError):
+    """A release could not be booked, or written to a checkpoint: nothing of it is handed out."""

@@ -43,7 +43,7 @@ def ask(
     """Make the release; all bad input is refused before any budget is spent.
 
     **Privacy.** One Gaussian release of all records by the wall, from the plan that the ledger sets
-    aside. An interrupted one is paid for.
+    aside. An interrupted one is paid for, unless the interrupt came before it was booked.
     """
     # what is compiled is sent to workers, and may hold no data
     name, compile_one = question.name, question.compile
@@ -68,7 +68,10 @@ def ask(
         setup, compiled, np.random.default_rng(0), range(1), reserve=reserve
     )
     if states[-1] is None:
-        raise KeyboardInterrupt(f"The release of {name!r} was interrupted; its budget is spent.")
+        raise KeyboardInterrupt(
+            f"The release of {name!r} was interrupted: count its budget as spent, unless the "
+            "fit has a ledger; the ledger's report says whether it was booked."
+        )
     return states[-1], outcome
 
 

@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.accounting.release import Release
 from pymc_dp.driver.setup import Setup
-from pymc_dp.errors import ReleaseError, UnreadableError
+from pymc_dp.errors import UnbookedError, UnreadableError
+from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model.fingerprint import fingerprint
-from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall
@@ -56,7 +57,7 @@ class Checkpoint:
         self, path: str | os.PathLike[str], setup: Setup, seed: int | None, ledger: Ledger | None
     ) -> None:
         self.path = Path(path).resolve()
-        self._book: Callable[[], None] = nothing
+        self._book: Callable[[Release], None] = _not_booked
         about = {
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
@@ -89,21 +90,22 @@ class Checkpoint:
         rng.bit_generator.state = json.loads(state)
         return rng
 
-    def reserve(self, ledger: Ledger, setup: Setup) -> Callable[[], None]:
-        """Set the plan aside in the ledger, or go on with what was set aside for this fit.
-
-        The wall has nothing to book: `keep` does.
-        """
-        made = len(self.kept())
+    def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
+        """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
         with self._opened() as db:
             found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
         if found:
-            self._book = ledger.resume(int(found[0][0]), setup.name, setup.plan, made)
-            return nothing
-        self._book = booking = ledger.reserve(setup.name, setup.plan)
+            made = len(self.kept())
+            return ledger.resume(int(found[0][0]), setup.name, setup.plan, made)
+        booking = ledger.reserve(setup.name, setup.plan)
         with self._opened() as db:
             self._note(db, booking=str(booking.fit))
-        return nothing
+        return booking
+
+    def books(self, booking: Booking) -> Callable[[Release], None]:
+        """Let `keep` book releases; return what the wall does in its place: nothing."""
+        self._book = booking
+        return _not_booked
 
     def kept(self) -> list[Kept]:
         """Return the releases that were made, in their order."""
@@ -133,23 +135,23 @@ class Checkpoint:
                 with self._opened() as db:
                     self._note(db, failed=type(error).__name__)
             raise
-        self.keep(made, Kept(query.name, noisy))
+        self.keep(made, Kept(query.name, noisy), wall.made[made])
         return noisy
 
-    def keep(self, position: int, release: Kept) -> None:
+    def keep(self, position: int, kept: Kept, release: Release) -> None:
         """Book and write a release before anything else sees it; each position is written once.
 
         It is booked before it is on the disk: a fit that ends in between cannot go on, and a file
         that holds fewer releases than are booked is known to be old.
         """
-        name, (value, sd, rate) = release
+        name, (value, sd, rate) = kept
         row = (position, name, np.asarray(value, "<f8").tobytes(), sd, rate)
         try:
             with self._opened() as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
-                self._book()
+                self._book(release)
         except sqlite3.Error as error:
-            raise ReleaseError(
+            raise UnbookedError(
                 f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
                 "another process goes on with the same fit; nothing is handed out."
             ) from None
@@ -190,6 +192,10 @@ class Checkpoint:
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")
+
+
+def _not_booked(release: Release) -> None:
+    """Book nothing."""
 
 
 def _whole(seed: int | None) -> int | None:

@@ -19,6 +19,7 @@ from pymc_dp.driver.progress import progress
 from pymc_dp.driver.run import Callback, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
+from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.results.build import build_result
 
@@ -91,8 +92,8 @@ def fit(
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``
         are those of persons. No part of the model may read it.
     ledger : Ledger or path, optional
-        The data set's budget, from which the whole plan is taken before the first release; a path
-        opens a ledger that exists.
+        The data set's budget, in which the whole plan is set aside before the first release; a
+        path opens a ledger that exists.
     public : iterable of str
         Names of ``pm.Data`` and deterministics that you declare public, and of operations of your
         own (their class, or the function in ``pytensor.wrap_py``) that hold no data.
@@ -139,8 +140,8 @@ def fit(
     -----
     **Privacy.** The returned tree is (epsilon, delta)-differentially private with respect to one
     record, its rows in all observed variables together, or to one ``unit`` with all its records.
-    The plan is settled before the data are used, and counts as spent as a whole from the first
-    release on: stopping early refunds nothing, and every further fit spends again. Warnings,
+    The plan is settled before the data are used, and its epsilon is the result's: stopping early
+    does not lower it, although a ledger may count less. Every further fit spends again. Warnings,
     errors and progress are for whoever holds the data.
 
     **Wide intervals.** `pymc_dp.summary` says which share of them is privacy noise. Where it is
@@ -192,9 +193,7 @@ def fit(
     return build_result(setup.records, setup.method, states, outcome, draws, rng)
 
 
-def _reserve(
-    ledger: Ledger, setup: Setup, file: Checkpoint | None
-) -> Callable[[], Callable[[], None]]:
+def _reserve(ledger: Ledger, setup: Setup, file: Checkpoint | None) -> Callable[[], Booking]:
     """Return what sets the plan aside in the ledger, once the wall has checked the data."""
     if file is None:
         return partial(ledger.reserve, setup.name, setup.plan)
@@ -215,8 +214,8 @@ def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ..
     if any(isinstance(callback, CheckParametersConvergence) for callback in found):
         raise ValueError(
             "callbacks= holds PyMC's CheckParametersConvergence, which reads an approximation and "
-            "ends a fit early. A private fit has none, and stopping early refunds nothing: leave "
-            "it out, and see how the mean moved in idata['fit_stats']."
+            "ends a fit early. A private fit has none, and stopping early does not lower a "
+            "result's epsilon: leave it out, and see how the mean moved in idata['fit_stats']."
         )
     return found
 

@@ -2,13 +2,16 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from pymc_dp.accounting.release import Release
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
+from pymc_dp.ledger.booking import Booking
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
@@ -25,13 +28,14 @@ def run_releases(
     rng: np.random.Generator,
     steps: Iterable[int],
     callbacks: Sequence[Callback] = (),
-    reserve: Callable[[], Callable[[], None]] | None = None,
+    reserve: Callable[[], Booking] | None = None,
     done: Callable[[], None] = nothing,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Any], Outcome]:
     """Put the data behind a wall and make the releases; return the states along the way.
 
-    Releases that a checkpoint holds are not made again: states follow from them.
+    Releases that a checkpoint holds are not made again: states follow from them. What was set aside
+    for them is settled at the end, however it comes about.
     """
     method, plan = setup.method, setup.plan
     ask, update = partial(method.query, rng=rng), compiled.update
@@ -42,16 +46,26 @@ def run_releases(
         if query.name != name:
             raise ValueError("The checkpoint holds releases that this fit does not make.")
         states.append(update(states[-1], query, noisy))
-    wall = build_wall(setup, compiled, reserve, done, [name for name, *_ in kept])
-    release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
-    states = run(release, states, ask, update, steps, callbacks)
+    with ExitStack() as ends:
+        account = None if reserve is None else partial(_account, ends, reserve, checkpoint)
+        wall = build_wall(setup, compiled, account, done, [name for name, *_ in kept])
+        release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
+        states = run(release, states, ask, update, steps, callbacks)
     return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
+
+
+def _account(
+    ends: ExitStack, reserve: Callable[[], Booking], checkpoint: Checkpoint | None
+) -> Callable[[Release], None]:
+    """Set the plan aside, to be settled at the end; return what the wall books releases by."""
+    booking = ends.enter_context(reserve())
+    return booking if checkpoint is None else checkpoint.books(booking)
 
 
 def build_wall(
     setup: Setup,
     compiled: Compiled,
-    reserve: Callable[[], Callable[[], None]] | None = None,
+    reserve: Callable[[], Callable[[Release], None]] | None = None,
     done: Callable[[], None] = nothing,
     made: Sequence[str] = (),
 ) -> PrivacyWall:

@@ -3,6 +3,9 @@
 Every operation opens the file anew, so that nothing is carried over a fork, and whoever writes
 holds it alone. What was written is on the disk before the call returns; what was not finished is
 undone by the next one to open the file.
+
+A fit that has ended can book no release, which the file decides in the transaction that would book
+it. It may therefore be ended by anybody, whether or not its process still runs.
 """
 
 import math
@@ -10,12 +13,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
-from pymc_dp.errors import ReleaseError
-from pymc_dp.ledger.filters import Cost
+from pymc_dp.ledger.entry import Entry, Exact, Line, difference, total
+from pymc_dp.ledger.filters import Cost, Price
 from pymc_dp.ledger.terms import Terms
 
 # how long one process waits for another to write, and to create the file
@@ -26,9 +27,15 @@ TABLES = (
     "CREATE TABLE terms (dataset TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, "
     "neighbours TEXT NOT NULL, unit TEXT NOT NULL, filter TEXT NOT NULL, "
     "renyi_order REAL NOT NULL) STRICT",
-    "CREATE TABLE fits (id INTEGER PRIMARY KEY, method TEXT NOT NULL, planned INTEGER NOT NULL, "
-    "booked INTEGER NOT NULL, amount REAL NOT NULL CHECK (amount BETWEEN 0 AND 1e300), "
-    "delta REAL NOT NULL CHECK (delta BETWEEN 0 AND 1e300)) STRICT",
+    "CREATE TABLE fits (id INTEGER PRIMARY KEY, method TEXT NOT NULL, "
+    "amount REAL NOT NULL CHECK (amount BETWEEN 0 AND 1e300), "
+    "delta REAL NOT NULL CHECK (delta BETWEEN 0 AND 1e300), "
+    "ended INTEGER NOT NULL CHECK (ended IN (0, 1))) STRICT",
+    # the releases of a fit that have one price, which is beyond the fit's own amount
+    "CREATE TABLE releases (fit INTEGER NOT NULL, "
+    "price REAL NOT NULL CHECK (price BETWEEN 0 AND 1e300), planned INTEGER NOT NULL, "
+    "booked INTEGER NOT NULL CHECK (booked BETWEEN 0 AND planned), "
+    "PRIMARY KEY (fit, price)) STRICT",
     *(
         f"CREATE TRIGGER terms_{change} BEFORE {change} ON terms {when}"
         "BEGIN SELECT RAISE(ABORT, 'a ledger keeps its terms'); END"
@@ -38,25 +45,23 @@ TABLES = (
             "INSERT": "WHEN EXISTS (SELECT * FROM terms) ",
         }.items()
     ),
-    "CREATE TRIGGER once BEFORE INSERT ON fits WHEN NEW.id IN (SELECT id FROM fits) "
-    "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
-    "CREATE TRIGGER stays BEFORE DELETE ON fits "
-    "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
-    "CREATE TRIGGER grows BEFORE UPDATE ON fits WHEN NEW.booked != OLD.booked + 1 "
-    "OR NEW.booked > OLD.planned OR NEW.planned != OLD.planned OR NEW.amount != OLD.amount "
-    "OR NEW.delta != OLD.delta "
-    "BEGIN SELECT RAISE(ABORT, 'a ledger refunds nothing'); END",
+    *(
+        f"CREATE TRIGGER {name} BEFORE {when} "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger keeps what was booked'); END"
+        for name, when in {
+            "fits_stay": "DELETE ON fits",
+            "fits_once": "INSERT ON fits WHEN NEW.id IN (SELECT id FROM fits)",
+            "fits_cost": "UPDATE ON fits WHEN (NEW.id, NEW.method, NEW.amount, NEW.delta) "
+            "!= (OLD.id, OLD.method, OLD.amount, OLD.delta)",
+            "releases_stay": "DELETE ON releases",
+            "releases_once": "INSERT ON releases WHEN EXISTS "
+            "(SELECT * FROM releases WHERE fit = NEW.fit AND price = NEW.price)",
+            "releases_grow": "UPDATE ON releases WHEN NEW.booked <= OLD.booked "
+            "OR (NEW.fit, NEW.price, NEW.planned) != (OLD.fit, OLD.price, OLD.planned) "
+            "OR (SELECT ended FROM fits WHERE id = OLD.fit)",
+        }.items()
+    ),
 )
-
-
-class Entry(NamedTuple):
-    """One fit as the file has it."""
-
-    fit: int
-    method: str
-    planned: int
-    booked: int
-    cost: Cost
 
 
 def create(path: Path, terms: Terms) -> None:
@@ -81,6 +86,9 @@ def terms_of(path: Path) -> Terms:
             [[state]] = db.execute("PRAGMA quick_check(1)")
             if state != "ok":
                 raise ValueError(f"it is damaged: {state}")
+            found = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+            if {sql for [sql] in found} != set(TABLES):
+                raise ValueError("it has other tables, or is of another version of pymc_dp")
             return _terms(db)
     except (sqlite3.Error, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a ledger ({error}).") from None
@@ -89,99 +97,91 @@ def terms_of(path: Path) -> Terms:
 def fits_of(path: Path) -> list[Entry]:
     """Read what was set aside, and how much of it was booked."""
     with _opened(path) as db:
+        db.execute("BEGIN")  # both tables at one moment
         return _fits(db)
 
 
-def reserve(
-    path: Path, terms: Terms, method: str, planned: int, cost: Cost, limit: Cost
-) -> int | None:
-    """Set a cost aside if it is within what is left; return the fit's number.
-
-    A file that has other terms by now is refused: the limit is not the right one for them.
-    """
+def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) -> int | None:
+    """Set a price aside if it is within what is left; return the fit's number."""
     # of NumPy's numbers, SQLite stores whole ones as bytes, and single precision compares coarsely
-    planned, cost = int(planned), Cost(*map(float, cost))
+    upfront = Cost(*map(float, price.upfront))
+    lines = [(float(amount), int(count), 0) for amount, count in price.counts.items()]
+    if not all(map(math.isfinite, [*upfront, *(amount for amount, *_ in lines)])):
+        return None
     with _held(path) as db:
-        if _terms(db) != terms:
-            raise ValueError(
-                f"{path} is another ledger than the one that was opened: open it again, with "
-                "Ledger(path)."
-            )
-        if not _within(limit, [cost, *(entry.cost for entry in _fits(db))]):
+        _refuse_other_ledger(db, path, terms)
+        new = Entry(0, method, upfront, False, tuple(Line(*line) for line in lines))
+        if not _within(limit, [new.of_plan, *(entry.owed for entry in _fits(db))]):
             return None
         added = db.execute(
-            "INSERT INTO fits (method, planned, booked, amount, delta) VALUES (?, ?, 0, ?, ?)",
-            (method, planned, *cost),
+            "INSERT INTO fits (method, amount, delta, ended) VALUES (?, ?, ?, 0)",
+            (method, *upfront),
         )
+        rows = [(added.lastrowid, *line) for line in lines]
+        db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?)", rows)
         return added.lastrowid
 
 
-def book(path: Path, fit: int, position: int) -> bool:
+def reopen(path: Path, terms: Terms, fit: int, limit: Cost) -> bool:
+    """Set the rest of a fit's plan aside again, if it is within what is left and was freed."""
+    with _held(path) as db:
+        _refuse_other_ledger(db, path, terms)
+        fits = _fits(db)
+        others = [entry.owed for entry in fits if entry.fit != fit]
+        if not _within(limit, [*others, *(e.of_plan for e in fits if e.fit == fit)]):
+            return False
+        db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
+        return True
+
+
+def book(path: Path, fit: int, position: int, price: float) -> bool:
     """Book a fit's release at a position, from 0; return whether it was the next in the plan."""
     with _held(path) as db:
         found = db.execute(
-            "UPDATE fits SET booked = booked + 1 WHERE id = ? AND booked = ? AND booked < planned",
-            (fit, position),
+            "UPDATE releases SET booked = booked + 1 "
+            "WHERE fit = :fit AND price = :price AND booked < planned "
+            "AND (SELECT sum(booked) FROM releases WHERE fit = :fit) = :position "
+            "AND (SELECT NOT ended FROM fits WHERE id = :fit)",
+            {"fit": fit, "price": float(price), "position": position},
         )
         return found.rowcount == 1
 
 
-class Booking:
-    """Book the releases of one fit in the file, each before it is handed out.
-
-    A fork copies the position, and the file takes each position once: whoever comes second stays
-    refused, so that a plan's releases are made along one line, whatever their order in it.
-    """
-
-    def __init__(self, path: Path, fit: int, position: int = 0) -> None:
-        self.path, self.fit, self.position = path, fit, position
-
-    def __call__(self) -> None:
-        """Book the next release, which must not be handed out if this raises a ReleaseError."""
-        try:
-            found = book(self.path, self.fit, self.position)
-        except sqlite3.Error as error:
-            raise ReleaseError(
-                f"The release could not be booked in {self.path} ({error}); nothing is handed out."
-            ) from error
-        if not found:
-            raise ReleaseError(
-                f"Release {self.position + 1} of fit {self.fit} is booked in {self.path} already, "
-                "by a process that was forked from this fit, or is beyond its plan; nothing is "
-                "handed out. Let one process alone go on with a fit."
-            )
-        self.position += 1
+def settle(path: Path, fit: int) -> bool:
+    """End a fit, which then owes what it has booked; return whether it had not ended yet."""
+    with _held(path) as db:
+        return (
+            db.execute("UPDATE fits SET ended = 1 WHERE id = ? AND NOT ended", (fit,)).rowcount == 1
+        )
 
 
-def spent(fits: Iterable[Entry]) -> Cost:
-    """Add up costs.
-
-    >>> spent([Entry(i, "dp_advi", 1, 1, Cost(0.1, 1e-6)) for i in range(10)])
-    Cost(amount=1.0, delta=1e-05)
-    """
-    return Cost(*map(float, _sums(fit.cost for fit in fits)))
-
-
-def difference(limit: Cost, fits: Iterable[Entry]) -> Cost:
-    """Return what is left."""
-    taken = _sums(fit.cost for fit in fits)
-    return Cost(*(float(_exact(a) - b) for a, b in zip(limit, taken, strict=True)))
+def pay_whole(path: Path, fit: int) -> None:
+    """End a fit that has not ended yet, and book its whole plan."""
+    with _held(path) as db:
+        db.execute(
+            "UPDATE releases SET booked = planned WHERE fit = :fit AND booked < planned "
+            "AND (SELECT NOT ended FROM fits WHERE id = :fit)",
+            {"fit": fit},
+        )
+        db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
 
 
-def _within(limit: Cost, costs: list[Cost]) -> bool:
-    if not all(math.isfinite(number) for cost in costs for number in cost):
-        return False
-    return all(a <= _exact(b) for a, b in zip(_sums(costs), limit, strict=True))
+def owed(fits: Iterable[Entry]) -> Exact:
+    """Add up what fits owe."""
+    return total(entry.owed for entry in fits)
 
 
-def _sums(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:
-    amounts, deltas = zip(Cost(0.0), *costs, strict=True)
-    return sum(map(_exact, amounts), Fraction()), sum(map(_exact, deltas), Fraction())
+def _within(limit: Cost, costs: Iterable[Exact]) -> bool:
+    return all(left >= 0 for left in difference(limit, total(costs)))
 
 
-def _exact(number: float) -> Fraction:
-    """Return a number as it is written: in binary, ten times 1e-6 is more than 1e-5."""
-    return Fraction(repr(float(number)))
+def _refuse_other_ledger(db: sqlite3.Connection, path: Path, terms: Terms) -> None:
+    """Refuse a file that has other terms by now: the limit is not the right one for them."""
+    if _terms(db) != terms:
+        raise ValueError(
+            f"{path} is another ledger than the one that was opened: open it again, with "
+            "Ledger(path)."
+        )
 
 
 def _terms(db: sqlite3.Connection) -> Terms:
@@ -190,10 +190,15 @@ def _terms(db: sqlite3.Connection) -> Terms:
 
 
 def _fits(db: sqlite3.Connection) -> list[Entry]:
-    rows = db.execute("SELECT id, method, planned, booked, amount, delta FROM fits ORDER BY id")
+    lines: dict[int, list[Line]] = {}
+    for fit, *line in db.execute("SELECT fit, price, planned, booked FROM releases"):
+        lines.setdefault(fit, []).append(Line(*line))
+    fits = db.execute("SELECT * FROM fits ORDER BY id").fetchall()
+    if {fit for fit, *_ in fits} != lines.keys():
+        raise sqlite3.DatabaseError("the file is damaged: fits and releases do not match")
     return [
-        Entry(fit, method, planned, booked, Cost(amount, delta))
-        for fit, method, planned, booked, amount, delta in rows
+        Entry(fit, method, Cost(amount, delta), bool(ended), tuple(lines[fit]))
+        for fit, method, amount, delta, ended in fits
     ]
 
 

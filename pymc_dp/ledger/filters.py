@@ -4,13 +4,17 @@ Composing events is not valid then; a privacy filter is. It fixes one measure of
 before the first fit, and lets a fit pass while the sum of costs stays within the limit.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, override
+from typing import ClassVar, NamedTuple, override
 
 import numpy as np
 
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.ledger.external import ExternalMechanism
@@ -29,9 +33,23 @@ class Cost(NamedTuple):
     delta: float = 0.0
 
 
+class Price(NamedTuple):
+    """What a plan takes from a limit: at once, and with each release that is booked."""
+
+    upfront: Cost
+    amounts: Mapping[Release, float]  # of each release of the plan, beyond what is taken at once
+    counts: Mapping[float, int]  # how many releases there are of each amount
+
+
 @dataclass(frozen=True)
 class Filter(ABC):
-    """One measure of loss and its limit, fixed before the first fit."""
+    """One measure of loss and its limit, fixed before the first fit.
+
+    Those that add up releases are fully adaptive: a fit may end after any of them, and the choice
+    may depend on what was released, so that the releases after it cost nothing.
+    """
+
+    adds_up_releases: ClassVar[bool]  # and not whole plans alone
 
     epsilon: float  # of all fits together
     delta: float
@@ -51,6 +69,24 @@ class Filter(ABC):
     def cost(self, spending: Spending) -> Cost:
         """Return the cost of a whole plan or mechanism, or refuse one that no proof covers."""
 
+    def price(self, spending: Spending) -> Price:
+        """Return what a plan or mechanism takes, or refuse one that no proof covers.
+
+        The best of a secret number of runs is no sum of releases, and is taken as a whole.
+        """
+        if not (self.adds_up_releases and isinstance(spending, Plan) and spending.releases):
+            return Price(self.cost(spending), {}, {0.0: int(spending.bookings)})
+        amounts = {release: self._amount(spending, release) for release in spending.releases}
+        counts: Counter[float] = Counter()
+        for release in spending.releases:
+            counts[amounts[release]] += int(release.count)
+        return Price(Cost(0.0), amounts, counts)
+
+    def _amount(self, plan: Plan, release: Release) -> float:
+        """Return the amount of one release of a plan."""
+        once = dataclasses.replace(release, count=1)
+        return self.cost(dataclasses.replace(plan, releases=(once,))).amount
+
     @abstractmethod
     def meaning(self, spent: Cost) -> tuple[float, float]:
         """Return epsilon and delta of everything that cost ``spent``."""
@@ -59,13 +95,15 @@ class Filter(ABC):
     def affordable(self, left: Cost) -> float:
         """Return an epsilon that a further fit may have; `Ledger.left` says which fits."""
 
-    def epsilon_alone(self, cost: Cost) -> float:
-        """Return the epsilon of one fit of this cost, if it released sums of all records."""
-        return self.affordable(cost)
+    def words(self, cost: Cost) -> str:
+        """Write a cost, and beside it the epsilon of a fit of all records that costs as much."""
+        return f"{cost.amount:.4g} (epsilon {self.affordable(cost):.4g} at delta={self.delta:g})"
 
 
 class Renyi(Filter):
     """Rényi DP at one order: divergences add up (Feldman and Zrnic 2021, theorem 4.3)."""
+
+    adds_up_releases = True
 
     @property
     @override
@@ -94,6 +132,7 @@ class Renyi(Filter):
 class Concentrated(Filter):
     """Zero-concentrated DP: rho adds up, at all Rényi orders at once."""
 
+    adds_up_releases = True
     measure = "rho of zero-concentrated DP"
 
     @property
@@ -132,9 +171,13 @@ class Concentrated(Filter):
 
 
 class Sums(Filter):
-    """Basic composition: epsilons and deltas add up (Rogers et al. 2016, theorem 3.6)."""
+    """Basic composition: epsilons and deltas of whole plans add up.
 
-    measure = "epsilon"
+    Source: theorem 3.6 of Rogers et al. (2016).
+    """
+
+    adds_up_releases = False
+    measure = "sums of epsilon and delta"
 
     @property
     @override
@@ -154,8 +197,8 @@ class Sums(Filter):
         return max(left.amount, 0.0) if left.delta > 0 else 0.0
 
     @override
-    def epsilon_alone(self, cost: Cost) -> float:
-        return cost.amount
+    def words(self, cost: Cost) -> str:
+        return f"epsilon {cost.amount:.4g} and delta {cost.delta:g}"
 
 
 def best_order(epsilon: float, delta: float) -> float:

@@ -9,9 +9,11 @@ from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.errors import ReleaseError
 from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.booking import Booking
+from pymc_dp.ledger.entry import Entry
 from pymc_dp.ledger.external import external_mechanism
-from pymc_dp.ledger.filters import FILTERS, Cost
-from pymc_dp.ledger.report import Balance, amounts, balances, report_of
+from pymc_dp.ledger.filters import FILTERS, Cost, Spending
+from pymc_dp.ledger.report import Balance, balances, report_of
 from pymc_dp.ledger.terms import new_terms, refuse_other_fits, refuse_other_terms
 
 
@@ -47,9 +49,11 @@ class Ledger:
     -----
     **Privacy.** All fits that were given this ledger are together (epsilon, delta)-differentially
     private, although their settings may depend on earlier results. A fit's plan is set aside
-    before its first release, each release is booked before it is handed out, and nothing is ever
-    refunded. Fits without the ledger do not count, and neither do those that an old copy of the
-    file has forgotten.
+    before its first release, and each release is booked before it is handed out. What is booked is
+    never refunded. A fit that is stopped or interrupted owes what it has booked, unless the filter
+    is ``"sum"``, which has no proof for parts of a plan; `settle` does the same for a fit that was
+    killed. When a fit is interrupted must not be chosen by looking at the data. Fits without the
+    ledger do not count, and neither do those that an old copy of the file has forgotten.
 
     Examples
     --------
@@ -107,7 +111,9 @@ class Ledger:
 
     @property
     def spent(self) -> Balance:
-        """What was set aside so far: ``epsilon``, ``delta``, and ``amount`` in the filter's unit.
+        """What is owed: ``epsilon``, ``delta``, and ``amount`` in the filter's unit.
+
+        A fit that has ended owes what it has booked, any other its whole plan.
 
         The epsilon is what the amount means at the ledger's delta (with ``filter="sum"`` at the sum
         of deltas) if the settings of these fits did not depend on each other's results. The
@@ -128,12 +134,11 @@ class Ledger:
         """
         return balances(self._filter, ledger_file.fits_of(self.path))[1]
 
-    def reserve(self, method: str, plan: Plan | Selection) -> ledger_file.Booking:
+    def reserve(self, method: str, plan: Plan | Selection) -> Booking:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
 
-        What it returns is to be called before a release is handed out or written anywhere: it books
-        the next one, or raises `ReleaseError`. Of processes forked from a fit, only the first to
-        book goes on.
+        The `Booking` that it returns is to book each release before it is handed out or written
+        anywhere. Of processes forked from a fit, only the first to book goes on.
 
         Raises
         ------
@@ -144,40 +149,83 @@ class Ledger:
         """
         for each in plan.plans:
             refuse_other_fits(self.terms, each)
-        return self._reserve(method, plan.bookings, self._filter.cost(plan))
+        return self._reserve(method, plan)
 
-    def resume(self, fit: int, method: str, plan: Plan, made: int) -> ledger_file.Booking:
+    def resume(self, fit: int, method: str, plan: Plan, made: int) -> Booking:
         """Go on with a plan that an interrupted fit has set aside; ``made`` releases are kept.
 
         A release that is booked was handed out, or written, so that it is never made again: those
-        that are kept must be all that are booked.
+        that are kept must be all that are booked. What the interrupt has freed is set aside again.
 
         Raises
         ------
         ValueError
             The fit has other terms than the ledger, which has set no such plan aside, or has booked
-            another number of releases.
+            another number of releases; or other fits have taken what the interrupt has freed.
         """
         refuse_other_fits(self.terms, plan)
-        cost = self._filter.cost(plan)
-        for entry in ledger_file.fits_of(self.path):
-            if (entry.fit, entry.method, entry.planned, entry.cost) == (
-                fit,
-                method,
-                plan.bookings,
-                cost,
-            ):
-                if entry.booked == made:
-                    return ledger_file.Booking(self.path, fit, made)
-                raise ValueError(
-                    f"{self.path} has booked {entry.booked} releases of this fit, and the "
-                    f"checkpoint holds {made}: it is an old copy, another process has gone on, or "
-                    "the fit ended in the moment in which it wrote a release. A release has one "
-                    "value alone, so that this fit cannot go on. Nothing was released."
-                )
-        raise ValueError(
-            f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
-        )
+        price, entry = self._filter.price(plan), self._entry(fit)
+        if entry is None or (entry.method, entry.price) != (method, (price.upfront, price.counts)):
+            raise ValueError(
+                f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
+            )
+        if entry.booked != made:
+            raise ValueError(
+                f"{self.path} has booked {entry.booked} releases of this fit, and the checkpoint "
+                f"holds {made}: it is an old copy, another process has gone on, or the fit ended "
+                "in the moment in which it wrote a release. A release has one value alone, so that "
+                "this fit cannot go on. Nothing was released."
+            )
+        try:
+            reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
+        except sqlite3.Error as error:
+            raise ReleaseError(
+                f"Fit {fit} could not go on in {self.path} ({error}); nothing is released."
+            ) from error
+        if not reopened:
+            raise ValueError(
+                f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
+                f"have taken it: the whole plan costs {self._filter.words(entry.cost)} in "
+                f"{self._filter.measure}, {self._filter.words(entry.paid)} of it are booked, and "
+                f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
+                "still holds its plan ends early."
+            )
+        return Booking(self.path, fit, price.amounts, made)
+
+    def settle(self, fit: int) -> None:
+        """End a fit whose process was killed: what it has booked stays owed, the rest is free.
+
+        Parameters
+        ----------
+        fit : int
+            Its number in the report.
+
+        Raises
+        ------
+        ValueError
+            The ledger holds no such fit, or it has ended.
+        ReleaseError
+            The file could not be written.
+
+        Notes
+        -----
+        **Privacy.** It is safe whether or not the process is still alive: a fit that is settled is
+        refused its next release, and loses it. By calling this you say that the fit did not end
+        because of what the records are, such as by memory that one record filled: how much a fit
+        owes would tell. With ``filter="sum"``, and for `pymc_dp.tune`, nothing is freed. A fit with
+        a checkpoint can go on later if what it needs is still left.
+
+        Source: fully adaptive composition, theorem 4.3 of Feldman and Zrnic (2021).
+        """
+        try:
+            ended = ledger_file.settle(self.path, fit)
+        except sqlite3.Error as error:
+            raise ReleaseError(
+                f"Fit {fit} could not be settled in {self.path} ({error})."
+            ) from error
+        if not ended:
+            state = "holds no such fit" if self._entry(fit) is None else "has settled it already"
+            raise ValueError(f"Fit {fit!r} cannot be settled: {self.path} {state}.")
 
     def spend(
         self,
@@ -228,8 +276,8 @@ class Ledger:
         """
         if not isinstance(what, str) or not what.isprintable() or not what.strip():
             raise ValueError(f"what={what!r} must say in one line what the mechanism releases.")
-        cost = self._filter.cost(external_mechanism(rho, epsilon, delta))
-        self._reserve(what, 1, cost)()
+        with self._reserve(what, external_mechanism(rho, epsilon, delta)) as booking:
+            booking()
 
     def report(self) -> str:
         """Say in words what the budget is, what was spent on what, and what is left.
@@ -247,21 +295,30 @@ class Ledger:
         fits = ledger_file.fits_of(self.path)
         return report_of(self.terms, self._filter, fits, *balances(self._filter, fits))
 
-    def _reserve(self, what: str, planned: int, cost: Cost) -> ledger_file.Booking:
-        limit = self._filter.limit
+    def _left(self) -> str:
+        amount, delta, _ = self.left
+        left = self._filter.words(Cost(amount, delta))
+        return f"the ledger of {self.terms.dataset!r} has {left} left"
+
+    def _entry(self, fit: int) -> Entry | None:
+        found = (entry for entry in ledger_file.fits_of(self.path) if entry.fit == fit)
+        return next(found, None)
+
+    def _reserve(self, what: str, spending: Spending) -> Booking:
+        price = self._filter.price(spending)
         try:
-            fit = ledger_file.reserve(self.path, self.terms, what, planned, cost, limit)
+            fit = ledger_file.reserve(self.path, self.terms, what, price, self._filter.limit)
         except sqlite3.Error as error:
             raise ReleaseError(
                 f"{what!r} could not be set aside in {self.path} ({error}); nothing is released."
             ) from error
         if fit is None:
+            cost = self._filter.words(self._filter.cost(spending))
             raise ValueError(
-                f"{what!r} costs {amounts(cost)} in {self._filter.measure}, and the ledger of "
-                f"{self.terms.dataset!r} has {amounts(self.left)} left. Nothing was spent; add "
-                "more noise, or release less (pymc_dp.plan says what a fit costs)."
+                f"{what!r} costs {cost} in {self._filter.measure}, and {self._left()}. Nothing was "
+                "spent; add more noise, or release less (pymc_dp.plan says what a fit costs)."
             )
-        return ledger_file.Booking(self.path, fit)
+        return Booking(self.path, fit, price.amounts)
 
 
 def open_ledger(ledger: Ledger | str | os.PathLike[str] | None) -> Ledger | None:

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from pymc_dp.ledger.file import Entry, difference, spent
+from pymc_dp.ledger.entry import Entry, difference
+from pymc_dp.ledger.file import owed
 from pymc_dp.ledger.filters import Cost, Filter
 from pymc_dp.ledger.terms import Terms
 
@@ -16,8 +17,9 @@ class Balance(NamedTuple):
 
 
 def balances(filter: Filter, fits: list[Entry]) -> tuple[Balance, Balance]:
-    """Return what fits have spent and what they leave."""
-    taken, left = spent(fits), difference(filter.limit, fits)
+    """Return what fits owe and what they leave."""
+    exact = owed(fits)
+    taken, left = exact.rounded(), difference(filter.limit, exact).rounded()
     epsilon, _ = filter.meaning(taken)
     return Balance(*taken, epsilon), Balance(*left, filter.affordable(left))
 
@@ -30,27 +32,40 @@ def report_of(
     lines = [
         f"Ledger of {terms.dataset!r}: ({terms.epsilon:g}, {terms.delta:g})-differential "
         f"privacy per {terms.unit} ({terms.neighbours}) for all fits together.",
-        f"Limit: {amounts(filter.limit)} in {filter.measure}.",
+        f"Limit: {_amounts(filter.limit)} in {filter.measure}, which is epsilon "
+        f"{terms.epsilon:g} at delta={terms.delta:g}.",
         *(_entry_line(filter, entry) for entry in fits),
-        f"Spent: {amounts(taken)}, which is ({taken.epsilon:.4g}, {delta:g})-differential "
+        f"Owed: {_amounts(taken)}, which is ({taken.epsilon:.4g}, {delta:g})-differential "
         "privacy if no setting depended on an earlier result.",
-        f"Left: {amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
+        f"Left: {_amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
         f"once it is spent, the total is ({terms.epsilon:g}, {terms.delta:g}), whatever settings "
         "depended on.",
     ]
     return "\n".join(lines + _warning(fits))
 
 
-def amounts(cost: Cost | Balance) -> str:
+def _amounts(cost: Cost | Balance) -> str:
     """Write an amount, and a delta where there is one."""
     return f"{cost.amount:.4g}" + (f" and delta {cost.delta:g}" if cost.delta else "")
 
 
 def _entry_line(filter: Filter, entry: Entry) -> str:
     return (
-        f"Fit {entry.fit}: {entry.method}, {amounts(entry.cost)}, which is epsilon "
-        f"{filter.epsilon_alone(entry.cost):.4g} by itself, {entry.booked} of {entry.planned} "
-        "releases booked."
+        f"Fit {entry.fit}: {entry.method}, {filter.words(entry.owed.rounded())}, "
+        f"{entry.booked} of {entry.planned} releases booked{_state(filter, entry)}."
+    )
+
+
+def _state(filter: Filter, entry: Entry) -> str:
+    """Say of a fit that has not ended what it would owe if it had."""
+    if entry.ended:
+        return ""
+    running = "; it is running, or its process was killed"
+    if entry.paid == entry.cost:
+        return running
+    return (
+        f" for {filter.words(entry.paid)}{running}, in which case ledger.settle({entry.fit}) frees "
+        "the rest"
     )
 
 

@@ -30,7 +30,7 @@ class PrivacyWall:
     """Release noisy sums of private data, as many as the plan holds.
 
     ``contributions`` are by the name of the release. ``reserve`` is called once all is checked: it
-    reserves the plan's budget, and returns a function that is called before each release is made.
+    reserves the plan's budget, and returns a function that books each release before it is made.
     ``compile_again`` compiles the contributions once more, for other threads and processes, and
     ``done`` is called whenever a partition has answered. ``made`` names releases of this plan that
     an interrupted fit has booked and made: they are not made again.
@@ -43,7 +43,7 @@ class PrivacyWall:
         data: PrivateData,
         contributions: Mapping[str, Contribution | Mechanism],
         plan: Plan,
-        reserve: Callable[[], Callable[[], None]] | None = None,
+        reserve: Callable[[], Callable[[Release], None]] | None = None,
         *,
         compile_again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None,
         done: Callable[[], None] = nothing,
@@ -119,7 +119,7 @@ class PrivacyWall:
     def _book(self, name: str) -> Release:
         release = self._take(name)
         if self._book_outside:
-            self._book_outside()
+            self._book_outside(release)
         return release
 
     def _take(self, name: str) -> Release:

@@ -108,7 +108,7 @@ def _mechanism(attrs: dict[str, Any]) -> str:
         f"Mechanism: {attrs['method']} made {attrs['releases_made']} of {attrs['releases']} "
         f"planned releases ({attrs['mechanism']}; {attrs['sampling']} batches, {settings}), "
         f"accounted by {attrs['accountant']} ({attrs['accountant_version']}). Stopping early "
-        "refunds nothing."
+        "does not lower epsilon."
     )
 
 

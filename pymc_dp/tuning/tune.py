@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple
@@ -132,10 +133,11 @@ def tune(
     for fit, parts in zip(fits, compiled, strict=True):
         # what the wall refuses must be refused before it is paid for
         build_wall(fit, parts)
-    book = None if ledger is None else ledger.reserve(f"tune of {len(fits)} settings", selection)
-    best = _best_of(fits, compiled, selection.runs, random_seed)
-    if book is not None:
-        book()  # of processes that were forked from the search, the first alone returns a result
+    what = f"tune of {len(fits)} settings"
+    with nullcontext() if ledger is None else ledger.reserve(what, selection) as booking:
+        best = _best_of(fits, compiled, selection.runs, random_seed)
+        if booking is not None:
+            booking()  # of processes forked from the search, the first alone returns a result
     outcome = best.outcome._replace(
         public=public,
         selection=replace(selection, chosen=best.setting),

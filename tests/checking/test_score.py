@@ -147,15 +147,18 @@ def test_the_posterior_of_another_model_is_refused():
         pymc_dp.score(straight(columns()), result(coin), **TERMS)
 
 
-def test_an_interrupted_score_is_paid_for(tmp_path, monkeypatch):
-    def interrupted(wall, query):
+@pytest.mark.parametrize(("place", "booked"), [("release", 0), ("_clipped_sum", 1)])
+def test_an_interrupted_score_is_paid_for_once_it_is_booked(tmp_path, monkeypatch, place, booked):
+    def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(PrivacyWall, "release", interrupted)
+    monkeypatch.setattr(PrivacyWall, place, interrupted)
     ledger = Ledger(tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy")
-    with pytest.raises(KeyboardInterrupt, match="its budget is spent"):
+    with pytest.raises(KeyboardInterrupt, match="the ledger's report says whether it was booked"):
         pymc_dp.score(coin(), result(coin), ledger=ledger, **TERMS)
-    assert fits_of(ledger.path)[0].cost.amount > 0
+    [entry] = fits_of(ledger.path)
+    assert entry.booked == booked
+    assert ledger.spent.amount == booked * entry.cost.amount
 
 
 def test_the_price_is_that_of_one_gaussian_of_all_records():

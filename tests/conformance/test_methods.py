@@ -93,10 +93,10 @@ def test_nothing_of_the_data_is_saved(fitted, tmp_path):
     checks.check_nothing_of_the_data_is_saved(fitted.recording, tmp_path)
 
 
-def test_stopping_refunds_nothing(fitted, tmp_path):
+def test_a_fit_that_is_stopped_claims_its_plan_and_owes_what_it_released(fitted, tmp_path):
     if fitted.method in WITHOUT_LEDGER:
         return
-    checks.check_stopping_refunds_nothing(
+    checks.check_stopping(
         fitted.recording, fitted.spent, fitted.model, fitted.method, tmp_path / "stopped"
     )
 

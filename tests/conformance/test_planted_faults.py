@@ -8,6 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.driver import fit as driver
+from pymc_dp.ledger.entry import Entry
 from pymc_dp.privacy import clipping
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.randomness import SecretRandom
@@ -121,6 +122,16 @@ def test_a_refund_is_rejected(model, monkeypatch, tmp_path):
     found = record(model, METHOD, ledger=ledger)
     monkeypatch.setattr(driver, "build_result", refunding)
     with pytest.raises(AssertionError):
-        checks.check_stopping_refunds_nothing(
-            found, ledger.spent, model, METHOD, tmp_path / "stopped"
-        )
+        checks.check_stopping(found, ledger.spent, model, METHOD, tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("owed", [Entry.of_plan, property(lambda entry: entry._with([]))])
+def test_a_ledger_that_asks_for_all_or_nothing_of_a_stopped_fit_is_rejected(
+    model, monkeypatch, tmp_path, owed
+):
+    ledger = checks.new_ledger(tmp_path / "whole")
+    found = record(model, METHOD, ledger=ledger)
+    spent = ledger.spent
+    monkeypatch.setattr(Entry, "owed", owed)
+    with pytest.raises(AssertionError):
+        checks.check_stopping(found, spent, model, METHOD, tmp_path / "stopped")

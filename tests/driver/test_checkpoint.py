@@ -1,5 +1,6 @@
 """A fit goes on where it was, spends nothing twice, and refuses what is not its own."""
 
+import contextlib
 import shutil
 import sqlite3
 from contextlib import closing
@@ -13,8 +14,10 @@ from pymc_dp import ReleaseError
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.booking import Booking
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests.ledger.test_hostile import fail_at
 
 N, SECRET = 60, 98765.4321
 RELEASES = 8
@@ -164,7 +167,7 @@ def test_a_ledger_that_another_process_used_is_refused(model, tmp_path, monkeypa
     path = tmp_path / "fit.nc"
     interrupted(model, path, monkeypatch, 3, ledger=ledger)
     [entry] = ledger_file.fits_of(ledger.path)
-    ledger_file.book(ledger.path, entry.fit, entry.booked)
+    ledger_file.book(ledger.path, entry.fit, entry.booked, entry.lines[0].price)
     with pytest.raises(
         ValueError, match="booked 3 releases of this fit, and the checkpoint holds 2"
     ):
@@ -175,9 +178,9 @@ def test_two_processes_do_not_write_one_release(model, tmp_path, monkeypatch):
     path = tmp_path / "fit.nc"
     genuine = Checkpoint.keep
 
-    def second(file, position, release):
-        genuine(file, position, release)  # the other process was faster
-        genuine(file, position, release)
+    def second(*args):
+        genuine(*args)  # the other process was faster
+        genuine(*args)
 
     monkeypatch.setattr(Checkpoint, "keep", second)
     with pytest.raises(ReleaseError, match="another process goes on with the same fit"):
@@ -208,6 +211,75 @@ def test_noise_of_test_mode_and_secret_noise_are_not_mixed(model, tmp_path, monk
         assert np.isnan(fit(model, known)["privacy"].attrs["epsilon"])
 
 
+# --- interrupts ----------------------------------------------------------------------------------
+
+
+def stop_after(count):
+    def stop(state, _, i):
+        if i == count - 1:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_an_interrupt_frees_the_rest_and_the_same_call_takes_it_again(model, tmp_path):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    part = fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert (entry.booked, entry.ended, len(values(path))) == (3, True, 3)
+    assert ledger.spent.amount == pytest.approx(entry.cost.amount * 3 / RELEASES)
+    before = values(path)
+    whole = fit(model, path, ledger=ledger)
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert (entry.booked, entry.ended) == (RELEASES, True)
+    assert ledger.spent.amount == entry.cost.amount
+    np.testing.assert_array_equal(before, values(path)[:3])
+    assert part["privacy"].attrs["epsilon"] == whole["privacy"].attrs["epsilon"]
+
+
+def test_a_killed_fit_that_was_settled_goes_on_and_pays_once(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    interrupted(model, path, monkeypatch, 4, ledger=ledger)
+    ledger.settle(1)
+    fit(model, path, ledger=ledger)
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert entry.booked == RELEASES == len(values(path))
+    assert ledger.spent.amount == entry.cost.amount
+
+
+def test_a_fit_whose_rest_others_have_taken_is_refused_and_keeps_its_file(model, tmp_path):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
+    ledger.spend("others", rho=0.99 * ledger.left.amount / ledger.terms.order)
+    spent = ledger.spent
+    with pytest.raises(ValueError, match="other fits have taken it"):
+        fit(model, path, ledger=ledger)
+    assert ledger.spent == spent
+    assert len(values(path)) == 3
+
+
+def test_a_fit_that_was_settled_while_it_runs_writes_nothing_more(model, tmp_path):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+
+    def settle(state, _, i):
+        if i == 2:
+            ledger.settle(1)
+
+    with pytest.raises(ReleaseError, match="was settled in"):
+        fit(model, path, ledger=ledger, callbacks=[settle])
+    assert len(values(path)) == 3 == ledger_file.fits_of(ledger.path)[0].booked
+
+
+def test_a_full_disk_ends_no_fit_for_good(model, tmp_path, monkeypatch):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+    fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
+    with monkeypatch.context() as patch:
+        fail_at(patch, "INSERT INTO releases")
+        with pytest.raises(ReleaseError, match="could not be written .*disk I/O error"):
+            fit(model, path, ledger=ledger)
+    assert fit(model, path, ledger=ledger)["privacy"].attrs["releases_made"] == RELEASES
+
+
 # --- files that are put back ---------------------------------------------------------------------
 
 
@@ -220,9 +292,9 @@ def values_of_the_last_release(model, tmp_path, monkeypatch, **settings):
     path, backup, found = tmp_path / "fit.nc", tmp_path / "backup", []
     genuine = Checkpoint.keep
 
-    def copied(file, position, release):
+    def copied(file, *args):
         shutil.copy(file.path, backup)
-        genuine(file, position, release)
+        genuine(file, *args)
 
     monkeypatch.setattr(Checkpoint, "keep", copied)
     for _ in range(3):
@@ -239,9 +311,7 @@ def test_a_file_that_was_put_back_is_refused(model, tmp_path, monkeypatch):
 
 def resumed_without_counting(ledger, fit, method, plan, made):
     """Return the planted fault: what is booked and not in the file is made again."""
-    book = ledger_file.Booking(ledger.path, fit, made)
-    [entry] = ledger_file.fits_of(ledger.path)
-    return lambda: book() if book.position >= entry.booked else None
+    return contextlib.nullcontext(lambda release: None)
 
 
 def test_a_ledger_that_lets_booked_releases_be_made_again_is_caught(model, tmp_path, monkeypatch):
@@ -252,15 +322,15 @@ def test_a_ledger_that_lets_booked_releases_be_made_again_is_caught(model, tmp_p
 
 def test_a_fit_that_ended_between_booking_and_writing_does_not_go_on(model, tmp_path, monkeypatch):
     path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
-    genuine = ledger_file.Booking.__call__
+    genuine = Booking.__call__
 
-    def crashing(booking):
-        genuine(booking)
+    def crashing(booking, release):
+        genuine(booking, release)
         if booking.position == 4:
             raise CrashError
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_file.Booking, "__call__", crashing)
+        patch.setattr(Booking, "__call__", crashing)
         with pytest.raises(CrashError):
             fit(model, path, ledger=ledger)
     assert len(values(path)) == 3
@@ -272,9 +342,9 @@ def test_a_release_is_booked_before_it_is_written(model, tmp_path, monkeypatch):
     path, ledger, seen = tmp_path / "fit.nc", new_ledger(tmp_path), []
     genuine = Checkpoint.keep
 
-    def watched(file, position, release):
+    def watched(file, *args):
         [entry] = ledger_file.fits_of(ledger.path)
-        genuine(file, position, release)
+        genuine(file, *args)
         [after] = ledger_file.fits_of(ledger.path)
         seen.append((entry.booked, after.booked, len(file.kept())))
 

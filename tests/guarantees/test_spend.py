@@ -1,7 +1,7 @@
 """What is spent is what the plan says: rebuilt from the noise that was really drawn.
 
 Guard 4 of the tests of a guarantee, with a spy on the one primitive that makes noise. Soundness,
-rule 16: epsilon is always the plan's, and stopping early refunds nothing; rule 13: schedules are
+rule 16: epsilon is always the plan's, also of a fit that stops early; rule 13: schedules are
 functions of the step alone, composed exactly. One door out: no other code draws or reads rows.
 """
 
@@ -153,7 +153,7 @@ def interrupt(state, _, i):
 
 
 @pytest.mark.parametrize("callback", [stop, interrupt])
-def test_stopping_early_refunds_nothing(model, spy, callback):
+def test_stopping_early_does_not_lower_epsilon(model, spy, callback):
     complete = fit(model, noise_multiplier=1.7)["privacy"].attrs["epsilon"]
     for seen in (spy.drawn, spy.bounds, spy.noise):
         seen.clear()

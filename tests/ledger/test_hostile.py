@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from pymc_dp import Ledger, ReleaseError
+from pymc_dp.ledger import entry as ledger_entry
 from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.entry import Exact, exact
 from pymc_dp.ledger.file import fits_of
-from pymc_dp.ledger.filters import Cost
-from tests.ledger.test_ledger import DELTA, FULL, plan_of
+from pymc_dp.ledger.filters import Cost, Price
+from tests.ledger.test_ledger import DELTA, FULL, ONE, plan_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 TERMS = {"epsilon": 2.0, "delta": DELTA, "dataset": "survey"}
@@ -76,15 +78,12 @@ def test_a_context_of_all_new_threads_changes_no_sum(new):
 
 
 def test_a_sum_in_the_callers_context_is_caught(new, monkeypatch):
-    def exact(number):
-        return decimal.Decimal(repr(float(number)))
+    def in_context(costs):
+        amounts, deltas = zip(*costs, strict=True)
+        return Exact(sum(amounts), sum(deltas))
 
-    def sums(costs):
-        amounts, deltas = zip(Cost(0.0), *costs, strict=True)
-        return sum(map(exact, amounts)), sum(map(exact, deltas))
-
-    monkeypatch.setattr(ledger_file, "_exact", exact)
-    monkeypatch.setattr(ledger_file, "_sums", sums)
+    monkeypatch.setattr(ledger_entry, "exact", lambda x: decimal.Decimal(repr(float(x))))
+    monkeypatch.setattr(ledger_file, "total", in_context)
     ledger = new(filter="sum", epsilon=20.0)
     with decimal.localcontext(decimal.Context(prec=2)):
         for _ in range(250):  # 9.9 + 0.09 is 10, and 10 + 0.09 is 10 again
@@ -108,24 +107,33 @@ def test_the_language_of_the_process_changes_no_sum(new):
         ledger.path.unlink()
 
 
-def test_comparisons_are_exact(new):
+def fits_in(limit, *costs):
+    return ledger_file._within(limit, [Exact(exact(a), exact(b)) for a, b in costs])
+
+
+def test_comparisons_are_exact():
     limit = Cost(0.3, 1e-5)
     just = np.nextafter(0.1, 0)
-    assert ledger_file._within(limit, [Cost(0.1), Cost(0.2)])  # in binary it is more than 0.3
-    assert not ledger_file._within(limit, [Cost(0.1), Cost(0.2), Cost(5e-324)])
-    assert not ledger_file._within(limit, [Cost(1e-300, 1e-5), Cost(1e-300, 5e-324)])
-    assert ledger_file._within(limit, [Cost(just), Cost(0.2)])
-    assert ledger_file._exact(np.float32(0.1)) == Fraction("0.10000000149011612")
-    assert ledger_file._exact(np.float64(1e-5)) == Fraction(1, 100_000)
+    assert fits_in(limit, Cost(0.1), Cost(0.2))  # in binary it is more than 0.3
+    assert not fits_in(limit, Cost(0.1), Cost(0.2), Cost(5e-324))
+    assert not fits_in(limit, Cost(1e-300, 1e-5), Cost(1e-300, 5e-324))
+    assert fits_in(limit, Cost(just), Cost(0.2))
+    assert exact(np.float32(0.1)) == Fraction("0.10000000149011612")
+    assert exact(np.float64(1e-5)) == Fraction(1, 100_000)
 
 
 @pytest.mark.parametrize("number", [np.inf, np.nan, -np.inf])
-@pytest.mark.parametrize("field", ["amount", "delta"])
-def test_a_price_that_is_not_finite_is_refused(new, number, field):
+@pytest.mark.parametrize("field", ["amount", "delta", "release"])
+def test_a_price_that_is_not_finite_is_refused(new, number, field, monkeypatch):
     ledger = new()
-    cost = Cost(**{"amount": 0.1, field: number})
+    price = Price(Cost(0.1), {}, {0.0: 1})
+    if field == "release":
+        price = price._replace(counts={number: 1})
+    else:
+        price = price._replace(upfront=Cost(**{"amount": 0.1, field: number}))
+    monkeypatch.setattr(type(ledger._filter), "price", lambda *_: price)
     with pytest.raises(ValueError, match="Nothing was spent"):
-        ledger._reserve("x", 1, cost)
+        ledger.spend("x", rho=0.1)
     assert fits_of(ledger.path) == []
 
 
@@ -177,11 +185,11 @@ def test_a_file_with_two_names_is_refused(new, path, tmp_path):
         with pytest.raises(ValueError, match="has several names; keep one of its hard links"):
             Ledger(name)
     with pytest.raises(ReleaseError, match="several names"):
-        book()
+        book(ONE)
     with pytest.raises(ReleaseError, match="several names"):
         ledger.reserve("dp_advi", FULL)
     (tmp_path / "other").unlink()
-    book()
+    book(ONE)
     assert [fit.booked for fit in fits_of(path)] == [1]
 
 
@@ -206,10 +214,9 @@ def test_the_file_itself_refuses_other_terms(new, change):
 def test_a_damaged_file_never_has_more_left(new, path, damage):
     ledger = new(filter="sum", epsilon=1e6)
     with ledger_file._held(path) as db:
-        rows = [("a fit of some length " * 20, 1, 0.5)] * 200
-        db.executemany(
-            "INSERT INTO fits (method, planned, booked, amount, delta) VALUES (?, ?, 0, ?, 0)", rows
-        )
+        rows = [(i, "a fit of some length " * 20) for i in range(200)]
+        db.executemany("INSERT INTO fits VALUES (?, ?, 0.5, 0, 0)", rows)
+        db.executemany("INSERT INTO releases VALUES (?, 0.0, 1, 0)", [(i,) for i, _ in rows])
     whole, left = path.read_bytes(), ledger.left.amount
     page = 4096
     assert len(whole) > 20 * page
@@ -298,9 +305,9 @@ def test_a_booking_that_may_have_been_written_is_not_written_twice(new, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(ledger_file, "book", late)
         with pytest.raises(ReleaseError, match="could not be booked"):
-            book()
+            book(ONE)
     with pytest.raises(ReleaseError, match="booked in .* already"):
-        book()
+        book(ONE)
     assert fits_of(ledger.path)[0].booked == 1
 
 
@@ -326,7 +333,7 @@ def test_an_interrupt_between_reservation_and_release_refunds_nothing(new, monke
 
     monkeypatch.setattr(ledger_file, "_held", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        book()
+        book(ONE)
     monkeypatch.setattr(ledger_file, "_held", execute)
     [entry] = fits_of(ledger.path)
     assert (entry.booked, entry.planned) == (0, 3)

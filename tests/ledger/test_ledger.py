@@ -25,7 +25,7 @@ from pymc_dp.accounting.saved_plan import plan_from_json
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.external import ExternalMechanism
 from pymc_dp.ledger.file import fits_of
-from pymc_dp.ledger.filters import FILTERS, Cost, best_order
+from pymc_dp.ledger.filters import FILTERS, Cost, Price, best_order
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
@@ -46,25 +46,8 @@ def plan_of(
 
 
 FULL = plan_of(noise=8.0, count=3)
+[ONE] = FULL.releases
 BATCHES = plan_of("poisson", 0.1, 5.0, 100)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "survey.ledger"
-
-
-@pytest.fixture
-def new(path):
-    return partial(Ledger, path, **{"epsilon": 2.0, "delta": DELTA, "dataset": "survey"})
-
-
-@pytest.fixture(scope="module")
-def model():
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
-    return model
 
 
 def fit(model, ledger, **settings):
@@ -245,10 +228,11 @@ def test_plain_composition_in_place_of_a_filter_is_caught(new, monkeypatch):
         measure, limit = "epsilon of the composed events", Cost(1.0001)
         releases = ()
 
-        def cost(self, plan):
+        def price(self, plan):
             before = plan_from(self.releases, "add_remove", DELTA, "pld").epsilon()
             self.releases += plan.releases
-            return Cost(plan_from(self.releases, "add_remove", DELTA, "pld").epsilon() - before)
+            after = plan_from(self.releases, "add_remove", DELTA, "pld").epsilon()
+            return Price(Cost(after - before), {}, {0.0: 1})
 
     for branch in BRANCHES:
         monkeypatch.setattr(ledger := new(epsilon=1.0001), "_filter", Plain())
@@ -287,7 +271,7 @@ def test_a_fit_that_would_overspend_spends_nothing(new, model):
     ledger = new()
     fit(model, ledger, n=200)
     before = ledger.report()
-    with pytest.raises(ValueError, match=r"costs [\d.]+ in Rényi .* has [\d.]+ left. Nothing was"):
+    with pytest.raises(ValueError, match=r"costs [\d.]+ \(epsilon [\d.]+ at .* Nothing was"):
         fit(model, ledger, noise_multiplier=1.0, n=200)
     assert ledger.report() == before
 
@@ -384,61 +368,86 @@ def test_the_file_holds_neither_times_nor_data(new, model):
 
 TABLES = {
     "terms": ["dataset", "epsilon", "delta", "neighbours", "unit", "filter", "renyi_order"],
-    "fits": ["id", "method", "planned", "booked", "amount", "delta"],
+    "fits": ["id", "method", "amount", "delta", "ended"],
+    "releases": ["fit", "price", "planned", "booked"],
 }
-
-# --- nothing is refunded ---
 
 
 def stop(state, _, i):
     raise StopIteration
 
 
-def cost_of_stopping(make, model):
-    ledger = make()
-    fit(model, ledger, callbacks=[stop])
-    [entry] = fits_of(ledger.path)
-    assert (entry.booked, entry.planned) == (1, 5)
-    return ledger_file.spent([entry]).amount
-
-
-def test_stopping_early_refunds_nothing(new, model, path):
-    full = new()
-    fit(model, full)
-    complete = ledger_file.spent(fits_of(full.path)).amount
-    path.unlink()
-    assert cost_of_stopping(new, model) == complete
-
-
-def test_a_refund_is_caught(new, model, monkeypatch):
-    complete = plan_of("poisson", 0.1, 5.0, 5).renyi((new().terms.order,))[0]
-    new().path.unlink()
-    monkeypatch.setattr(
-        ledger_file,
-        "spent",
-        lambda fits: Cost(sum(f.cost.amount * f.booked / f.planned for f in fits)),
-    )
-    assert cost_of_stopping(new, model) < 0.5 * complete
+# --- what is booked stays booked ---
 
 
 @pytest.mark.parametrize(
     "change",
     [
         "DELETE FROM fits",
-        "UPDATE fits SET booked = booked - 1",
-        "UPDATE fits SET booked = planned + 1",
-        "UPDATE fits SET booked = planned",
-        "UPDATE fits SET amount = 0",
+        "DELETE FROM releases",
+        "UPDATE releases SET booked = booked - 1",
+        "UPDATE releases SET price = 0",
+        "UPDATE releases SET planned = 1",
+        "UPDATE releases SET fit = 2",
+        "UPDATE fits SET amount = 1",
         "UPDATE fits SET delta = 1",
-        "INSERT OR REPLACE INTO fits VALUES (1, 'x', 3, 1, 0.0, 0.0)",
+        "INSERT OR REPLACE INTO fits VALUES (1, 'x', 0.0, 0.0, 1)",
+        "INSERT OR REPLACE INTO releases SELECT fit, price, 3, 0 FROM releases",
     ],
 )
 def test_the_file_itself_refuses_refunds(new, change):
     ledger = new()
-    ledger.reserve("dp_advi", FULL)()
+    ledger.reserve("dp_advi", FULL)(ONE)
     with closing(sqlite3.connect(ledger.path)) as db:
-        with pytest.raises(sqlite3.IntegrityError, match="refunds nothing"):
+        with pytest.raises(sqlite3.IntegrityError, match="a ledger keeps what was booked"):
             db.execute(change)
+
+
+def test_the_file_itself_refuses_releases_of_a_fit_that_has_ended(new):
+    ledger = new()
+    with ledger.reserve("dp_advi", FULL) as book:
+        book(ONE)
+    with closing(sqlite3.connect(ledger.path)) as db:
+        with pytest.raises(sqlite3.IntegrityError, match="a ledger keeps what was booked"):
+            db.execute("UPDATE releases SET booked = booked + 1")
+
+
+# tables of the versions before fits were paid release by release
+OLD = (
+    "CREATE TABLE terms (dataset TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, "
+    "neighbours TEXT NOT NULL, unit TEXT NOT NULL, filter TEXT NOT NULL, "
+    "renyi_order REAL NOT NULL) STRICT",
+    "CREATE TABLE fits (id INTEGER PRIMARY KEY, method TEXT NOT NULL, planned INTEGER NOT NULL, "
+    "booked INTEGER NOT NULL, amount REAL NOT NULL, delta REAL NOT NULL) STRICT",
+    "INSERT INTO terms VALUES ('survey', 2.0, 1e-5, 'add_remove', 'record', 'rdp', 18.0)",
+    "INSERT INTO fits VALUES (1, 'dp_advi', 50, 50, 0.5, 0.0)",
+)
+
+
+def test_a_ledger_of_an_older_version_is_refused_and_not_misread(path):
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in OLD:
+            db.execute(statement)
+    with pytest.raises(ValueError, match="is not a ledger .it has other tables, or is of another"):
+        Ledger(path)
+
+
+def test_a_ledger_without_its_guards_is_refused(new, path):
+    new()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("DROP TRIGGER releases_stay")
+    with pytest.raises(ValueError, match="it has other tables"):
+        Ledger(path)
+
+
+def test_a_fit_whose_releases_are_missing_is_not_taken_for_a_free_one(new, path):
+    ledger = new()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("INSERT INTO fits VALUES (1, 'dp_advi', 0.0, 0.0, 0)")
+    with pytest.raises(sqlite3.DatabaseError, match="fits and releases do not match"):
+        _ = ledger.left
+    with pytest.raises(ReleaseError, match="fits and releases do not match"):
+        ledger.reserve("dp_advi", FULL)
 
 
 # --- numbers of NumPy ---
@@ -453,8 +462,9 @@ def test_numpys_numbers_are_stored_as_numbers(new):
         book()
     ledger.reserve("dp_advi", plan_of(delta=np.float32(1e-6)))  # the file can still be read
     with closing(sqlite3.connect(ledger.path)) as db:
-        [types, _] = db.execute("SELECT typeof(planned), typeof(amount), typeof(delta) FROM fits")
-    assert types == ("integer", "real", "real")
+        [types, _] = db.execute("SELECT typeof(amount), typeof(delta) FROM fits")
+        [releases, _] = db.execute("SELECT typeof(price), typeof(planned) FROM releases")
+    assert (types, releases) == (("real", "real"), ("real", "integer"))
 
 
 def test_single_precision_cannot_hide_a_cost_above_what_is_left(new):
@@ -466,23 +476,28 @@ def test_single_precision_cannot_hide_a_cost_above_what_is_left(new):
         ledger.reserve("dp_advi", plan_of(delta=above))
 
 
-@pytest.mark.parametrize("column", ["amount", "delta"])
-def test_the_file_itself_refuses_a_negative_price(new, column):
-    row = {"amount": 0.1, "delta": 0.0} | {column: -1.0}
-    with closing(sqlite3.connect(new().path)) as db:
-        with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-            db.execute("INSERT INTO fits VALUES (NULL, 'x', 3, 0, :amount, :delta)", row)
+FIT = {"id": 1, "method": "x", "amount": 0.1, "delta": 0.0, "ended": 0}
+RELEASE = {"fit": 1, "price": 0.1, "planned": 3, "booked": 0}
 
 
-@pytest.mark.parametrize("column", ["planned", "booked", "amount", "delta"])
+def refused_row(ledger, column, value):
+    """Write a row with a bad value into the table that has the column."""
+    table, row = ("fits", FIT) if column in FIT else ("releases", RELEASE)
+    values = tuple((row | {column: value}).values())
+    with closing(sqlite3.connect(ledger.path)) as db:
+        with pytest.raises(sqlite3.IntegrityError, match=r"CHECK|cannot store|NOT NULL"):
+            db.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(values))})", values)
+
+
+@pytest.mark.parametrize("column", ["amount", "delta", "price", "booked"])
+def test_the_file_itself_refuses_negative_numbers(new, column):
+    refused_row(new(), column, -1)
+
+
+@pytest.mark.parametrize("column", ["amount", "delta", "ended", "price", "planned", "booked"])
 @pytest.mark.parametrize("value", [np.int64(3).tobytes(), "many", None])
 def test_the_file_itself_refuses_what_is_no_number(new, column, value):
-    row = {"planned": 3, "booked": 0, "amount": 0.1, "delta": 0.0} | {column: value}
-    with closing(sqlite3.connect(new().path)) as db:
-        with pytest.raises(sqlite3.IntegrityError):
-            db.execute(
-                "INSERT INTO fits VALUES (NULL, 'x', :planned, :booked, :amount, :delta)", row
-            )
+    refused_row(new(), column, value)
 
 
 # --- releases are booked before they are handed out ---
@@ -550,10 +565,11 @@ def test_a_forked_fit_cannot_make_its_dear_release_twice(new):
 
 
 def test_a_ledger_that_counts_releases_alone_is_caught(new, monkeypatch):
-    def counted(path, fit, position):
+    def counted(path, fit, position, price):
+        """Book one more release, whatever its place in the plan and its price."""
         with ledger_file._held(path) as db:
-            sql = "UPDATE fits SET booked = booked + 1 WHERE id = ? AND booked < planned"
-            return db.execute(sql, (fit,)).rowcount == 1
+            sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ? AND booked < planned"
+            return db.execute(f"{sql} AND price <= ?", (fit, price)).rowcount >= 1
 
     monkeypatch.setattr(ledger_file, "book", counted)
     assert times_handed_out(new(), "dear") == 2
@@ -562,25 +578,25 @@ def test_a_ledger_that_counts_releases_alone_is_caught(new, monkeypatch):
 def test_who_was_overtaken_stays_refused(new):
     ledger = new()
     book = ledger.reserve("dp_advi", FULL)
-    child = multiprocessing.get_context("fork").Process(target=book)
+    child = multiprocessing.get_context("fork").Process(target=book, args=(ONE,))
     child.start()
     child.join()
     for _ in range(3):
         with pytest.raises(ReleaseError, match="by a process that was forked from this fit"):
-            book()
+            book(ONE)
     assert fits_of(ledger.path)[0].booked == 1
 
 
 def test_a_fit_goes_on_from_all_that_is_booked_and_nothing_else(new):
     ledger = new()
     book = ledger.reserve("dp_advi", FULL)
-    book()
+    book(ONE)
     for made in (0, 2):
         with pytest.raises(ValueError, match="has booked 1 releases of this fit"):
             ledger.resume(book.fit, "dp_advi", FULL, made)
     with pytest.raises(ValueError, match="has set no such plan aside"):
         ledger.resume(book.fit, "vips", FULL, 1)
-    ledger.resume(book.fit, "dp_advi", FULL, 1)()
+    ledger.resume(book.fit, "dp_advi", FULL, 1)(ONE)
     assert fits_of(ledger.path)[0].booked == 2
 
 
@@ -697,7 +713,7 @@ def test_the_price_of_pure_epsilon_bounds_the_divergence_of_randomised_response(
 @pytest.mark.parametrize(
     ("filter", "price", "sentence"),
     [
-        ("rdp", {"rho": 10.0}, r"costs \d+ in Rényi .* Nothing was spent"),
+        ("rdp", {"rho": 10.0}, r"costs \d+ \(epsilon .* in Rényi .* Nothing was spent"),
         ("rdp", {"rho": -1.0}, "rho=-1.0 must be at least 0"),
         ("rdp", {"rho": math.nan}, "rho=nan must be"),
         ("rdp", {"epsilon": math.inf}, "epsilon=inf must be at least 0 and finite"),

@@ -70,8 +70,12 @@ class Outcome:
         self.ahead = max(e.booked - handed_out[e.fit] for e in entries)
         self.cut_short = sum(e.booked < e.planned for e in entries)
         self.left, self.price = ledger.left.amount, entries[0].cost.amount
-        self.exits, self.kills, self.fits = exits, kills, len(entries)
-        self.handed_out = handed_out.total()
+        self.exits, self.kills = exits, kills
+        for entry in entries:
+            ledger.settle(entry.fit)
+        [price] = {line.price for entry in entries for line in entry.lines}
+        self.settled, self.freed = ledger.spent.amount, ledger.left.amount - self.left
+        self.drawn = handed_out.total() * price
 
 
 def wait(child, log, rng):
@@ -136,6 +140,9 @@ def check(found):
     assert found.ahead <= 1  # one release was booked, and not handed out
     assert found.exits == [0, 0]  # no deadlock: the last two ran until they were refused
     assert 0 <= found.left < found.price
+    # settled, they owe what was handed out and at most one release more each, and free the rest
+    assert found.drawn <= found.settled <= found.drawn + found.kills * found.price / RELEASES
+    assert found.freed > found.price
 
 
 def test_no_release_is_missing_however_a_fit_ends(memory):
@@ -158,7 +165,7 @@ def booked_afterwards(release):
     def late(self, query):
         book, self._book_outside = self._book_outside, None
         if self.made:
-            book()
+            book(self.made[-1])
         noisy = release(self, query)
         self._book_outside = book
         return noisy

@@ -1,0 +1,467 @@
+"""A fit that ends early owes the releases that it booked, and can never make another one.
+
+A filter that adds up releases is fully adaptive: a fit may end after any of them. Each guard has a
+planted fault that it must reject; `test_ledger_walk.py` tries the guards in every order.
+"""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from functools import partial
+
+import numpy as np
+import pytest
+
+from pymc_dp import ReleaseError
+from pymc_dp.driver import run as driver_run
+from pymc_dp.errors import UnbookedError, UnreadableError
+from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.booking import Booking
+from pymc_dp.ledger.file import fits_of
+from pymc_dp.privacy.private_data import Column, PrivateData
+from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.wall import PrivacyWall
+from tests.guarantees.toys import vectors
+from tests.ledger.test_hostile import FORK, fail_at
+from tests.ledger.test_ledger import CHEAP_AND_DEAR, FULL, ONE, fit, plan_of, stop
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+CHEAP, DEAR = CHEAP_AND_DEAR.releases
+
+
+class CrashError(BaseException):
+    """The process of a fit is killed."""
+
+
+def interrupt(state, _, i):
+    raise KeyboardInterrupt
+
+
+def crash(state, _, i):
+    raise CrashError
+
+
+def wall_of(ledger, plan=CHEAP_AND_DEAR):
+    data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
+    contributions = {release.name: vectors(2) for release in plan.releases}
+    return PrivacyWall(data, contributions, plan, reserve=partial(ledger.reserve, "toy", plan))
+
+
+# --- what a fit owes ---
+
+
+@pytest.mark.parametrize("callback", [stop, interrupt])
+@pytest.mark.parametrize("filter", ["rdp", "zcdp"])
+def test_a_fit_that_is_stopped_owes_what_it_has_booked(new, model, filter, callback):
+    ledger = new(filter=filter)
+    idata = fit(model, ledger, sampling="full", callbacks=[callback])
+    [entry] = fits_of(ledger.path)
+    assert (entry.booked, entry.planned, entry.ended) == (1, 5, True)
+    assert ledger.spent.amount == pytest.approx(entry.cost.amount / 5)
+    assert idata["privacy"].attrs["releases_made"] == 1
+
+
+def test_a_result_of_a_stopped_fit_claims_the_whole_plan(new, model):
+    whole = fit(model, new()).privacy.attrs
+    part = fit(model, new(), callbacks=[stop]).privacy.attrs
+    assert part["epsilon"] == whole["epsilon"]
+
+
+@pytest.mark.parametrize("callback", [stop, interrupt])
+def test_where_whole_plans_add_up_a_stopped_fit_owes_its_plan(new, model, callback):
+    ledger = new(filter="sum")
+    fit(model, ledger, callbacks=[callback])
+    [entry] = fits_of(ledger.path)
+    assert entry.ended
+    assert ledger.spent[:2] == entry.cost == entry.upfront
+
+
+def test_a_fit_that_is_killed_owes_its_plan_until_somebody_settles_it(new, model):
+    ledger = new()
+    with pytest.raises(CrashError):
+        fit(model, ledger, callbacks=[crash])
+    [entry] = fits_of(ledger.path)
+    assert (entry.booked, entry.ended) == (1, False)
+    assert ledger.spent.amount == entry.cost.amount
+    text = ledger.report()
+    assert "1 of 5 releases booked for 0.0" in text
+    assert "it is running, or its process was killed, in which case ledger.settle(1) frees" in text
+    ledger.settle(1)
+    assert ledger.spent.amount == pytest.approx(entry.cost.amount / 5)
+    assert "ledger.settle" not in ledger.report()
+
+
+def fits_that_failed(ledger, model, monkeypatch):
+    """Let one fit fail at its first release, and one at its fourth."""
+    genuine, failing = PrivacyWall._clipped_sum, [1, 4]
+
+    def clipped_sum(wall, *args):
+        if len(wall.made) == failing[0]:
+            del failing[0]
+            raise ReleaseError("beyond its bound")
+        return genuine(wall, *args)
+
+    monkeypatch.setattr(PrivacyWall, "_clipped_sum", clipped_sum)
+    while failing:
+        with pytest.raises(ReleaseError, match="beyond its bound"):
+            fit(model, ledger)
+    return fits_of(ledger.path)
+
+
+def test_a_release_that_failed_costs_the_whole_plan_whichever_it_was(new, model, monkeypatch):
+    """The records may be why it failed, and the price must not tell when."""
+    ledger = new()
+    first, second = fits_that_failed(ledger, model, monkeypatch)
+    assert first[2:] == second[2:]
+    assert first.booked == first.planned
+    with pytest.raises(ValueError, match="Fit 1 cannot be settled: .* has settled it already"):
+        ledger.settle(1)
+    assert "do not publish it" not in ledger.report()
+
+
+def test_a_price_that_tells_when_a_release_failed_is_caught(new, model, monkeypatch):
+    monkeypatch.setattr(ledger_file, "pay_whole", ledger_file.settle)
+    first, second = fits_that_failed(new(), model, monkeypatch)
+    assert first.owed < second.owed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnreadableError("lost"), UnbookedError("disk full"), RuntimeError("a bug"), CrashError()],
+)
+def test_a_fit_that_can_go_on_keeps_its_plan_set_aside(new, error):
+    ledger = new()
+    book = ledger.reserve("dp_advi", FULL)
+    book(ONE)
+    with pytest.raises(type(error)), book:
+        raise error
+    [entry] = fits_of(ledger.path)
+    assert (entry.booked, entry.ended) == (1, False)
+    ledger.settle(1)
+    assert ledger.spent.amount == pytest.approx(entry.cost.amount / 3)
+
+
+def test_a_fit_that_booked_nothing_owes_nothing(new):
+    ledger = new()
+    with pytest.raises(KeyboardInterrupt), ledger.reserve("dp_advi", FULL):
+        raise KeyboardInterrupt
+    assert ledger.spent == (0.0, 0.0, 0.0)
+
+
+# --- each release at its own price ---
+
+
+def of_the_dear_release_alone(ledger):
+    """Make the dear release first, which the plan holds last, and end the fit."""
+    wall = wall_of(ledger)
+    wall.release(Query("dear", None))
+    ledger.settle(1)
+    return ledger.spent.amount
+
+
+def test_a_release_costs_its_own_price_in_whatever_order_it_is_made(new):
+    ledger = new()
+    price = ledger._filter.price(CHEAP_AND_DEAR)
+    assert price.amounts[DEAR] > 30 * price.amounts[CHEAP]
+    assert of_the_dear_release_alone(ledger) == price.amounts[DEAR]
+
+
+def test_a_price_that_goes_by_the_plans_order_is_caught(new, monkeypatch):
+    ledger = new()
+    genuine = ledger_file.book
+
+    def in_order(path, fit, position, price):
+        prices = ledger._filter.price(CHEAP_AND_DEAR).amounts
+        return genuine(path, fit, position, prices[CHEAP if position < CHEAP.count else DEAR])
+
+    monkeypatch.setattr(ledger_file, "book", in_order)
+    price = ledger._filter.price(CHEAP_AND_DEAR)
+    assert of_the_dear_release_alone(ledger) < price.amounts[DEAR] / 30
+
+
+@pytest.mark.parametrize(("filter", "plan"), [("rdp", CHEAP_AND_DEAR), ("zcdp", FULL)])
+def test_the_releases_of_a_plan_add_up_to_its_price(new, filter, plan):
+    chosen = new(filter=filter)._filter
+    counts = chosen.price(plan).counts
+    added = sum(amount * count for amount, count in counts.items())
+    assert added == pytest.approx(chosen.cost(plan).amount, rel=1e-12)
+    assert sum(counts.values()) == plan.total
+
+
+# --- a fit that is settled makes no further release ---
+
+
+def goes_on_after_it_was_settled(ledger):
+    """Settle a fit that runs, give all that it had left to another, and let it go on."""
+    wall = wall_of(ledger, plan_of(noise=7.0, count=8))
+    wall.release(Query("score", None))
+    ledger.settle(1)
+    ledger.spend("all the rest", rho=ledger.left.amount / ledger.terms.order * (1 - 1e-9))
+    try:
+        wall.release(Query("score", None))
+    except UnbookedError as error:
+        return str(error)
+    return "released"
+
+
+def test_a_fit_that_was_settled_while_it_runs_is_refused_its_next_release(
+    new,
+    monkeypatch,
+):
+    ledger, drawn = new(), []
+    monkeypatch.setattr(PrivacyWall, "_clipped_sum", lambda *args: drawn.append(1) or np.zeros(2))
+    text = goes_on_after_it_was_settled(ledger)
+    assert "Fit 1 was settled in" in text
+    assert "can make no further release" in text
+    assert len(drawn) == 1  # no record is read
+    assert ledger.left.amount >= 0
+
+
+def test_a_settled_fit_that_may_go_on_is_caught(new, monkeypatch):
+    ledger = new()
+    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
+        db.execute("DROP TRIGGER releases_grow")
+
+    def heedless(path, fit, position, price):
+        with ledger_file._held(path) as db:
+            sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ?"
+            return db.execute(sql, (fit,)).rowcount == 1
+
+    monkeypatch.setattr(ledger_file, "book", heedless)
+    assert goes_on_after_it_was_settled(ledger) == "released"
+    assert ledger.left.amount < 0
+
+
+def keep_releasing(ledger, log):
+    """Release until the ledger refuses; write down each one after it was handed out."""
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    wall = wall_of(ledger, plan_of(noise=120.0, count=2000))
+    try:
+        while True:
+            wall.release(Query("score", None))
+            os.write(file, b".")
+    except UnbookedError:
+        os._exit(7)
+
+
+def wait_for(size, log):
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size >= size):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_process_that_was_taken_for_dead_hands_out_nothing_more(new, tmp_path):
+    ledger, log = new(), tmp_path / "log"
+    child = FORK.Process(target=keep_releasing, args=(ledger, log))
+    child.start()
+    wait_for(3, log)
+    os.kill(child.pid, signal.SIGSTOP)  # it looks dead; it may hold the file's lock for a moment
+    if not settled(ledger, 1):
+        os.kill(child.pid, signal.SIGCONT)
+        ledger.settle(1)
+    booked = fits_of(ledger.path)[0].booked
+    os.kill(child.pid, signal.SIGCONT)
+    child.join(60)
+    assert child.exitcode == 7
+    assert fits_of(ledger.path)[0].booked == booked
+    assert log.stat().st_size in (booked - 1, booked)  # it may have been stopped before writing
+
+
+def settled(ledger, fit, seconds=2.0):
+    """Settle a fit, unless its process was stopped while it held the file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger_file, "BUSY_SECONDS", seconds)
+        try:
+            ledger.settle(fit)
+        except ReleaseError:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ReleaseError, None])
+def test_a_fork_that_ends_does_not_settle_its_parents_fit(new, end):
+    ledger = new()
+
+    def ending(booking):
+        try:
+            with booking:
+                if end is not None:
+                    raise end
+        except BaseException:
+            pass
+
+    with ledger.reserve("dp_advi", FULL) as book:
+        child = FORK.Process(target=ending, args=(book,))
+        child.start()
+        child.join()
+        book(ONE)
+        assert not fits_of(ledger.path)[0].ended
+    assert fits_of(ledger.path)[0].ended
+
+
+def test_a_fork_that_settles_its_parents_fit_is_caught(new, monkeypatch):
+    genuine = Booking.__exit__
+
+    def anybody(self, *error):
+        self._process = os.getpid()
+        genuine(self, *error)
+
+    monkeypatch.setattr(Booking, "__exit__", anybody)
+    with pytest.raises(UnbookedError, match="was settled"):
+        test_a_fork_that_ends_does_not_settle_its_parents_fit(new, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("number", [2, 0, "one", None])
+def test_a_fit_that_is_not_there_cannot_be_settled(new, number):
+    ledger = new()
+    ledger.reserve("dp_advi", FULL)
+    with pytest.raises(ValueError, match=f"Fit {number!r} cannot be settled: .* holds no such fit"):
+        ledger.settle(number)
+
+
+def test_a_disk_that_fails_at_the_end_leaves_the_plan_owed_and_the_result(
+    new,
+    model,
+    monkeypatch,
+):
+    ledger = new()
+
+    def broken(*args):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_file, "settle", broken)
+        idata = fit(model, ledger, callbacks=[stop])
+        with pytest.raises(ReleaseError, match=r"Fit 1 could not be settled in .*disk I/O"):
+            ledger.settle(1)
+    assert idata["privacy"].attrs["releases_made"] == 1
+    [entry] = fits_of(ledger.path)
+    assert ledger.spent.amount == entry.cost.amount
+
+
+# --- a fit that goes on ---
+
+
+def interrupted_then_others(ledger, rest):
+    """Interrupt a fit of half the budget, let others take so much of the rest, and resume it."""
+    plan = plan_of(noise=10.0, count=10)
+    with ledger.reserve("dp_advi", plan) as book:
+        for _ in range(4):
+            book(plan.releases[0])
+    ledger.spend("others", rho=rest * ledger.left.amount / ledger.terms.order)
+    return ledger.resume(1, "dp_advi", plan, 4), plan.releases[0]
+
+
+def test_a_fit_that_goes_on_pays_once(new):
+    ledger = new()
+    booking, release = interrupted_then_others(ledger, 0.1)
+    with booking as book:
+        others = ledger.spent.amount
+        for _ in range(6):
+            book(release)
+    assert ledger.spent.amount == others
+    entry = fits_of(ledger.path)[0]
+    assert entry.booked == entry.planned
+    with pytest.raises(UnbookedError):
+        booking(release)
+
+
+def test_a_fit_whose_rest_others_have_taken_cannot_go_on(new):
+    ledger = new()
+    said = r"others? .*have taken it: .*epsilon .* of it are booked, .*epsilon .* left"
+    with pytest.raises(ValueError, match=said):
+        interrupted_then_others(ledger, 0.95)
+    entry = fits_of(ledger.path)[0]
+    assert (entry.booked, entry.ended) == (4, True)
+    assert ledger.left.amount > 0
+
+
+def gone_on_at_once(ledger, monkeypatch, fits=4):
+    """Interrupt fits, let all go on at the same moment, and return how many did."""
+    plan = plan_of(noise=10.0, count=10)
+    for _ in range(fits):
+        with ledger.reserve("dp_advi", plan) as book:
+            for _ in range(2):
+                book(plan.releases[0])
+    within, start, went_on = ledger_file._within, threading.Barrier(fits), []
+
+    def slowly(*args):
+        found = within(*args)
+        time.sleep(0.05)  # widen the gap between reading what is left and taking it
+        return found
+
+    def go_on(number):
+        start.wait()
+        with contextlib.suppress(ValueError):
+            ledger.resume(number, "dp_advi", plan, 2)
+            went_on.append(number)
+
+    monkeypatch.setattr(ledger_file, "_within", slowly)
+    threads = [threading.Thread(target=go_on, args=(k + 1,)) for k in range(fits)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(went_on)
+
+
+def test_fits_that_go_on_at_the_same_moment_do_not_overspend(new, monkeypatch):
+    ledger = new()
+    assert gone_on_at_once(ledger, monkeypatch) == 1
+    assert ledger.left.amount >= 0
+
+
+def test_going_on_without_a_transaction_is_caught(new, monkeypatch):
+    ledger = new()
+    monkeypatch.setattr(ledger_file, "_held", ledger_file._opened)
+    assert gone_on_at_once(ledger, monkeypatch) > 1
+    assert ledger.left.amount < 0
+
+
+def test_a_disk_that_fails_when_a_fit_goes_on_is_met_by_a_sentence(new, monkeypatch):
+    ledger = new()
+    with ledger.reserve("dp_advi", FULL) as book:
+        book(ONE)
+    fail_at(monkeypatch, "BEGIN IMMEDIATE")
+    with pytest.raises(ReleaseError, match=r"Fit 1 could not go on in .*disk I/O error"):
+        ledger.resume(1, "dp_advi", FULL, 1)
+
+
+def test_a_fit_that_goes_on_without_asking_for_its_rest_is_caught(new, monkeypatch):
+    def unasked(path, terms, fit, limit):
+        with ledger_file._held(path) as db:
+            db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
+        return True
+
+    monkeypatch.setattr(ledger_file, "reopen", unasked)
+    ledger = new()
+    interrupted_then_others(ledger, 0.95)
+    assert ledger.left.amount < 0
+
+
+# --- prices are told in epsilon ---
+
+
+@pytest.mark.parametrize("filter", ["rdp", "zcdp", "sum"])
+def test_epsilon_stands_beside_every_price(new, filter):
+    ledger = new(filter=filter)
+    with pytest.raises(ValueError, match=r"costs .*epsilon [\d.]+.* has .*epsilon [\d.]+ .*left"):
+        ledger.reserve("dp_advi", plan_of(noise=0.5, count=50))
+    ledger.reserve("dp_advi", FULL)(ONE)
+    lines = ledger.report().splitlines()
+    for start in ("Limit", "Fit 1", "Left"):
+        [line] = (line for line in lines if line.startswith(start))
+        assert "epsilon" in line
+    assert "epsilon" in repr(ledger)
+
+
+def test_a_driver_that_settles_nothing_is_caught(new, model, monkeypatch):
+    monkeypatch.setattr(driver_run, "_account", lambda ends, reserve, checkpoint: reserve())
+    ledger = new()
+    fit(model, ledger, callbacks=[stop])
+    assert not fits_of(ledger.path)[0].ended

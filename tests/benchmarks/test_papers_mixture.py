@@ -230,7 +230,11 @@ def test_figure_1_reads_the_moments_in_their_order(easy, monkeypatch):
 
 def test_the_networks_picture_has_a_panel_for_each_table():
     arguments = networks.options("networks", None, 2).parse_args([])
-    arguments.tables, arguments.units = ["Wine", "Power"], 20
+    arguments.tables, arguments.units = ["Wine", "Power"], None
+    arguments.methods = list(networks.FITS)
     table = pd.DataFrame(networks.cells(arguments)).assign(rmse=1.0, log_likelihood=-1.0)
     assert len(networks.draw(table).axes) == 2
     assert len(networks.summary(table)) == 1 + 3 * 3 + 3  # sep, the other methods, the paper's rows
+    assert set(table["units"]) == {50}
+    measured = table[(table["method"] != "dp_sep") | (table["epsilon"] < np.inf)]
+    assert len(networks.draw(measured).axes) == 2

@@ -131,6 +131,29 @@ def test_a_fit_without_hidden_units_finds_the_conjugate_mean(monkeypatch):
     np.testing.assert_allclose(found["standard_deviation"], np.diag(precision) ** -0.5, rtol=0.02)
 
 
+def late_swing():
+    """How far predictions are from their last ones after a quarter of a fit to features alike."""
+    rng = np.random.default_rng(8)
+    common = rng.normal(size=(N, 1))
+    features = common + 0.1 * rng.normal(size=(N, 120))
+    y = common[:, 0] + 0.5 * rng.normal(size=N)
+
+    def build():
+        w = pm.Normal("w", 0, 0.1, shape=120)
+        pm.Normal("y", pm.math.dot(pm.Data("X", features), w), sigma=0.5, observed=y)
+
+    path = fit(build, sampling="full", num_records=N)["fit_stats"]["mean_path"].values
+    return np.abs((path[len(path) // 4 :] - path[-1]) @ features.T).max()
+
+
+def test_steps_do_not_swing_across_a_steep_direction(monkeypatch):
+    monkeypatch.setattr(sep, "MODEL_CLASSES", (NETWORK,))
+    assert late_swing() < 0.1
+    looser = network.DEFAULTS._replace(step=0.5, trust_radius=0.3, memory=0.0)
+    monkeypatch.setattr(network, "DEFAULTS", looser)
+    assert late_swing() > 2
+
+
 # --- networks ----------------------------------------------------------------------------------
 
 

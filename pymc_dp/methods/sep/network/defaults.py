@@ -32,14 +32,18 @@ class Defaults(NamedTuple):
     # a record makes the rate of the noise precision at most this many times as large
     longest_rate: float = 1e6
     # the longest step, also where clipping shortens the scores, and its share at the end of a fit
-    step: float = 0.5
+    step: float = 1.0
     clipped_step: float = 3.0
     last_step: float = 0.1
     # the noise of all steps together moves weights by about this many of their scales
     noise_walk: float = 2.5
-    # one step moves them by at most this many, as a root mean square
-    trust_radius: float = 0.3
-    momentum: float = 0.9
+    # one step moves them by at most this many, as a root mean square: a fit that swings across a
+    # steep direction must not throw its units where none of them is active
+    trust_radius: float = 0.05
+    # scores are averaged over this share of the releases, at least over so many: the longer, the
+    # steeper a direction may be, as one along which many features move together
+    memory: float = 1 / 30
+    shortest_memory: int = 10
     # weight of a release in the averages of sites; that of the noise precision's sites is smaller
     # if the share of noise in their average would exceed ``noise_in_average``
     averaging: float = 0.05

@@ -58,6 +58,11 @@ class _Fit(NamedTuple):
         """The noise precision, where it is a latent."""
         return self.network.output.precision
 
+    @property
+    def score_weight(self) -> float:
+        """Weight of a release in the average of scores, which is momentum."""
+        return 1 / max(DEFAULTS.memory * self.releases, DEFAULTS.shortest_memory)
+
     def number(self, sums: NoisyAverage[Sites]) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
         return number_of(self.settings.num_records, sums.value.number[0], sums.variance.number)
@@ -174,14 +179,14 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
 def _averaged(
     fit: _Fit, state: State, context: Context, noisy: Noisy, noise: Sites
 ) -> NoisyAverage[Sites]:
-    """Average released sums, each part with its own weight: that of the scores is momentum."""
+    """Average released sums, each part with its own weight."""
     value = noisy.value / noisy.sample_rate
     latest, sums = unpacked(value, fit.bounded.layout, context.precision), state.sums
     if state.t == 0:
         number = fit.number(NoisyAverage(latest, noise))
         sums = sums._replace(value=fit.sites_of_probes(number, state.gammas))
     noise_weight = fit.noise_weight(fit.number(sums), noise)
-    weights = Sites(1 - DEFAULTS.momentum, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
+    weights = Sites(fit.score_weight, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
     return sums.add(latest, noise, weights)
 
 

@@ -24,6 +24,7 @@ from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 from pymc_dp.model.mixtures import mixtures_by_choice
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import Terms, simplify
+from pymc_dp.model.truncated import counts_without_rejection
 
 
 class Outcomes(NamedTuple):
@@ -185,7 +186,7 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)
-    [graph] = simplify([mixtures_by_choice(graph)])
+    [graph] = simplify([mixtures_by_choice(counts_without_rejection(graph))])
     [graph] = split.unit_latents.by_record([graph])
     return graph
 

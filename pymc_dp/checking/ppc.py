@@ -109,7 +109,7 @@ def ppc(
     NotSeparableError
         Records have latents of their own, or the likelihood is not one term a record.
     ValueError, TypeError
-        The model does not say how outcomes are drawn (potentials, mixtures), or any other bad
+        The model does not say how outcomes are drawn (potentials), or any other bad
         input. All of it is refused before any budget is spent.
 
     Notes
@@ -196,10 +196,10 @@ def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
         raise ValueError(f"The result has fewer than {FEWEST_DRAWS} draws: fit with more draws=.")
     if records.outcomes is None:
         raise ValueError(
-            "The model does not say how its outcomes are drawn, record by record: potentials and "
-            "mixtures have no draws here. pymc_dp.score compares such models."
+            "The model does not say how its outcomes are drawn, record by record: a pm.Potential "
+            "has a density alone. pymc_dp.score compares such models."
         )
-    leaves = dict(zip(records.term_names, records.drawn, strict=True))
+    leaves = {name: leaf for leaf, name in records.drawn.items()}
     if var_name is None and len(leaves) == 1:
         [var_name] = leaves
     if var_name not in leaves:

@@ -34,7 +34,8 @@ def find_modes(density: Callable[[np.ndarray], Density], here: Density) -> Modes
     unit's steps depend on another unit.
     """
     u, length = np.zeros(here.slope.shape), np.ones(len(here.value))
-    step = newton_step(here)
+    values, axes = _eigen(here.curvature)
+    step = _step(here.slope, values, axes)
     climbing = np.isfinite(here.value)
     for _ in range(MOST_STEPS):
         climbing &= _gain(here, step) > LEAST_GAIN
@@ -46,24 +47,19 @@ def find_modes(density: Callable[[np.ndarray], Density], here: Density) -> Modes
         u = np.where(better[:, None], trial, u)
         here = Density(*(_chosen(better, new, old) for new, old in zip(there, here, strict=True)))
         length = np.where(better, np.fmin(1.0, 4 * length), length / 4)
-        step = newton_step(here)
-    return Modes(u, _spread(here.curvature))
+        values, axes = _eigen(here.curvature)
+        step = _step(here.slope, values, axes)
+    return Modes(u, np.asarray(np.einsum("uij,uj,ukj->uik", axes, values**-0.5, axes)))
 
 
-def newton_step(here: Density) -> np.ndarray:
+def _step(slope: np.ndarray, values: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """Return the step to the mode of a quadratic, uphill also where the density is not concave."""
-    values, axes = _eigen(here.curvature)
-    along = np.einsum("uij,ui->uj", axes, here.slope) / values
+    along = np.einsum("uij,ui->uj", axes, slope) / values
     return np.asarray(np.einsum("uij,uj->ui", axes, along))
 
 
 def _gain(here: Density, step: np.ndarray) -> np.ndarray:
     return np.asarray(np.vecdot(here.slope, step) / 2)
-
-
-def _spread(curvature: np.ndarray) -> np.ndarray:
-    values, axes = _eigen(curvature)
-    return np.asarray(np.einsum("uij,uj,ukj->uik", axes, values**-0.5, axes))
 
 
 def _eigen(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from pymc_dp.contributions.local_latents import no_latents, owners
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.outcomes import Outcomes
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import OWNER, Batch
 
 # (batch, z, generator) -> draws of all observed variables, shape (rows, count, ...), by the name
 # that `drawn_name` gives to the leaf; rows that cannot be drawn have nan, or what their score makes
@@ -42,7 +42,9 @@ def compile_draws(records: Records, count: int) -> Draw | None:
 
     def draw(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
         owner = owners(records, batch)
-        rows, places = len(owner), np.searchsorted(owner, owner)
+        rows = len(owner)
+        # the first record of each one's unit
+        places = np.searchsorted(owner, owner) if OWNER in batch else owner
         batch = batch | no_latents(records, rows)
         drawn, failed = first(batch, z, generator, count)
         drawn = _shared(records, drawn, places)

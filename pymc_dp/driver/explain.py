@@ -1,24 +1,24 @@
 """Which method to take for a model, which fit which part of it, and why."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pymc as pm
 
+from pymc_dp.accounting.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
 from pymc_dp.driver.counts import advice_on_counts
 from pymc_dp.driver.passes import default_passes
-from pymc_dp.driver.setup import model_in_use
+from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.model_class import match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.methods.spec import MethodSpec
-from pymc_dp.model import Records, constrained, separate
-from pymc_dp.model.tables import read_tables
-from pymc_dp.model.unit_column import read_units
+from pymc_dp.model import Records, constrained
 
 
 class Fits(NamedTuple):
@@ -131,12 +131,12 @@ def explain(
         p: Beta block
         y: conjugate likelihood
     """
-    model, data = model_in_use(model), read_tables(data)
-    units = None if unit is None else read_units(model, unit, data, public)
-    data = data and {name: values for name, values in data.items() if name != unit}
-    records, private = separate(
-        constrained(model), public=public, data=data, units=units, number_is_public=True
-    )
+    model = model_in_use(model)
+    # without privacy the number of records is public
+    budget = Budget(epsilon=math.inf, unit=unit)
+    separated = separation(model, budget, public=tuple(public), data=data)
+    records, checked = separated(constrained(model))
+    private = checked()
     fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
     passes = default_passes(records) if private.partitions > 1 else {}
     return Explanation(

@@ -17,6 +17,7 @@ from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.help import described
 from pymc_dp.driver.progress import progress
 from pymc_dp.driver.run import Callback, run_releases
+from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.booking import Booking
@@ -114,7 +115,7 @@ def fit(
         spending again. Delete it with care: a fit without it starts, and spends, anew. Without a
         ledger, do not copy it or restore it from a backup: its releases would be made twice.
     backend : {"numba", "c", "jax", "python"}, optional
-        Chosen by the expected work if left out.
+        If left out, chosen by the time that releases of made-up rows take.
     **options
         Of the method; its page in the documentation explains each.
 
@@ -181,6 +182,7 @@ def fit(
     ledger = open_ledger(ledger)
     rng = np.random.default_rng(random_seed)
     compiled = compile_method(setup, backend)
+    announce(setup.plan, setup.data, compiled.costs)
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
     if file is not None:
         rng = file.public_generator(random_seed)

@@ -15,12 +15,13 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.padding import padded
+from pymc_dp.driver.run_time import Cost, expected_batch, run_time, timed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.registry import method_named
 from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
-from pymc_dp.model.compile import choose_backend
+from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
 from pymc_dp.privacy.contribution import rehearse
@@ -40,8 +41,8 @@ REFUSED = {
 }
 TERMS = tuple(field.name for field in dataclasses.fields(Budget))
 
-# rows that an undeclared data set is taken to have where only speed depends on it
-NOMINAL_RECORDS = 10_000
+# seconds on the Python linker from which on Numba, which compiles for up to a minute, is tried too
+WORTH_COMPILING = 60.0
 
 
 class Setup(NamedTuple):
@@ -171,25 +172,44 @@ def _options(
 
 
 def compile_method(setup: Setup, backend: str | None) -> Compiled:
-    """Compile a method for the backend that suits the expected work."""
-    _, records, private, method, plan = setup
-    drawn = sum(release.count * release.sampler.rate for release in plan.releases)
-    rows = drawn / plan.total * (plan.num_records or NOMINAL_RECORDS)
-    backend = choose_backend(backend, plan.total, rows, records.size + len(private.spec))
+    """Compile a method for a backend, by default the one on which made-up rows take less time.
+
+    Numba is tried where the fit would take longer on the Python linker than Numba compiles.
+    """
+    if backend is not None:
+        compile_mode(backend)
+        return _compile(setup, backend)
+    at_once = _compile(setup, "python")
+    if _seconds(setup, at_once) < WORTH_COMPILING:
+        return at_once
+    try:
+        compiled = _compile(setup, "numba")
+    except NotImplementedError:  # it does not know every operation
+        return at_once
+    return min(at_once, compiled, key=partial(_seconds, setup))
+
+
+def _seconds(setup: Setup, compiled: Compiled) -> float:
+    return run_time(setup.plan, compiled.costs).seconds
+
+
+def _compile(setup: Setup, backend: str) -> Compiled:
+    """Compile a method, try it on made-up rows, and time its releases."""
+    method, spec = setup.method, setup.data.spec
     compiled = method.compile(backend)
-    axes = {name: spec.axis for name, spec in private.spec.items()}
+    axes = {name: column.axis for name, column in spec.items()}
     again = partial(_contributions, method.compile, backend, axes)
     contributions = _for_backend(compiled.contributions, backend, axes)
     compiled = compiled._replace(contributions=contributions, again=again)
+    costs: dict[str, Cost] = {}
     for state in method.trials(np.random.default_rng(0)):
-        _rehearse(setup, compiled, state)
-    return compiled
+        costs |= _rehearse(setup, compiled, state)
+    return compiled._replace(costs=costs)
 
 
 def _contributions(
     compile_parts: Callable[[str], Compiled], backend: str, axes: Mapping[str, int]
 ) -> dict[str, Contribution | Mechanism]:
-    """Compile the contributions alone: other threads and processes need their own."""
     return _for_backend(compile_parts(backend).contributions, backend, axes)
 
 
@@ -202,8 +222,11 @@ def _for_backend(
     }
 
 
-def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> None:
-    """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
+def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, Cost]:
+    """Try the compiled graphs on made-up rows: what cannot run must not cost a release.
+
+    Returns the time of a noisy sum, by its name.
+    """
     query = setup.method.query(state, rng=np.random.default_rng(0))
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
@@ -215,7 +238,13 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> None:
             else:
                 value = contribution.rehearse(batch, query.context)
             # made-up rows may lie outside the likelihood's support; noise there always is
-            compiled.update(state, query, Noisy(np.nan_to_num(value, posinf=0.0), 1.0, 1.0))
+            noisy = Noisy(np.nan_to_num(value, posinf=0.0), 1.0, 1.0)
+            update = partial(compiled.update, state, query, noisy)
+            update()
+            if not isinstance(contribution, Contribution):
+                return {}
+            expected = expected_batch(setup.plan, query.name)
+            return {query.name: timed(contribution, update, data, query.context, expected)}
     except FaultyContributionError as fault:
         raise NotImplementedError(
             f"Release {query.name!r} would not be private on this backend: on made-up records, "

@@ -1,6 +1,7 @@
 """What a method gives to the driver loop."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ class Compiled(NamedTuple):
     update: Callable[[Any, Query, Noisy], Any]  # (state, query, noisy) -> state
     # compiles the contributions once more; the driver sets it
     again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None
+    # {release name: the time that it takes}; the driver sets it
+    costs: Mapping[str, Any] = MappingProxyType({})
 
 
 class OnRealLine(NamedTuple):

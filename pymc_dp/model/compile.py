@@ -1,4 +1,4 @@
-"""How graphs become functions: three backends, a fast start, and which of them suits a fit."""
+"""How graphs become functions: on compiled backends, or at once on the Python linker."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,8 +20,6 @@ from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
 # just before fusion and the in-place rewrites
 AFTER_SPECIALIZE = 48.9
-# numbers that the Python linker handles while numba compiles for the first time
-WORTH_COMPILING = 1e10
 
 
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here
@@ -39,22 +37,10 @@ def compile_mode(backend: str) -> Mode:
     if backend not in ("numba", "c", "jax"):
         raise ValueError(
             f"backend={backend!r} is unknown: use 'numba', 'c', 'jax' or 'python', "
-            "or leave it out to have it chosen by the expected work."
+            "or leave it out to have it chosen by the time that made-up rows take."
         )
     mode: Mode = resolve_backend_compile_kwargs(backend, None)["mode"]
     return mode
-
-
-def choose_backend(backend: str | None, releases: int, rows: float, width: int) -> str:
-    """Choose by the expected work, unless the caller names a ``backend``.
-
-    The work is ``releases`` times the expected ``rows`` of each, from public numbers alone, times
-    the ``width`` numbers of a row.
-    """
-    if backend is not None:
-        compile_mode(backend)
-        return backend
-    return "numba" if releases * rows * width > WORTH_COMPILING else "python"
 
 
 def function(

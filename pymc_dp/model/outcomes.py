@@ -24,6 +24,7 @@ from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 from pymc_dp.model.mixtures import mixtures_by_choice
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import Terms, simplify
+from pymc_dp.model.truncated import counts_without_rejection
 
 
 class Outcomes(NamedTuple):
@@ -31,6 +32,7 @@ class Outcomes(NamedTuple):
 
     # {leaf: draws, shape (number, *that of its batch input), of its dtype}
     drawn: dict[str, AnyVariable]
+    variables: dict[str, str]  # the same leaves, each with the name of its random variable
     number: AnyVariable  # of draws of each record
     inputs: dict[str, AnyVariable]  # leaf name to its batch input
     generators: tuple[AnyVariable, ...]  # one for each distribution that is drawn from
@@ -49,6 +51,7 @@ class _Random(NamedTuple):
 class _Drawn(NamedTuple):
     """A variable, and the graph of its draws, where stand-ins replace what is random."""
 
+    name: str
     leaf: Tensor
     graph: Tensor
     random: tuple[_Random, ...]
@@ -123,7 +126,8 @@ def _outcomes(
             draws[stand_in] = _draw(random.node, generators[-1], size, parameters)
         outcome: Tensor = vectorize_graph(rebuilt[name], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
-    return Outcomes(outcomes, number, batch.inputs, tuple(generators))
+    variables = {str(one.leaf.name): one.name for one in drawn}
+    return Outcomes(outcomes, variables, number, batch.inputs, tuple(generators))
 
 
 def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None:
@@ -135,6 +139,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     [leaf] = simplify([model.rvs_to_values[rv]]) if value is None else [value]
     if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
         return None
+    name = str(rv.name)
     if isinstance(rv.owner.op, MinibatchRandomVariable):
         rv = rv.owner.inputs[0]
     graph = _given_values(split, rv)
@@ -156,7 +161,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         [graph] = clone_replace([graph], {first: place}, rebuild_strict=False)
         stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
-    return _Drawn(leaf, graph, tuple(random)) if random else None
+    return _Drawn(name, leaf, graph, tuple(random)) if random else None
 
 
 def _is_draw(variable: AnyVariable) -> bool:
@@ -181,7 +186,7 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)
-    [graph] = simplify([mixtures_by_choice(graph)])
+    [graph] = simplify([mixtures_by_choice(counts_without_rejection(graph))])
     [graph] = split.unit_latents.by_record([graph])
     return graph
 

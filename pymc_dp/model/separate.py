@@ -74,10 +74,10 @@ class Records(NamedTuple):
     unnamed: dict[str, str]  # the records' arrays that their author gave no name, in words
 
     @property
-    def drawn(self) -> list[str]:
-        """Names of the observed arrays that `outcomes` draws."""
-        every = [name for stage in self.outcomes or () for name in stage.drawn]
-        return [name for name in every if name not in self.local_latents]
+    def drawn(self) -> dict[str, str]:
+        """The observed arrays that `outcomes` draws, each with the variable that observes it."""
+        found = {k: v for stage in self.outcomes or () for k, v in stage.variables.items()}
+        return {leaf: name for leaf, name in found.items() if leaf not in self.local_latents}
 
     @property
     def size(self) -> int:

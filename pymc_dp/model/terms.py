@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pymc as pm
 from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import DirichletMultinomialRV
@@ -14,6 +15,9 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import Second
+from pytensor.scalar.math import BetaInc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
@@ -134,7 +138,7 @@ def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:
     data; a record that they would have refused has a non-finite contribution, which the wall drops.
     """
     terms = _exhaust(without_lengths(terms), _nested_graphs)
-    return _exhaust(terms, _checks)
+    return _exhaust(_exhaust(terms, _checks), _incomplete_betas)
 
 
 def without_lengths(variables: list[AnyVariable]) -> list[AnyVariable]:
@@ -198,6 +202,39 @@ def _checks(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
         for variable in ancestors(terms)
         if variable.owner is not None and isinstance(variable.owner.op, CheckAndRaise)
     }
+
+
+def _incomplete_betas(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
+    """Write I_x(a, 1) as x^a: the gradient of I is a loop, number by number.
+
+    It is the chance of no event under a negative binomial, which a hurdle reads.
+    """
+    found: dict[AnyVariable, AnyVariable] = {}
+    for variable in ancestors(terms):
+        node = variable.owner
+        if node is None or not isinstance(getattr(node.op, "scalar_op", None), BetaInc):
+            continue
+        a, b, x = node.inputs
+        if _number(b) == 1:
+            power: Any = pt.switch(pt.and_(pt.ge(x, 0), pt.le(x, 1)), x**a, np.nan)
+            found[variable] = pt.second(b, power).astype(variable.type.dtype)
+    return found
+
+
+def _number(x: AnyVariable) -> float | None:
+    """Return the number that a graph repeats, whatever shape it takes; None where it is none."""
+    if isinstance(x, Constant):
+        values = np.unique(x.data)
+        return float(values[0]) if values.size == 1 else None
+    node = x.owner
+    if node is None or not isinstance(node.op, DimShuffle | Elemwise):
+        return None
+    if isinstance(node.op, DimShuffle):
+        return _number(node.inputs[0])
+    if isinstance(node.op.scalar_op, Second):
+        return _number(node.inputs[1])
+    numbers = [_number(operand) for operand in node.inputs]
+    return None if None in numbers else float(node.op.scalar_op.impl(*numbers))
 
 
 def _unscaled(rv: AnyVariable, term: Any) -> Any:

@@ -1,11 +1,12 @@
 """The graphs of a model's outcomes and deterministics, for any number of new records."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import change_dist_size
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import SpecifyShape
@@ -18,7 +19,7 @@ from pymc_dp.model.harden import HardenedModel
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.priors import prior_graphs
 from pymc_dp.model.split import split_by_record
-from pymc_dp.model.terms import likelihood_terms, log_densities, without_lengths
+from pymc_dp.model.terms import likelihood_terms, log_densities, simplify, without_lengths
 
 
 class NewRecords(NamedTuple):
@@ -65,6 +66,30 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
         deterministics={str(v.name): graphs[v.name] for v in computed},
         withheld=withheld,
         axes=axes,
+    )
+
+
+def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
+    """Let what reads an observed variable read its new values, where these are among ``names``.
+
+    Entries that are nan are drawn, and so is the variable itself.
+    """
+    graphs: dict[str, Any] = new.observed | new.deterministics
+    leaf: Any
+    for rv in hardened.model.observed_RVs:
+        [leaf] = simplify([hardened.model.rvs_to_values[rv]])
+        if rv.name in new.observed and leaf in hardened.leaves and leaf.name in names:
+            drawn = graphs.pop(rv.name)
+            place, given = drawn.type(), leaf.astype(drawn.dtype)
+            if drawn.dtype.startswith("float"):
+                given = pt.switch(pt.isnan(given), drawn, given)
+            given = drawn.type.filter_variable(given)
+            readers = graph_replace([*graphs.values()], {drawn: place}, strict=False)
+            readers = graph_replace(readers, {place: given}, strict=False)
+            graphs = dict(zip(graphs, readers, strict=True)) | {rv.name: drawn}
+    return new._replace(
+        observed={name: graphs[name] for name in new.observed},
+        deterministics={name: graphs[name] for name in new.deterministics},
     )
 
 

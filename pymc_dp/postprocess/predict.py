@@ -25,7 +25,7 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.terms import declare_public
-from pymc_dp.postprocess.new_records import NewRecords, for_new_records
+from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_given
 from pymc_dp.privacy.private_data import Column
 
 
@@ -48,7 +48,9 @@ def predict(
         The model that was fitted; its own data are not used.
     data : mapping, optional
         New values by the names of ``pm.Data``, one row a new record, for every array of the model
-        that goes by records, except what is predicted.
+        that goes by records, except what is predicted. An observed variable that others read, such
+        as a predictor with a distribution, may be given too: they then read these values, and draws
+        of it where they are nan or not given.
     rows : int, optional
         The number of new records of a model without such arrays.
     var_names : str or sequence of str, optional
@@ -91,7 +93,7 @@ def predict(
     public, data = _declared_public(idata), dict(data or {})
     unit = idata["privacy"].attrs.get("unit") if "privacy" in idata.children else None
     hardened = declare_public(harden(model), public)
-    new = for_new_records(hardened, unit)
+    new = with_given(for_new_records(hardened, unit), hardened, data)
     codes = None if unit is None else data.pop(unit, None)
     predicted = _chosen(hardened, new, var_names, data)
     _refuse_own_functions(list(predicted.values()), public)

@@ -16,7 +16,7 @@ from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, SumsByRecord, SumsByUnit, clipped_sum, opened
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.mechanism import Mechanism
-from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.private_data import Column, Partition, PrivateData, open_private
 from pymc_dp.privacy.randomness import Draw, SecretRandom
 from pymc_dp.privacy.units import Units
 
@@ -149,3 +149,8 @@ def in_partitions(
     from pymc_dp.privacy.chunks.chunked import Chunked  # needs Dask
 
     return Chunked(columns, cast(UnitBlocks | None, units))
+
+
+def number_of_records(data: PrivateData) -> int:
+    """Count the records, for what whoever holds the data is told and nothing else."""
+    return int(next(iter(open_private(data).columns.values())).rows)

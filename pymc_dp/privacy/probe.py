@@ -6,7 +6,7 @@ tested in the fit's own backend on records of several magnitudes; a contribution
 refused before any budget is spent.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ WHOLE = (0, 1, 2, 1, 3, 0, 1, 5)
 SCALES = (1e-3, 1.0, 30.0, 1e3, 1e6)
 # records whose columns are all of one kind, and records whose columns are of random kinds
 ALIKE, MIXED = 8, 16
+# moderate records that differ
+DISTINCT = 64
 
 
 class FaultyContributionError(Exception):
@@ -103,13 +105,28 @@ def probe_records(spec: Mapping[str, ColumnSpec], rng: np.random.Generator) -> B
     >>> records["x"].shape
     (24, 2)
     """
-    return {name: _column(column, rng) for name, column in spec.items()}
+    return {name: _column(column, _kinds(rng), rng) for name, column in spec.items()}
 
 
-def _column(spec: ColumnSpec, rng: np.random.Generator) -> np.ndarray:
+def _kinds(rng: np.random.Generator) -> Iterator[int]:
+    yield from range(ALIKE)
+    yield from rng.integers(0, 20, MIXED).tolist()
+
+
+def moderate_records(spec: Mapping[str, ColumnSpec], rows: int) -> Batch:
+    """Generate records of moderate size, most of them in the support of most likelihoods.
+
+    >>> moderate_records({"x": ColumnSpec((None, 2), "float64")}, 100)["x"].shape
+    (100, 2)
+    """
+    rng, places = np.random.default_rng(0), np.arange(rows) % DISTINCT
+    few = {name: _column(column, np.arange(DISTINCT) % ALIKE, rng) for name, column in spec.items()}
+    return _rows(few, spec, places)
+
+
+def _column(spec: ColumnSpec, kinds: Iterable[int], rng: np.random.Generator) -> np.ndarray:
     core = [length for length in spec.shape if length is not None]
-    rows = [_record(spec.dtype, core, k, rng) for k in range(ALIKE)]
-    rows += [_record(spec.dtype, core, int(k), rng) for k in rng.integers(0, 20, MIXED)]
+    rows = [_record(spec.dtype, core, kind, rng) for kind in kinds]
     return np.ascontiguousarray(np.moveaxis(np.stack(rows), 0, spec.axis), dtype=spec.dtype)
 
 

@@ -12,7 +12,7 @@ from pymc_dp import Ledger
 from pymc_dp.checking.ppc import _tails
 from pymc_dp.contributions.replicates import sort_by_rank
 from pymc_dp.ledger.file import fits_of
-from tests.checking.models import TERMS, bent, coin, columns, result, straight
+from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result, straight
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 EDGES = [-2.0, -1.0, 0.0, 1.0, 2.0]
@@ -135,6 +135,22 @@ def test_a_model_that_cannot_draw_its_outcomes_is_refused():
         pm.Potential("density", y * pm.math.log(p) + (1 - y) * pm.math.log(1 - p))
     with pytest.raises(ValueError, match="does not say how its outcomes are drawn"):
         pymc_dp.ppc(model, result(coin), **TERMS)
+
+
+def test_each_outcome_is_checked_beside_its_own_draws():
+    """The one that is declared first reads the other, and so is drawn after it."""
+    rng = np.random.default_rng(4)
+    with pm.Model() as model:
+        x = pm.Data("x", rng.normal(20.0, 1.0, 500))
+        pm.Normal("y", pm.Normal("b", 0, 1) * x, 1.0, observed=rng.normal(-20.0, 1.0, 500))
+        pm.Normal("size", pm.Normal("m", 20, 1), 1.0, observed=x)
+    fitted = pymc_dp.fit(model=model, **TERMS, **QUIETLY)
+    for name, counts in (("size", [0, 500]), ("y", [500, 0])):
+        found = pymc_dp.ppc(
+            model, fitted, var_name=name, statistic="histogram", bins=[0.0], epsilon=math.inf
+        )
+        assert found["ppc"].attrs["variable"] == name
+        np.testing.assert_allclose(found["ppc"]["observed"], counts, atol=1e-2)
 
 
 def test_replacing_a_record_costs_twice_the_noise():

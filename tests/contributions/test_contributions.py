@@ -21,7 +21,7 @@ from pymc_dp.contributions import (
 from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
 from pymc_dp.contributions.padding import SMALLEST_BATCH, padded
 from pymc_dp.model import separate
-from pymc_dp.model.compile import choose_backend, compile_mode, function
+from pymc_dp.model.compile import compile_mode, function
 from pymc_dp.privacy.norms import graph_norms, row_norms
 from tests import zoo
 from tests.zoo import GROUP, REAL, D, N, X, separated
@@ -247,18 +247,6 @@ def test_long_sums_and_products_keep_their_value_and_type(fold, count):
         np.testing.assert_array_equal(out, told)
 
 
-def test_the_callers_backend_wins_and_others_follow_the_work():
-    for backend in ("python", "numba", "c", "jax"):
-        assert choose_backend(backend, 1, 1, 1) == backend
-        assert choose_backend(backend, 10**6, 1e6, 1000) == backend
-    assert choose_backend(None, 200, 100.0, 10) == "python"
-    assert choose_backend(None, 10_000, 1e5, 1000) == "numba"
-    works = [choose_backend(None, 100, rows, 10) for rows in 10.0 ** np.arange(1, 12)]
-    assert works == sorted(works, reverse=True)  # python first, then numba, once
-
-
 def test_an_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match="backend='theano' is unknown"):
-        choose_backend("theano", 1, 1, 1)
-    with pytest.raises(ValueError, match="'numba', 'c', 'jax' or 'python'"):
+    with pytest.raises(ValueError, match="unknown: use 'numba', 'c', 'jax' or 'python'"):
         compile_mode("theano")

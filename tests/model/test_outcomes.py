@@ -2,10 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
+from pytensor.graph.traversal import ancestors
 from scipy import stats
 
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.model.terms import simplify
 from tests import zoo
 
 ROWS, COUNT = 400, 2
@@ -91,6 +95,16 @@ def hurdle():
     pm.HurdleGamma("y", pm.Beta("p", 5, 2), alpha=shape, beta=1.0, observed=REAL * (COUNTS > 0))
 
 
+def hurdle_of_counts():
+    mu = pm.math.exp(predictor())
+    pm.HurdlePoisson("y", pm.Beta("p", 1, 1), mu, observed=COUNTS)
+
+
+def hurdle_of_spread_counts():
+    mu, alpha = pm.math.exp(predictor() + 1), pm.Gamma("alpha", 2, 1)
+    pm.HurdleNegativeBinomial("y", pm.Beta("p", 1, 1), mu=mu, alpha=alpha, observed=COUNTS)
+
+
 def student_vectors():
     pm.MvStudentT("y", nu=5, mu=pm.Normal("m", shape=2), scale=np.eye(2), observed=X)
 
@@ -115,6 +129,8 @@ DRAWN = [
     mixture_of_vectors,
     zero_inflated,
     hurdle,
+    hurdle_of_counts,
+    hurdle_of_spread_counts,
     student_vectors,
     shares,
 ]
@@ -124,8 +140,9 @@ def potential():
     pm.Potential("y", pm.logp(pm.Normal.dist(pm.Normal("a"), 1), pm.Data("v", REAL)))
 
 
-def hurdle_of_counts():
-    pm.HurdlePoisson("y", pm.Beta("p", 1, 1), pm.Gamma("mu", 1, 1), observed=COUNTS)
+def two_or_more():
+    counts = pm.Poisson.dist(pm.Gamma("mu", 1, 1))
+    pm.Truncated("y", counts, lower=2, observed=COUNTS + 2)
 
 
 def outcome_as_predictor():
@@ -133,8 +150,8 @@ def outcome_as_predictor():
     pm.Normal("y", pm.Normal("a") * y**2, 1.0, observed=y)
 
 
-# counts above zero are drawn by rejection, which PyMC writes as a loop
-NOT_DRAWN = [potential, hurdle_of_counts, outcome_as_predictor]
+# such counts are drawn by rejection, which PyMC writes as a loop
+NOT_DRAWN = [potential, two_or_more, outcome_as_predictor]
 
 
 def separated(build):
@@ -178,9 +195,58 @@ def test_draws_follow_the_distribution_at_the_latents_values():
         assert stats.kstest(values, stats.expon(scale=1 / 2).cdf).pvalue > 1e-6
 
 
+POSITIVE_COUNTS = {
+    "rare": (lambda: pm.Poisson.dist(pm.HalfNormal("mu")), [np.log(0.1)], stats.poisson(0.1)),
+    "frequent": (lambda: pm.Poisson.dist(pm.HalfNormal("mu")), [np.log(3.0)], stats.poisson(3.0)),
+    "spread": (
+        lambda: pm.NegativeBinomial.dist(mu=pm.HalfNormal("mu"), alpha=0.5),
+        [np.log(2.0)],
+        stats.nbinom(0.5, 0.2),
+    ),
+    "even": (
+        lambda: pm.NegativeBinomial.dist(mu=pm.HalfNormal("mu"), alpha=20.0),
+        [np.log(0.5)],
+        stats.nbinom(20.0, 20 / 20.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", POSITIVE_COUNTS)
+def test_counts_above_zero_follow_the_conditional_distribution(kind):
+    build, z, whole = POSITIVE_COUNTS[kind]
+    with pm.Model() as model:
+        pm.Truncated("y", build(), lower=1, observed=COUNTS + 1)
+    records, columns = zoo.separated(model)
+    batch = {name: column.take(np.arange(ROWS)) for name, column in columns.items()}
+    found = compile_draws(records, 100)(batch, np.array(z), np.random.default_rng(0))[
+        drawn_name("y")
+    ]
+    bins = np.arange(1, 8)
+    seen = np.bincount(np.minimum(found.ravel(), 7), minlength=8)[1:]
+
+    def likely(told):
+        shares = np.append(told.pmf(bins[:-1]), told.sf(6)) / told.sf(0)
+        return stats.chisquare(seen, seen.sum() * shares).pvalue > 1e-6
+
+    assert found.min() == 1
+    assert likely(whole)
+    *others, last = whole.args
+    assert not likely(whole.dist(*others, 0.9 * last))
+
+
 @pytest.mark.parametrize(
     "build",
-    [mixture, mixture_of_kinds, mixture_of_vectors, zero_inflated, hurdle, student_vectors, shares],
+    [
+        mixture,
+        mixture_of_kinds,
+        mixture_of_vectors,
+        zero_inflated,
+        hurdle,
+        hurdle_of_counts,
+        hurdle_of_spread_counts,
+        student_vectors,
+        shares,
+    ],
 )
 def test_draws_of_compound_distributions_follow_those_of_pymc(build):
     with pm.Model() as model:
@@ -215,3 +281,27 @@ def test_censored_outcomes_are_drawn_censored():
     values = drawn(censored)[0]["y"]
     assert values.max() == 1.0
     assert (values < 1.0).any()
+
+
+def test_the_density_above_a_hurdle_has_no_loop():
+    """The gradient of an incomplete beta function is one, number by number."""
+    with pm.Model() as model:
+        hurdle_of_spread_counts()
+    records, _ = zoo.separated(model)
+    term = records.batch.log_likelihood()
+    slopes = pt.grad(term.sum(), list(records.latents.values()))
+    operations = {
+        type(getattr(v.owner.op, "scalar_op", None)).__name__
+        for v in ancestors([term, *slopes])
+        if v.owner
+    }
+    assert operations.isdisjoint({"BetaInc", "BetaIncGrad", "ScalarLoop"})
+    a, x = pt.dscalars("a", "x")
+    whole = pt.betainc(a, pt.ones_like(x), x)
+    [simple] = simplify([whole])
+    for at in ((0.5, 0.2), (3.0, 0.9), (2.0, 0.0), (2.0, 1.0), (2.0, 1.5)):
+        given = dict(zip((a, x), at, strict=True))
+        np.testing.assert_allclose(simple.eval(given), whole.eval(given), rtol=1e-12)
+    assert "Betainc" not in str(pytensor.dprint(simple, file="str"))
+    other = pt.betainc(a, pt.constant(2.0), x)
+    assert simplify([other]) == [other]

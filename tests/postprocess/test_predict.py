@@ -199,3 +199,43 @@ def test_of_new_records_nothing_is_missing():
     found = pymc_dp.predict(posterior(draws=50, m=0), model, rows=5)["predictions"]
     assert found["x"].shape == found["y"].shape == (1, 50, 5)
     np.testing.assert_allclose(found["y"], 3 * found["x"], atol=0.7)
+
+
+def observed_predictor(x):
+    """A predictor that is observed, and a second one that reads it."""
+    with pm.Model() as model:
+        first = pm.Normal("first", pm.Normal("m"), 1.0, observed=pm.Data("x", x))
+        second = pm.Normal("second", 10 * first, 0.1, observed=pm.Data("z", 10 * x))
+        pm.Normal("y", first + second, 0.1, observed=11 * x)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        ({"x": [7.0]}, {"first": 0, "second": 70, "y": 77}),
+        ({"z": [7.0]}, {"first": 0, "second": 0, "y": 7}),
+        ({"x": [7.0], "z": [-7.0]}, {"first": 0, "second": 70, "y": 0}),
+        ({"y": [7.0]}, {"first": 0, "second": 0, "y": 0}),
+        ({"x": [np.nan], "z": [50.0]}, {"first": 0, "second": 0, "y": 50}),
+    ],
+)
+def test_what_reads_an_observed_variable_reads_its_new_values(given, means):
+    known, model = posterior(draws=300, m=0), observed_predictor(np.zeros(4))
+    new = {name: np.array(values * 2) for name, values in given.items()}
+    if "y" in given:
+        new = {"x": np.zeros(2), **new}
+    found = pymc_dp.predict(known, model, new)["predictions"]
+    assert {name: found[name].mean().item() for name in means} == pytest.approx(means, abs=3)
+    alone = pymc_dp.predict(known, model, new, var_names="y")["predictions"]
+    assert alone["y"].mean().item() == pytest.approx(means["y"], abs=3)
+
+
+def test_draws_of_an_observed_predictor_are_those_that_the_outcome_reads():
+    model = observed_predictor(np.zeros(4))
+    new = {"x": np.array([np.nan, 3.0])}
+    found = pymc_dp.predict(posterior(draws=50, m=0), model, new)["predictions"]
+    first, second, y = (found[name].to_numpy()[0] for name in ("first", "second", "y"))
+    read = np.column_stack([first[:, 0], np.full(50, 3.0)])
+    np.testing.assert_allclose(second, 10 * read, atol=0.7)
+    np.testing.assert_allclose(y, read + second, atol=0.7)

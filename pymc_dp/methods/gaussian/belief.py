@@ -198,6 +198,21 @@ def no_wider(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     return symmetric((back * np.minimum(values, 1.0)) @ back.T)
 
 
+def at_least_nothing(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Give directions in which rounding has made a covariance negative the width of the prior.
+
+    >>> at_least_nothing(np.diag([0.5, -1e9]), np.diag([1.0, 4.0]))
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]])
+    """
+    root = np.linalg.cholesky(prior)
+    values, vectors = np.linalg.eigh(symmetric(root.T @ covariance @ root))
+    if values[0] > 0 and (np.diag(covariance) > 0).all():
+        return covariance
+    back = np.linalg.inv(root).T @ vectors
+    return symmetric((back * np.where(values > 0, values, 1.0)) @ back.T)
+
+
 def whitening_of(precision: np.ndarray, number: float) -> np.ndarray:
     """Return W with W precision W' = number I.
 

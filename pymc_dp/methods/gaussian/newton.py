@@ -5,7 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, Mode, Update, symmetric
+from pymc_dp.methods.gaussian.belief import (
+    CurvatureSpectrum,
+    Mode,
+    Update,
+    at_least_nothing,
+    symmetric,
+)
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope
 
@@ -81,6 +87,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     covariance = _covariance(mode, local, noise, local.nonlinearity(local.squared_length(step)))
     way = _limited(way, step, mode, local)
     bend = local.nonlinearity(local.squared_length(way.step))
+    covariance = at_least_nothing(covariance, local.prior_precision)
     return Step(Mode(mode.mean + way.step, covariance), way, bend)
 
 

@@ -1,0 +1,155 @@
+"""How long a fit will take, from releases that were timed on made-up rows.
+
+The backend is chosen by it. No number of records is read for either, beside the public one.
+"""
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dp.accounting.plan import Plan
+from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
+from pymc_dp.privacy.contribution import Contribution
+from pymc_dp.privacy.partitions import number_of_records
+from pymc_dp.privacy.private_data import Column, Partition, PrivateData
+from pymc_dp.privacy.probe import moderate_records
+from pymc_dp.privacy.randomness import Draw
+from pymc_dp.privacy.units import units_of
+
+# rows that an undeclared data set is taken to have where only speed depends on it
+NOMINAL_RECORDS = 10_000
+# rows that are timed: so many, and as many as take so many seconds, or are such a share of a batch
+FEWEST_ROWS, MOMENT, SHARE = 32, 0.2, 0.25
+# seconds from which on a fit is announced
+LONG = 180
+
+
+class Cost(NamedTuple):
+    """Seconds of a processor that a release takes."""
+
+    once: float  # whatever the number of records
+    each: float  # more for each record of the batch
+
+
+def timed(
+    contribution: Contribution,
+    update: Callable[[], object],
+    data: PrivateData,
+    context: Any,
+    batch: float,
+) -> Cost:
+    """Time a release of few and of many made-up rows, and the update that follows it.
+
+    Of many there are as many as fit a moment, up to a share of the expected ``batch``.
+    """
+
+    def release(rows: int) -> float:
+        made_up = moderate_records(spec, rows)
+        columns = {
+            name: Column(x, spec[name].axis, spec[name].dtype) for name, x in made_up.items()
+        }
+        partition = Partition(columns, unit and units_of(np.arange(rows), unit))
+        draw = Draw(rows, np.random.default_rng(0))
+
+        def call() -> None:
+            with contextlib.suppress(BeyondBoundError):  # it is the wall's to judge
+                clipped_sum(partition, contribution, draw, context, 1.0)
+
+        return _seconds(call)
+
+    spec, unit = data.spec, data.unit
+    few = release(FEWEST_ROWS)
+    if few > MOMENT:  # what many rows add is not waited for
+        return Cost(_seconds(update), few / FEWEST_ROWS)
+    rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * MOMENT / few, SHARE * batch)))
+    each = max(0.0, release(rows) - few) / (rows - FEWEST_ROWS)
+    return Cost(max(0.0, few - FEWEST_ROWS * each) + _seconds(update), each)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """Take the shorter of two times of a processor: the first call may compile for a new shape."""
+    first = _once(call)
+    return min(first, _once(call)) if first < 10 * MOMENT else first
+
+
+def _once(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+class RunTime(NamedTuple):
+    """The seconds of a processor that the releases of a plan take."""
+
+    records: float
+    seconds_of: dict[str, float]  # by the name of the release
+
+    @property
+    def seconds(self) -> float:
+        """Those of all releases."""
+        return sum(self.seconds_of.values())
+
+    def __str__(self) -> str:
+        if not self.seconds_of:
+            return "a time that cannot be foretold"
+        slowest = max(self.seconds_of, key=self.seconds_of.__getitem__)
+        return (
+            f"about {in_words(self.seconds)} of one processor for {self.records:,.0f} records, "
+            f"{in_words(self.seconds_of[slowest])} of it for {slowest!r}"
+        )
+
+
+def public_number(plan: Plan) -> float:
+    """Return the public number of records, or a nominal one."""
+    return plan.num_records or NOMINAL_RECORDS
+
+
+def expected_batch(plan: Plan, name: str) -> float:
+    """Return how many of the public number of records a release reads."""
+    rates = [release.sampler.rate for release in plan.releases if release.name == name]
+    return max(rates, default=0.0) * public_number(plan)
+
+
+def run_time(plan: Plan, costs: Mapping[str, Cost], records: float | None = None) -> RunTime:
+    """Predict the time of a plan's releases, for the public number of ``records`` by default."""
+    number = records or public_number(plan)
+    seconds = dict.fromkeys(costs, 0.0)
+    for release in plan.releases:
+        if release.name in costs:
+            once, each = costs[release.name]
+            seconds[release.name] += release.count * (once + each * release.sampler.rate * number)
+    return RunTime(number, seconds)
+
+
+def in_words(seconds: float) -> str:
+    """Round a time to a unit that reads well.
+
+    >>> in_words(0.2), in_words(41.7), in_words(563), in_words(9000)
+    ('less than a second', '42 s', '9 minutes', '2.5 hours')
+    """
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def announce(plan: Plan, data: PrivateData, costs: Mapping[str, Cost]) -> None:
+    """Warn where the releases will take minutes.
+
+    **Privacy.** Counts the records, whose number may be private: the warning is for whoever holds
+    the data, and nothing comes back.
+    """
+    expected = run_time(plan, costs, number_of_records(data))
+    if expected.seconds > LONG:
+        warnings.warn(
+            f"The {plan.total} releases take {expected}. Fewer of them (n=), or a smaller "
+            "sample_rate= where the method has one, take less; pymc_dp.plan says how long before "
+            "a fit starts.",
+            UserWarning,
+            stacklevel=3,
+        )

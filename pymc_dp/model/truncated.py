@@ -1,0 +1,70 @@
+"""Exact draws of counts that are at least 1, which PyMC draws by rejection in a loop.
+
+Think of the events of a Poisson process on [0, 1] of rate r, given that there are some. The first
+falls at s, of which ``1 - exp(-r s)`` is uniform below ``1 - exp(-r)``, and those after it are
+Poisson of mean r (1 - s). A negative binomial count of parameters n and p adds up a logarithmic
+number for each event, where r = -n log p: those after the first add up to a negative binomial
+count of n (1 - s) and p, and the first is geometric of success p^u for a uniform u (Kemp 1981).
+"""
+
+from typing import Any
+
+import numpy as np
+from pymc.distributions.truncated import TruncatedRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NegBinomialRV, PoissonRV
+
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
+
+# numpy refuses a negative binomial of n = 0, which is what it is nearest to
+SMALLEST = 1e-300
+
+
+def counts_without_rejection(graph: AnyVariable) -> AnyVariable:
+    """Replace Poisson and negative binomial counts above 0 by draws of finitely many variables."""
+    found = {
+        node.outputs[0]: _at_least_one(node)
+        for node in {v.owner for v in ancestors([graph])}
+        if node is not None and _is_at_least_one(node)
+    }
+    if not found:
+        return graph
+    [graph] = clone_replace([graph], found, rebuild_strict=False)
+    return graph
+
+
+def _is_at_least_one(node: Node) -> bool:
+    if not isinstance(node.op, TruncatedRV):
+        return False
+    *_, lower, upper = node.inputs
+    limits = [x.data for x in (lower, upper) if isinstance(x, Constant)]
+    counts = isinstance(node.op.base_rv_op, PoissonRV | NegBinomialRV)
+    return (
+        counts and len(limits) == 2 and bool(np.all(limits[0] == 1) and np.all(limits[1] == np.inf))
+    )
+
+
+def _at_least_one(node: Node) -> Tensor:
+    generator, size, *parameters = node.inputs[:-2]
+    drawn: dict[str, Any] = {"rng": generator, "size": size, "return_next_rng": True}
+    _, uniform = pt.random.uniform(**drawn)
+    if isinstance(node.op.base_rv_op, PoissonRV):
+        [rate] = parameters
+        _, others = pt.random.poisson(rate * (1 - _first(rate, uniform)), **drawn)
+        whole = 1 + others
+    else:
+        n, p = parameters
+        left = n * (1 - _first(n * -pt.log(p), uniform))
+        _, others = pt.random.negative_binomial(pt.maximum(left, SMALLEST), p, **drawn)
+        _, wait = pt.random.exponential(**drawn)  # not a second uniform, which could be merged
+        _, one = pt.random.geometric(p ** pt.exp(-wait), **drawn)
+        whole = one + others
+    draw: Tensor = whole.astype(node.outputs[0].type.dtype)
+    return draw
+
+
+def _first(rate: Tensor, uniform: Tensor) -> Tensor:
+    """Return when the first event falls, from 0 to 1."""
+    return pt.clip(-pt.log1p(uniform * pt.expm1(-rate)) / rate, 0.0, 1.0)

@@ -1,0 +1,132 @@
+"""How long a fit takes, told beforehand from made-up rows, and the backend that follows."""
+
+import time
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.driver import run_time as timing
+from pymc_dp.driver import setup as driver
+from pymc_dp.driver.run_time import NOMINAL_RECORDS, Cost, in_words, run_time, timed
+from pymc_dp.methods.method import Compiled
+from pymc_dp.privacy.contribution import RowContribution
+from pymc_dp.privacy.private_data import Column, PrivateData
+from tests.plans import plan_from, release_from
+
+BUDGET = {"epsilon": 1, "delta": 1e-5}
+
+
+def coin(rows):
+    with pm.Model() as model:
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.resize([0, 1, 1], rows))
+    return model
+
+
+def busy(seconds):
+    """Work for so long on a processor."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def working(once, each):
+    """Take ``once`` seconds for a batch, and ``each`` for a record."""
+
+    def prepare(batch, context):
+        busy(once + each * len(batch["x"]))
+        return batch
+
+    return RowContribution(1, 1, lambda at, context: np.ones((len(at["x"]), 1)), prepare)
+
+
+def plan_of(number=None):
+    releases = [
+        release_from("few", "full", 1.0, 1.0, 1.0, 2),
+        release_from("many", "poisson", 0.1, 1.0, 1.0, 30),
+    ]
+    return plan_from(releases, "add_remove", 1e-5, "rdp", number)
+
+
+@pytest.mark.parametrize(("once", "each"), [(0.0, 1e-4), (0.01, 1e-5), (0.02, 0.0)])
+def test_a_release_is_timed_by_its_fixed_part_and_by_its_records(once, each):
+    data = PrivateData({"x": Column(np.zeros(3), 0, "float64")})
+    cost = timed(working(once, each), lambda: busy(0.01), data, None, batch=20_000)
+    assert 0.6 < cost.once / (once + 0.01) < 1.8
+    assert abs(cost.each - each) <= 0.3 * each + 2e-6
+
+
+def test_the_time_of_a_plan_is_that_of_its_releases_and_of_the_records_that_they_draw():
+    costs = {"few": Cost(1.0, 1e-3), "many": Cost(0.5, 1e-3)}
+    found = run_time(plan_of(5000), costs)
+    assert found.seconds_of == pytest.approx({"few": 2 * (1 + 5), "many": 30 * (0.5 + 0.5)})
+    assert found.seconds == pytest.approx(42)
+    assert str(found) == ("about 42 s of one processor for 5,000 records, 30 s of it for 'many'")
+    assert str(run_time(plan_of(), {})) == "a time that cannot be foretold"
+    assert in_words(0.3) == "less than a second"
+
+
+def test_the_number_of_records_has_no_part_in_the_choice_of_a_backend(monkeypatch):
+    """It is private: the public number is taken in its place, or a nominal one."""
+    asked = []
+    monkeypatch.setattr(timing, "number_of_records", lambda data: pytest.fail("it was counted"))
+    monkeypatch.setattr(
+        driver, "timed", lambda *args: asked.append(args[-1]) or Cost(0.0, 1e-9 * args[-1])
+    )
+    for rows in (60, 600):
+        fit = driver.set_up(coin(rows), "dp_advi", None, **BUDGET)
+        driver.compile_method(fit, None)
+    assert set(asked) == {NOMINAL_RECORDS}
+    found = pymc_dp.plan(coin(60), num_records=1000, **BUDGET).run_time
+    assert found.records == 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        ({"python": 1.0}, "python"),  # numba is not even compiled
+        ({"python": 500.0, "numba": 30.0}, "numba"),
+        ({"python": 500.0, "numba": 700.0}, "python"),
+        ({"python": 500.0, "numba": None}, "python"),  # an operation that it does not know
+    ],
+)
+def test_the_backend_is_the_one_that_is_faster_on_made_up_rows(monkeypatch, seconds, chosen):
+    def compiled(setup, backend):
+        if seconds[backend] is None:
+            raise NotImplementedError
+        return Compiled({}, backend, costs={"few": Cost(seconds[backend] / 2, 0.0)})
+
+    monkeypatch.setattr(driver, "_compile", compiled)
+    setup = driver.Setup("dp_advi", None, None, None, plan_of())
+    assert driver.compile_method(setup, None).update == chosen
+    monkeypatch.setitem(seconds, "c", 900.0)
+    assert driver.compile_method(setup, "c").update == "c"  # the caller's wins
+    with pytest.raises(ValueError, match="backend='theano' is unknown"):
+        driver.compile_method(setup, "theano")
+
+
+def test_a_long_fit_is_announced_before_it_starts_and_not_in_its_result(monkeypatch):
+    monkeypatch.setattr(timing, "LONG", 0.0)
+    number = 73_819
+    with pytest.warns(UserWarning, match="11 releases take .* for 73,819 records"):
+        idata = pymc_dp.fit(model=coin(number), progressbar=False, **BUDGET)
+    told = str([node.attrs for node in idata.subtree])
+    assert str(number) not in told
+    assert f"{number:,}" not in told
+
+
+def test_a_short_fit_is_not_announced():
+    pymc_dp.fit(model=coin(60), progressbar=False, **BUDGET)  # warnings are errors here
+
+
+def test_a_dry_run_says_how_long_the_fit_takes():
+    dry = pymc_dp.plan(coin(60), num_records=10**9, epsilon=1, delta=1e-10)
+    assert 1 < dry.run_time.seconds < 1e5
+    assert f"Releases take {dry.run_time}." in str(dry)
+    assert "of one processor for 1,000,000,000 records" in str(dry)
+
+
+@pytest.mark.parametrize("method", ["vips", "dp_sgld"])
+def test_the_time_of_other_methods_is_told_too(method):
+    assert pymc_dp.plan(coin(60), method=method, **BUDGET).run_time.seconds > 0

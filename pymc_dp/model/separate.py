@@ -49,6 +49,7 @@ class Records(NamedTuple):
     """The graphs of a model; no data."""
 
     prior: AnyVariable  # log prior density of the latents in their unconstrained space
+    observes_public: bool  # whether it holds public observations, or potentials without data
     batch: RecordGraph  # batch, single: the log likelihood of a batch of records, and of one record
     single: RecordGraph
     # the variables whose log densities are the terms of ``batch`` and ``single``
@@ -250,6 +251,7 @@ def _records(
     model = split.hardened.model
     return Records(
         prior=log_prior(split.prior, split.potentials),
+        observes_public=bool(split.potentials),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),

@@ -57,6 +57,7 @@ class State(NamedTuple):
     noise_unit: float  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float  # of the latest release
     reach: float  # how many whitened units the next step may be long; 1 near the mode
+    prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
     learnt: Learnt
 
 
@@ -88,8 +89,8 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
 
 def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
-    start, d = near_prior_mode(start, prior_gradient), len(start)
-    covariance = np.linalg.inv(prior_precision(prior_gradient, start))
+    d, precision = len(start), prior_precision(prior_gradient, start)
+    covariance = np.linalg.inv(precision)
     nothing = np.zeros((d, d))
     learnt = Learnt(
         mode=Mode(start, DEFAULTS.start_width * covariance),
@@ -108,6 +109,7 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
         noise_unit=0.0,
         noise_to_signal=np.nan,
         reach=1.0,
+        prior_at_start=precision,
         learnt=learnt,
     )
 
@@ -218,6 +220,7 @@ def _local_posterior(
         curvature_noise=curvature.noise,
         spectrum=curvature.spectrum(),
         prior_precision=prior_precision(prior_gradient, point),
+        prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,
         whitening=release.whitening,
         number=state.number,

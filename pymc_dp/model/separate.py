@@ -28,6 +28,7 @@ from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
+from pymc_dp.model.outcome_checks import warn_of_outcomes_read
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
@@ -227,6 +228,7 @@ def _checked(
     check_groups(split, columns, units)
     refuse_centres(split.hardened.model, columns)
     warn_of_lags(columns, units)
+    warn_of_outcomes_read(split, columns)
     if lengths is not None:
         refuse_as_many(split, lengths, columns, units)
     return PrivateData(columns, units)

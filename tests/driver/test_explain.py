@@ -176,6 +176,40 @@ def test_lags_of_a_series_are_named_as_one_persons_value_in_several_rows():
     explained(lambda: series(0))  # the outcome beside itself is no lag
 
 
+def censored(limits):
+    y = np.abs(REAL)
+    ends = np.where(np.arange(len(y)) % 2, y + 1 + y**2, y)  # every second one is reached
+    scale = pm.HalfNormal("scale", 2)
+    upper = {
+        "known": ends,
+        "from the outcomes": np.where(y == ends, ends, np.inf),
+        "one for all": np.full(len(y), 1.5),
+    }[limits]
+    dist = pm.Weibull.dist(alpha=1.5, beta=scale)
+    pm.Censored("y", dist, lower=None, upper=upper, observed=np.minimum(y, upper))
+
+
+def test_limits_that_follow_from_which_outcomes_were_censored_are_named():
+    with pytest.warns(pymc_dp.PosteriorWarning, match="`y` has a limit of its own at every"):
+        explained(lambda: censored("from the outcomes"))
+    explained(lambda: censored("known"))
+    explained(lambda: censored("one for all"))
+
+
+def pairs(own_outcome):
+    first, z = REAL, np.roll(REAL, 7)
+    b = pm.Normal("b", shape=2)
+    mean = pm.math.stack([b[0] * z, b[1] * (first if own_outcome else z)], axis=1)
+    outcomes = np.column_stack([first, np.roll(REAL, 3)])
+    pm.MvNormal("y", mean, chol=np.array([[1.0, 0.0], [0.5, 1.0]]), observed=outcomes)
+
+
+def test_outcomes_that_their_own_distribution_reads_are_named():
+    with pytest.warns(pymc_dp.PosteriorWarning, match="One of the outcomes of `y`"):
+        explained(lambda: pairs(own_outcome=True))
+    explained(lambda: pairs(own_outcome=False))
+
+
 def by_number():
     z = pm.Normal("z", 0, pm.HalfNormal("t"), shape=40)
     pm.Normal("y", z[pm.Data("row", rng.permutation(40))], 1.0, observed=REAL)

@@ -28,17 +28,15 @@ def warn_of_outcomes_read(split: Split, columns: Mapping[str, Column]) -> None:
     """Warn where limits of censoring, or what correlated outcomes read, are made of outcomes."""
     model = split.hardened.model
     for rv in model.observed_RVs:
-        [outcome] = _read([model.rvs_to_values[rv]], columns) or [None]
-        if outcome is None:
-            continue
-        if isinstance(rv.owner.op, CensoredRV):
-            _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
-        elif getattr(rv.owner.op, "ndim_supp", 0):
-            _warn_of_copies(rv.name, outcome, _read([rv], columns), columns)
+        for outcome in _read([model.rvs_to_values[rv]], columns):
+            if isinstance(rv.owner.op, CensoredRV):
+                _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
+            elif getattr(rv.owner.op, "ndim_supp", 0):
+                _warn_of_copies(rv.name, outcome, _read([rv], columns), columns)
 
 
 def _read(graphs: list[AnyVariable], columns: Mapping[str, Column]) -> list[str]:
-    names = {v.name for v in ancestors(graphs) if isinstance(v, SharedVariable)}
+    names = {str(v.name) for v in ancestors(graphs) if isinstance(v, SharedVariable)}
     return sorted(names & columns.keys())
 
 

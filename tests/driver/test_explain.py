@@ -201,7 +201,7 @@ def pairs(own_outcome):
     b = pm.Normal("b", shape=2)
     mean = pm.math.stack([b[0] * z, b[1] * (first if own_outcome else z)], axis=1)
     outcomes = np.column_stack([first, np.roll(REAL, 3)])
-    pm.MvNormal("y", mean, chol=np.array([[1.0, 0.0], [0.5, 1.0]]), observed=outcomes)
+    pm.MvNormal("y", mean, chol=np.eye(2), observed=outcomes)
 
 
 def test_outcomes_that_their_own_distribution_reads_are_named():

@@ -152,7 +152,28 @@ def _number(counts: np.ndarray, noise_sd: float) -> float:
 def step(
     prior_gradient: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy
 ) -> State:
-    """Take one round's release into account."""
+    """Take one round's release into account.
+
+    Where its numbers are beyond what matrices can be computed with, the point stays.
+    """
+    try:
+        return _stepped(prior_gradient, shares, state, query, noisy)
+    except (np.linalg.LinAlgError, ArithmeticError):
+        learnt = _lost(state.learnt, state.prior_at_start)
+        return state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
+
+
+def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
+    """Say that the mode may be anywhere in the prior."""
+    way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
+    return learnt._replace(
+        way=way, noise=_added_by_noise(learnt.covariance, learnt.mode, way, prior)
+    )
+
+
+def _stepped(
+    prior_gradient: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy
+) -> State:
     release = _unwhitened(noisy, state)
     curvature, independent = _updated(state.learnt, release.curvature)
     local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)

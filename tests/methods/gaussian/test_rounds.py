@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature, Mode, no_wider
 from pymc_dp.methods.gaussian.newton import LocalPosterior
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
@@ -184,3 +185,14 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
 
     assert local(at_start=1.0).unit < 3.1
     assert local(at_start=1e-8).unit > 1000
+
+
+def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):
+    def failing(*args):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(rounds, "newton_step", failing)
+    model, _ = normal()
+    with deterministic_noise(1), pytest.warns(pymc_dp.PosteriorWarning, match="`mu`, `s_log__`"):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    assert 4 < idata["posterior"]["mu"].to_numpy().std() < 6

@@ -28,8 +28,12 @@ from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
-from pymc_dp.model.outcome_checks import warn_of_outcomes_read
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
+from pymc_dp.model.prepared_arrays import (
+    warn_of_lags,
+    warn_of_outcomes_read,
+    warn_of_own_means,
+)
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
@@ -39,7 +43,6 @@ from pymc_dp.model.value_checks import (
     check_groups,
     refuse_as_many,
     refuse_centres,
-    warn_of_lags,
 )
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Column, PrivateData
@@ -228,6 +231,7 @@ def _checked(
     check_groups(split, columns, units)
     refuse_centres(split.hardened.model, columns)
     warn_of_lags(columns, units)
+    warn_of_own_means(columns)
     warn_of_outcomes_read(split, columns)
     if lengths is not None:
         refuse_as_many(split, lengths, columns, units)

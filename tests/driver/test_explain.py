@@ -210,6 +210,22 @@ def test_outcomes_that_their_own_distribution_reads_are_named():
     explained(lambda: pairs(own_outcome=False))
 
 
+def beside(x):
+    pm.Normal("y", pm.Data("x", x) * pm.Normal("b"), 1.0, observed=REAL)
+
+
+def test_a_column_that_was_centred_by_its_own_mean_is_named():
+    x = np.exp(X[:, 0])
+    with pytest.warns(
+        pymc_dp.PrivacyWarning, match="The mean of `x` is 0 to the last digit"
+    ) as seen:
+        explained(lambda: beside(x - x.mean()))
+    assert not any(re.search(r"\d\.\d", str(each.message)) for each in seen)
+    explained(lambda: beside(x - 1.6))
+    explained(lambda: beside(np.linspace(-1, 1, 40)))  # a grid
+    explained(lambda: beside(np.tile([-1.5, -0.3, 0.3, 1.5], 10)))  # a balanced design
+
+
 def by_number():
     z = pm.Normal("z", 0, pm.HalfNormal("t"), shape=40)
     pm.Normal("y", z[pm.Data("row", rng.permutation(40))], 1.0, observed=REAL)

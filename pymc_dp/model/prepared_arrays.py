@@ -1,8 +1,11 @@
-"""Warnings about arrays that were computed from the outcomes beside which they stand.
+"""Warnings about arrays that were computed from the records before the model was built.
 
 Like `value_checks`, these read private values, and nothing comes of them but a warning to the
-curator. Draws of outcomes leave such an array as it is, so that they are not like the observed
-ones: what is clipped is centred wrongly, and the curvature is another.
+curator. `warn_of_lags` is about values that stand in several records, and `warn_of_own_means` about
+columns that were centred by their own means: there one record moves many. `warn_of_outcomes_read`
+is about arrays that follow from the outcomes beside which they stand. Draws of outcomes leave such
+an array as it is, so that they are not like the observed ones: what is clipped is centred wrongly,
+and the curvature is another.
 """
 
 import warnings
@@ -15,13 +18,92 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy.sparse import issparse
 
-from pymc_dp.errors import PosteriorWarning
+from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import is_structural
 from pymc_dp.model.split import Split
+from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.units import Units
+
+FEWEST_VALUES = 8
 
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
+
+
+def warn_of_lags(columns: Mapping[str, Column], units: Units | UnitBlocks | None) -> None:
+    """Warn where an array repeats another one a row later, as the lags of a time series do."""
+    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
+    if units is not None or not dense:
+        return
+    [pairs] = in_partitions(dense).read(_lags, dense)
+    for lag, of in sorted(pairs):
+        warnings.warn(
+            f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
+            "in several rows, of which epsilon protects each alone. Of several series, name the "
+            "array that says whose they are in unit=.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+
+
+def _lags(partition: Partition) -> set[tuple[str, str]]:
+    """Find arrays of which a column is that of another one, a row later; both vary unevenly."""
+    vectors = [
+        (name, x)
+        for name, column in partition.columns.items()
+        if len(column.values.shape) <= 2
+        for x in np.moveaxis(column.values, column.axis, -1).reshape(-1, column.rows)
+    ]
+    heads: dict[bytes, list[tuple[str, np.ndarray]]] = {}
+    for name, x in vectors:
+        heads.setdefault(_key(x[:-1]), []).append((name, x))
+    return {
+        (lag, name)
+        for lag, x in vectors
+        for name, of in heads.get(_key(x[1:]), ())
+        if np.array_equal(x[1:], of[:-1])
+        and len(np.unique(x)) > FEWEST_VALUES  # few could repeat by chance
+        and np.isfinite(x).all()
+        and not is_structural(x)
+    }
+
+
+def _key(values: np.ndarray) -> bytes:
+    return np.asarray(values[:8], "float64").tobytes()
+
+
+def warn_of_own_means(columns: Mapping[str, Column]) -> None:
+    """Warn where a column adds up to 0, as one does that was centred by its own mean."""
+    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
+    if not dense:
+        return
+    [centred] = in_partitions(dense).read(_centred, dense)
+    for name in sorted(centred):
+        warnings.warn(
+            f"The mean of `{name}` is 0 to the last digit. If it was centred by its own mean, "
+            "every record moves the values of all others, which epsilon does not cover, and an "
+            "intercept is that at the mean. Centre by a public number; in bambi, say "
+            "center_predictors=False.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+
+
+def _centred(partition: Partition) -> set[str]:
+    """Find arrays of which a column adds up to 0; those of few values may be a balanced design."""
+    columns = partition.columns.items()
+    vectors = [
+        (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)
+    ]
+    with np.errstate(invalid="ignore"):
+        zero = [(name, x) for name, x in vectors if abs(x.sum()) < 1e-10 * np.abs(x).sum()]
+    return {
+        name
+        for name, x in zero
+        if len(np.unique(x)) > FEWEST_VALUES and not is_structural(np.unique(x))
+    }
 
 
 def warn_of_outcomes_read(split: Split, columns: Mapping[str, Column]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.op import Op
 
 from pymc_dp.model.axis import refuse_mixing
@@ -71,6 +72,7 @@ class Records(NamedTuple):
     # the shape of every input of ``batch``, with None along the records' axis
     shapes: dict[str, tuple[int | None, ...]]
     outputs: Outputs  # what of the posterior may be released, as graphs of the latents
+    mixtures: tuple[str, ...]  # the observed variables that are mixtures
     # draws of local latents and of observed variables for a batch, stage by stage; None where the
     # model does not say how
     outcomes: tuple[Outcomes, ...] | None
@@ -268,6 +270,7 @@ def _records(
         distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
         shapes={name: _by_row(shapes[name], axis[v]) for name, v in inputs.items()},
         outputs=outputs,
+        mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
         outcomes=None,
         trusted=trusted,
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},

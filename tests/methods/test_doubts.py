@@ -81,6 +81,17 @@ def test_latents_that_noise_hides_are_named():
     assert "`a`" not in doubts
 
 
+def test_a_mixture_of_which_something_is_hidden_is_doubted_as_a_whole():
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(ROWS) < 0.01, rng.normal(4, 1, ROWS), rng.normal(-1, 1, ROWS))
+    with pm.Model() as model:
+        mu = pm.Normal("mu", [-1, 4], 1, shape=2)
+        s = pm.HalfNormal("s", 2, shape=2)
+        pm.NormalMixture("y", pm.Dirichlet("w", np.ones(2)), mu, s, observed=y)
+    assert "`y` is a mixture" in doubts_of(model, epsilon=0.1)
+    assert "is a mixture" not in doubts_of(wide(), epsilon=0.1)
+
+
 def test_latents_of_which_records_only_tell_through_others_are_not_hidden_by_noise():
     X = np.random.default_rng(0).uniform(-1, 1, size=(ROWS, 2))
     with pm.Model() as model:

@@ -48,7 +48,18 @@ def _hidden(records: Records, curvature: Curvature) -> list[str]:
     names = f", most of all of {quoted(mostly)}" if mostly.size else ""
     return [
         f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
-        f"latents{names}. There the posterior rests on the prior, and its width on a guess."
+        f"latents{names}. There the posterior rests on the prior, and its width on a guess.",
+        *_merged(records.mixtures),
+    ]
+
+
+def _merged(mixtures: tuple[str, ...]) -> list[str]:
+    if not mixtures:
+        return []
+    return [
+        f"{quoted(mixtures)} is a mixture. Where something of it is hidden, components may have "
+        "become one: then no location, spread or weight of theirs is right. Start them apart, by "
+        "public numbers, or fix their spreads."
     ]
 
 

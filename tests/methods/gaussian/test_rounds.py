@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature, Mode, no_wider
 from pymc_dp.methods.gaussian.newton import LocalPosterior
@@ -196,3 +197,15 @@ def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):
     with deterministic_noise(1), pytest.warns(pymc_dp.PosteriorWarning, match="`mu`, `s_log__`"):
         idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
     assert 4 < idata["posterior"]["mu"].to_numpy().std() < 6
+
+
+@pytest.mark.parametrize("public", [[], ["pilot"]])
+def test_a_start_moves_to_the_mode_of_the_prior_where_that_holds_public_observations(public):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 10)
+        if public:
+            pm.Normal("pilot", mu, 0.01, observed=np.full(3, 5.0))
+        pm.Normal("y", mu, pm.HalfNormal("s", 1), observed=np.arange(4.0))
+    method = set_up(model, "dp_advi", None, epsilon=1, delta=1e-5, public=public).method
+    start = method.init(np.random.default_rng(0)).state.at.point
+    np.testing.assert_allclose(start[0], 5.0 if public else 0.0, atol=0.1)

@@ -13,7 +13,7 @@ def uncentred(names: Iterable[str]) -> str:
         f"Contributions of {quoted(names)} are clipped without being centred: no draws of outcomes "
         "say what their clipped mean should be, so where they are skewed the posterior is biased. "
         "A larger clip norm avoids it; so does method='dp_advi' where outcomes have "
-        "distributions, in place of potentials."
+        "distributions, in place of potentials, and a CustomDist its random=."
     )
 
 

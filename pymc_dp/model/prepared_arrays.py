@@ -151,7 +151,6 @@ def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float],
 def _warn_of_copies(
     name: str, outcome: str, read: list[str], columns: Mapping[str, Column]
 ) -> None:
-    read = [x for x in read if not issparse(columns[x].values)]
     parts = in_partitions(columns).read(partial(_copies, outcome, read), {outcome, *read})
     if set.intersection(*parts):
         warnings.warn(
@@ -176,5 +175,7 @@ def _copies(outcome: str, read: list[str], partition: Partition) -> set[tuple[in
 
 
 def _vectors(column: Column) -> Iterator[tuple[int, np.ndarray]]:
+    if issparse(column.values):  # counts of words: no outcome of theirs is a predictor
+        return
     values = np.moveaxis(np.asarray(column.values), column.axis, -1)
-    return enumerate(values.reshape(-1, column.rows))
+    yield from enumerate(values.reshape(-1, column.rows))

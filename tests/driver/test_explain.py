@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.sparse import csr_matrix
 
 import pymc_dp
 
@@ -208,6 +209,14 @@ def test_outcomes_that_their_own_distribution_reads_are_named():
     with pytest.warns(pymc_dp.PosteriorWarning, match="One of the outcomes of `y`"):
         explained(lambda: pairs(own_outcome=True))
     explained(lambda: pairs(own_outcome=False))
+
+
+def test_sparse_outcomes_are_no_copies():
+    counts = csr_matrix(rng.multinomial(9, np.ones(3) / 3, size=40))
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.ones(3))
+        pm.Multinomial("y", 9, p, observed=np.ones((2, 3), int) * 3)
+    assert "dp_advi" in str(pymc_dp.explain(model, data={"y": counts}))
 
 
 def beside(x):

@@ -163,7 +163,10 @@ def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]
     ]
     axis, index = kept[k]
     if index != slice(None):
-        raise NotSeparableError("a slice picks some of the records")
+        raise NotSeparableError(
+            "a slice picks some of the records (make each lag of a series an array of its own, "
+            "before the model)"
+        )
     yield Carries(0, axis)
 
 

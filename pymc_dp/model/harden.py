@@ -75,7 +75,8 @@ def is_structural(value: np.ndarray) -> bool:
         return True
     if flat.dtype.kind not in "iuf":
         return bool((flat == flat[0]).all())
-    steps = np.diff(flat.astype(float))
+    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
+        steps = np.diff(flat.astype(float))
     if flat.size == 2 and flat.dtype.kind == "f":
         return bool(abs(steps[0]) in (0, 1))
     return bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0)) or _is_triangle(flat)

@@ -152,7 +152,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         node = first.owner
         parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
         more = first.type.ndim - node.op.ndim_supp - batch
-        if more not in (0, 1):
+        if more not in (0, 1) or not _has_draws(node.op):
             return None
         stand_in = _stand_in(node, parameters, leaf, batch, more)
         random.append(_Random(node, tuple(parameters), stand_in, batch, bool(more)))
@@ -167,6 +167,12 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
 def _is_draw(variable: AnyVariable) -> bool:
     node = variable.owner
     return bool(node) and isinstance(node.op, RandomVariable) and variable is node.outputs[1]
+
+
+def _has_draws(op: RandomVariable) -> bool:
+    """Whether a distribution says how to draw: PyMC's stand-in raises where ``random=`` lacks."""
+    random = getattr(op, "_random_fn", None)
+    return not getattr(random, "__qualname__", "").startswith("default_not_implemented")
 
 
 def _before(draw: AnyVariable) -> list[AnyVariable]:

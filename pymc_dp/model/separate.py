@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.op import Op
 
 from pymc_dp.model.axis import refuse_mixing
@@ -29,6 +30,11 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
+from pymc_dp.model.prepared_arrays import (
+    warn_of_lags,
+    warn_of_outcomes_read,
+    warn_of_own_means,
+)
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
@@ -38,7 +44,6 @@ from pymc_dp.model.value_checks import (
     check_groups,
     refuse_as_many,
     refuse_centres,
-    warn_of_lags,
 )
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Column, PrivateData
@@ -49,6 +54,7 @@ class Records(NamedTuple):
     """The graphs of a model; no data."""
 
     prior: AnyVariable  # log prior density of the latents in their unconstrained space
+    observes_public: bool  # whether it holds public observations, or potentials without data
     batch: RecordGraph  # batch, single: the log likelihood of a batch of records, and of one record
     single: RecordGraph
     # the variables whose log densities are the terms of ``batch`` and ``single``
@@ -66,6 +72,7 @@ class Records(NamedTuple):
     # the shape of every input of ``batch``, with None along the records' axis
     shapes: dict[str, tuple[int | None, ...]]
     outputs: Outputs  # what of the posterior may be released, as graphs of the latents
+    mixtures: tuple[str, ...]  # the observed variables that are mixtures
     # draws of local latents and of observed variables for a batch, stage by stage; None where the
     # model does not say how
     outcomes: tuple[Outcomes, ...] | None
@@ -226,6 +233,8 @@ def _checked(
     check_groups(split, columns, units)
     refuse_centres(split.hardened.model, columns)
     warn_of_lags(columns, units)
+    warn_of_own_means(columns)
+    warn_of_outcomes_read(split, columns)
     if lengths is not None:
         refuse_as_many(split, lengths, columns, units)
     return PrivateData(columns, units)
@@ -250,6 +259,7 @@ def _records(
     model = split.hardened.model
     return Records(
         prior=log_prior(split.prior, split.potentials),
+        observes_public=bool(split.potentials),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),
@@ -260,6 +270,7 @@ def _records(
         distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
         shapes={name: _by_row(shapes[name], axis[v]) for name, v in inputs.items()},
         outputs=outputs,
+        mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
         outcomes=None,
         trusted=trusted,
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},

@@ -1,13 +1,12 @@
 """The checks that read private values before any noise is added.
 
-Nothing else may, beside the wall. They return nothing: what comes of them is a refusal, or a
-warning to the curator, and no number of theirs enters a plan, a graph or a result. A fit is
-therefore conditional on their acceptance (docs/guarantee.md).
+Nothing else may, beside `prepared_arrays` and the wall. They return nothing: what comes of them is
+a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a result.
+A fit is therefore conditional on their acceptance (docs/guarantee.md).
 
 `check_groups` is about latents that have an entry for each group of records: no group may be a
-single privacy unit. `refuse_centres` is about numbers that a library took from the records,
-`refuse_as_many` about latents and arrays of which there are as many as records, and `warn_of_lags`
-about values that stand in several records.
+single privacy unit. `refuse_centres` is about numbers that a library took from the records, and
+`refuse_as_many` about latents and arrays of which there are as many as records.
 """
 
 import warnings
@@ -29,7 +28,6 @@ from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.model.compile import PYTHON
 from pymc_dp.model.graph_types import AnyVariable, Node
-from pymc_dp.model.harden import is_structural
 from pymc_dp.model.indexing import counted_rows, gather_layout
 from pymc_dp.model.split import Split
 from pymc_dp.privacy.blocks import UnitBlocks
@@ -38,7 +36,6 @@ from pymc_dp.privacy.private_data import Column, Partition
 from pymc_dp.privacy.units import Units
 
 SMALL_GROUP = 5
-FEWEST_VALUES = 8
 
 AS_MANY = (
     "along an axis as there are records, or units, whose number is private. Give it another "
@@ -226,48 +223,6 @@ def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.
     values, axis = np.asarray(column.values, "float64"), column.axis
     low = values.min(axis=axis, initial=np.inf)
     return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
-
-
-def warn_of_lags(columns: Mapping[str, Column], units: Units | UnitBlocks | None) -> None:
-    """Warn where an array repeats another one a row later, as the lags of a time series do."""
-    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
-    if units is not None or not dense:
-        return
-    [pairs] = in_partitions(dense).read(_lags, dense)
-    for lag, of in sorted(pairs):
-        warnings.warn(
-            f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
-            "in several rows, of which epsilon protects each alone. Of several series, name the "
-            "array that says whose they are in unit=.",
-            PrivacyWarning,
-            stacklevel=2,
-        )
-
-
-def _lags(partition: Partition) -> set[tuple[str, str]]:
-    """Find arrays of which a column is that of another one, a row later; both vary unevenly."""
-    vectors = [
-        (name, x)
-        for name, column in partition.columns.items()
-        if len(column.values.shape) <= 2
-        for x in np.moveaxis(column.values, column.axis, -1).reshape(-1, column.rows)
-    ]
-    heads: dict[bytes, list[tuple[str, np.ndarray]]] = {}
-    for name, x in vectors:
-        heads.setdefault(_key(x[:-1]), []).append((name, x))
-    return {
-        (lag, name)
-        for lag, x in vectors
-        for name, of in heads.get(_key(x[1:]), ())
-        if np.array_equal(x[1:], of[:-1])
-        and len(np.unique(x)) > FEWEST_VALUES  # few could repeat by chance
-        and np.isfinite(x).all()
-        and not is_structural(x)
-    }
-
-
-def _key(values: np.ndarray) -> bytes:
-    return np.asarray(values[:8], "float64").tobytes()
 
 
 def refuse_as_many(

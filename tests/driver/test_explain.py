@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.sparse import csr_matrix
 
 import pymc_dp
 
@@ -174,6 +175,64 @@ def test_lags_of_a_series_are_named_as_one_persons_value_in_several_rows():
     with pytest.warns(pymc_dp.PrivacyWarning, match="Values of `x` stand in `x` again"):
         explained(lambda: series(2, 3))
     explained(lambda: series(0))  # the outcome beside itself is no lag
+
+
+def censored(limits):
+    y = np.abs(REAL)
+    ends = np.where(np.arange(len(y)) % 2, y + 1 + y**2, y)  # every second one is reached
+    scale = pm.HalfNormal("scale", 2)
+    upper = {
+        "known": ends,
+        "from the outcomes": np.where(y == ends, ends, np.inf),
+        "one for all": np.full(len(y), 1.5),
+    }[limits]
+    dist = pm.Weibull.dist(alpha=1.5, beta=scale)
+    pm.Censored("y", dist, lower=None, upper=upper, observed=np.minimum(y, upper))
+
+
+def test_limits_that_follow_from_which_outcomes_were_censored_are_named():
+    with pytest.warns(pymc_dp.PosteriorWarning, match="`y` has a limit of its own at every"):
+        explained(lambda: censored("from the outcomes"))
+    explained(lambda: censored("known"))
+    explained(lambda: censored("one for all"))
+
+
+def pairs(own_outcome):
+    first, z = REAL, np.roll(REAL, 7)
+    b = pm.Normal("b", shape=2)
+    mean = pm.math.stack([b[0] * z, b[1] * (first if own_outcome else z)], axis=1)
+    outcomes = np.column_stack([first, np.roll(REAL, 3)])
+    pm.MvNormal("y", mean, chol=np.eye(2), observed=outcomes)
+
+
+def test_outcomes_that_their_own_distribution_reads_are_named():
+    with pytest.warns(pymc_dp.PosteriorWarning, match="One of the outcomes of `y`"):
+        explained(lambda: pairs(own_outcome=True))
+    explained(lambda: pairs(own_outcome=False))
+
+
+def test_sparse_outcomes_are_no_copies():
+    counts = csr_matrix(rng.multinomial(9, np.ones(3) / 3, size=40))
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.ones(3))
+        pm.Multinomial("y", 9, p, observed=np.ones((2, 3), int) * 3)
+    assert "dp_advi" in str(pymc_dp.explain(model, data={"y": counts}))
+
+
+def beside(x):
+    pm.Normal("y", pm.Data("x", x) * pm.Normal("b"), 1.0, observed=REAL)
+
+
+def test_a_column_that_was_centred_by_its_own_mean_is_named():
+    x = np.exp(X[:, 0])
+    with pytest.warns(
+        pymc_dp.PrivacyWarning, match="The mean of `x` is 0 to the last digit"
+    ) as seen:
+        explained(lambda: beside(x - x.mean()))
+    assert not any(re.search(r"\d\.\d", str(each.message)) for each in seen)
+    explained(lambda: beside(x - 1.6))
+    explained(lambda: beside(np.linspace(-1, 1, 40)))  # a grid
+    explained(lambda: beside(np.tile([-1.5, -0.3, 0.3, 1.5], 10)))  # a balanced design
 
 
 def by_number():

@@ -255,6 +255,7 @@ def calls_of(*names):
             {
                 "privacy/wall.py",
                 "model/columns.py",
+                "model/prepared_arrays.py",
                 "model/unit_column.py",
                 "model/value_checks.py",
             },

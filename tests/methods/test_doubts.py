@@ -70,6 +70,28 @@ def test_curvature_that_noise_hides_is_doubted():
     assert "directions of the latents" in doubts_of(wide(), epsilon=0.1)
 
 
+def test_latents_that_noise_hides_are_named():
+    rng = np.random.default_rng(0)
+    common, rare = rng.normal(size=ROWS), rng.random(ROWS) < 0.002
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
+        pm.Bernoulli("y", logit_p=a * common + b * rare, observed=common > 0.5)
+    doubts = doubts_of(model, epsilon=1.0)
+    assert "most of all of `b`." in doubts
+    assert "`a`" not in doubts
+
+
+def test_a_mixture_of_which_something_is_hidden_is_doubted_as_a_whole():
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(ROWS) < 0.01, rng.normal(4, 1, ROWS), rng.normal(-1, 1, ROWS))
+    with pm.Model() as model:
+        mu = pm.Normal("mu", [-1, 4], 1, shape=2)
+        s = pm.HalfNormal("s", 2, shape=2)
+        pm.NormalMixture("y", pm.Dirichlet("w", np.ones(2)), mu, s, observed=y)
+    assert "`y` is a mixture" in doubts_of(model, epsilon=0.1)
+    assert "is a mixture" not in doubts_of(wide(), epsilon=0.1)
+
+
 def test_latents_of_which_records_only_tell_through_others_are_not_hidden_by_noise():
     X = np.random.default_rng(0).uniform(-1, 1, size=(ROWS, 2))
     with pm.Model() as model:
@@ -83,6 +105,7 @@ def test_a_mode_that_was_not_reached_is_doubted():
     with pm.Model() as model:
         pm.Normal("y", 0, pm.HalfNormal("s"), observed=y)
     assert "`s_log__` was a long one" in doubts_of(model, n=3)
+    assert "`s_log__` was a long one" in doubts_of(model, epsilon=np.inf, delta=None, n=3)
     assert "a long one" not in doubts_of(model)
 
 

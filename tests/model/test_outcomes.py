@@ -150,8 +150,15 @@ def outcome_as_predictor():
     pm.Normal("y", pm.Normal("a") * y**2, 1.0, observed=y)
 
 
+def density_alone():
+    def logp(value, mu):
+        return -((value - mu) ** 2) / 2
+
+    pm.CustomDist("y", pm.Normal("a"), logp=logp, observed=REAL)
+
+
 # such counts are drawn by rejection, which PyMC writes as a loop
-NOT_DRAWN = [potential, two_or_more, outcome_as_predictor]
+NOT_DRAWN = [potential, two_or_more, outcome_as_predictor, density_alone]
 
 
 def separated(build):

@@ -3,21 +3,20 @@
 import numpy as np
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.methods.doubts import uncentred
-from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.doubts import quoted, uncentred
+from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.rounds import State
 from pymc_dp.model import Records
 
 
 def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
-    """List what is doubtful about the posterior of the last round; nothing without noise."""
-    curvature = state.learnt.curvature
-    if state.noise_unit == 0 or curvature is None:
-        return ()
+    """List what is doubtful about the posterior of the last round."""
+    curvature, long_steps = state.learnt.curvature, _long_steps(records, state.learnt.way)
+    if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
+        return tuple(long_steps)
     clipped = [uncentred(records.term_names)] if records.outcomes is None else []
-    hidden = _hidden(hidden_directions(records, curvature))
-    return (*clipped, *hidden, *_long_steps(records, state.learnt.way))
+    return (*clipped, *_hidden(records, curvature), *long_steps)
 
 
 def _read_by_records(records: Records) -> np.ndarray:
@@ -29,17 +28,38 @@ def _read_by_records(records: Records) -> np.ndarray:
 
 def hidden_directions(records: Records, curvature: Curvature) -> np.ndarray:
     """Return which directions noise hides, of those of the latents that records read."""
+    return _spectrum(records, curvature).hidden
+
+
+def _spectrum(records: Records, curvature: Curvature) -> CurvatureSpectrum:
     read = _read_by_records(records)
     part = np.ix_(read, read)
-    return Curvature(curvature.estimate[part], curvature.noise[part]).spectrum().hidden
+    return Curvature(curvature.estimate[part], curvature.noise[part]).spectrum()
 
 
-def _hidden(hidden: np.ndarray) -> list[str]:
+def _hidden(records: Records, curvature: Curvature) -> list[str]:
+    """Name the latents of which more than half of the noise lies in hidden directions."""
+    spectrum = _spectrum(records, curvature)
+    hidden, parts = spectrum.hidden, spectrum.vectors**2
     if not hidden.any():
         return []
+    labels = np.array(records.labels)[_read_by_records(records)]
+    mostly = labels[parts[:, hidden].sum(axis=1) > parts.sum(axis=1) / 2]
+    names = f", most of all of {quoted(mostly)}" if mostly.size else ""
     return [
-        f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions "
-        "of the latents. There the posterior rests on the prior, and its width on a guess."
+        f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
+        f"latents{names}. There the posterior rests on the prior, and its width on a guess.",
+        *_merged(records.mixtures),
+    ]
+
+
+def _merged(mixtures: tuple[str, ...]) -> list[str]:
+    if not mixtures:
+        return []
+    return [
+        f"{quoted(mixtures)} is a mixture. Where something of it is hidden, components may have "
+        "become one: then no location, spread or weight of theirs is right. Start them apart, by "
+        "public numbers, or fix their spreads."
     ]
 
 
@@ -47,7 +67,7 @@ def _long_steps(records: Records, way: Way) -> list[str]:
     moving = np.flatnonzero(way.unfinished)
     if not moving.size:
         return []
-    names = ", ".join(f"`{records.labels[i]}`" for i in moving)
+    names = quoted(records.labels[i] for i in moving)
     return [
         f"The last step of {names} was a long one, so the mode may not have been reached: "
         "more releases (n=) or a larger epsilon would tell."

@@ -24,6 +24,7 @@ class LocalPosterior(NamedTuple):
     curvature_noise: np.ndarray  # Q of `Curvature`, (d, d)
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
+    prior_at_start: np.ndarray  # the same where the rounds began, (d, d)
     prior_gradient: Callable[[np.ndarray], np.ndarray]  # point -> gradient of the log prior
     whitening: np.ndarray  # W, (d, d)
     number: float  # of records
@@ -41,8 +42,13 @@ class LocalPosterior(NamedTuple):
 
     @property
     def unit(self) -> np.ndarray:
-        """A whitened unit by latents, (d,): at most some standard deviations of the prior."""
-        least = np.diag(self.prior_precision) / DEFAULTS.prior_sds**2
+        """A whitened unit by latents, (d,): at most some standard deviations of the prior.
+
+        They are no longer than at the start. A prior with heavy tails flattens out, and a step by
+        its curvature there would go to the end of the line.
+        """
+        precision = np.maximum(np.diag(self.prior_precision), np.diag(self.prior_at_start))
+        least = precision / DEFAULTS.prior_sds**2
         unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
         return unit
 

@@ -57,6 +57,7 @@ class State(NamedTuple):
     noise_unit: float  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float  # of the latest release
     reach: float  # how many whitened units the next step may be long; 1 near the mode
+    prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
     learnt: Learnt
 
 
@@ -88,8 +89,8 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
 
 def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
-    start, d = near_prior_mode(start, prior_gradient), len(start)
-    covariance = np.linalg.inv(prior_precision(prior_gradient, start))
+    d, precision = len(start), prior_precision(prior_gradient, start)
+    covariance = np.linalg.inv(precision)
     nothing = np.zeros((d, d))
     learnt = Learnt(
         mode=Mode(start, DEFAULTS.start_width * covariance),
@@ -108,6 +109,7 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
         noise_unit=0.0,
         noise_to_signal=np.nan,
         reach=1.0,
+        prior_at_start=precision,
         learnt=learnt,
     )
 
@@ -150,7 +152,28 @@ def _number(counts: np.ndarray, noise_sd: float) -> float:
 def step(
     prior_gradient: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy
 ) -> State:
-    """Take one round's release into account."""
+    """Take one round's release into account.
+
+    Where its numbers are beyond what matrices can be computed with, the point stays.
+    """
+    try:
+        return _stepped(prior_gradient, shares, state, query, noisy)
+    except (np.linalg.LinAlgError, ArithmeticError):
+        learnt = _lost(state.learnt, state.prior_at_start)
+        return state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
+
+
+def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
+    """Say that the mode may be anywhere in the prior."""
+    way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
+    return learnt._replace(
+        way=way, noise=_added_by_noise(learnt.covariance, learnt.mode, way, prior)
+    )
+
+
+def _stepped(
+    prior_gradient: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy
+) -> State:
     release = _unwhitened(noisy, state)
     curvature, independent = _updated(state.learnt, release.curvature)
     local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)
@@ -218,6 +241,7 @@ def _local_posterior(
         curvature_noise=curvature.noise,
         spectrum=curvature.spectrum(),
         prior_precision=prior_precision(prior_gradient, point),
+        prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,
         whitening=release.whitening,
         number=state.number,

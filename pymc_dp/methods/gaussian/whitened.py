@@ -17,7 +17,14 @@ from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
-from pymc_dp.methods.gaussian.rounds import Gradient, State, begin, measured, step
+from pymc_dp.methods.gaussian.rounds import (
+    Gradient,
+    State,
+    begin,
+    measured,
+    near_prior_mode,
+    step,
+)
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.model import Records
@@ -39,7 +46,7 @@ def whitened_method(
         size=vector_size(records.size),
         releases=scales.releases,
         compile=scales.compile,
-        init=lambda rng: begin(records.start, slope(), number),
+        init=lambda rng: _begin(records, records.start, slope(), number),
         query=scales.query,
         posterior=scales.posterior,
         describe=scales.describe,
@@ -77,7 +84,7 @@ def whitened_stages(
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
     scales = Stage(
-        hand_over=lambda state: begin(point(state), slope(), number),
+        hand_over=lambda state: _begin(records, point(state), slope(), number),
         releases=(_spec(SCALES, d**0.5, share * DEFAULTS.scales_share),),
         compile=lambda backend: Compiled(
             {SCALES: score_scales(compiled())},
@@ -101,6 +108,16 @@ def whitened_stages(
         noise_aware=partial(_noise_aware, records),
     )
     return scales, rounds
+
+
+def _begin(records: Records, start: np.ndarray, slope: Gradient, number: int | None) -> State:
+    """Begin near the mode of the prior where it holds public observations.
+
+    Without them it may have no mode: that of groups and of their spread rises without end as the
+    spread falls, and only records keep it up.
+    """
+    point = near_prior_mode(start, slope) if records.observes_public else start
+    return begin(point, slope, number)
 
 
 def _spec(name: str, clip_norm: float, share: float) -> ReleaseSpec:

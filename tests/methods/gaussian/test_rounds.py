@@ -5,7 +5,10 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.driver.setup import set_up
+from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature, Mode, no_wider
+from pymc_dp.methods.gaussian.newton import LocalPosterior
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
 from pymc_dp.testing import deterministic_noise
 
@@ -144,3 +147,65 @@ def test_many_latents_whose_predictors_all_point_one_way_are_found():
     p = 1 / (1 + np.exp(-X @ b))
     curvature = X.T @ (X * (p * (1 - p))[:, None])
     assert error @ curvature @ error / d < 4
+
+
+def groups_far_away(number=12):
+    rng = np.random.default_rng(6)
+    of_group = rng.normal(3.0, 0.6, number)
+    group = rng.integers(0, number, ROWS)
+    with pm.Model() as model:
+        mu, spread = pm.Normal("mu", 0, 10), pm.HalfCauchy("spread", 2)
+        a, s = pm.Normal("a", mu, spread, shape=number), pm.HalfCauchy("s", 5)
+        pm.Normal("y", a[pm.Data("group", group)], s, observed=rng.normal(of_group[group], 1.2))
+    return model, of_group
+
+
+def test_a_spread_of_groups_does_not_fall_to_zero_before_records_are_read():
+    model, of_group = groups_far_away()
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    a = idata["posterior"]["a"].to_numpy()[0]
+    assert np.abs((a.mean(axis=0) - of_group) / a.std(axis=0)).max() < 4.5
+    assert 0.3 < idata["posterior"]["spread"].mean() < 1.2
+
+
+def test_a_prior_that_flattens_out_does_not_lengthen_steps():
+    def local(at_start):
+        return LocalPosterior(
+            gradient=np.ones(1),
+            gradient_noise=np.eye(1),
+            curvature_noise=np.eye(1),
+            spectrum=Curvature(np.zeros((1, 1)), np.eye(1)).spectrum(),
+            prior_precision=1e-8 * np.eye(1),
+            prior_at_start=at_start * np.eye(1),
+            prior_gradient=lambda z: -np.ones(1),
+            whitening=np.eye(1),
+            number=1e6,
+            reach=1.0,
+        )
+
+    assert local(at_start=1.0).unit < 3.1
+    assert local(at_start=1e-8).unit > 1000
+
+
+def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):
+    def failing(*args):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(rounds, "newton_step", failing)
+    model, _ = normal()
+    with deterministic_noise(1), pytest.warns(pymc_dp.PosteriorWarning, match="`mu`, `s_log__`"):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    assert 4 < idata["posterior"]["mu"].to_numpy().std() < 6
+
+
+@pytest.mark.parametrize("public", [[], ["pilot"]])
+def test_a_start_moves_to_the_mode_of_the_prior_where_that_holds_public_observations(public):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 10)
+        if public:
+            pm.Normal("pilot", mu, 0.01, observed=np.full(3, 5.0))
+        pm.Normal("y", mu, pm.HalfNormal("s", 1), observed=np.arange(4.0))
+    method = set_up(model, "dp_advi", None, epsilon=1, delta=1e-5, public=public).method
+    start = method.init(np.random.default_rng(0)).state.at.point
+    np.testing.assert_allclose(start[0], 5.0 if public else 0.0, atol=0.1)

@@ -1,0 +1,181 @@
+"""Warnings about arrays that were computed from the records before the model was built.
+
+Like `value_checks`, these read private values, and nothing comes of them but a warning to the
+curator. `warn_of_lags` is about values that stand in several records, and `warn_of_own_means` about
+columns that were centred by their own means: there one record moves many. `warn_of_outcomes_read`
+is about arrays that follow from the outcomes beside which they stand. Draws of outcomes leave such
+an array as it is, so that they are not like the observed ones: what is clipped is centred wrongly,
+and the curvature is another.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import numpy as np
+from pymc.distributions.censored import CensoredRV
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+from scipy.sparse import issparse
+
+from pymc_dp.errors import PosteriorWarning, PrivacyWarning
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import is_structural
+from pymc_dp.model.split import Split
+from pymc_dp.privacy.blocks import UnitBlocks
+from pymc_dp.privacy.partitions import in_partitions
+from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.units import Units
+
+FEWEST_VALUES = 8
+
+BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
+
+
+def warn_of_lags(columns: Mapping[str, Column], units: Units | UnitBlocks | None) -> None:
+    """Warn where an array repeats another one a row later, as the lags of a time series do."""
+    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
+    if units is not None or not dense:
+        return
+    [pairs] = in_partitions(dense).read(_lags, dense)
+    for lag, of in sorted(pairs):
+        warnings.warn(
+            f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
+            "in several rows, of which epsilon protects each alone. Of several series, name the "
+            "array that says whose they are in unit=.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+
+
+def _lags(partition: Partition) -> set[tuple[str, str]]:
+    """Find arrays of which a column is that of another one, a row later; both vary unevenly."""
+    vectors = [
+        (name, x)
+        for name, column in partition.columns.items()
+        if len(column.values.shape) <= 2
+        for x in np.moveaxis(column.values, column.axis, -1).reshape(-1, column.rows)
+    ]
+    heads: dict[bytes, list[tuple[str, np.ndarray]]] = {}
+    for name, x in vectors:
+        heads.setdefault(_key(x[:-1]), []).append((name, x))
+    return {
+        (lag, name)
+        for lag, x in vectors
+        for name, of in heads.get(_key(x[1:]), ())
+        if np.array_equal(x[1:], of[:-1])
+        and len(np.unique(x)) > FEWEST_VALUES  # few could repeat by chance
+        and np.isfinite(x).all()
+        and not is_structural(x)
+    }
+
+
+def _key(values: np.ndarray) -> bytes:
+    return np.asarray(values[:8], "float64").tobytes()
+
+
+def warn_of_own_means(columns: Mapping[str, Column]) -> None:
+    """Warn where a column adds up to 0, as one does that was centred by its own mean."""
+    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
+    if not dense:
+        return
+    [centred] = in_partitions(dense).read(_centred, dense)
+    for name in sorted(centred):
+        warnings.warn(
+            f"The mean of `{name}` is 0 to the last digit. If it was centred by its own mean, "
+            "every record moves the values of all others, which epsilon does not cover, and an "
+            "intercept is that at the mean. Centre by a public number; in bambi, say "
+            "center_predictors=False.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+
+
+def _centred(partition: Partition) -> set[str]:
+    """Find arrays of which a column adds up to 0; those of few values may be a balanced design."""
+    columns = partition.columns.items()
+    vectors = [
+        (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)
+    ]
+    with np.errstate(invalid="ignore"):
+        zero = [(name, x) for name, x in vectors if abs(x.sum()) < 1e-10 * np.abs(x).sum()]
+    return {
+        name
+        for name, x in zero
+        if len(np.unique(x)) > FEWEST_VALUES and not is_structural(np.unique(x))
+    }
+
+
+def warn_of_outcomes_read(split: Split, columns: Mapping[str, Column]) -> None:
+    """Warn where limits of censoring, or what correlated outcomes read, are made of outcomes."""
+    model = split.hardened.model
+    for rv in model.observed_RVs:
+        for outcome in _read([model.rvs_to_values[rv]], columns):
+            if isinstance(rv.owner.op, CensoredRV):
+                _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
+            elif getattr(rv.owner.op, "ndim_supp", 0):
+                _warn_of_copies(rv.name, outcome, _read([rv], columns), columns)
+
+
+def _read(graphs: list[AnyVariable], columns: Mapping[str, Column]) -> list[str]:
+    names = {str(v.name) for v in ancestors(graphs) if isinstance(v, SharedVariable)}
+    return sorted(names & columns.keys())
+
+
+def _warn_of_limits(
+    name: str, outcome: str, limits: list[str], columns: Mapping[str, Column]
+) -> None:
+    for limit in limits:
+        parts = in_partitions(columns).read(partial(_limits, outcome, limit), {outcome, limit})
+        kept, censored = (set[float]().union(*each) for each in zip(*parts, strict=True))
+        if len(kept) == 1 and len(censored) > 1 and not kept & censored:
+            warnings.warn(
+                f"`{name}` has a limit of its own at every censored outcome and one and the same "
+                f"at all others: these limits follow from which outcomes were censored, {BIASED} "
+                "Give every record the limit that it had before its outcome was known, such as the "
+                "end of the study less its entry.",
+                PosteriorWarning,
+                stacklevel=2,
+            )
+
+
+def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float], set[float]]:
+    """Return some limits of outcomes that lie between them, and of those that lie at them."""
+    y, limits = (np.asarray(partition.columns[name].values).ravel() for name in (outcome, limit))
+    if y.shape != limits.shape:
+        return set(), set()
+    at = y == limits
+    return set(np.unique(limits[~at])[:2].tolist()), set(np.unique(limits[at])[:2].tolist())
+
+
+def _warn_of_copies(
+    name: str, outcome: str, read: list[str], columns: Mapping[str, Column]
+) -> None:
+    parts = in_partitions(columns).read(partial(_copies, outcome, read), {outcome, *read})
+    if set.intersection(*parts):
+        warnings.warn(
+            f"One of the outcomes of `{name}` is also among the numbers that its distribution "
+            f"reads, {BIASED} Observe this outcome by a variable of its own, and the others given "
+            "it: of two normal ones, the second has the mean mu_2 + r (y_1 - mu_1) and an sd of "
+            "its own, with r in place of the correlation.",
+            PosteriorWarning,
+            stacklevel=2,
+        )
+
+
+def _copies(outcome: str, read: list[str], partition: Partition) -> set[tuple[int, str, int]]:
+    """Return which column of the outcomes is which one of the arrays that are read."""
+    return {
+        (i, name, j)
+        for i, y in _vectors(partition.columns[outcome])
+        for name in read
+        for j, x in _vectors(partition.columns[name])
+        if np.array_equal(x, y)
+    }
+
+
+def _vectors(column: Column) -> Iterator[tuple[int, np.ndarray]]:
+    if issparse(column.values):  # counts of words: no outcome of theirs is a predictor
+        return
+    values = np.moveaxis(np.asarray(column.values), column.axis, -1)
+    yield from enumerate(values.reshape(-1, column.rows))

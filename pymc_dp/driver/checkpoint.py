@@ -14,7 +14,7 @@ import operator
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,7 +132,8 @@ class Checkpoint:
             raise
         except Exception as error:
             if len(wall.made) > made:
-                with self._opened() as db:
+                # whatever keeps the note from being written, the release has failed
+                with suppress(sqlite3.Error, KeyboardInterrupt), self._opened() as db:
                     self._note(db, failed=type(error).__name__)
             raise
         self.keep(made, Kept(query.name, noisy), wall.made[made])
@@ -189,6 +190,8 @@ class Checkpoint:
         file = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         with closing(file) as db:
             db.execute("PRAGMA synchronous=EXTRA")
+            # nothing of a large release is on the disk before it is booked
+            db.execute("PRAGMA cache_spill=OFF")
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")

@@ -101,7 +101,7 @@ def plan(
     ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
     >>> dry = pymc_dp.plan(model, epsilon=1, delta=1e-5, num_records=1000)
     >>> dry.plan.total, round(dry.epsilon, 2)
-    (11, 1.0)
+    (14, 1.0)
     """
     settings = {key: value for key, value in settings.items() if key not in WHILE_RUNNING}
     setup = set_up(

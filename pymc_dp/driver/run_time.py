@@ -3,7 +3,6 @@
 The backend is chosen by it. No number of records is read for either, beside the public one.
 """
 
-import contextlib
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -12,18 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
-from pymc_dp.privacy.contribution import Contribution
+from pymc_dp.privacy.contribution import Contribution, with_draws
 from pymc_dp.privacy.partitions import number_of_records
-from pymc_dp.privacy.private_data import Column, Partition, PrivateData
+from pymc_dp.privacy.private_data import PrivateData
 from pymc_dp.privacy.probe import moderate_records
-from pymc_dp.privacy.randomness import Draw
-from pymc_dp.privacy.units import units_of
 
 # rows that an undeclared data set is taken to have where only speed depends on it
 NOMINAL_RECORDS = 10_000
 # rows that are timed: so many, and as many as take so many seconds, or are such a share of a batch
-FEWEST_ROWS, MOMENT, SHARE = 32, 0.2, 0.25
+FEWEST_ROWS, MOMENT, SHARE = 32, 0.1, 0.25
 # seconds from which on a fit is announced
 LONG = 180
 
@@ -47,26 +43,22 @@ def timed(
     Of many there are as many as fit a moment, up to a share of the expected ``batch``.
     """
 
-    def release(rows: int) -> float:
-        made_up = moderate_records(spec, rows)
-        columns = {
-            name: Column(x, spec[name].axis, spec[name].dtype) for name, x in made_up.items()
-        }
-        partition = Partition(columns, unit and units_of(np.arange(rows), unit))
-        draw = Draw(rows, np.random.default_rng(0))
+    def one_sum(rows: int) -> float:
+        batch, ones = moderate_records(data.spec, rows), np.ones(rows)
 
         def call() -> None:
-            with contextlib.suppress(BeyondBoundError):  # it is the wall's to judge
-                clipped_sum(partition, contribution, draw, context, 1.0)
+            drawn = with_draws(contribution, batch, context, np.random.default_rng(0))
+            prepared = contribution.prepare(drawn, context)
+            contribution.norms(prepared, context)
+            contribution.weighted_sum(prepared, context, ones)
 
         return _seconds(call)
 
-    spec, unit = data.spec, data.unit
-    few = release(FEWEST_ROWS)
+    few = one_sum(FEWEST_ROWS)
     if few > MOMENT:  # what many rows add is not waited for
         return Cost(_seconds(update), few / FEWEST_ROWS)
     rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * MOMENT / few, SHARE * batch)))
-    each = max(0.0, release(rows) - few) / (rows - FEWEST_ROWS)
+    each = max(0.0, one_sum(rows) - few) / (rows - FEWEST_ROWS)
     return Cost(max(0.0, few - FEWEST_ROWS * each) + _seconds(update), each)
 
 
@@ -94,11 +86,15 @@ class RunTime(NamedTuple):
         return sum(self.seconds_of.values())
 
     def __str__(self) -> str:
+        return self.words(f" for {self.records:,.0f} records")
+
+    def words(self, records: str) -> str:
+        """Say the time, for which ``records``, and which release takes most of it."""
         if not self.seconds_of:
             return "a time that cannot be foretold"
         slowest = max(self.seconds_of, key=self.seconds_of.__getitem__)
         return (
-            f"about {in_words(self.seconds)} of one processor for {self.records:,.0f} records, "
+            f"about {in_words(self.seconds)} of one processor{records}, "
             f"{in_words(self.seconds_of[slowest])} of it for {slowest!r}"
         )
 
@@ -146,10 +142,11 @@ def announce(plan: Plan, data: PrivateData, costs: Mapping[str, Cost]) -> None:
     """
     expected = run_time(plan, costs, number_of_records(data))
     if expected.seconds > LONG:
+        # without the number of records, which the curator may not want on a screen
         warnings.warn(
-            f"The {plan.total} releases take {expected}. Fewer of them (n=), or a smaller "
-            "sample_rate= where the method has one, take less; pymc_dp.plan says how long before "
-            "a fit starts.",
+            f"The {plan.total} releases take {expected.words('')}. Fewer of them (n=), or a "
+            "smaller sample_rate= where the method has one, take less; pymc_dp.plan says how long "
+            "before a fit starts.",
             UserWarning,
             stacklevel=3,
         )

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from pymc_dp.accounting.release import Release
-from pymc_dp.errors import ReleaseError, UnbookedError, UnreadableError
+from pymc_dp.errors import PrivacyWarning, ReleaseError, UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
 
 
@@ -74,4 +75,15 @@ class Booking:
                 case UnreadableError() | UnbookedError():
                     pass  # not because of any value
                 case ReleaseError():
-                    ledger_file.pay_whole(self.path, self.fit)
+                    self._pay_whole()
+
+    def _pay_whole(self) -> None:
+        try:
+            ledger_file.pay_whole(self.path, self.fit)
+        except sqlite3.Error as error:
+            warnings.warn(
+                f"A release of fit {self.fit} failed, so the fit owes its whole plan, but this "
+                f"could not be written to {self.path} ({error}): do not settle it.",
+                PrivacyWarning,
+                stacklevel=3,
+            )

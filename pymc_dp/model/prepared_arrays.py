@@ -92,7 +92,10 @@ def warn_of_own_means(columns: Mapping[str, Column]) -> None:
 
 
 def _centred(partition: Partition) -> set[str]:
-    """Find arrays of which a column adds up to 0; those of few values may be a balanced design."""
+    """Find arrays of which a column adds up to 0, unless it may be a balanced design.
+
+    Such a design has few values, or every value on both sides of 0.
+    """
     columns = partition.columns.items()
     vectors = [
         (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)
@@ -102,7 +105,9 @@ def _centred(partition: Partition) -> set[str]:
     return {
         name
         for name, x in zero
-        if len(np.unique(x)) > FEWEST_VALUES and not is_structural(np.unique(x))
+        if len(np.unique(x)) > FEWEST_VALUES
+        and not is_structural(np.unique(x))
+        and not np.allclose(np.sort(x), -np.sort(x)[::-1])
     }
 
 

@@ -20,6 +20,8 @@ from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 
 # numpy refuses a negative binomial of n = 0, which is what it is nearest to
 SMALLEST = 1e-300
+# below numpy's own limit of a negative binomial's mean and ten standard deviations
+LARGEST_MEAN = 9e18
 
 
 def counts_without_rejection(graph: AnyVariable) -> AnyVariable:
@@ -57,6 +59,10 @@ def _at_least_one(node: Node) -> Tensor:
     else:
         n, p = parameters
         left = n * (1 - _first(n * -pt.log(p), uniform))
+        # whether numpy refuses a draw must not depend on chance, or a row would be drawn again as
+        # often as others of its batch are: it refuses this mean of n, so of less, too
+        mean = pt.expm1(-pt.log(p)) * (n + 10 * pt.sqrt(n))
+        left = pt.switch(mean < LARGEST_MEAN, left, np.nan)
         _, others = pt.random.negative_binomial(pt.maximum(left, SMALLEST), p, **drawn)
         _, wait = pt.random.exponential(**drawn)  # not a second uniform, which could be merged
         _, one = pt.random.geometric(p ** pt.exp(-wait), **drawn)

@@ -11,10 +11,11 @@ import pytest
 
 import pymc_dp
 from pymc_dp import ReleaseError
-from pymc_dp.driver.checkpoint import Checkpoint
+from pymc_dp.driver.checkpoint import Checkpoint, Kept
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.booking import Booking
+from pymc_dp.privacy.query import Noisy
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests.ledger.test_hostile import fail_at
@@ -394,6 +395,61 @@ def test_a_release_that_failed_is_not_made_again(model, tmp_path, monkeypatch):
     monkeypatch.setattr(PrivacyWall, "release", lambda *args: pytest.fail("released"))
     with pytest.raises(ValueError, match="a release failed .ReleaseError.*not made again"):
         fit(model, path)
+
+
+@pytest.mark.parametrize(
+    "hindrance", [sqlite3.OperationalError("disk is full"), KeyboardInterrupt()]
+)
+def test_a_release_that_failed_is_paid_for_though_its_failure_could_not_be_noted(
+    model, tmp_path, monkeypatch, hindrance
+):
+    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+
+    def hindered(file, db, **values):
+        raise hindrance
+
+    with monkeypatch.context() as patch:
+        fit(model, path, ledger=ledger, callbacks=[stop_after(2)])
+        failing_at(patch, 3, ReleaseError("beyond its bound"))
+        patch.setattr(Checkpoint, "_note", hindered)
+        with pytest.raises(ReleaseError, match="beyond its bound"):
+            fit(model, path, ledger=ledger)
+    [entry] = ledger_file.fits_of(ledger.path)
+    assert entry.ended
+    assert entry.of_booked == entry.of_plan
+    with pytest.raises(ValueError, match="booked 8 releases of this fit"):
+        fit(model, path, ledger=ledger)
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_a_large_release_is_not_on_the_disk_before_it_is_booked(tmp_path, monkeypatch, spills):
+    """SQLite writes what its cache does not hold before the end of a transaction, by default."""
+    path, size, seen = tmp_path / "fit.nc", 400_000, []
+    rng, value = np.random.default_rng(0), np.random.default_rng(1).normal(size=size)
+    file = Checkpoint.__new__(Checkpoint)
+    file.path = path
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE releases (position, name, value, sd, sample_rate)")
+        db.commit()
+    file._book = lambda release: seen.append(path.stat().st_size)
+    if spills:
+        allow_spilling(monkeypatch)
+    file.keep(0, Kept("score", Noisy(value, 1.0, 1.0)), rng)
+    assert (seen[0] > size) == spills
+    assert path.stat().st_size > 8 * size
+
+
+def allow_spilling(monkeypatch):
+    """Plant the fault: the cache spills as it does by default."""
+    genuine = sqlite3.connect
+
+    class Spilling(sqlite3.Connection):
+        def execute(self, text, *args):
+            return super().execute(text.replace("cache_spill=OFF", "cache_spill=ON"), *args)
+
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **settings: genuine(*args, factory=Spilling, **settings)
+    )
 
 
 def test_partitions_that_could_not_be_read_are_read_again(model, tmp_path, monkeypatch):

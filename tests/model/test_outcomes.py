@@ -1,5 +1,7 @@
 """Outcomes are drawn from the model's own distributions, for each record from the record alone."""
 
+import contextlib
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -10,6 +12,7 @@ from scipy import stats
 
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.model.terms import simplify
+from pymc_dp.model.truncated import counts_without_rejection
 from tests import zoo
 
 ROWS, COUNT = 400, 2
@@ -239,6 +242,22 @@ def test_counts_above_zero_follow_the_conditional_distribution(kind):
     assert likely(whole)
     *others, last = whole.args
     assert not likely(whole.dist(*others, 0.9 * last))
+
+
+@pytest.mark.parametrize(("mean", "drawn"), [(1e13, True), (3e17, False)])
+def test_chance_does_not_decide_whether_a_count_can_be_drawn(mean, drawn):
+    """A row that fails now and then would be drawn again as often as others of its batch are."""
+    rng = pytensor.shared(np.random.default_rng(0))
+    counts = pm.NegativeBinomial.dist(n=0.1, p=0.1 / (0.1 + mean), rng=rng)
+    graph = counts_without_rejection(pm.Truncated.dist(counts, lower=1))
+    draw = pytensor.function([], graph, mode="FAST_COMPILE")
+    [own] = [v for v in ancestors([graph]) if hasattr(v, "get_value") and v.type == rng.type]
+    found = []
+    for seed in range(100):
+        own.set_value(np.random.default_rng(seed))
+        with contextlib.suppress(ValueError):
+            found.append(draw())
+    assert len(found) == 100 * drawn
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import re
 import time
 import uuid
 from contextlib import contextmanager
@@ -346,7 +347,7 @@ def test_what_reads_all_records_at_once_is_refused():
 def test_what_holds_chunks_is_not_pickled(taken):
     column = Column(blocks_of(X, LENGTHS["one"]), 0, "float64")
     for held in (column.values, PrivateData({"x": column}), in_partitions({"x": column})):
-        assert "48" not in repr(held)
+        assert "48" not in re.sub("0x[0-9a-f]+", "", repr(held))
         with pytest.raises(TypeError):
             taken(held)
 

@@ -31,17 +31,29 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
 
 
 def along_slope(
-    newton: np.ndarray, gradient: np.ndarray, whitening: np.ndarray, reach: float
+    newton: np.ndarray,
+    gradient: np.ndarray,
+    curvature: np.ndarray,
+    whitening: np.ndarray,
+    reach: float,
 ) -> np.ndarray:
     """Replace Newton's step where the whitened gradient of the average record, (d,), is long.
 
     An error of the curvature then would turn Newton's step in all other directions, so each
-    whitened direction moves by itself, by at most ``reach`` units.
+    whitened direction moves by itself, by at most ``reach`` units. All of them together move no
+    further than to where the whitened ``curvature`` of the average record, (d, d), has the slope
+    end: predictors that move together add up.
+
+    >>> together = np.full((2, 2), 5.0) + np.eye(2)
+    >>> along_slope(np.ones(2), np.full(2, 5.5), together, np.eye(2), reach=1.0)
+    array([0.5, 0.5])
     """
     longest = DEFAULTS.longest_step * reach
     if np.abs(gradient).max() <= longest:
         return newton
-    return np.asarray(whitening.T @ np.clip(gradient, -longest, longest))
+    step = np.clip(gradient, -longest, longest)
+    share = min(1.0, float(gradient @ step) / float(step @ curvature @ step))
+    return np.asarray(whitening.T @ (share * step))
 
 
 class Way(NamedTuple):
@@ -64,8 +76,13 @@ class Way(NamedTuple):
         noise_sd: float,
         prior_gradient: PriorGradient,
         reach: float,
+        apart: np.ndarray,
     ) -> "Way":
         """Limit the next step to ``reach`` units, or double the last one.
+
+        Only latents ``apart``, (d,), are limited or doubled one by one. Of predictors that are
+        nearly the same, steps are long and cancel each other in what they add up to: those are
+        shortened all alike.
 
         Where the step of a latent is as long as the last time, it goes twice as far, unless the
         prior would pull it back from there more than all that pulls it on. ``gradient`` is that of
@@ -73,14 +90,16 @@ class Way(NamedTuple):
         prior after a step; all in units.
 
         >>> last = Way.of(np.array([0.0, -0.4, 0.4]))
-        >>> last.then(np.full(3, -0.4), np.full(3, -0.4), np.ones(3), 0.0, np.zeros_like, 1.0).step
+        >>> g, all_apart = np.full(3, -0.4), np.full(3, True)
+        >>> last.then(g, g, np.ones(3), 0.0, np.zeros_like, 1.0, all_apart).step
         array([-0.4, -0.8, -0.4])
         """
         wanted, longest = step / unit, DEFAULTS.longest_step * reach * unit
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
-        single = np.clip(step, -longest, longest)
+        alike = np.min(longest[~apart] / np.abs(step[~apart]), initial=1.0)
+        single = np.where(apart, np.clip(step, -longest, longest), alike * step)
         twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)
-        doubles = far & self._no_nearer(wanted) & (np.abs(twice) > np.abs(single))
+        doubles = apart & far & self._no_nearer(wanted) & (np.abs(twice) > np.abs(single))
         tried = np.where(doubles, twice, single)
         pulled_back = np.abs(prior_gradient(tried)) > np.abs(gradient)
         limited = np.where(doubles & pulled_back, single, tried)

@@ -53,9 +53,21 @@ class LocalPosterior(NamedTuple):
         return unit
 
     @property
+    def apart(self) -> np.ndarray:
+        """Which latents the curvature tells from all others, (d,): of small variance inflation."""
+        inflation = np.diag(self.total_curvature) * np.diag(np.linalg.inv(self.total_curvature))
+        return np.asarray(inflation <= DEFAULTS.most_inflation)
+
+    @property
     def whitened_gradient(self) -> np.ndarray:
         """The whitened gradient of the average record, (d,)."""
         return np.asarray(self.whitening @ self.gradient / self.number)
+
+    @property
+    def whitened_curvature(self) -> np.ndarray:
+        """The whitened curvature of the average record, (d, d)."""
+        W = self.whitening
+        return np.asarray(W @ self.total_curvature @ W.T / self.number)
 
     @property
     def whitened_noise_sd(self) -> float:
@@ -88,7 +100,13 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     """
     noise = _noise_with_unknown_curvature(mode, local)
     linear = mode.update(local.gradient, local.total_curvature, noise)
-    step = along_slope(linear.step, local.whitened_gradient, local.whitening, local.reach)
+    step = along_slope(
+        linear.step,
+        local.whitened_gradient,
+        local.whitened_curvature,
+        local.whitening,
+        local.reach,
+    )
     noise = symmetric(noise + _noise_of_bending(step, linear, local))
     covariance = _covariance(mode, local, noise, local.nonlinearity(local.squared_length(step)))
     way = _limited(way, step, mode, local)
@@ -152,4 +170,5 @@ def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> W
         return np.asarray(unit * local.prior_gradient(mode.mean + step) / N)
 
     gradient = unit * local.gradient / N
-    return way.then(step, gradient, unit, local.whitened_noise_sd, prior_gradient, local.reach)
+    noise_sd, reach = local.whitened_noise_sd, local.reach
+    return way.then(step, gradient, unit, noise_sd, prior_gradient, reach, local.apart)

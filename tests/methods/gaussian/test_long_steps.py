@@ -7,14 +7,14 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import long_steps
+from pymc_dp.methods.gaussian import long_steps, newton
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope, next_reach
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
-ONE, STILL = np.ones(1), np.zeros(1)
+ONE, STILL, APART = np.ones(1), np.zeros(1), np.full(1, True)
 NO_PRIOR = np.zeros_like
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
 
@@ -23,8 +23,8 @@ def steps_down(distance, prior=NO_PRIOR, steps=8):
     """Newton's steps down a log sd, which are never longer than a half."""
     way, place = Way.of(STILL), distance
     for _ in range(steps):
-        newton = np.expm1(-2 * place) / 2
-        way = way.then(newton, newton, ONE, 0.0, prior, reach=1.0)
+        step = np.expm1(-2 * place) / 2
+        way = way.then(step, step, ONE, 0.0, prior, 1.0, APART)
         place = place + way.step
     return place
 
@@ -44,20 +44,48 @@ def test_a_prior_that_pulls_back_stops_the_doubling():
     def pulls_back(step):
         return 5.0 * ONE
 
-    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR, reach=1.0).step == -1
-    assert Way.of(half).then(half, half, ONE, 0.0, pulls_back, reach=1.0).step == -0.5
+    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR, 1.0, APART).step == -1
+    assert Way.of(half).then(half, half, ONE, 0.0, pulls_back, 1.0, APART).step == -0.5
 
 
 def test_steps_within_the_noise_are_not_doubled():
     half = -0.5 * ONE
-    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR, reach=1.0).step == -0.5
+    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR, 1.0, APART).step == -0.5
 
 
 def test_a_long_slope_is_followed_without_the_other_directions():
-    newton, slope = np.array([9.0, -4.0]), np.array([9.0, 0.1])
-    np.testing.assert_array_equal(along_slope(newton, slope, np.eye(2), reach=1.0), [1.0, 0.1])
-    np.testing.assert_array_equal(along_slope(newton, slope, np.eye(2), reach=4.0), [4.0, 0.1])
-    assert along_slope(newton, np.array([0.5, 0.1]), np.eye(2), reach=1.0) is newton
+    step, slope, even = np.array([9.0, -4.0]), np.array([9.0, 0.1]), np.eye(2)
+    np.testing.assert_array_equal(along_slope(step, slope, even, even, reach=1.0), [1.0, 0.1])
+    np.testing.assert_array_equal(along_slope(step, slope, even, even, reach=4.0), [4.0, 0.1])
+    assert along_slope(step, np.array([0.5, 0.1]), even, even, reach=1.0) is step
+
+
+def error_of_predictors_that_are_nearly_the_same():
+    """Error of the predicted means over their sd, for sixteen predictors that differ by little."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(ROWS, 1)) + 0.1 * rng.normal(size=(ROWS, 16))
+    weights = 2 * rng.normal(size=16)
+    line = X @ (weights - weights.mean())
+    with pm.Model() as model:
+        mean, tau = X @ pm.Normal("w", 0, 1, shape=16), pm.Gamma("tau", 2, 0.5)
+        pm.Normal("y", mean, tau=tau, observed=line + 0.5 * rng.normal(size=ROWS))
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, **QUIETLY)
+    found = idata["posterior"]["w"].mean(("chain", "draw")).to_numpy()
+    return np.std(X @ found - line) / np.std(line)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_steps_keep_the_balance_of_predictors_that_are_nearly_the_same():
+    assert error_of_predictors_that_are_nearly_the_same() < 1.2
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_steps_that_are_limited_one_by_one_lose_it(monkeypatch):
+    monkeypatch.setattr(newton, "DEFAULTS", DEFAULTS._replace(most_inflation=np.inf))
+    flat = 1e-9 * np.eye(17)
+    monkeypatch.setattr(newton, "along_slope", lambda s, g, _, *w: along_slope(s, g, flat, *w))
+    assert error_of_predictors_that_are_nearly_the_same() > 3
 
 
 def test_the_reach_doubles_after_full_steps_and_ends_with_the_way():

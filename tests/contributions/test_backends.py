@@ -99,7 +99,7 @@ print(json.dumps(found, default=float))
 
 slow = pytest.mark.slow
 COMPILED = [
-    ("jax", "products"),
+    pytest.param("jax", "products", marks=slow),
     ("numba", "levels alone"),
     pytest.param("numba", "products", marks=slow),
     pytest.param("c", "products", marks=slow),

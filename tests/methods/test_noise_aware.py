@@ -414,7 +414,8 @@ def with_unknown_precision():
     return model
 
 
-@pytest.mark.parametrize("method", ["vips", pytest.param("dp_sep", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
 def test_the_noise_on_a_noise_precision_is_what_draws_contain(method):
     prepared, compiled = ready(with_unknown_precision, method, form=OWN_UPDATES[method])
     states = [repeated(prepared, compiled, k) for k in range(300)]

@@ -200,6 +200,7 @@ def test_two_hidden_layers_with_a_precision_of_weights_beat_a_line(waves):
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.usefixtures("fixed_keys")
 def test_a_hidden_layer_tells_classes_that_no_line_parts(waves, link):
     features, _ = waves
     classes = (np.prod(features, axis=1) > 0).astype(int)
@@ -209,7 +210,7 @@ def test_a_hidden_layer_tells_classes_that_no_line_parts(waves, link):
         p = {"logit_p": output} if link == "logit" else {"p": pm.math.invprobit(output)}
         pm.Bernoulli("y", observed=classes, **p)
 
-    idata = fit(build, num_records=len(classes), n=800, sample_rate=0.2, step=1.0)
+    idata = fit(build, num_records=len(classes), n=400, sample_rate=0.2, step=1.0)
     new, _ = wave(500, 9)
     got = predicted(idata, new, activate=np.tanh if link == "logit" else expit)
     assert np.mean((got > 0) == (np.prod(new, axis=1) > 0)) > 0.8

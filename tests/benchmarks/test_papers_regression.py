@@ -77,9 +77,7 @@ def test_only_peers_claim_a_pure_epsilon(arguments):
     assert pure == set(peers.PUBLIC)
 
 
-@pytest.mark.parametrize(
-    ("make", "rows", "columns"), [(correlated, 3341, 9), (sparse, 10_000, 101)]
-)
+@pytest.mark.parametrize(("make", "rows", "columns"), SHAPES)
 def test_generated_tasks_have_an_intercept_and_both_outcomes(make, rows, columns):
     task = make(0)
     assert task.X.shape == (rows, columns)

@@ -52,17 +52,6 @@ def wall_of(
     return PrivacyWall(PrivateData(columns, units), {"score": contribution}, plan)
 
 
-def told(contribution, norms=None, weighted_sum=None):
-    """Let the wall be told what it would take from rows itself, to plant a fault there."""
-    return FactoredContribution(
-        contribution.size,
-        contribution.width,
-        norms or contribution.norms,
-        weighted_sum or contribution.weighted_sum,
-        contribution.prepare,
-    )
-
-
 class BeyondBoundError(ReleaseError, AssertionError):
     """The wall saw by itself that a clipped sum is too long: a planted fault is caught."""
 

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import chi2
 
@@ -83,21 +82,6 @@ def exact_linear():
     X = design()
     covariance = np.linalg.inv(X.T @ X + np.eye(3) / PRIOR_SD**2)
     return covariance @ X.T @ linear_outcomes(), covariance
-
-
-def laplace_logistic():
-    """The posterior's mode, and the inverse of its curvature there."""
-    X, y = design(), logistic_outcomes()
-
-    def loss(b):
-        return np.logaddexp(0, X @ b).sum() - y @ X @ b + b @ b / (2 * PRIOR_SD**2)
-
-    def slope(b):
-        return X.T @ (expit(X @ b) - y) + b / PRIOR_SD**2
-
-    mode = minimize(loss, np.zeros(3), jac=slope, tol=1e-12, options={"gtol": 1e-9}).x
-    p = expit(X @ mode)
-    return mode, np.linalg.inv((X.T * (p * (1 - p))) @ X + np.eye(3) / PRIOR_SD**2)
 
 
 # --- the last steps ------------------------------------------------------------------------------

@@ -47,17 +47,3 @@ class Spectrum(NamedTuple):
     def root(self) -> np.ndarray:
         """Return the symmetric square root; the matrix must be positive definite."""
         return self.replaced(np.sqrt(self.values))
-
-    def shrunk(self, edge: float, least: float) -> np.ndarray:
-        """Remove the noise's effect on eigenvalues, as far as it is known.
-
-        Noise of spectral edge e lifts an eigenvalue h > e / 2 to h + e^2 / 4 h, and spreads the
-        others over [-e, e], where they are unknown: they become ``least``.
-
-        Source: Benaych-Georges and Nadakuditi (2011).
-
-        >>> Spectrum.of(np.diag([5.0, 0.5])).shrunk(edge=4.0, least=0.4).round(3)
-        array([[4. , 0. ],
-               [0. , 0.4]])
-        """
-        return self.replaced(without_noise(self.values, edge, least))

@@ -157,7 +157,7 @@ def step(
     Where its numbers are beyond what matrices can be computed with, the point stays.
     """
     try:
-        return _stepped(prior_gradient, shares, state, query, noisy)
+        return _stepped(prior_gradient, shares, state, noisy)
     except (np.linalg.LinAlgError, ArithmeticError):
         learnt = _lost(state.learnt, state.prior_at_start)
         return state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
@@ -171,9 +171,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     )
 
 
-def _stepped(
-    prior_gradient: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy
-) -> State:
+def _stepped(prior_gradient: Gradient, shares: list[Shares], state: State, noisy: Noisy) -> State:
     release = _unwhitened(noisy, state)
     curvature, independent = _updated(state.learnt, release.curvature)
     local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)

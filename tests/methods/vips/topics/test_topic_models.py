@@ -185,14 +185,6 @@ BAD = {
 }
 
 
-def with_float_counts(w):
-    with pm.Model() as model:
-        beta = pm.Dirichlet("beta", ETA, shape=(K, V))
-        theta = pm.Dirichlet("theta", ALPHA, shape=(len(w), K))
-        pm.Multinomial("w", 500, pm.math.dot(theta, beta), observed=pm.Data("counts", w))
-    return model
-
-
 def of_real_numbers():
     """A template whose counts are real numbers: arrays that are not counts fit its type."""
     with pm.Model() as model:

@@ -166,11 +166,6 @@ def pay_whole(path: Path, fit: int) -> None:
         db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
 
 
-def owed(fits: Iterable[Entry]) -> Exact:
-    """Add up what fits owe."""
-    return total(entry.owed for entry in fits)
-
-
 def _within(limit: Cost, costs: Iterable[Exact]) -> bool:
     return all(left >= 0 for left in difference(limit, total(costs)))
 

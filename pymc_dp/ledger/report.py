@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from pymc_dp.ledger.entry import Entry, difference
-from pymc_dp.ledger.file import owed
+from pymc_dp.ledger.entry import Entry, difference, total
 from pymc_dp.ledger.filters import Cost, Filter
 from pymc_dp.ledger.terms import Terms
 
@@ -18,7 +17,7 @@ class Balance(NamedTuple):
 
 def balances(filter: Filter, fits: list[Entry]) -> tuple[Balance, Balance]:
     """Return what fits owe and what they leave."""
-    exact = owed(fits)
+    exact = total(entry.owed for entry in fits)
     taken, left = exact.rounded(), difference(filter.limit, exact).rounded()
     epsilon, _ = filter.meaning(taken)
     return Balance(*taken, epsilon), Balance(*left, filter.affordable(left))

@@ -9,7 +9,7 @@ and the curvature is another.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -32,13 +32,17 @@ FEWEST_VALUES = 8
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 
+def _found_in_memory[Found: (str, tuple[str, str])](
+    find: Callable[[Partition], set[Found]], columns: Mapping[str, Column]
+) -> list[Found]:
+    """Find something in the arrays that are neither sparse nor in chunks, in order."""
+    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
+    return sorted(in_partitions(dense).read(find, dense)[0]) if dense else []
+
+
 def warn_of_lags(columns: Mapping[str, Column], units: Units | UnitBlocks | None) -> None:
     """Warn where an array repeats another one a row later, as the lags of a time series do."""
-    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
-    if units is not None or not dense:
-        return
-    [pairs] = in_partitions(dense).read(_lags, dense)
-    for lag, of in sorted(pairs):
+    for lag, of in _found_in_memory(_lags, columns) if units is None else ():
         warnings.warn(
             f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
             "in several rows, of which epsilon protects each alone. Of several series, name the "
@@ -76,11 +80,7 @@ def _key(values: np.ndarray) -> bytes:
 
 def warn_of_own_means(columns: Mapping[str, Column]) -> None:
     """Warn where a column adds up to 0, as one does that was centred by its own mean."""
-    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
-    if not dense:
-        return
-    [centred] = in_partitions(dense).read(_centred, dense)
-    for name in sorted(centred):
+    for name in _found_in_memory(_centred, columns):
         warnings.warn(
             f"The mean of `{name}` is 0 to the last digit. If it was centred by its own mean, "
             "every record moves the values of all others, which epsilon does not cover, and an "

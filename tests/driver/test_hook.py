@@ -17,6 +17,7 @@ import xarray as xr
 import pymc_dp
 from pymc_dp.driver import hook
 from pymc_dp.methods.gaussian.schedule import ROUNDS
+from tests.checking.models import coin
 
 PRIVATE = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
 BOUND_IN = {
@@ -31,10 +32,7 @@ original = pm.fit.__wrapped__
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [20, 40]))
-    return model
+    return coin(40, 20)
 
 
 def releases(idata):

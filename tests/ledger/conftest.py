@@ -2,11 +2,10 @@
 
 from functools import partial
 
-import numpy as np
-import pymc as pm
 import pytest
 
 from pymc_dp import Ledger
+from tests.checking.models import coin
 
 DELTA = 1e-5
 
@@ -23,7 +22,4 @@ def new(path):
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
-    return model
+    return coin(70, 30)

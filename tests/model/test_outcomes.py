@@ -117,6 +117,17 @@ def shares():
     pm.DirichletMultinomial("y", n=4, a=pm.HalfNormal("a", shape=2), observed=counts)
 
 
+COMPOUND = [
+    mixture,
+    mixture_of_kinds,
+    mixture_of_vectors,
+    zero_inflated,
+    hurdle,
+    hurdle_of_counts,
+    hurdle_of_spread_counts,
+    student_vectors,
+    shares,
+]
 DRAWN = [
     logistic,
     exponential,
@@ -127,15 +138,7 @@ DRAWN = [
     categorical,
     groups,
     two_outcomes,
-    mixture,
-    mixture_of_kinds,
-    mixture_of_vectors,
-    zero_inflated,
-    hurdle,
-    hurdle_of_counts,
-    hurdle_of_spread_counts,
-    student_vectors,
-    shares,
+    *COMPOUND,
 ]
 
 
@@ -260,20 +263,7 @@ def test_chance_does_not_decide_whether_a_count_can_be_drawn(mean, drawn):
     assert len(found) == 100 * drawn
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        mixture,
-        mixture_of_kinds,
-        mixture_of_vectors,
-        zero_inflated,
-        hurdle,
-        hurdle_of_counts,
-        hurdle_of_spread_counts,
-        student_vectors,
-        shares,
-    ],
-)
+@pytest.mark.parametrize("build", COMPOUND)
 def test_draws_of_compound_distributions_follow_those_of_pymc(build):
     with pm.Model() as model:
         build()

@@ -3,8 +3,6 @@
 import json
 import math
 
-import numpy as np
-import pymc as pm
 import pytest
 import xarray as xr
 
@@ -12,6 +10,7 @@ import pymc_dp
 from pymc_dp import compose
 from pymc_dp.accounting.saved_plan import plan_from_json
 from pymc_dp.testing import deterministic_noise
+from tests.checking.models import coin
 from tests.plans import plan_from, release_from
 
 DELTA = 1e-5
@@ -20,10 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
-    return model
+    return coin(70, 30)
 
 
 def fit(model, **settings):

@@ -55,7 +55,8 @@ class LocalPosterior(NamedTuple):
     @property
     def apart(self) -> np.ndarray:
         """Which latents the curvature tells from all others, (d,): of small variance inflation."""
-        inflation = np.diag(self.total_curvature) * np.diag(np.linalg.inv(self.total_curvature))
+        total = self.total_curvature
+        inflation = np.diag(total) * np.diag(np.linalg.inv(total))
         return np.asarray(inflation <= DEFAULTS.most_inflation)
 
     @property

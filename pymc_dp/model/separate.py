@@ -30,21 +30,13 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
-from pymc_dp.model.prepared_arrays import (
-    warn_of_lags,
-    warn_of_outcomes_read,
-    warn_of_own_means,
-)
+from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
-from pymc_dp.model.value_checks import (
-    check_groups,
-    refuse_as_many,
-    refuse_centres,
-)
+from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.units import Units

@@ -15,13 +15,7 @@ from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
-from pymc_dp.methods.linear.clipping import (
-    Scale,
-    bounds_of,
-    first_scale,
-    rescaled,
-    with_residual,
-)
+from pymc_dp.methods.linear.clipping import Scale, bounds_of, first_scale, rescaled, with_residual
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.link import GAUSSIAN, OTHER
 from pymc_dp.methods.linear.noise_precision import TINY, NoisePrecision

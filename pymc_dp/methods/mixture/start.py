@@ -14,13 +14,7 @@ from pymc_dp.methods.mixture.decode import decode
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.mixture.places import Places
-from pymc_dp.methods.mixture.sketch import (
-    CLIP_NORM,
-    contribution,
-    frequencies_for,
-    read,
-    size_of,
-)
+from pymc_dp.methods.mixture.sketch import CLIP_NORM, contribution, frequencies_for, read, size_of
 from pymc_dp.privacy.query import Noisy, Query
 
 SKETCH = "sketch"

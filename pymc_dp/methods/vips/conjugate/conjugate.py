@@ -13,10 +13,7 @@ from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.conjugate.description import describe, mean_path
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages, rules_of
-from pymc_dp.methods.conjugate.exponential import (
-    NORMAL,
-    ExponentialFamily,
-)
+from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred

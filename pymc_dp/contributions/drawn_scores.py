@@ -139,7 +139,7 @@ def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]
     if UNDRAWN not in batch:
         return {name: batch[name] for name in batch.keys() & {*axes, OWNER}}
     repeated = {
-        name: _with_draws(batch, name)
+        name: np.concatenate([batch[name], *np.moveaxis(batch[drawn_name(name)], 1, 0)])
         if name in outcomes
         else np.concatenate([batch[name]] * (1 + DRAWS), axis=axis)
         for name, axis in axes.items()
@@ -149,11 +149,6 @@ def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]
         units = owner[-1] + 1 if owner.size else 0
         repeated[OWNER] = np.concatenate([owner + k * units for k in range(1 + DRAWS)])
     return repeated
-
-
-def _with_draws(batch: Batch, name: str) -> np.ndarray:
-    drawn = np.moveaxis(batch[drawn_name(name)], 1, 0)
-    return np.concatenate([batch[name], *drawn])
 
 
 def _by_outcome(batch: Batch, values: np.ndarray) -> np.ndarray:

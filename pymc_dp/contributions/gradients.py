@@ -121,8 +121,7 @@ def gradient_rows(records: Records) -> Tensor:
     The graph of one record is differentiated and then vectorized over the rows.
     """
     one: Tensor = records.single.log_likelihood()
-    latents = list(records.latents.values())
-    gradients = pt.grad(one.sum(), latents, disconnected_inputs="ignore")
+    gradients = pt.grad(one.sum(), list(records.latents.values()), disconnected_inputs="ignore")
     rows = by_record(records, gradients)
     return pt.concatenate([by_row(row, records.batch.rows) for row in rows], axis=1)
 

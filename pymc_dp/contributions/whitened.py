@@ -13,6 +13,7 @@ import numpy as np
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.consistent_clipping import clip_consistently
 from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores
+from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.contributions.spans import (
     combined,
@@ -21,7 +22,6 @@ from pymc_dp.contributions.spans import (
     orthonormal,
     sum_of_products,
 )
-from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,

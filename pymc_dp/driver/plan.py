@@ -7,8 +7,7 @@ from typing import Any
 import pymc as pm
 
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.driver.passes import passes
-from pymc_dp.driver.run_time import RunTime, run_time
+from pymc_dp.driver.run_time import RunTime, passes, run_time
 from pymc_dp.driver.setup import compile_method, set_up
 
 # keywords of fit that do not change the plan
@@ -105,13 +104,7 @@ def plan(
     """
     settings = {key: value for key, value in settings.items() if key not in WHILE_RUNNING}
     setup = set_up(
-        model,
-        method,
-        n,
-        public=public,
-        data=data,
-        public_start=public_start,
-        **settings,
+        model, method, n, public=public, data=data, public_start=public_start, **settings
     )
     costs = compile_method(setup, backend).costs
     first = setup.plan.releases[0]

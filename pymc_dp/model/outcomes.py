@@ -20,11 +20,10 @@ from pytensor.tensor.random.type import RandomType, random_generator_type
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import find_record_axes, refuse_mixing
 from pymc_dp.model.batch import build_graph
+from pymc_dp.model.draws import counts_without_rejection, mixtures_by_choice
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
-from pymc_dp.model.mixtures import mixtures_by_choice
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import Terms, simplify
-from pymc_dp.model.truncated import counts_without_rejection
 
 
 class Outcomes(NamedTuple):
@@ -131,10 +130,8 @@ def _outcomes(
 
 
 def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None:
-    """Replace what is random in the graph of a variable by stand-ins.
-
-    ``value`` is that of a latent, or None for what an observed variable observes.
-    """
+    """Replace what is random in the graph of a variable by stand-ins."""
+    # `value` is that of a latent, or None for what an observed variable observes
     model = split.hardened.model
     [leaf] = simplify([model.rvs_to_values[rv]]) if value is None else [value]
     if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
@@ -148,7 +145,9 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     batch = leaf.type.ndim - rv.owner.op.ndim_supp
     while drawn := [v for v in ancestors([graph]) if _is_draw(v)]:
         # the first that is drawn: no other is before it
-        first = next(v for v in drawn if not any(map(_is_draw, _before(v))))
+        first = next(
+            v for v in drawn if not any(map(_is_draw, ancestors(v.owner.op.dist_params(v.owner))))
+        )
         node = first.owner
         parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
         more = first.type.ndim - node.op.ndim_supp - batch
@@ -175,16 +174,9 @@ def _has_draws(op: RandomVariable) -> bool:
     return not getattr(random, "__qualname__", "").startswith("default_not_implemented")
 
 
-def _before(draw: AnyVariable) -> list[AnyVariable]:
-    """Return what the parameters of a draw are computed from."""
-    return list(ancestors(draw.owner.op.dist_params(draw.owner)))
-
-
 def _given_values(split: Split, rv: Tensor) -> Tensor:
-    """Return the graph of a draw, with the latents' values in place of the latents.
-
-    A draw of a latent is transformed to the real line, where its value is.
-    """
+    """Return the graph of a draw, with the latents' values in place of the latents."""
+    # a draw of a latent is transformed to the real line, where its value is
     node, model = rv.owner, split.hardened.model
     places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
     values = model.replace_rvs_by_values([node.inputs[i] for i in places])

@@ -69,6 +69,5 @@ def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable]) -> AnyVariabl
 def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
     with without_c():
-        fn = make_initial_point_fn(model=model, overrides=dict(initvals))
-        point = fn(0)
+        point = make_initial_point_fn(model=model, overrides=dict(initvals))(0)
     return {name: np.asarray(value, "float64") for name, value in point.items()}

@@ -39,8 +39,6 @@ def releasable(
     ``shapes`` are those of the latents' unconstrained values, by the latent's name, and
     ``unproved`` names the deterministics with operations that may hold data.
 
-    Notes
-    -----
     **Privacy.** A deterministic is withheld if its graph reaches data that are not declared
     public, or a number, length or position that is not part of a formula (``b * y_sd`` beside
     ``b`` would return ``y_sd``), or if it has a dimension that is not public, unless its own name

@@ -143,12 +143,7 @@ def separate(
         For the wall alone.
     """
     records, checked = separate_unread(
-        model,
-        data=data,
-        public=public,
-        start=start,
-        units=units,
-        number_is_public=number_is_public,
+        model, data=data, public=public, start=start, units=units, number_is_public=number_is_public
     )
     return records, checked()
 
@@ -217,10 +212,8 @@ def _checked(
     units: Units | UnitBlocks | None,
     lengths: Mapping[str, tuple[int, ...]] | None,
 ) -> PrivateData:
-    """Check the values, which reads all records in blocks.
-
-    ``lengths`` are the latents' shapes, where they may not be the number of records.
-    """
+    """Check the values, which reads all records in blocks."""
+    # `lengths` are the latents' shapes, where they may not be the number of records
     refuse_missing(columns)
     check_groups(split, columns, units)
     refuse_centres(split.hardened.model, columns)
@@ -272,11 +265,9 @@ def _records(
 def _graphs_read(
     model: pm.Model, factors: Mapping[str, AnyVariable], prior: Prior
 ) -> dict[str, list[AnyVariable]]:
-    """Collect by variable all graphs in which numbers may hide.
-
-    They are a latent's log density, its distribution, its initial value and what is released of it,
-    an observed variable's log density and distribution, and potentials.
-    """
+    """Collect by variable all graphs in which numbers may hide."""
+    # they are a latent's log density, its distribution, its initial value and what is released of
+    # it, an observed variable's log density and distribution, and potentials
     distributions = {rv.name: [rv] for rv in model.observed_RVs}
     densities = {name: [graph, *distributions.get(name, [])] for name, graph in factors.items()}
     return {name: list(graphs) for name, graphs in prior.items()} | densities

@@ -205,23 +205,21 @@ def _checks(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
 
 
 def _incomplete_betas(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
-    """Write I_x(a, 1) as x^a: the gradient of I is a loop, number by number.
-
-    It is the chance of no event under a negative binomial, which a hurdle reads.
-    """
+    """Write I_x(a, 1) as x^a: the gradient of I is a loop, number by number."""
+    # it is the chance of no event under a negative binomial, which a hurdle reads
     found: dict[AnyVariable, AnyVariable] = {}
     for variable in ancestors(terms):
         node = variable.owner
         if node is None or not isinstance(getattr(node.op, "scalar_op", None), BetaInc):
             continue
         a, b, x = node.inputs
-        if _number(b) == 1:
+        if number_in(b) == 1:
             power: Any = pt.switch(pt.and_(pt.ge(x, 0), pt.le(x, 1)), x**a, np.nan)
             found[variable] = pt.second(b, power).astype(variable.type.dtype)
     return found
 
 
-def _number(x: AnyVariable) -> float | None:
+def number_in(x: AnyVariable) -> float | None:
     """Return the number that a graph repeats, whatever shape it takes; None where it is none."""
     if isinstance(x, Constant):
         values = np.unique(x.data)
@@ -230,10 +228,10 @@ def _number(x: AnyVariable) -> float | None:
     if node is None or not isinstance(node.op, DimShuffle | Elemwise):
         return None
     if isinstance(node.op, DimShuffle):
-        return _number(node.inputs[0])
+        return number_in(node.inputs[0])
     if isinstance(node.op.scalar_op, Second):
-        return _number(node.inputs[1])
-    numbers = [_number(operand) for operand in node.inputs]
+        return number_in(node.inputs[1])
+    numbers = [number_in(operand) for operand in node.inputs]
     return None if None in numbers else float(node.op.scalar_op.impl(*numbers))
 
 

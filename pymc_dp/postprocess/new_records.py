@@ -138,10 +138,8 @@ def _resized(
     along: Mapping[AnyVariable, int],
     count: AnyVariable,
 ) -> list[AnyVariable]:
-    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths.
-
-    ``along`` maps the random variables that go by records to the axis along which they do.
-    """
+    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths."""
+    # `along` maps the random variables that go by records to the axis along which they do
     renewed: dict[AnyVariable, AnyVariable] = {}
     for node in toposort(variables, blockers=latents):
         operands = [renewed.get(x, x) for x in node.inputs]

@@ -110,8 +110,7 @@ def _in_parts(counts: csr_matrix) -> Iterator[Documents]:
     """Cut new documents into parts, in the form in which they are explained."""
     for start in range(0, counts.shape[0], PART):
         part = counts[start : start + PART]
-        good = np.ones(part.shape[0], bool)
-        yield Documents(part.indptr, part.indices, part.data, good)
+        yield Documents(part.indptr, part.indices, part.data, np.ones(part.shape[0], bool))
 
 
 def _perplexity(log_probabilities: list[float], counts: csr_matrix) -> float:

@@ -139,6 +139,5 @@ def rehearse(contribution: Contribution, batch: Batch, context: Any, units: bool
     norms = contribution.norms(prepared, context)
     if units:
         unit, owner = unit_vector(contribution), np.arange(len(norms))
-        sums = unit_sums(unit, prepared, context, owner, owner >= 0)
-        unit.vectors(sums, context)
+        unit.vectors(unit_sums(unit, prepared, context, owner, owner >= 0), context)
     return contribution.weighted_sum(prepared, context, np.zeros(len(norms)))

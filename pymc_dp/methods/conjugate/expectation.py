@@ -71,11 +71,6 @@ def at_points(
     return evaluate, needs
 
 
-def rule_of(name: str, family: ExponentialFamily, eta: Natural) -> Rule:
-    """Return the rule of one block."""
-    return [{name: x} for x in family.rule(eta)]
-
-
 def rules_of(
     families: Mapping[str, ExponentialFamily],
     posterior: Mapping[str, Natural],
@@ -85,7 +80,7 @@ def rules_of(
     return [
         [{name: family.reference(posterior[name])}]
         if name == own
-        else rule_of(name, family, posterior[name])
+        else [{name: x} for x in family.rule(posterior[name])]
         for name, family in families.items()
     ]
 

@@ -73,8 +73,7 @@ def two_derivatives(log_density: AnyVariable, x: AnyVariable) -> tuple[Tensor, T
 
 def flat_gradient(value: AnyVariable, wrt: Iterable[AnyVariable]) -> Tensor:
     """Gradient of a scalar in several variables, as one vector."""
-    slopes = [slope.ravel() for slope in gradients(value, wrt)]
-    return concatenate(slopes)
+    return concatenate([slope.ravel() for slope in gradients(value, wrt)])
 
 
 def _normal_restore(eta: Natural, mean: np.ndarray, unit: np.ndarray) -> Natural:

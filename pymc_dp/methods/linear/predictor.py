@@ -159,8 +159,7 @@ def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
     if not candidates:
         return []
     names = gaussian_latents(records)
-    leaves = records.single.inputs
-    inputs = [*[records.latents[name] for name in names], *leaves.values()]
+    inputs = [*[records.latents[name] for name in names], *records.single.inputs.values()]
     fn = function(inputs, candidates, "python")
     rng = np.random.default_rng(0)
     rows = probe_rows(records, rng, [1])

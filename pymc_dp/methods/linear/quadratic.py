@@ -12,7 +12,7 @@ import numpy as np
 from pymc_dp.contributions import FactoredContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.linear.features import Features, features
-from pymc_dp.methods.linear.polya_gamma import pg_weight
+from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records

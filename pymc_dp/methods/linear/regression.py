@@ -81,14 +81,15 @@ class Structure(NamedTuple):
 def build(records: Records, structure: Structure, settings: LinearOptions, form: Form) -> Method:
     """Build a method for linear predictors.
 
-    Notes
-    -----
     **Privacy.** Each release is one vector: score, curvature (its upper triangle, off-diagonals
     times sqrt 2), noise statistics and a one, clipped jointly. The clip norm of all releases but
     the first is a function of the first. All else is post-processing.
     """
     predictors, prior = structure
-    start = first_scale(records, predictors, prior.d, _clip_norm(settings), settings.feature_bound)
+    clip_norm = settings.clip_norm  # None where it is to follow the first release
+    if clip_norm is None and not settings.noisy:
+        clip_norm = math.inf
+    start = first_scale(records, predictors, prior.d, clip_norm, settings.feature_bound)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     release = settings.as_release(count, start.clip_norm)
     fit = _Fit(structure, form, settings, start, release.count)
@@ -123,11 +124,6 @@ def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[str, .
     pairs = zip(records.term_names, predictors, strict=True)
     skewed = [name for name, found in pairs if found.form == OTHER]
     return (uncentred(skewed),) if skewed else ()
-
-
-def _clip_norm(settings: LinearOptions) -> float | None:
-    """Return the clip norm of all releases; None where it is to follow the first."""
-    return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
 
 
 def roles_of(
@@ -203,10 +199,8 @@ def _context(
 
 
 def _latest(state: State, noisy: Noisy, weights: Sums) -> tuple[Sums, Sums]:
-    """Read a release, and the variances of its noise; bounded energies become plain ones.
-
-    Privacy noise in the mean makes residuals longer: what it adds is known on average.
-    """
+    """Read a release, and the variances of its noise; bounded energies become plain ones."""
+    # privacy noise in the mean makes residuals longer: what it adds is known on average
     context = state.context
     latest = Sums(**context.layout.unpack(noisy.value / noisy.sample_rate))
     noise = Sums(**context.layout.noise_variance(noisy.sd / noisy.sample_rate))

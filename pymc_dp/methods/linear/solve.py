@@ -66,8 +66,7 @@ def solve(
     for _ in range(DEFAULTS.rounds if gammas else 1):
         linear, precision = prior.natural(gammas)
         weights = np.array([expected_precision(name, gammas) for name in precisions])
-        curvature = np.tensordot(weights, sums.value.curvature, axes=1)
-        spectrum = Spectrum.of(curvature)
+        spectrum = Spectrum.of(np.tensordot(weights, sums.value.curvature, axes=1))
         edge = np.linalg.norm(weights) * spectral_edge(sums.variance.curvature, len(mean))
         covariance = np.linalg.inv(spectrum.floored(0.0) + precision)
         step_covariance = np.linalg.inv(spectrum.floored(DEFAULTS.step_floor * edge) + precision)

@@ -2,8 +2,7 @@
 
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
-from pymc_dp.methods.model_class import ModelClass, build_matching
-from pymc_dp.methods.spec import MethodSpec
+from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.vips import regression
 from pymc_dp.methods.vips.conjugate import conjugate
 from pymc_dp.methods.vips.conjugate import model as conjugate_model

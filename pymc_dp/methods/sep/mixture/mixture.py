@@ -104,8 +104,6 @@ class _Fit(NamedTuple):
 def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     """Build stochastic expectation propagation for a mixture.
 
-    Notes
-    -----
     **Privacy.** Each release is one vector: sites of the components' means in a record's own
     units, sites of the weights and a one, clipped jointly. Before them, components that are alike
     at the public initial point take one release of a sketch (`after_a_sketch`). All else is

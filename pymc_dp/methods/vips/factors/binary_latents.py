@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from pymc_dp.methods.linear.polya_gamma import pg_weight
+from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.sums import Context, Inference, Sums, with_one
 

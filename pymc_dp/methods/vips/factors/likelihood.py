@@ -68,8 +68,7 @@ def scores_at_zero(
 
     def compute(batch: Batch) -> np.ndarray:
         count = next(value.shape[records.batch.axis[inputs[name]]] for name, value in batch.items())
-        zeros = latent.at_zero(count, inputs[latent.name].type.dtype)
-        leaves = {**batch, latent.name: zeros}
+        leaves = {**batch, latent.name: latent.at_zero(count, inputs[latent.name].type.dtype)}
         slopes: np.ndarray = fn(*[leaves[name] for name in inputs])
         return slopes
 

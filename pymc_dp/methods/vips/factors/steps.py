@@ -39,9 +39,7 @@ def averaged(
     weight = 0.5 if t == 0 else max(1 / (t + 1), DEFAULTS.curvature_weight)
     noise = sd / DEFAULTS.curvature_scale * np.sqrt(weight / (2 - weight))
     least = max(
-        DEFAULTS.count_deviations * noise,
-        DEFAULTS.count_share * (num_records or 0),
-        DEFAULTS.least,
+        DEFAULTS.count_deviations * noise, DEFAULTS.count_share * (num_records or 0), DEFAULTS.least
     )
     if t == 0:
         before = max(sums.curvature[-1, -1], least) * before

@@ -63,8 +63,6 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
     The documents' shares are fitted at the topics' means: exp(E log) of a rare word, whose count is
     uncertain here, would be too small.
 
-    Notes
-    -----
     **Privacy.** The totals take a fixed public share of the budget, as an unamplified release.
     """
     schedule = _schedule(settings)

@@ -103,11 +103,9 @@ def _frequent(overall: np.ndarray) -> np.ndarray:
 
 
 def _slope(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
-    """How far counts move the posterior means of their ratios to what is expected.
-
-    Ratios vary around 1 with one variance, which is estimated by moments, from the entries above
-    half a standard deviation of the noise.
-    """
+    """How far counts move the posterior means of their ratios to what is expected."""
+    # ratios vary around 1 with one variance, which is estimated by moments, from the entries above
+    # half a standard deviation of the noise
     large = (expected > sd / 2) & (expected > 0)
     noise, square = sd**2, expected[large] ** 2
     weight = square / (square + noise) ** 2

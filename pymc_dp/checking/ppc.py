@@ -143,10 +143,8 @@ def ppc(
     fitted = open_fitted(model_in_use(model), idata, data, budget, REPLICATES + RANKED_AMONG)
     variable, leaf = _variable(fitted, var_name)
     replicates = min(REPLICATES, len(fitted.points) // 2)
-    # the draws of replicates are spread over all draws, and come first
-    first = np.unique(np.linspace(0, len(fitted.points) - 1, replicates).astype(int))
-    others = np.delete(fitted.points, first, axis=0) if binning.ranked else fitted.points[:0]
-    points = np.concatenate([fitted.points[first], others])
+    points = _replicates_first(fitted.points, replicates)
+    points = points if binning.ranked else points[:replicates]
     compile_one = partial(_contribution, fitted.records, leaf, binning, replicates, len(points))
     question = Question(
         name=NAME,
@@ -206,6 +204,12 @@ def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
     if var_name not in leaves:
         raise ValueError(f"var_name={var_name!r} must be one of {sorted(leaves)}.")
     return var_name, leaves[var_name]
+
+
+def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
+    """Spread the draws of replicates over all draws, and put them first."""
+    first = np.unique(np.linspace(0, len(points) - 1, replicates).astype(int))
+    return np.concatenate([points[first], np.delete(points, first, axis=0)])
 
 
 def _contribution(

@@ -57,10 +57,7 @@ class DrawnScores(NamedTuple):
 
 
 def drawn_scores(records: Records, backend: str) -> DrawnScores:
-    """Compile the scores, and the draws where the model says how to draw.
-
-    Where few vectors span the scores that a record has at any outcome, these are computed once.
-    """
+    """Compile the scores, and the draws where the model says how to draw."""
     draw = compile_draws(records, DRAWS)
     names = records.drawn
     local = [SHARE, *records.local_latents] if records.local_latents else []

@@ -91,10 +91,7 @@ def _latent_data(edges: dict[Edge, Tensor], latents: Sequence[Tensor]) -> dict[E
 
 
 def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:
-    """Build every record's gradient, shape (rows, size of all latents), from the frontier.
-
-    Raises `NoFrontierRuleError` where an edge has no rule.
-    """
+    """Build every record's gradient, shape (rows, size of all latents), from the frontier."""
     edges = cut_frontier(graph, latents)
     blocks = [rows_of(latent, edges_of(latent, edges), edges, graph.rows) for latent in latents]
     return pt.concatenate(blocks, axis=1)

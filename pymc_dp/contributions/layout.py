@@ -116,10 +116,7 @@ class Layout:
         return replace(self, parts={**self.parts, **changed})
 
     def pack(self, values: Mapping[str, ArrayLike]) -> np.ndarray:
-        """Write arrays of shape (..., *shape of the part) into vectors of shape (..., size).
-
-        Raises ValueError where names or shapes are not those of the layout.
-        """
+        """Write arrays of shape (..., *shape of the part) into vectors of shape (..., size)."""
         if values.keys() != self.parts.keys():
             raise ValueError(f"expected the parts {list(self.parts)}, got {list(values)}")
         return np.concatenate(

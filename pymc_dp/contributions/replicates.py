@@ -37,8 +37,7 @@ def sort_by_rank(bins: int, replicates: int) -> Sort:
         below = (others[:, None] < own[:, :, None]).sum(axis=2)
         equal = (others[:, None] == own[:, :, None]).sum(axis=2)
         share = (below + uniform * (equal + 1)) / (others.shape[1] + 1)
-        found: np.ndarray = np.minimum((bins * share).astype(int), bins - 1)
-        return found
+        return np.asarray(np.minimum((bins * share).astype(int), bins - 1))
 
     return sort
 

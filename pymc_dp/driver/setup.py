@@ -84,10 +84,7 @@ def set_up_method(
     public_start: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[Setup, Budget]:
-    """Check every input of a fit; the plan has its terms and no releases yet.
-
-    ``settings`` are those of the budget and of the method, as `pymc_dp.fit` takes them.
-    """
+    """Check every input of a fit; the plan has its terms and no releases yet."""
     model, public = model_in_use(model), tuple(public)
     spec = method_named(method)
     terms = {key: settings.pop(key) for key in TERMS if key in settings}

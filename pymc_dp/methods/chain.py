@@ -33,8 +33,6 @@ class Staged(NamedTuple):
 def chain(first: Method, *stages: Stage) -> Method:
     """Let stages follow a method.
 
-    Every part of the chain answers by the stage of its state. The last stage does not hand over.
-
     **Privacy.** The releases of all stages stand in one plan, in which each stage has its share of
     the whole budget. Handing over is post-processing.
     """

@@ -33,11 +33,10 @@ class RecordGraph(NamedTuple):
         """The axis of the records in every input, by name."""
         return {name: self.axis[leaf] for name, leaf in self.inputs.items()}
 
-    def log_likelihood(self) -> AnyVariable:
+    def log_likelihood(self) -> Tensor:
         """Sum the terms of each record; shape (rows,)."""
         terms: tuple[Tensor, ...] = self.terms
-        total: AnyVariable = pt.add(*[x.sum(axis=tuple(range(1, x.ndim))) for x in terms])
-        return total
+        return pt.add(*[x.sum(axis=tuple(range(1, x.ndim))) for x in terms])
 
 
 def build_graph(

@@ -69,8 +69,7 @@ def _at_least_one(node: Node) -> Tensor:
         _, wait = pt.random.exponential(**drawn)  # not a second uniform, which could be merged
         _, one = pt.random.geometric(p ** pt.exp(-wait), **drawn)
         whole = one + others
-    draw: Tensor = whole.astype(node.outputs[0].type.dtype)
-    return draw
+    return whole.astype(node.outputs[0].type.dtype)
 
 
 def _first(rate: Tensor, uniform: Tensor) -> Tensor:

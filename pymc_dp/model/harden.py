@@ -88,10 +88,7 @@ def _is_triangle(flat: np.ndarray) -> bool:
 
 
 def harden(model: pm.Model) -> HardenedModel:
-    """Copy ``model`` with all observed values and constants of several numbers made shared.
-
-    The author's model is left as it was.
-    """
+    """Copy ``model`` with all observed values and constants of several numbers made shared."""
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     with _no_initvals(model):
         fgraph, _ = fgraph_from_model(model)

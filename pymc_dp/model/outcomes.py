@@ -216,30 +216,27 @@ def _stand_in(
 
 def _draw(
     node: Node, generator: AnyVariable, size: list[AnyVariable], parameters: list[AnyVariable]
-) -> AnyVariable:
+) -> Tensor:
     if isinstance(node.op, CategoricalRV):
         return _category(generator, size, parameters[0])
     if isinstance(node.op, BernoulliRV):
         return _success(generator, size, parameters[0])
-    draw: AnyVariable = node.op.make_node(generator, size, *parameters).outputs[1]
-    return draw
+    return node.op.make_node(generator, size, *parameters).outputs[1]
 
 
-def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:
+def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Compare with uniform numbers: SciPy's draws take ten times as long."""
     _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
     within = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
     check = CheckAndRaise(ValueError, "not a probability")  # type: ignore[no-untyped-call]
-    draw: AnyVariable = pt.lt(uniform, check(p, within))
-    return draw
+    return pt.lt(uniform, check(p, within))
 
 
-def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:
+def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Invert the distribution function: NumPy would draw categories in a loop over records."""
     _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
     below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]
-    draw: AnyVariable = below.sum(axis=-1)
-    return draw
+    return below.sum(axis=-1)
 
 
 def _read_what_terms_read(split: Split, drawn: list[_Drawn]) -> bool:

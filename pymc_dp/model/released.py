@@ -15,15 +15,12 @@ from pymc_dp.model.terms import without_lengths
 
 
 class Outputs(NamedTuple):
-    """The releasable part of a posterior as graphs of the latents' value variables.
-
-    ``withheld`` names the deterministics that stay behind.
-    """
+    """The releasable part of a posterior as graphs of the latents' value variables."""
 
     graphs: dict[str, AnyVariable]
     dims: dict[str, tuple[str, ...]]
     coords: dict[str, np.ndarray]
-    withheld: tuple[str, ...]
+    withheld: tuple[str, ...]  # the deterministics that stay behind
 
 
 def releasable(

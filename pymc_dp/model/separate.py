@@ -107,7 +107,13 @@ class Records(NamedTuple):
         return parts
 
 
-def separate(
+def separate(model: pm.Model, **settings: Any) -> tuple[Records, PrivateData]:
+    """Do as `separate_unread`, and check the values; the data are for the wall alone."""
+    records, checked = separate_unread(model, **settings)
+    return records, checked()
+
+
+def separate_unread(
     model: pm.Model,
     *,
     data: Mapping[str, Any] | None = None,
@@ -115,49 +121,17 @@ def separate(
     start: Mapping[str, Any] | None = None,
     units: Units | UnitBlocks | None = None,
     number_is_public: bool = False,
-) -> tuple[Records, PrivateData]:
-    """Split ``model`` into its records.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    data : mapping, optional
-        Arrays (also memory maps, SciPy sparse matrices, tables and blocks) that replace every
-        record leaf of a model built on a small template, by the name of the ``pm.Data`` or of the
-        observed variable.
-    public : iterable of str
-        Names of ``pm.Data``, observed variables and deterministics that the author declares
-        public, and of operations of their own that hold no data. An observed variable that is
-        public belongs to the prior, with its density as written.
-    start : mapping, optional
-        Public initial values of latents, by name, in place of the model's.
-    units : Units, optional
-        Which records belong to one unit, if it is not the record.
-    number_is_public : bool
-        Whether their number may be the length of a latent, or of an array in a prior.
-
-    Returns
-    -------
-    records : Records
-    data : PrivateData
-        For the wall alone.
-    """
-    records, checked = separate_unread(
-        model, data=data, public=public, start=start, units=units, number_is_public=number_is_public
-    )
-    return records, checked()
-
-
-def separate_unread(
-    model: pm.Model,
-    *,
-    data: Mapping[str, Any] | None,
-    public: Iterable[str],
-    start: Mapping[str, Any] | None,
-    units: Units | UnitBlocks | None,
-    number_is_public: bool,
 ) -> tuple[Records, Callable[[], PrivateData]]:
-    """Do as `separate` does, and return a function that checks the values and returns the data."""
+    """Split ``model`` into its records, and return what checks their values and returns them.
+
+    ``data`` replaces every record leaf of a model built on a small template, by the name of the
+    ``pm.Data`` or of the observed variable. ``public`` names the ``pm.Data``, observed variables
+    and deterministics that the author declares public, and operations of their own that hold no
+    data; an observed variable that is public belongs to the prior, with its density as written.
+    ``start`` holds public initial values of latents, in place of the model's. ``units`` says which
+    records belong to one unit, if it is not the record, and ``number_is_public`` whether their
+    number may be the length of a latent, or of an array in a prior.
+    """
     declared = tuple(public)
     refuse_unsupported(model)
     hardened = declare_public(harden(model), declared)

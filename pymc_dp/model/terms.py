@@ -23,7 +23,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.model.harden import HardenedModel, is_structural
 
 Terms = dict[str, AnyVariable]
@@ -108,7 +108,7 @@ def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedMod
     return hardened._replace(public=frozenset(public))
 
 
-def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> AnyVariable:
+def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
     """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
     if rv.owner is None or not isinstance(rv.owner.op, MultinomialRV | DirichletMultinomialRV):
         return term
@@ -119,8 +119,7 @@ def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> AnyVariable
         dist = pm.Multinomial.dist(n=trials, p=last)
     else:
         dist = pm.DirichletMultinomial.dist(n=trials, a=last)
-    density: AnyVariable = pm.logp(dist, value)
-    return density
+    return pm.logp(dist, value)
 
 
 def _unless_missing(hardened: HardenedModel, rv: AnyVariable, term: AnyVariable) -> AnyVariable:

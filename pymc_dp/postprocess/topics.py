@@ -141,5 +141,4 @@ def _completed(
 def _log_probabilities(documents: Documents, shares: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """Log probability of every word that occurs, entry by entry."""
     p = np.vecdot(shares[documents.rows], beta.T[documents.words])
-    log_p: np.ndarray = np.log(np.maximum(p, TINY))
-    return log_p
+    return np.asarray(np.log(np.maximum(p, TINY)))

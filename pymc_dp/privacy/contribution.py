@@ -103,12 +103,11 @@ def with_draws(
 def unit_vector(contribution: Contribution) -> UnitVector:
     """Return how vectors of units are formed: by default as the sums of their records' vectors."""
     return contribution.unit or UnitVector(
-        contribution.size, _as_summed, contribution.weighted_sum, contribution.rows
+        contribution.size,
+        lambda sums, context: sums,
+        contribution.weighted_sum,
+        contribution.rows,
     )
-
-
-def _as_summed(sums: np.ndarray, context: Any) -> np.ndarray:
-    return sums
 
 
 def unit_sums(

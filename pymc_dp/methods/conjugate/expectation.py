@@ -49,10 +49,7 @@ class Message:
 def at_points(
     records: Records, graphs: Sequence[AnyVariable]
 ) -> tuple[Callable[[Sequence[Point]], Natural], tuple[str, ...]]:
-    """Compile graphs of all latents for many points at once, and name the latents they depend on.
-
-    Points name these latents at least.
-    """
+    """Compile graphs of latents for many points at once, and name the latents that they read."""
     with without_c():
         # before: shapes of points would be dependences, too. A list: as what it is given
         plain: Any = rewrite_graph(list(graphs))

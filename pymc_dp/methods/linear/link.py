@@ -58,8 +58,7 @@ def _probit_slope(psi: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.
     # log Phi(c psi): PyMC's inverse link scales psi by 1 / sqrt 2
     c = first / PROBIT_SLOPE
     z = c * psi
-    slope: np.ndarray = c * np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
-    return slope
+    return np.asarray(c * np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi))
 
 
 # the slope of a log likelihood at psi, given slope and second derivative at psi = 0
@@ -166,5 +165,4 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     array([1.    , 0.7616])
     """
     c = np.maximum(np.abs(c), SMALL)
-    weight: np.ndarray = 2 * np.tanh(c / 2) / c
-    return weight
+    return np.asarray(2 * np.tanh(c / 2) / c)

@@ -79,10 +79,7 @@ def predictor_of(records: Records, term: Tensor, apart: Collection[AnyVariable] 
 def linear_predictor(
     records: Records, term: Tensor, apart: Collection[AnyVariable] = ()
 ) -> Predictor:
-    """Find the linear predictor of one term, which depends on no variable in ``apart``.
-
-    A term that does not fit raises NotConjugateError with the reason.
-    """
+    """Find the linear predictor of one term, which depends on no variable in ``apart``."""
     if not _reached(records, gaussian_latents(records), term):
         raise NotConjugateError("has no latent with a Gaussian prior")
     candidates = list(bottlenecks(records, term, apart))

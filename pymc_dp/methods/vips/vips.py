@@ -71,15 +71,6 @@ MODEL_CLASSES = (
 def build(records: Records, options: Settings) -> Method | OnRealLine:
     """Build VIPS for one model.
 
-    Raises
-    ------
-    NotSeparableError
-        The model is not conjugate, not even after augmentation.
-    ValueError
-        An option has no meaning for the model's class.
-
-    Notes
-    -----
     **Privacy.** Every release is one clipped sum of the records' vectors. Latents of single
     records are optimised behind the wall and never released.
     """

@@ -119,5 +119,4 @@ def weight_sites(r: np.ndarray, concentration: np.ndarray) -> np.ndarray:
     second = second / ((total + 1) * (total + 2))
     spread = (second - mean**2).sum(axis=1, keepdims=True)
     matched = (mean - second).sum(axis=1, keepdims=True) / np.maximum(spread, 1e-300)
-    sites: np.ndarray = matched * mean - concentration
-    return sites
+    return np.asarray(matched * mean - concentration)

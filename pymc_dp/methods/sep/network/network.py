@@ -218,8 +218,7 @@ def _floored(fit: _Fit, sums: NoisyAverage[Sites], gammas: Gammas, share: float)
     """Precision sites, raised to the noise's edge and to those of a share of the records."""
     unit = expected_precision(fit.of_noise, gammas)
     least = max(sums.variance.precision**0.5, share * fit.number(sums))
-    floored: np.ndarray = unit * np.maximum(sums.value.precision, least)
-    return floored
+    return np.asarray(unit * np.maximum(sums.value.precision, least))
 
 
 def _with_cavity(fit: _Fit, state: State) -> State:

@@ -44,8 +44,6 @@ from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
 def propagate(output: AnyVariable, latents: Mapping[AnyVariable, Moments]) -> Moments:
     """Push the moments of latents through the graph that leads to ``output``.
 
-    The mean in the moments of a latent may be the latent itself.
-
     >>> import pytensor.tensor as pt
     >>> w, variance = pt.vector("w", shape=(2,)), pt.constant([0.5, 1.0])
     >>> y = pt.dot(pt.constant([2.0, 3.0]), w)

@@ -25,8 +25,7 @@ class RecordMoments(NamedTuple):
     @property
     def spread(self) -> np.ndarray:
         """Variances p (1 - p) of (z, 1)."""
-        variances: np.ndarray = self.features * (1 - self.features)
-        return variances
+        return np.asarray(self.features * (1 - self.features))
 
 
 def binary_latents(curvature: np.ndarray, sweeps: int) -> Inference:

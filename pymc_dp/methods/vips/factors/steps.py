@@ -109,8 +109,7 @@ def solve_rows(
 def noise_spread(shared: np.ndarray, weights: np.ndarray, alphas: np.ndarray) -> np.ndarray:
     """Variance of a whole step from noise of variance 1 on each slope, for a typical row; (n,)."""
     typical = np.linalg.inv(weights.mean() * shared + np.diag(alphas.mean(axis=0)))
-    variances: np.ndarray = np.vecdot(typical, typical)
-    return variances
+    return np.asarray(np.vecdot(typical, typical))
 
 
 def expansion(moments: np.ndarray, prior_precision: np.ndarray, intercept: bool) -> np.ndarray:

@@ -86,8 +86,7 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
 
     def concentration(state: ShrunkState) -> np.ndarray:
         beta, mass = _means(state)
-        posterior: np.ndarray = eta + mass[:, None] * beta
-        return posterior
+        return np.asarray(eta + mass[:, None] * beta)
 
     return Form(
         releases=_releases(settings, schedule),

@@ -98,8 +98,7 @@ def _frequent(overall: np.ndarray) -> np.ndarray:
     count = min(
         max(DEFAULTS.fewest_frequent, int(DEFAULTS.frequent_share * overall.size)), overall.size
     )
-    frequent: np.ndarray = overall >= np.partition(overall, -count)[-count]
-    return frequent
+    return np.asarray(overall >= np.partition(overall, -count)[-count])
 
 
 def _slope(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
@@ -112,5 +111,4 @@ def _slope(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
     excess = (counts[large] - expected[large]) ** 2 - noise
     total = (weight * square).sum()
     variance = max((weight * excess).sum() / total if large.any() else 0.0, DEFAULTS.least_variance)
-    slope: np.ndarray = variance * expected / np.maximum(variance * expected**2 + noise, TINY)
-    return slope
+    return np.asarray(variance * expected / np.maximum(variance * expected**2 + noise, TINY))

@@ -44,10 +44,7 @@ def timed(
     context: Any,
     batch: float,
 ) -> ReleaseTime:
-    """Time a release of few and of many made-up rows, and the update that follows it.
-
-    Of many there are as many as fit a moment, up to a share of the expected ``batch``.
-    """
+    """Time a release of few and of many made-up rows, and the update that follows it."""
 
     def one_sum(rows: int) -> float:
         batch, ones = moderate_records(data.spec, rows), np.ones(rows)

@@ -160,10 +160,7 @@ def _options(
 
 
 def compile_method(setup: Setup, backend: str | None) -> Compiled:
-    """Compile a method for a backend, by default the one on which made-up rows take less time.
-
-    Numba is tried where the fit would take longer on the Python linker than Numba compiles.
-    """
+    """Compile a method for a backend, by default the one on which made-up rows take less time."""
     if backend is not None:
         compile_mode(backend)
         return _compile(setup, backend)

@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
@@ -21,6 +22,8 @@ from pymc_dp.model import Records
 @dataclass(frozen=True, kw_only=True)
 class LinearOptions(BatchOptions, ABC):
     """The options of a method that fits linear predictors; None stands for its default."""
+
+    released: ClassVar[str]  # the name of the releases
 
     noise_aware: bool = option(True, NOISE_AWARE)
     feature_bound: float = option(
@@ -50,9 +53,9 @@ class LinearOptions(BatchOptions, ABC):
     def rate(self, t: int) -> float:
         """Weight of release t = 0, 1, ... in the averages of sums."""
 
-    @abstractmethod
     def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
         """Describe the releases of one fit, given what its class of models takes by default."""
+        return self.release_spec(self.released, count, clip_norm, sample_rate)
 
 
 def by_rounds(settings: LinearOptions) -> OnRealLine:

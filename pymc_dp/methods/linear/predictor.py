@@ -129,10 +129,7 @@ def bottlenecks(
 def predictor_at(
     records: Records, term: Tensor, psi: AnyVariable, shape: tuple[int, ...]
 ) -> Predictor:
-    """Cut a term at a variable psi, and compare it with the known forms.
-
-    It may depend on psi and on one noise precision, which is one number, and on no other latent.
-    """
+    """Cut a term at a variable psi, and compare it with the known forms."""
     cut = psi.type.clone(dtype="float64")("psi")
     [log_likelihood] = clone_replace([term.sum()], {psi: cut}, rebuild_strict=False)
     gaussian = gaussian_latents(records)

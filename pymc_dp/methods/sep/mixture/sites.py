@@ -46,10 +46,7 @@ def layout_of(count: int, d: int) -> Layout:
 
 
 def contribution(compute: Components, model: MixtureModel, root: np.ndarray) -> RowContribution:
-    """Contribute sites of means and weights, and a one; the context is a `Context`.
-
-    ``root`` is the symmetric root of a record's precision.
-    """
+    """Contribute sites of means and weights, and a one; the context is a `Context`."""
     count, d = model.blocks.shape
     layout, known = layout_of(count, d), model.weights is None
 

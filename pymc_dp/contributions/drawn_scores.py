@@ -114,7 +114,10 @@ def _factored(
         found = first(batch | unread, point)
         held = batch | dict(zip(fixed, found, strict=False))
         each = second(at_outcomes(held, {name: axes[name] for name in read}, names), point)
-        return Scores(_by_outcome(batch, each), np.stack(found[len(fixed) :]))
+        vectors = found[len(fixed) :]
+        return Scores(
+            _by_outcome(batch, each), np.stack(vectors) if vectors[1:] else vectors[0][None]
+        )
 
     return scores
 

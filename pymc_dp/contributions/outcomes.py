@@ -91,18 +91,19 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
         rows = len(batch[next(iter(outcomes.drawn))])
         drawn = {n: np.zeros((count, *batch[n].shape), batch[n].dtype) for n in outcomes.drawn}
         failed = np.zeros(rows, bool)
-        parts = [np.arange(rows)] if rows else []
+        parts = [slice(0, rows)] if rows else []
         while parts:
             part = parts.pop()
             try:
-                some = {name: np.take(x, part, axis=axes[name]) for name, x in batch.items()}
+                some = {name: x[(slice(None),) * axes[name] + (part,)] for name, x in batch.items()}
                 for name, values in zip(drawn, draw_all(some, z, rng, count), strict=True):
                     drawn[name][:, part] = values
             except (ValueError, FloatingPointError, OverflowError):
-                if len(part) == 1:
+                if part.stop - part.start == 1:
                     failed[part] = True
                 else:
-                    parts += np.array_split(part, 2)
+                    middle = (part.start + part.stop + 1) // 2  # as np.array_split cuts
+                    parts += [slice(part.start, middle), slice(middle, part.stop)]
         return drawn, failed
 
     axes = records.batch.axes

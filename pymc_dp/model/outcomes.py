@@ -7,13 +7,14 @@ has passed.
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
@@ -24,6 +25,17 @@ from pymc_dp.model.draws import counts_without_rejection, mixtures_by_choice
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import Terms, simplify
+
+
+class _StandardUniform(UniformRV):
+    """Uniform numbers between 0 and 1: NumPy draws the same ones between arrays, more slowly."""
+
+    @classmethod
+    def rng_fn(cls, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
+        return np.asarray(rng.random(bounds_and_size[-1]))
+
+
+STANDARD_UNIFORM: Any = _StandardUniform()
 
 
 class Outcomes(NamedTuple):
@@ -226,7 +238,7 @@ def _draw(
 
 def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Compare with uniform numbers: SciPy's draws take ten times as long."""
-    _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
+    uniform = STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
     within = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
     check = CheckAndRaise(ValueError, "not a probability")  # type: ignore[no-untyped-call]
     return pt.lt(uniform, check(p, within))
@@ -234,7 +246,7 @@ def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) ->
 
 def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Invert the distribution function: NumPy would draw categories in a loop over records."""
-    _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
+    uniform = STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
     below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]
     return below.sum(axis=-1)
 

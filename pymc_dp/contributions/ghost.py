@@ -141,6 +141,8 @@ def pulled_back(latent: Tensor, operand: Tensor, rows: Tensor) -> Tensor:
         return rows
     one = operand.type.clone(dtype="float64")("cotangent")
     pullback = pt.grad((one * operand).sum(), latent)
+    if one not in ancestors([pullback]):  # the operand is piecewise constant: a comparison, a sign
+        return pt.zeros((rows.shape[0], latent.size))
     shape = [rows.shape[0], *[operand.shape[k] for k in range(operand.ndim)]]
     batched = pt.specify_shape(rows.reshape(shape), [None, *operand.type.shape])
     return by_row(vectorize_graph(pullback, {one: batched}), rows.shape[0])

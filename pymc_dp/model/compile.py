@@ -70,7 +70,8 @@ def function(
         fn = compile_it()
     else:
         graph = same_graph(inputs, variables)
-        fn = rewritten_once(graph and (isinstance(outputs, list | tuple), graph), compile_it)
+        several = isinstance(outputs, list | tuple)
+        fn = rewritten_once(graph and (several, graph), variables, compile_it)
     fn.trust_input = True
     return fn
 

@@ -11,32 +11,35 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.operations import is_proved
-from pymc_dp.model.walk import operations
+from pymc_dp.model.operations import unproved_in
 
 MOST_KEPT = 128
 LARGEST_CONSTANT = 10_000  # numbers
 
-# what PyTensor calls a maker: it has a graph, and makes functions of it
+# what PyTensor calls a maker, which makes functions of a graph that was rewritten; and the graph
 _rewritten: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = Lock()
 
 
-def rewritten_once(graph: Hashable | None, compile_it: Callable[[], Function]) -> Function:
+def rewritten_once(
+    graph: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
+) -> Function:
     """Return a function with storage of its own, by the rewrites of an equal graph if there is one.
 
-    ``graph`` is what `same_graph` returns; None is always compiled.
+    ``graph`` is what `same_graph` returns for ``outputs``; None is always compiled.
     """
     if graph is None:
         return compile_it()
     with _lock:
-        if graph in _rewritten:
+        maker, computed = _rewritten.get(graph, (None, ()))
+        # an operation may have been changed since
+        if maker is not None and not unproved_in(computed):
             _rewritten.move_to_end(graph)
-            again: Function = _rewritten[graph].create()
+            again: Function = maker.create()
             return again
     fn = compile_it()
     with _lock:
-        _rewritten[graph] = fn.maker
+        _rewritten[graph] = fn.maker, tuple(outputs)
         if len(_rewritten) > MOST_KEPT:
             _rewritten.popitem(last=False)
     return fn
@@ -48,7 +51,7 @@ def same_graph(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) ->
     There is none where an operation may keep Python state, which changes between two fits, and for
     shared variables and large constants.
     """
-    if not all(map(is_proved, operations(outputs))):
+    if unproved_in(outputs):
         return None
     known: dict[AnyVariable, Hashable] = {x: i for i, x in enumerate(inputs)}
     steps: list[Hashable] = []

@@ -30,7 +30,7 @@ demo: $(STAMP) ## run the demo
 	@$(PY) -m benchmarks.demo
 
 test: lint ## run the linters, the type checker and the tests
-	@$(TESTS) --dist loadfile
+	@$(TESTS) --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP) ## run the linters and the type checker alone
 	@$(PY) -m ruff check

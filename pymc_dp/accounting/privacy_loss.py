@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from pymc_dp.accounting.accountant import (
     FULL,
@@ -12,6 +14,7 @@ from pymc_dp.accounting.accountant import (
     Accounted,
     Deltas,
 )
+from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.release import Release
 
 # The PLD accountant rounds privacy losses up to a grid; long plans need a finer one, and plans of
@@ -35,15 +38,40 @@ class Pld(Accountant):
     grid: float | None = None
 
     def _of_sums(self, sums: Accounted, deltas: Deltas) -> Sequence[float]:
-        from dp_accounting import get_epsilon_gaussian, pld
+        from dp_accounting import get_epsilon_gaussian
 
         if sums.all_full:
             noise = sum(r.count / sums.noise(r) ** 2 for r in sums.releases) ** -0.5
             return [get_epsilon_gaussian(noise, delta) for delta in deltas]
-        grid = self.grid or _grid(sums.releases)
-        accountant = pld.PLDAccountant(sums.neighbours.relation, grid)
-        accountant.compose(self.event(sums))
-        return [accountant.get_epsilon(delta) for delta in deltas]
+        loss = _loss(sums, self.grid or _grid(sums.releases))
+        return [loss.get_epsilon_for_delta(delta) for delta in deltas]
+
+
+@lru_cache(maxsize=8)  # a result asks for it at its own delta, and at others
+def _loss(sums: Accounted, grid: float) -> Any:
+    """Compose the privacy loss of all releases, as dp-accounting's own accountant does."""
+    from dp_accounting.pld.privacy_loss_distribution import identity
+
+    total = identity(grid)
+    for release in sums.releases:
+        noise, rate, times = release.noise_multiplier, sums.rate(release), release.count
+        if rate == 1:  # the sum of Gaussian releases is one of them
+            noise, times = noise / math.sqrt(times), 1
+        one = _loss_of_one(noise, rate, sums.neighbours, grid)
+        total = total.compose(one.self_compose(times) if rate < 1 else one)
+    return total
+
+
+@lru_cache(maxsize=16)  # a result tells the epsilon along a fit: of more and more such releases
+def _loss_of_one(noise: float, rate: float, neighbours: Neighbours, grid: float) -> Any:
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    return from_gaussian_mechanism(
+        noise,
+        value_discretization_interval=grid,
+        sampling_prob=rate,
+        neighboring_relation=neighbours.relation,
+    )
 
 
 def _grid(releases: Sequence[Release]) -> float:

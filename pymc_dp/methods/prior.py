@@ -1,6 +1,7 @@
 """The gradient and the curvature of the prior, which need no records."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pytensor.tensor as pt
@@ -27,6 +28,11 @@ def prior_curvature(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray
     >>> prior_curvature(lambda z: -3 * z, np.zeros(1)).round(6)
     array([[3.]])
     """
-    steps = STEP * np.eye(point.size)
-    matrix = np.stack([slope(point - e) - slope(point + e) for e in steps], axis=-1)
+    return _curvature(slope, np.asarray(point, "float64").tobytes()).copy()
+
+
+@lru_cache(maxsize=8)  # a round asks for it several times at one point
+def _curvature(slope: Callable[[np.ndarray], np.ndarray], point: bytes) -> np.ndarray:
+    at = np.frombuffer(point)
+    matrix = np.stack([slope(at - e) - slope(at + e) for e in STEP * np.eye(at.size)], axis=-1)
     return np.asarray((matrix + matrix.T) / (4 * STEP))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
 from typing import Any
 
 from pymc.pytensorf import resolve_backend_compile_kwargs
@@ -16,14 +17,24 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.same_graph import rewritten_once, same_graph
 from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
 # just before fusion and the in-place rewrites
 AFTER_SPECIALIZE = 48.9
 
 
+class OneQuery(Mode):
+    """A mode that looks its rewrites up once, not once for each function."""
+
+    @cached_property
+    def optimizer(self) -> Any:
+        """The rewrites, in their order."""
+        return super().optimizer
+
+
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here
-FAST_RUN: Any = Mode(linker="py", optimizer="fast_run")
+FAST_RUN: Any = OneQuery(linker="py", optimizer="fast_run")
 PYTHON: Mode = FAST_RUN.excluding("fusion", "local_pow_to_nested_squaring").register(
     (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),
     (in2out(node_rewriter([Blockwise])(by_batches)), AFTER_SPECIALIZE),
@@ -49,14 +60,29 @@ def function(
     backend: str,
     updates: dict[AnyVariable, AnyVariable] | None = None,
 ) -> Function:
-    """Compile with inputs that are trusted to have the right type: the wall casts them."""
+    """Compile with inputs that are trusted to have the right type: the wall casts them.
+
+    On the Python linker, where rewriting is most of the work, equal graphs are rewritten once.
+    """
+    variables = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    compile_it = partial(_compile, inputs, outputs, backend, updates)
+    if backend != "python" or updates is not None:
+        fn = compile_it()
+    else:
+        graph = same_graph(inputs, variables)
+        several = isinstance(outputs, list | tuple)
+        fn = rewritten_once(graph and (several, graph), variables, compile_it)
+    fn.trust_input = True
+    return fn
+
+
+def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates: Any) -> Function:
     _forget_traces(outputs if isinstance(outputs, list | tuple) else [outputs])
     compiler = nullcontext() if backend == "c" else without_c()
     with compiler:
         fn: Function = maker.function(
             inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
         )
-    fn.trust_input = True
     return fn
 
 

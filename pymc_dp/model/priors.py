@@ -13,7 +13,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.model.compile import without_c
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graph_types import AnyVariable, Tensor, stored_value
 from pymc_dp.model.terms import simplify
 
 Prior = dict[str, list[AnyVariable]]
@@ -58,11 +58,21 @@ def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
     return list(clone_replace(graphs, copies, rebuild_strict=False))
 
 
-def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable]) -> Tensor:
-    """Sum the log densities of the shared latents, and the potentials that read no data."""
+def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Model) -> Tensor:
+    """Sum the log densities of the shared latents, and the potentials that read no data.
+
+    The lengths of the model's dims become numbers: the checks that ask for them are over.
+    """
     terms: list[Any] = [*(graphs[0] for graphs in prior.values()), *potentials.values()]
     nothing = pt.constant(0.0)  # where all latents belong to single records
-    return pt.add(nothing, *[term.sum() for term in terms])
+    density = pt.add(nothing, *[term.sum() for term in terms])
+    lengths: dict[AnyVariable, AnyVariable] = {
+        length: pt.constant(stored_value(length))
+        for length in model.dim_lengths.values()
+        if isinstance(length, SharedVariable)
+    }
+    [density] = clone_replace([density], lengths, rebuild_strict=False)
+    return density
 
 
 def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -217,7 +217,7 @@ def _records(
     latents = {name: shared[name] for name in order if name in shared}
     model = split.hardened.model
     return Records(
-        prior=log_prior(split.prior, split.potentials),
+        prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),

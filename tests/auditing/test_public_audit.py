@@ -168,8 +168,8 @@ def test_features_see_through_noise_that_is_used_twice():
 
 
 def test_the_result_is_a_sentence():
-    found = audited(vips_toys.categorical, "vips", runs=60)
-    assert str(found).startswith("An attack on 60 runs of vips on made-up records shows that")
+    found = audited(vips_toys.logistic, "dp_advi", runs=60, **PLAIN)
+    assert str(found).startswith("An attack on 60 runs of dp_advi on made-up records shows that")
     assert "which does not contradict the claim of 4" in str(found)
     assert (found.delta, found.confidence, found.runs) == (1e-5, 0.9999, 60)
     assert found.epsilon_lower <= found.epsilon <= 4

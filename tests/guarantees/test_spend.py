@@ -7,6 +7,7 @@ functions of the step alone, composed exactly. One door out: no other code draws
 
 import ast
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -209,16 +210,24 @@ def test_a_release_is_booked_before_any_record_is_read():
         wall.release(Query("score", None))
 
 
+@cache
+def called():
+    """What the modules of the package call, each with the module."""
+    return [
+        (path.relative_to(PACKAGE).as_posix(), node.func)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    ]
+
+
 def calls_of(*names):
     """The modules of the package that call a function or method of one of these names."""
     found = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                function = node.func
-                name = getattr(function, "attr", getattr(function, "id", None))
-                if name in names and getattr(getattr(function, "value", None), "id", "") != "np":
-                    found.add(path.relative_to(PACKAGE).as_posix())
+    for module, function in called():
+        name = getattr(function, "attr", getattr(function, "id", None))
+        if name in names and getattr(getattr(function, "value", None), "id", "") != "np":
+            found.add(module)
     return found
 
 

@@ -363,7 +363,7 @@ def check_noise(means, claimed):
     assert low <= size <= high, "claimed and found variance differ"
 
 
-def means_and_noise(build, method, repeats=200, **terms):
+def means_and_noise(build, method, repeats=100, **terms):
     prepared, compiled = ready(build, method, form=OWN_UPDATES[method], **terms)
     states = [repeated(prepared, compiled, k) for k in range(repeats)]
     noise = np.mean([state.average.noise for state in states], axis=0)

@@ -191,8 +191,7 @@ def test_the_authors_start_is_kept():
 # --- private fits --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [0, 1])
-@pytest.mark.parametrize("build", [known_weights, unknown_weights])
+@pytest.mark.parametrize(("build", "noise"), [(known_weights, 0), (unknown_weights, 1)])
 def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise):
     with deterministic_noise(noise):
         idata = fitted.__wrapped__(

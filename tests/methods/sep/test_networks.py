@@ -199,7 +199,7 @@ def test_two_hidden_layers_with_a_precision_of_weights_beat_a_line(waves):
     assert idata["fit"]["W1.precision"].dims == idata["posterior"]["W1"].dims[2:]
 
 
-@pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("fixed_keys")
 def test_a_hidden_layer_tells_classes_that_no_line_parts(waves, link):
     features, _ = waves

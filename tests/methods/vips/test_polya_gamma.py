@@ -86,8 +86,10 @@ def polya_gamma(design, kappa, trials, offset=0.0, prior_precision=0.25, start=N
         psi = offset + design @ mean
         c = np.sqrt(psi**2 + ((design @ covariance) * design).sum(axis=1))
         omega = trials * np.tanh(c / 2) / (2 * c) if c.any() else trials / 4
-        covariance = np.linalg.inv((design.T * omega) @ design + prior)
+        before, covariance = covariance, np.linalg.inv((design.T * omega) @ design + prior)
         mean = covariance @ (design.T @ (kappa - omega * offset))
+        if np.abs(covariance - before).max() < 1e-15:
+            break
     return mean, covariance
 
 
@@ -115,10 +117,15 @@ AUGMENTED = [
 ]
 
 
-@pytest.mark.parametrize("form", ["residual", "absolute"])
 @pytest.mark.parametrize(("build", "names", "reference"), AUGMENTED)
-def test_a_logistic_likelihood_is_that_of_variational_bayes(build, names, reference, form):
-    same_to(1e-6, gaussian(fitted(build, form=form), names), reference())
+def test_a_logistic_likelihood_is_that_of_variational_bayes(build, names, reference):
+    same_to(1e-6, gaussian(fitted(build), names), reference())
+
+
+# one of each likelihood: the features, which differ above, are the same in both forms
+@pytest.mark.parametrize(("build", "names", "reference"), [AUGMENTED[k] for k in (0, 6, 7)])
+def test_so_it_is_in_absolute_form(build, names, reference):
+    same_to(1e-6, gaussian(fitted(build, form="absolute"), names), reference())
 
 
 def logistic_with_precision_of_weights():

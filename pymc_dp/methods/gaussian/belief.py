@@ -66,6 +66,7 @@ class Curvature(NamedTuple):
         array([[9. , 0.3],
                [0.3, 1. ]])
         """
+        self = self._as_large_as(other)
         own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
         least = DEFAULTS.visible_scale * 2**0.5 * noise
         seen = (own > 0) & (new > least) & (np.abs(new - own) > least)
@@ -73,6 +74,16 @@ class Curvature(NamedTuple):
         scale[seen] = (new[seen] / own[seen]) ** 0.5
         both = np.outer(scale, scale)
         return Curvature(both * self.estimate, both * self.noise)
+
+    def _as_large_as(self, other: "Curvature") -> "Curvature":
+        inverse = np.linalg.inv(np.linalg.cholesky(other.noise))
+        own, new, noise = (np.trace(inverse @ x @ inverse.T) for x in (self.estimate, other.estimate, self.noise))
+        d = len(self.noise)
+        sd = (1 + (noise / d) ** 2) ** 0.5 * d**0.5
+        if own <= 0 or new < 3 * d**0.5 or abs(new - own) < DEFAULTS.tracez * sd:
+            return self
+        f = float(new / own)
+        return Curvature(f * self.estimate, f * self.noise)
 
     def spectrum(self) -> "CurvatureSpectrum":
         """Decompose the estimate in units of its noise."""

@@ -38,6 +38,7 @@ class Defaults(NamedTuple):
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
+    tracez: float = 2.0
     # steps longer than so many standard deviations of the mode leave the point, and one more for
     # sure
     sure_step: float = 2.0
@@ -73,6 +74,13 @@ class Defaults(NamedTuple):
     # rounds' weight stays in its average
     least_variance: float = 0.3
     kept_share: float = 0.25
+    # what is expected of that share: 1 less so many times the mean squared length of scores over
+    # that which they are clipped to, with this standard deviation
+    clipped_variance: float = 0.43
+    variance_sd: float = 0.05
+    # the curvature loses so many times as much as that share, and this much of it is left at least
+    clipped_curvature: float = 1.5
+    least_curvature: float = 0.4
     # the share of the budget of rounds that follow gradient steps
     share_after_steps: float = 0.8
 

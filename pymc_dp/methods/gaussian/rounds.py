@@ -197,6 +197,7 @@ class Release(NamedTuple):
     whitening: np.ndarray  # W, (d, d)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
     variance_noise_sd: float
+    squared_bound: float  # what the squared norms of all records are clipped to, in total
 
 
 def _unwhitened(noisy: Noisy, state: State) -> Release:
@@ -214,6 +215,7 @@ def _unwhitened(noisy: Noisy, state: State) -> Release:
         whitening=W,
         whitened_variance=sums.variance,
         variance_noise_sd=noisy.sd / at.variance_scale,
+        squared_bound=state.number * at.score_bound**2,
     )
 
 
@@ -275,10 +277,9 @@ def _variance_share(
     before: VarianceShare, release: Release, spectrum: CurvatureSpectrum
 ) -> VarianceShare:
     W = release.whitening
-    whitened = W @ spectrum.matrix(DEFAULTS.floor_in_steps) @ W.T
-    return before.add(
-        release.whitened_variance, float(np.trace(whitened)), release.variance_noise_sd
-    )
+    trace = float(np.trace(W @ spectrum.matrix(DEFAULTS.floor_in_steps) @ W.T))
+    noise_sd = release.variance_noise_sd
+    return before.add(release.whitened_variance, trace, noise_sd, release.squared_bound)
 
 
 def _unclipped_diagonal(before: Learnt, found: Curvature, share: VarianceShare) -> np.ndarray:

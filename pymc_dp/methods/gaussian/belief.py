@@ -80,7 +80,7 @@ class Curvature(NamedTuple):
         own, new, noise = (np.trace(inverse @ x @ inverse.T) for x in (self.estimate, other.estimate, self.noise))
         d = len(self.noise)
         sd = (1 + (noise / d) ** 2) ** 0.5 * d**0.5
-        if own <= 0 or new < 3 * d**0.5 or abs(new - own) < DEFAULTS.tracez * sd:
+        if own <= 0 or new < 3 * d**0.5 or new - own < DEFAULTS.tracez * sd:
             return self
         f = float(new / own)
         return Curvature(f * self.estimate, f * self.noise)

@@ -50,7 +50,7 @@ class VarianceShare(NamedTuple):
     @property
     def upper(self) -> float:
         """The average and a standard deviation of its noise; 1 where nothing is known."""
-        return float(min(1.0, self.mean + self._precision**-0.5))
+        return float(min(1.0, self.mean + DEFAULTS.usd * self._precision**-0.5))
 
     @property
     def of_curvature(self) -> float:

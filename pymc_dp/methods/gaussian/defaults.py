@@ -39,6 +39,7 @@ class Defaults(NamedTuple):
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
     tracez: float = 2.0
+    usd: float = 1.5
     # steps longer than so many standard deviations of the mode leave the point, and one more for
     # sure
     sure_step: float = 2.0

@@ -31,7 +31,9 @@ class VarianceShare(NamedTuple):
         noise_sd = max(noise_sd, 1e-9 * trace)  # without noise: keeps weights finite
         share, weight = variance / trace, (trace / noise_sd) ** 2
         kept = DEFAULTS.kept_share
-        expected = max(DEFAULTS.least_variance, 1 - DEFAULTS.clipped_variance * trace / squared_bound)
+        expected = max(
+            DEFAULTS.least_variance, 1 - DEFAULTS.clipped_variance * trace / squared_bound
+        )
         return VarianceShare(
             kept * self.weighted_sum + share * weight, kept * self.weight + weight, expected
         )
@@ -49,8 +51,8 @@ class VarianceShare(NamedTuple):
 
     @property
     def upper(self) -> float:
-        """The average and a standard deviation of its noise; 1 where nothing is known."""
-        return float(min(1.0, self.mean + DEFAULTS.usd * self._precision**-0.5))
+        """The average and a margin for its noise; about 1 where nothing is known."""
+        return float(min(1.0, self.mean + DEFAULTS.variance_margin * self._precision**-0.5))
 
     @property
     def of_curvature(self) -> float:

@@ -38,8 +38,6 @@ class Defaults(NamedTuple):
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
-    tracez: float = 2.0
-    usd: float = 1.5
     # steps longer than so many standard deviations of the mode leave the point, and one more for
     # sure
     sure_step: float = 2.0
@@ -77,8 +75,10 @@ class Defaults(NamedTuple):
     kept_share: float = 0.25
     # what is expected of that share: 1 less so many times the mean squared length of scores over
     # that which they are clipped to, with this standard deviation
-    clipped_variance: float = 0.43
-    variance_sd: float = 0.05
+    clipped_variance: float = 0.36
+    variance_sd: float = 0.08
+    # so many standard deviations are added to it where it is not to be too low
+    variance_margin: float = 1.5
     # the curvature loses so many times as much as that share, and this much of it is left at least
     clipped_curvature: float = 1.5
     least_curvature: float = 0.4

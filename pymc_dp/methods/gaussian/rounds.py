@@ -13,7 +13,14 @@ import numpy as np
 
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.contributions.whitened import At, split
-from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum, Mode, no_wider, symmetric
+from pymc_dp.methods.gaussian.belief import (
+    Curvature,
+    CurvatureSpectrum,
+    Mode,
+    apart,
+    no_wider,
+    symmetric,
+)
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
 from pymc_dp.methods.gaussian.coordinates import (
     norm_bounds,
@@ -224,10 +231,11 @@ def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
-    independent = learnt.independent.scaled_like(found)
+    single = apart(np.linalg.inv(learnt.covariance))
+    independent = learnt.independent.scaled_like(found, single)
     if learnt.curvature is None:
         return found, independent
-    return learnt.curvature.scaled_like(found).combined(found), independent
+    return learnt.curvature.scaled_like(found, single).combined(found), independent
 
 
 def _local_posterior(

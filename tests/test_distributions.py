@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pymc_dp
-from tests.distributions import END, MODELS, PAGE, START, methods_of, model_of, row
+from tests.distributions import END, MODELS, PAGE, START, model_of, row
 
 TABLE = PAGE.read_text(encoding="utf-8").split(START)[1].split(END)[0].splitlines()[2:]
 ROWS = dict(zip(MODELS, TABLE, strict=True))
@@ -33,9 +33,9 @@ def test_the_page_has_the_row_that_explain_gives(name):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 def test_each_method_of_the_page_fits(name):
-    for method, said in zip(("dp_advi", "vips", "dp_sep"), methods_of(name), strict=True):
-        if said == "no":
-            continue
+    *_, drawn, vips, dp_sep, _ = map(str.strip, ROWS[name].split("|"))
+    said = {"dp_advi": drawn, "vips": vips, "dp_sep": dp_sep}
+    for method in (method for method, answer in said.items() if answer != "no"):
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             idata = pymc_dp.fit(

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.registry import METHODS
-from pymc_dp.methods.spec import MethodSpec
 
 ROOT = Path(__file__).parents[2]
 START, END = "<!-- methods: made by docs/_ext/method_tables.py -->", "<!-- /methods -->"

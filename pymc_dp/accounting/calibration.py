@@ -95,8 +95,7 @@ def calibrate(
     5.43
     """
     budget = Budget(epsilon, delta, None, neighbours, sampling, accountant, num_records)
-    plan = budget.settle([_equal_releases(budget, sample_rate, n)])
-    return plan.releases[0].noise_multiplier
+    return budget.settle([_equal_releases(budget, sample_rate, n)]).releases[0].noise_multiplier
 
 
 def _equal_releases(budget: Budget, sample_rate: float, n: int) -> ReleaseSpec:

@@ -9,13 +9,7 @@ from collections.abc import Callable, Sequence
 from scipy.optimize import brentq
 
 from pymc_dp.accounting.accountant import NOISE_FLOOR, Accountant, accounted
-from pymc_dp.accounting.accountants import (
-    CENTRAL_LIMIT,
-    COARSE_PLD,
-    PLD,
-    RDP,
-    RDP_DP_ACCOUNTING,
-)
+from pymc_dp.accounting.accountants import CENTRAL_LIMIT, COARSE_PLD, PLD, RDP, RDP_DP_ACCOUNTING
 from pymc_dp.accounting.mechanisms import EXPONENTIAL
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.privacy_loss import MANY_KINDS

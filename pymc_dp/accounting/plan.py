@@ -73,16 +73,6 @@ class Plan:
         return sum(release.count for release in self.releases)
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
-        """The plan itself, as `Selection` has one for every setting."""
-        return (self,)
-
-    @property
-    def bookings(self) -> int:
-        """How often a ledger books one of its releases."""
-        return self.total
-
-    @property
     def rho(self) -> float | None:
         """What it costs in zero-concentrated DP; None where batches are sampled."""
         if any(r.sampler.effective_rate(self.num_records) < 1 for r in self.releases):

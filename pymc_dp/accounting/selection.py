@@ -58,11 +58,6 @@ class Selection:
         return self.plan.delta
 
     @property
-    def bookings(self) -> int:
-        """How often a ledger books one: the number of runs is secret, so all are one release."""
-        return 1
-
-    @property
     def rho(self) -> float | None:
         """What it costs in zero-concentrated DP: nothing useful is known."""
         return None

@@ -111,8 +111,7 @@ def _scores(
 
 
 def _cut(seen: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    cut: np.ndarray = np.clip((seen - centre) / scale, -LARGEST_FEATURE, LARGEST_FEATURE)
-    return cut
+    return np.asarray(np.clip((seen - centre) / scale, -LARGEST_FEATURE, LARGEST_FEATURE))
 
 
 def _best_threshold(
@@ -153,8 +152,7 @@ def lower_bound(
     fpr = _upper(false_positives, absent, alpha / 2)
     one = np.log(np.fmax(1 - delta - fnr, 1e-300) / fpr)
     other = np.log(np.fmax(1 - delta - fpr, 1e-300) / fnr)
-    bound: np.ndarray = np.fmax(0.0, np.fmax(one, other))
-    return bound
+    return np.asarray(np.fmax(0.0, np.fmax(one, other)))
 
 
 def _upper(errors: np.ndarray | int, trials: int, alpha: float) -> np.ndarray:

@@ -1,28 +1,134 @@
-"""Fits of made-up records by the real driver, and what an attacker observes of them."""
+"""Fits of made-up records by the real driver, and what an attacker observes of them.
 
+The two data sets of an audit are with and without one record that stands out, the canary.
+"""
+
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.auditing.attack import Observation, features
-from pymc_dp.auditing.canary import (
-    AskedRelease,
-    Pair,
-    background_records,
-    candidates,
-    choose_canary,
-    contributing,
-    data_of,
-    neighbouring_data,
-    prepared,
-)
 from pymc_dp.contributions import Contribution
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup
+from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.method import Compiled
-from pymc_dp.model import PrivateData
+from pymc_dp.model import Column, PrivateData, Records
+from pymc_dp.privacy.contribution import Batch, with_draws
+from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.query import Noisy, Query
+
+# how far candidates reach, and what whole numbers they hold
+SCALES = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 3.0, -3.0, 10.0, -10.0)
+WHOLE_NUMBERS = (0, 1, 2, 5)
+BACKGROUND_SCALE = 0.01
+# a canary whose norm is many times the clip norm shows whether it is clipped
+LARGEST_NORM = 10.0
+# pairs whose distance is this share of the largest are as good for an attack
+SHARE_OF_LARGEST = 0.95
+
+
+class AskedRelease(NamedTuple):
+    """What an attacker knows about one release: what was asked, and under which terms."""
+
+    contribution: Contribution
+    context: object
+    clip_norm: float
+
+
+class Pair(NamedTuple):
+    """Two neighbouring data sets, and all their records as one batch that the attacker knows."""
+
+    present: PrivateData  # present, absent: the data with and without the canary
+    absent: PrivateData
+    rows: Batch  # the other records, then the canary, then what takes its place, if anything does
+    others: int  # how many other records there are
+
+
+def candidates(records: Records, rng: np.random.Generator) -> Batch:
+    """Make up records of all reaches and whole numbers."""
+    reaches, whole = (grid.ravel() for grid in np.meshgrid(SCALES, WHOLE_NUMBERS))
+    rows = probe_rows(records, rng, whole.tolist())
+    for name, shape in records.shapes.items():
+        if rows[name].dtype.kind == "f":
+            along = [-1 if length is None else 1 for length in shape]
+            rows[name] = rows[name] * np.reshape(reaches, along)
+    return rows
+
+
+def background_records(records: Records, rng: np.random.Generator, count: int) -> Batch:
+    """Make up records near zero, which contribute little where a model lets them.
+
+    A batch holds some of them, and the attacker does not know which: they act as noise.
+    """
+    rows = probe_rows(records, rng, rng.integers(0, 2, count).tolist())
+    return {name: v * BACKGROUND_SCALE if v.dtype.kind == "f" else v for name, v in rows.items()}
+
+
+def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, ColumnSpec]) -> Batch:
+    """Drop records that a release would leave out, such as those outside a support."""
+    with np.errstate(all="ignore"):
+        at = [prepared(rows, one.contribution, one.context) for one in seen]
+        norms = [one.contribution.norms(x, one.context) for one, x in zip(seen, at, strict=True)]
+    kept = np.flatnonzero(np.isfinite(norms).all(axis=0))
+    return {name: np.take(rows[name], kept, axis=column.axis) for name, column in spec.items()}
+
+
+def prepared(rows: Batch, contribution: Contribution, context: object) -> Any:
+    """Prepare made-up records."""
+    drawn = with_draws(contribution, rows, context, np.random.default_rng(0))
+    return contribution.prepare(drawn, context)
+
+
+def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -> list[int]:
+    """Choose the candidate that contributes most, and under replace-one the farthest pair."""
+    lengths, vectors = zip(*(_measured(tried, one) for one in seen), strict=True)
+    length = np.mean(lengths, axis=0)
+    if neighbours is not Neighbours.REPLACE_ONE:
+        return [int(length.argmax())]
+    apart = np.mean([np.linalg.norm(each[:, None] - each, axis=2) for each in vectors], axis=0)
+    # of pairs that are nearly as far apart, the one with the longest canary: it shows clipping
+    far = np.where(apart >= SHARE_OF_LARGEST * apart.max(), length[:, None], -np.inf)
+    canary, instead = np.unravel_index(far.argmax(), far.shape)
+    return [int(canary), int(instead)]
+
+
+def _measured(tried: Batch, seen: AskedRelease) -> tuple[np.ndarray, np.ndarray]:
+    """The candidates' norms and clipped vectors, in units of the clip norm."""
+    at = prepared(tried, seen.contribution, seen.context)
+    norms = seen.contribution.norms(at, seen.context) / seen.clip_norm
+    scale = 1 / np.fmax(norms, 1) / seen.clip_norm
+    alone = [seen.contribution.weighted_sum(at, seen.context, one) for one in np.diag(scale)]
+    return np.fmin(norms, LARGEST_NORM), np.array(alone)
+
+
+def neighbouring_data(
+    spec: Mapping[str, ColumnSpec], base: Batch, tried: Batch, chosen: list[int]
+) -> Pair:
+    """Put the chosen records behind the others."""
+    rows = {
+        name: np.concatenate(
+            [base[name], np.take(tried[name], chosen, axis=column.axis)], axis=column.axis
+        )
+        for name, column in spec.items()
+    }
+    name, column = next(iter(spec.items()))
+    count = base[name].shape[column.axis]
+    first = [*range(count), count]
+    second = [*range(count), *range(count + 1, count + len(chosen))]
+    present, absent = (data_of(spec, rows, kept) for kept in (first, second))
+    return Pair(present, absent, rows, count)
+
+
+def data_of(spec: Mapping[str, ColumnSpec], rows: Batch, kept: list[int]) -> PrivateData:
+    """Make data of some made-up rows."""
+    columns = {
+        name: Column(np.take(rows[name], kept, axis=column.axis), column.axis, column.dtype)
+        for name, column in spec.items()
+    }
+    return PrivateData(columns)
 
 
 class AttackedFit(NamedTuple):
@@ -67,10 +173,8 @@ class AttackedFit(NamedTuple):
         return features([self._observation(pair, query, noisy) for query, noisy in released])
 
     def _observation(self, pair: Pair, query: Query, noisy: Noisy) -> Observation:
-        """Subtract what the attacker expects of the others.
-
-        The attacker clips by itself: a fault of the wall's must not become the attacker's.
-        """
+        """Subtract what the attacker expects of the others."""
+        # the attacker clips by itself: a fault of the wall's must not become the attacker's
         contribution = self._contribution(query)
         with np.errstate(all="ignore"):
             at = prepared(pair.rows, contribution, query.context)

@@ -168,11 +168,9 @@ def _claims(prepared: Setup) -> Claims:
 def _judge(
     seen: np.ndarray, present: np.ndarray, claims: Claims, alpha: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Learn on one half and judge on the other: what is proved at each delta, and what could be.
-
-    Two rules are learned, one for the plan's own delta and one for all; they share ``alpha``. The
-    bounds on a rule's error rates do not depend on delta, so they hold at all of them.
-    """
+    """Learn on one half and judge on the other: what is proved at each delta, and what could be."""
+    # two rules are learned, one for the plan's own delta and one for all; they share `alpha`. The
+    # bounds on a rule's error rates do not depend on delta, so they hold at all of them.
     half = len(seen) // 2
     held = present[half:]
     counts = int(held.sum()), int((~held).sum())

@@ -67,5 +67,4 @@ def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
         parts.append(values.reshape(len(values), -1).astype("float64"))
     every = np.concatenate(parts, axis=1)
     chosen = np.unique(np.linspace(0, len(every) - 1, most).astype(int))
-    points: np.ndarray = every[chosen]
-    return points
+    return np.asarray(every[chosen])

@@ -156,8 +156,7 @@ def ppc(
         clip_norm=CLIP_NORM,
     )
     noisy, outcome = ask(question, budget, ledger, backend)
-    width = outcomes_in(fitted.records, leaf)
-    found = _describe(noisy, binning, replicates, width)
+    found = _describe(noisy, binning, replicates, outcomes_in(fitted.records, leaf))
     settings = {"statistic": statistic, "bins": binning.bins, "replicates": replicates}
     about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}
     found.attrs |= {"statistic": statistic, "variable": variable}

@@ -50,7 +50,9 @@ def ask(
     method = Method(
         size=question.size,
         releases=(ReleaseSpec(name, Full(), question.clip_norm, count=1),),
-        compile=lambda backend: Compiled({name: compile_one(backend)}, _answer),
+        compile=lambda backend: Compiled(
+            {name: compile_one(backend)}, lambda state, query, noisy: noisy
+        ),
         init=lambda rng: None,
         query=lambda state, rng: Query(name, question.context),
         # no posterior follows from it
@@ -73,10 +75,6 @@ def ask(
             "fit has a ledger; the ledger's report says whether it was booked."
         )
     return states[-1], outcome
-
-
-def _answer(state: None, query: Query, noisy: Noisy) -> Noisy:
-    return noisy
 
 
 def mean_of_unit(size: int, rows: Callable[[Any, Any], np.ndarray]) -> UnitVector:

@@ -178,7 +178,10 @@ def _open(
             "Several models are given as {'name': (model, result), ...} without idata=, and with "
             "data=: the records that all of them are to predict, row by row the same."
         )
-    known = {name: _names(one) for name, (one, _) in model.items()}
+    known = {
+        name: {str(v.name) for v in (*model_in_use(one).data_vars, *one.observed_RVs)}
+        for name, (one, _) in model.items()
+    }
     for name in sorted(data.keys() - set().union(*known.values())):
         raise ValueError(f"data= names `{name}`, which is an array of none of the models.")
     return {
@@ -187,18 +190,11 @@ def _open(
     }
 
 
-def _names(model: pm.Model) -> set[str]:
-    model = model_in_use(model)
-    return {str(variable.name) for variable in (*model.data_vars, *model.observed_RVs)}
-
-
 def _scores(
     models: Mapping[str, tuple[Records, list[str]]], terms: Terms, backend: str
 ) -> RowContribution:
-    """Contribute a record's density under the first model, differences to it, and a count.
-
-    A model comes with the names of its columns.
-    """
+    """Contribute a record's density under the first model, differences to it, and a count."""
+    # a model comes with the names of its columns
     each = [
         _of_model(name, columns, predictive_density(records, terms.limits, backend))
         for name, (records, columns) in models.items()

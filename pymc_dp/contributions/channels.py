@@ -5,7 +5,7 @@ a record's likelihood reads. What multiplies them, such as a row of data, is the
 outcome. So the scores of one record at many outcomes lie in the span of few vectors.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from math import prod
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from pymc_dp.contributions.frontier import (
     by_row,
     cut_frontier,
 )
-from pymc_dp.contributions.ghost import edges_of, is_itself, pulled_back, rows_through
+from pymc_dp.contributions.ghost import edges_of, is_itself, pulled_back, rows_of
 from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
@@ -74,7 +74,9 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     if sum(records.point[name].size for name in reached) < sum(c.width for c in spread):
         spread, own = [], reached
     weights = [c.weights for c in (*others, *spread)]
-    weights += [_gradient(latents[name], through, edges) for name in own]
+    weights += [
+        rows_of(latents[name], edges_of(latents[name], through), edges, graph.rows) for name in own
+    ]
     vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
     vectors += _coordinates(own, records)
     leaves = {graph.inputs[name] for name in outcomes}
@@ -153,11 +155,6 @@ def _block(edge: Edge, latent: Tensor, shape: tuple[int, ...], j: int) -> Tensor
         return edge.rows(pt.expand_dims(unit, edge.axis) * pt.ones_like(edge.cut))
     matrix = pulled_back(latent, edge.operand, pt.constant(np.eye(prod(shape))))
     return edge.through(matrix.reshape((*shape, matrix.shape[-1])), j)
-
-
-def _gradient(latent: Tensor, edges: Sequence[Edge], cotangents: dict[Edge, Tensor]) -> Tensor:
-    touching = edges_of(latent, edges)
-    return pt.add(*[rows_through(latent, edge, cotangents[edge]) for edge in touching])
 
 
 def _coordinates(names: list[str], records: Records) -> list[Tensor]:

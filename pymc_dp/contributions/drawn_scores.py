@@ -57,10 +57,7 @@ class DrawnScores(NamedTuple):
 
 
 def drawn_scores(records: Records, backend: str) -> DrawnScores:
-    """Compile the scores, and the draws where the model says how to draw.
-
-    Where few vectors span the scores that a record has at any outcome, these are computed once.
-    """
+    """Compile the scores, and the draws where the model says how to draw."""
     draw = compile_draws(records, DRAWS)
     names = records.drawn
     local = [SHARE, *records.local_latents] if records.local_latents else []
@@ -117,7 +114,10 @@ def _factored(
         found = first(batch | unread, point)
         held = batch | dict(zip(fixed, found, strict=False))
         each = second(at_outcomes(held, {name: axes[name] for name in read}, names), point)
-        return Scores(_by_outcome(batch, each), np.stack(found[len(fixed) :]))
+        vectors = found[len(fixed) :]
+        return Scores(
+            _by_outcome(batch, each), np.stack(vectors) if vectors[1:] else vectors[0][None]
+        )
 
     return scores
 
@@ -139,7 +139,7 @@ def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]
     if UNDRAWN not in batch:
         return {name: batch[name] for name in batch.keys() & {*axes, OWNER}}
     repeated = {
-        name: _with_draws(batch, name)
+        name: np.concatenate([batch[name], *np.moveaxis(batch[drawn_name(name)], 1, 0)])
         if name in outcomes
         else np.concatenate([batch[name]] * (1 + DRAWS), axis=axis)
         for name, axis in axes.items()
@@ -149,11 +149,6 @@ def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]
         units = owner[-1] + 1 if owner.size else 0
         repeated[OWNER] = np.concatenate([owner + k * units for k in range(1 + DRAWS)])
     return repeated
-
-
-def _with_draws(batch: Batch, name: str) -> np.ndarray:
-    drawn = np.moveaxis(batch[drawn_name(name)], 1, 0)
-    return np.concatenate([batch[name], *drawn])
 
 
 def _by_outcome(batch: Batch, values: np.ndarray) -> np.ndarray:

@@ -133,8 +133,7 @@ class Gather(NamedTuple):
 
     def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:
         weighted = pt.shape_padright(weights, cotangent.ndim - 1) * cotangent
-        empty = pt.zeros_like(self.operand)
-        return pt.inc_subtensor(empty[self.indices], weighted)
+        return pt.inc_subtensor(pt.zeros_like(self.operand)[self.indices], weighted)
 
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[len(self.indices) :]
@@ -163,7 +162,11 @@ def cut_frontier(graph: RecordGraph, latents: Sequence[Tensor]) -> dict[Edge, Te
         entering = [
             i
             for i, x in enumerate(node.inputs)
-            if carrying and x in from_latents and x not in graph.axis and _is_real(x)
+            if carrying
+            and x in from_latents
+            and x not in graph.axis
+            # gradients do not pass through whole numbers, such as sizes and indices
+            and x.type.dtype.startswith("float")
         ]
         cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
@@ -232,8 +235,3 @@ def _gather(node: Node, operands: list[Tensor], k: int) -> Edge:
     if k != 0 or not leading or layout.sliced or any(index.ndim != 1 for index in indices):
         raise NoFrontierRuleError
     return Gather(node.inputs[0], None, indices)
-
-
-def _is_real(x: Tensor) -> bool:
-    """Whether a gradient can pass: not through whole numbers, such as sizes and indices."""
-    return bool(x.type.dtype.startswith("float"))

@@ -77,7 +77,7 @@ def _part(
         [edge] = touching
         kept = (edges[edge], latent_data[edge]) if edge in latent_data else (edges[edge],)
         return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
-    rows: Tensor = deep_copy_op(_rows(latent, touching, edges, count))  # prevents rewrites
+    rows: Tensor = deep_copy_op(rows_of(latent, touching, edges, count))  # prevents rewrites
     return _Part(graph_norms(rows), weights @ rows, (rows,), formed=True)
 
 
@@ -91,19 +91,20 @@ def _latent_data(edges: dict[Edge, Tensor], latents: Sequence[Tensor]) -> dict[E
 
 
 def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:
-    """Build every record's gradient, shape (rows, size of all latents), from the frontier.
-
-    Raises `NoFrontierRuleError` where an edge has no rule.
-    """
+    """Build every record's gradient, shape (rows, size of all latents), from the frontier."""
     edges = cut_frontier(graph, latents)
-    blocks = [_rows(latent, edges_of(latent, edges), edges, graph.rows) for latent in latents]
+    blocks = [rows_of(latent, edges_of(latent, edges), edges, graph.rows) for latent in latents]
     return pt.concatenate(blocks, axis=1)
 
 
-def _rows(latent: Tensor, touching: list[Edge], edges: dict[Edge, Tensor], count: Tensor) -> Tensor:
+def rows_of(
+    latent: Tensor, touching: list[Edge], edges: dict[Edge, Tensor], count: Tensor
+) -> Tensor:
+    """Return the rows of the gradient with respect to a latent, through some edges."""
     if not touching:
         return pt.zeros((count, latent.size))
-    return pt.add(*[rows_through(latent, edge, edges[edge]) for edge in touching])
+    parts = [pulled_back(latent, edge.operand, edge.rows(edges[edge])) for edge in touching]
+    return pt.add(*parts)
 
 
 def _leaf_norms(edges: dict[Edge, Tensor], graph: RecordGraph) -> dict[Tensor, str]:
@@ -134,17 +135,14 @@ def is_itself(operand: Tensor, latent: Tensor) -> bool:
     return True
 
 
-def rows_through(latent: Tensor, edge: Edge, cotangent: Tensor) -> Tensor:
-    """Return the rows of the gradient with respect to the latent, through this edge alone."""
-    return pulled_back(latent, edge.operand, edge.rows(cotangent))
-
-
 def pulled_back(latent: Tensor, operand: Tensor, rows: Tensor) -> Tensor:
     """Turn gradients with respect to an operand, (rows, its size), into those of the latent."""
     if is_itself(operand, latent):
         return rows
     one = operand.type.clone(dtype="float64")("cotangent")
     pullback = pt.grad((one * operand).sum(), latent)
+    if one not in ancestors([pullback]):  # the operand is piecewise constant: a comparison, a sign
+        return pt.zeros((rows.shape[0], latent.size))
     shape = [rows.shape[0], *[operand.shape[k] for k in range(operand.ndim)]]
     batched = pt.specify_shape(rows.reshape(shape), [None, *operand.type.shape])
     return by_row(vectorize_graph(pullback, {one: batched}), rows.shape[0])

@@ -116,22 +116,15 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContrib
 
 
 def gradient_rows(records: Records) -> Tensor:
-    """Return every record's gradient, shape (rows, size), on the inputs of ``records.batch``.
-
-    The graph of one record is differentiated and then vectorized over the rows.
-    """
+    """Return every record's gradient, shape (rows, size), on the inputs of ``records.batch``."""
     one: Tensor = records.single.log_likelihood()
-    latents = list(records.latents.values())
-    gradients = pt.grad(one.sum(), latents, disconnected_inputs="ignore")
+    gradients = pt.grad(one.sum(), list(records.latents.values()), disconnected_inputs="ignore")
     rows = by_record(records, gradients)
     return pt.concatenate([by_row(row, records.batch.rows) for row in rows], axis=1)
 
 
 def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
-    """Compile the gradient of every record of a batch at a point, shape (rows, size).
-
-    Latents of single records or units are integrated out: `marginal_scores`.
-    """
+    """Compile the gradient of every record of a batch at a point, shape (rows, size)."""
     if records.local_latents:
         return _marginal_gradient(with_shares(records), backend)
     return on_batch(records, [], _joint_rows(records), backend)

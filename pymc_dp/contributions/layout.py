@@ -12,8 +12,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.privacy.norms import row_norms
+
+
+def svec(matrices: np.ndarray) -> np.ndarray:
+    """Upper triangle with off-diagonals times sqrt 2: its norm is the Frobenius norm.
+
+    >>> import numpy as np
+    >>> svec(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3)
+    array([1.   , 2.828, 3.   ])
+    """
+    rows, columns = np.triu_indices(matrices.shape[-1])
+    return matrices[..., rows, columns] * np.where(rows == columns, 1.0, 2**0.5)
+
+
+def smat(vectors: np.ndarray) -> np.ndarray:
+    """Undo `svec`."""
+    d = int((2 * vectors.shape[-1]) ** 0.5)
+    rows, columns = np.triu_indices(d)
+    matrices = np.zeros((*vectors.shape[:-1], d, d))
+    matrices[..., rows, columns] = vectors / np.where(rows == columns, 1.0, 2**0.5)
+    matrices[..., columns, rows] = matrices[..., rows, columns]
+    return matrices
 
 
 class Part(NamedTuple):
@@ -96,10 +116,7 @@ class Layout:
         return replace(self, parts={**self.parts, **changed})
 
     def pack(self, values: Mapping[str, ArrayLike]) -> np.ndarray:
-        """Write arrays of shape (..., *shape of the part) into vectors of shape (..., size).
-
-        Raises ValueError where names or shapes are not those of the layout.
-        """
+        """Write arrays of shape (..., *shape of the part) into vectors of shape (..., size)."""
         if values.keys() != self.parts.keys():
             raise ValueError(f"expected the parts {list(self.parts)}, got {list(values)}")
         return np.concatenate(

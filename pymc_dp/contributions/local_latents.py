@@ -200,8 +200,7 @@ def no_latents(records: Records, rows: int) -> Batch:
 
 
 def _density(joint: _Joint, derivatives: Any, u: np.ndarray) -> Density:
-    found = derivatives(joint.given(u), joint.z)
-    return Density(*(joint.sums(x) for x in found))
+    return Density(*(joint.sums(x) for x in derivatives(joint.given(u), joint.z)))
 
 
 def _weights(values: np.ndarray, quadrature: Rule) -> np.ndarray:

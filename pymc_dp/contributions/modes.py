@@ -38,7 +38,7 @@ def find_modes(density: Callable[[np.ndarray], Density], here: Density) -> Modes
     step = _step(here.slope, values, axes)
     climbing = np.isfinite(here.value)
     for _ in range(MOST_STEPS):
-        climbing &= _gain(here, step) > LEAST_GAIN
+        climbing &= np.vecdot(here.slope, step) / 2 > LEAST_GAIN
         if not climbing.any():
             break
         trial = u + np.where(climbing, length, 0.0)[:, None] * step
@@ -56,10 +56,6 @@ def _step(slope: np.ndarray, values: np.ndarray, axes: np.ndarray) -> np.ndarray
     """Return the step to the mode of a quadratic, uphill also where the density is not concave."""
     along = np.einsum("uij,ui->uj", axes, slope) / values
     return np.asarray(np.einsum("uij,uj->ui", axes, along))
-
-
-def _gain(here: Density, step: np.ndarray) -> np.ndarray:
-    return np.asarray(np.vecdot(here.slope, step) / 2)
 
 
 def _eigen(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

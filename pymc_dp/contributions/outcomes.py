@@ -4,7 +4,7 @@ They make clipping consistent: how much clipping moves a record's score on avera
 scores of outcomes that the model itself draws for the record.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,9 @@ def compile_draws(records: Records, count: int) -> Draw | None:
         drawn, failed = first(batch, z, generator, count)
         drawn = _shared(records, drawn, places)
         for stage in later:
-            given = _repeated(batch, axes, count) | {n: _flat(x) for n, x in drawn.items()}
+            repeated = [n for n in axes if n in batch]
+            given = {n: np.concatenate([batch[n]] * count, axis=axes[n]) for n in repeated}
+            given |= {n: x.reshape(-1, *x.shape[2:]) for n, x in drawn.items()}
             more, missed = stage(given, z, generator, 1)
             each = {n: x.reshape(count, rows, *x.shape[2:]) for n, x in more.items()}
             drawn |= _shared(records, each, places)
@@ -67,20 +69,10 @@ def _shared(records: Records, drawn: Batch, places: np.ndarray) -> Batch:
     return drawn | {name: np.take(drawn[name], places, axis=1) for name in local}
 
 
-def _repeated(batch: Batch, axes: Mapping[str, int], count: int) -> Batch:
-    return {n: np.concatenate([batch[n]] * count, axis=k) for n, k in axes.items() if n in batch}
-
-
-def _flat(values: np.ndarray) -> np.ndarray:
-    return values.reshape(-1, *values.shape[2:])
-
-
 def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch, np.ndarray]]:
-    """Compile some draws: arrays of shape (count, rows, ...), and which records have failed.
-
-    Records whose distribution refuses its parameters are found by halving the batch: each then
-    fails alone.
-    """
+    """Compile some draws: arrays of shape (count, rows, ...), and which records have failed."""
+    # records whose distribution refuses its parameters are found by halving the batch: each then
+    # fails alone
     latents = records.latents.values()
     inputs = [outcomes.number, *outcomes.generators, *outcomes.inputs.values(), *latents]
     compute = function(inputs, list(outcomes.drawn.values()), "python")  # NumPy draws on all
@@ -99,18 +91,19 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
         rows = len(batch[next(iter(outcomes.drawn))])
         drawn = {n: np.zeros((count, *batch[n].shape), batch[n].dtype) for n in outcomes.drawn}
         failed = np.zeros(rows, bool)
-        parts = [np.arange(rows)] if rows else []
+        parts = [slice(0, rows)] if rows else []
         while parts:
             part = parts.pop()
             try:
-                some = {name: np.take(x, part, axis=axes[name]) for name, x in batch.items()}
+                some = {name: x[(slice(None),) * axes[name] + (part,)] for name, x in batch.items()}
                 for name, values in zip(drawn, draw_all(some, z, rng, count), strict=True):
                     drawn[name][:, part] = values
             except (ValueError, FloatingPointError, OverflowError):
-                if len(part) == 1:
+                if part.stop - part.start == 1:
                     failed[part] = True
                 else:
-                    parts += np.array_split(part, 2)
+                    middle = (part.start + part.stop + 1) // 2  # as np.array_split cuts
+                    parts += [slice(part.start, middle), slice(middle, part.stop)]
         return drawn, failed
 
     axes = records.batch.axes

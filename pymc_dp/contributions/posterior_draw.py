@@ -48,8 +48,6 @@ class PosteriorDraw(NamedTuple):
     ) -> Noisy:
         """Draw once from the posterior of all good records at the release's temperature.
 
-        Notes
-        -----
         **Privacy.** The exponential mechanism, as far as the draw is exact: a record moves the log
         density by at most ``clip_norm / temperature``, whatever its values. Nothing else of the
         chain is handed out.

@@ -37,8 +37,7 @@ def sort_by_rank(bins: int, replicates: int) -> Sort:
         below = (others[:, None] < own[:, :, None]).sum(axis=2)
         equal = (others[:, None] == own[:, :, None]).sum(axis=2)
         share = (below + uniform * (equal + 1)) / (others.shape[1] + 1)
-        found: np.ndarray = np.minimum((bins * share).astype(int), bins - 1)
-        return found
+        return np.asarray(np.minimum((bins * share).astype(int), bins - 1))
 
     return sort
 
@@ -72,8 +71,7 @@ def beside_replicates(
         return {DRAWN: drawn, UNIFORM: uniform}
 
     def rows(batch: Batch, points: np.ndarray) -> np.ndarray:
-        observed = _flat(batch[leaf])[:, None]
-        outcomes = np.concatenate([observed, batch[DRAWN]], axis=1)
+        outcomes = np.concatenate([_flat(batch[leaf])[:, None], batch[DRAWN]], axis=1)
         found = sort(outcomes, batch[UNIFORM])[:, : 1 + replicates]
         shares = np.stack([(found == k).mean(axis=2) for k in range(bins)], axis=2)
         shares[np.isnan(outcomes).any(axis=(1, 2))] = np.nan

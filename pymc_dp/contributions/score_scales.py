@@ -33,7 +33,8 @@ def score_scales(scores: DrawnScores) -> FactoredContribution:
 
     def prepare(batch: Batch, point: np.ndarray) -> Binned:
         found = scores.of_batch(batch, point)
-        every = (_at_outcome(found, k) for k in range(count))
+        each = (found._replace(weights=found.weights[:, k : k + 1]) for k in range(count))
+        every = (np.asarray(_formed(one)[:, 0]) for one in each)
         binned, finite = zip(*[(_bins(g), np.isfinite(g).all(axis=1)) for g in every], strict=True)
         return Binned(found, np.stack(binned[min(1, count - 1) :]), np.all(finite, axis=0))
 
@@ -48,8 +49,7 @@ def score_scales(scores: DrawnScores) -> FactoredContribution:
         return total
 
     def of_units(sums: np.ndarray, point: np.ndarray) -> np.ndarray:
-        every = sums.reshape(len(sums), count, d)
-        bins = _bins(every[:, min(1, count - 1) :])
+        bins = _bins(sums.reshape(len(sums), count, d)[:, min(1, count - 1) :])
         shares = (bins[..., None] == np.arange(BINS)).mean(axis=1).reshape(len(sums), d * BINS)
         return np.where(np.isfinite(sums).all(axis=1)[:, None], shares, np.nan)
 
@@ -72,11 +72,6 @@ def score_scales(scores: DrawnScores) -> FactoredContribution:
 def _formed(scores: Scores) -> np.ndarray:
     weights, vectors = scores
     return combined(weights, vectors) if len(vectors) else weights
-
-
-def _at_outcome(scores: Scores, k: int) -> np.ndarray:
-    one = scores._replace(weights=scores.weights[:, k : k + 1])
-    return np.asarray(_formed(one)[:, 0])
 
 
 def _bins(scores: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ are computed in coordinates of that span, and no score is formed.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.consistent_clipping import clip_consistently
 from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores
+from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.contributions.spans import (
     combined,
@@ -21,7 +21,6 @@ from pymc_dp.contributions.spans import (
     orthonormal,
     sum_of_products,
 )
-from pymc_dp.contributions.symmetric import smat, svec
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
@@ -99,7 +98,8 @@ class InSpan(NamedTuple):
     vectors: np.ndarray
 
 
-# (clipped, whitened scores), each (rows, k, d) -> curvatures as vectors
+# (clipped, whitened scores), each (rows, k, d) -> means of their products, as vectors: of symmetric
+# parts, or of diagonals alone
 Slopes = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -142,8 +142,10 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         weights, of_records = scores.of_batch(batch, at.point)
         basis, R = orthonormal(whitened(of_records, at))
         z = coordinates(R, weights)
-        slopes = partial(_diagonals, basis) if at.is_diagonal else _matrices
-        return InSpan(basis, z, joint_vectors(z, at, slopes))
+        if not at.is_diagonal:
+            return InSpan(basis, z, joint_vectors(z, at, _matrices))
+        of_latents = joint_vectors(z, at, lambda u, z: diagonals(basis, smat(_matrices(u, z))))
+        return InSpan(basis, z, of_latents)
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
@@ -182,7 +184,9 @@ def vectors(scores: np.ndarray, at: At) -> np.ndarray:
 
 
 def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
-    return joint_vectors(z, at, _products if at.is_diagonal else _matrices)
+    if at.is_diagonal:
+        return joint_vectors(z, at, lambda u, z: np.asarray((u * z).mean(axis=1)))
+    return joint_vectors(z, at, _matrices)
 
 
 def joint_vectors(z: np.ndarray, at: At, slopes: Slopes) -> np.ndarray:
@@ -202,20 +206,10 @@ def joint_vectors(z: np.ndarray, at: At, slopes: Slopes) -> np.ndarray:
     return np.column_stack([u[:, 0], at.curvature_scale * curvature, at.variance_scale * variance])
 
 
-def _products(u: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Average the products of clipped and whitened scores: the diagonal alone."""
-    return np.asarray((u * z).mean(axis=1))
-
-
 def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Average the products of clipped and whitened scores; symmetric parts as vectors."""
     slope = np.matmul(np.swapaxes(u, 1, 2), z) / u.shape[1]
     return svec((slope + np.swapaxes(slope, 1, 2)) / 2)
-
-
-def _diagonals(basis: np.ndarray, u: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Average the products, given in coordinates of a basis: the diagonal alone."""
-    return diagonals(basis, smat(_matrices(u, z)))
 
 
 def _at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:

@@ -57,7 +57,7 @@ class Checkpoint:
         self, path: str | os.PathLike[str], setup: Setup, seed: int | None, ledger: Ledger | None
     ) -> None:
         self.path = Path(path).resolve()
-        self._book: Callable[[Release], None] = _not_booked
+        self._book: Callable[[Release], None] | None = None
         about = {
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
@@ -95,17 +95,15 @@ class Checkpoint:
         with self._opened() as db:
             found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
         if found:
-            made = len(self.kept())
-            return ledger.resume(int(found[0][0]), setup.name, setup.plan, made)
+            return ledger.resume(int(found[0][0]), setup.name, setup.plan, len(self.kept()))
         booking = ledger.reserve(setup.name, setup.plan)
         with self._opened() as db:
             self._note(db, booking=str(booking.fit))
         return booking
 
-    def books(self, booking: Booking) -> Callable[[Release], None]:
-        """Let `keep` book releases; return what the wall does in its place: nothing."""
+    def books(self, booking: Booking) -> None:
+        """Let `keep` book releases, in place of the wall."""
         self._book = booking
-        return _not_booked
 
     def kept(self) -> list[Kept]:
         """Return the releases that were made, in their order."""
@@ -150,7 +148,8 @@ class Checkpoint:
         try:
             with self._opened() as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
-                self._book(release)
+                if self._book:
+                    self._book(release)
         except sqlite3.Error as error:
             raise UnbookedError(
                 f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
@@ -178,8 +177,7 @@ class Checkpoint:
             )
 
     def _file(self) -> str:
-        status = self.path.stat()
-        return f"{self.path} {status.st_ino}"
+        return f"{self.path} {self.path.stat().st_ino}"
 
     def _note(self, db: sqlite3.Connection, **values: str) -> None:
         db.executemany("INSERT INTO fit VALUES (?, ?)", values.items())
@@ -195,10 +193,6 @@ class Checkpoint:
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")
-
-
-def _not_booked(release: Release) -> None:
-    """Book nothing."""
 
 
 def _whole(seed: int | None) -> int | None:

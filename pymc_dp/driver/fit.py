@@ -15,8 +15,7 @@ from pymc.variational.callbacks import CheckParametersConvergence
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.help import described
-from pymc_dp.driver.progress import progress
-from pymc_dp.driver.run import Callback, run_releases
+from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning

@@ -7,8 +7,7 @@ from typing import Any
 import pymc as pm
 
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.driver.passes import passes
-from pymc_dp.driver.run_time import RunTime, run_time
+from pymc_dp.driver.run_time import RunTime, passes, run_time
 from pymc_dp.driver.setup import compile_method, set_up
 
 # keywords of fit that do not change the plan
@@ -17,35 +16,22 @@ WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "ledger", "
 
 @dataclasses.dataclass(frozen=True)
 class PlannedFit:
-    """What a fit would cost, and how noisy it would be.
-
-    Attributes
-    ----------
-    plan : Plan
-    epsilon, delta : float
-        What the whole fit would cost.
-    noise_sd : float
-        Standard deviation of the noise on the estimated sum of all records' contributions
-        (clip_norm * noise_multiplier / sample_rate), in the first release.
-    noise_to_signal : float
-        The noise's norm over the largest norm that the sum of ``num_records`` clipped
-        contributions can have; nan if ``num_records`` was not given, or with a ``unit``, whose
-        number is not known. Near 1 and above, one release is mostly noise.
-    passes : float
-        How many times all records are read. Where they are in chunks, every release reads all of
-        them, also to draw a batch.
-    run_time : RunTime
-        Seconds of one processor that the releases would take, from releases of made-up rows, by
-        release and in all; for ``num_records`` records, or 10,000 if it was not given. Draws of
-        `dp_ops` are not foretold.
-    """
+    """What a fit would cost, and how noisy it would be."""
 
     plan: Plan
-    epsilon: float
+    epsilon: float  # epsilon, delta: what the whole fit would cost
     delta: float
+    # standard deviation of the noise on the estimated sum of all records' contributions (clip_norm
+    # * noise_multiplier / sample_rate), in the first release
     noise_sd: float
+    # the noise's norm over the largest norm that the sum of ``num_records`` clipped contributions
+    # can have; nan if their number was not given, or with a ``unit``, whose number is not known.
+    # Near 1 and above, one release is mostly noise.
     noise_to_signal: float
+    # how many times all records are read; of records in chunks, every release reads all
     passes: float
+    # seconds of one processor that the releases would take, from releases of made-up rows, for
+    # ``num_records`` records, or 10,000 if it was not given. Draws of `dp_ops` are not foretold.
     run_time: RunTime
 
     def __str__(self) -> str:
@@ -105,13 +91,7 @@ def plan(
     """
     settings = {key: value for key, value in settings.items() if key not in WHILE_RUNNING}
     setup = set_up(
-        model,
-        method,
-        n,
-        public=public,
-        data=data,
-        public_start=public_start,
-        **settings,
+        model, method, n, public=public, data=data, public_start=public_start, **settings
     )
     costs = compile_method(setup, backend).costs
     first = setup.plan.releases[0]

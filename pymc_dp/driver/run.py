@@ -1,12 +1,13 @@
-"""The loop of every fit: ask, release, update."""
+"""The loop of every fit: ask, release, update; and its progress bar."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.progress import Progress
 
 from pymc_dp.accounting.release import Release
 from pymc_dp.driver.checkpoint import Checkpoint
@@ -17,6 +18,30 @@ from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.results.build import Outcome
+
+
+class Steps(NamedTuple):
+    """The releases to make, and what to call whenever a partition has answered."""
+
+    positions: Iterator[int]
+    done: Callable[[], None]
+
+
+@contextmanager
+def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
+    """Show how far a fit is while the block runs."""
+    with Progress(disable=not shown) as bar:
+        what = "Private releases" if partitions == 1 else "Private passes over partitions"
+        completed = positions.start * partitions
+        task = bar.add_task(what, total=positions.stop * partitions, completed=completed)
+
+        def counted() -> Iterator[int]:
+            for i in positions:
+                yield i
+                bar.update(task, completed=(i + 1) * partitions)
+
+        yield Steps(counted(), lambda: bar.advance(task))
+
 
 # called as (state, None, i), like those of pm.fit
 Callback = Callable[[Any, None, int], Any]
@@ -56,16 +81,19 @@ def run_releases(
 
 def _account(
     ends: ExitStack, reserve: Callable[[], Booking], checkpoint: Checkpoint | None
-) -> Callable[[Release], None]:
+) -> Callable[[Release], None] | None:
     """Set the plan aside, to be settled at the end; return what the wall books releases by."""
     booking = ends.enter_context(reserve())
-    return booking if checkpoint is None else checkpoint.books(booking)
+    if checkpoint is None:
+        return booking
+    checkpoint.books(booking)
+    return None
 
 
 def build_wall(
     setup: Setup,
     compiled: Compiled,
-    reserve: Callable[[], Callable[[Release], None]] | None = None,
+    reserve: Callable[[], Callable[[Release], None] | None] | None = None,
     done: Callable[[], None] = nothing,
     made: Sequence[str] = (),
 ) -> PrivacyWall:

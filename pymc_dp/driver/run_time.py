@@ -1,16 +1,22 @@
-"""How long a fit will take, from releases that were timed on made-up rows.
+"""How long a fit will take, and how many times it reads all records.
 
-The backend is chosen by it. No number of records is read for either, beside the public one.
+Releases are timed on made-up rows, and the backend is chosen by it. No number of records is read
+for either, beside the public one.
 """
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.release import Release, ReleaseSpec
+from pymc_dp.accounting.samplers import Poisson
+from pymc_dp.methods.method import OnRealLine
+from pymc_dp.methods.registry import METHODS
+from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Contribution, with_draws
 from pymc_dp.privacy.partitions import number_of_records
 from pymc_dp.privacy.private_data import PrivateData
@@ -19,12 +25,12 @@ from pymc_dp.privacy.probe import moderate_records
 # rows that an undeclared data set is taken to have where only speed depends on it
 NOMINAL_RECORDS = 10_000
 # rows that are timed: so many, and as many as take so many seconds, or are such a share of a batch
-FEWEST_ROWS, MOMENT, SHARE = 32, 0.1, 0.25
+FEWEST_ROWS, TIMED_SECONDS, SHARE = 32, 0.1, 0.25
 # seconds from which on a fit is announced
-LONG = 180
+ANNOUNCED_SECONDS = 180
 
 
-class Cost(NamedTuple):
+class ReleaseTime(NamedTuple):
     """Seconds of a processor that a release takes."""
 
     once: float  # whatever the number of records
@@ -37,11 +43,8 @@ def timed(
     data: PrivateData,
     context: Any,
     batch: float,
-) -> Cost:
-    """Time a release of few and of many made-up rows, and the update that follows it.
-
-    Of many there are as many as fit a moment, up to a share of the expected ``batch``.
-    """
+) -> ReleaseTime:
+    """Time a release of few and of many made-up rows, and the update that follows it."""
 
     def one_sum(rows: int) -> float:
         batch, ones = moderate_records(data.spec, rows), np.ones(rows)
@@ -55,17 +58,17 @@ def timed(
         return _seconds(call)
 
     few = one_sum(FEWEST_ROWS)
-    if few > MOMENT:  # what many rows add is not waited for
-        return Cost(_seconds(update), few / FEWEST_ROWS)
-    rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * MOMENT / few, SHARE * batch)))
+    if few > TIMED_SECONDS:  # what many rows add is not waited for
+        return ReleaseTime(_seconds(update), few / FEWEST_ROWS)
+    rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * TIMED_SECONDS / few, SHARE * batch)))
     each = max(0.0, one_sum(rows) - few) / (rows - FEWEST_ROWS)
-    return Cost(max(0.0, few - FEWEST_ROWS * each) + _seconds(update), each)
+    return ReleaseTime(max(0.0, few - FEWEST_ROWS * each) + _seconds(update), each)
 
 
 def _seconds(call: Callable[[], object]) -> float:
     """Take the shorter of two times of a processor: the first call may compile for a new shape."""
     first = _once(call)
-    return min(first, _once(call)) if first < 10 * MOMENT else first
+    return min(first, _once(call)) if first < 10 * TIMED_SECONDS else first
 
 
 def _once(call: Callable[[], object]) -> float:
@@ -110,7 +113,7 @@ def expected_batch(plan: Plan, name: str) -> float:
     return max(rates, default=0.0) * public_number(plan)
 
 
-def run_time(plan: Plan, costs: Mapping[str, Cost], records: float | None = None) -> RunTime:
+def run_time(plan: Plan, costs: Mapping[str, ReleaseTime], records: float | None = None) -> RunTime:
     """Predict the time of a plan's releases, for the public number of ``records`` by default."""
     number = records or public_number(plan)
     seconds = dict.fromkeys(costs, 0.0)
@@ -134,14 +137,14 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def announce(plan: Plan, data: PrivateData, costs: Mapping[str, Cost]) -> None:
+def announce(plan: Plan, data: PrivateData, costs: Mapping[str, ReleaseTime]) -> None:
     """Warn where the releases will take minutes.
 
     **Privacy.** Counts the records, whose number may be private: the warning is for whoever holds
     the data, and nothing comes back.
     """
     expected = run_time(plan, costs, number_of_records(data))
-    if expected.seconds > LONG:
+    if expected.seconds > ANNOUNCED_SECONDS:
         # without the number of records, which the curator may not want on a screen
         warnings.warn(
             f"The {plan.total} releases take {expected.words('')}. Fewer of them (n=), or a "
@@ -150,3 +153,27 @@ def announce(plan: Plan, data: PrivateData, costs: Mapping[str, Cost]) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+# records in chunks are taken to be so many where a method's default releases depend on it
+MANY_RECORDS = 1_000_000
+
+
+def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
+    """Add up the shares of all records that releases read; of chunks, each reads all."""
+    return sum(release.count * (1.0 if in_chunks else release.sampler.rate) for release in releases)
+
+
+def default_passes(records: Records) -> dict[str, float]:
+    """Return the passes over chunks that each method makes by default, where it fits the model."""
+    found = {}
+    for name, spec in METHODS.items():
+        try:
+            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noisy=True, n=None)
+            built = spec.build(records, options)
+        except ValueError:  # the method does not fit, and its reason is given elsewhere
+            continue
+        # how many releases there are does not depend on the scales of latents
+        method = built.build(records) if isinstance(built, OnRealLine) else built
+        found[name] = passes(method.releases, in_chunks=True)
+    return found

@@ -15,11 +15,11 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.padding import padded
-from pymc_dp.driver.run_time import Cost, expected_batch, run_time, timed
+from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, timed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
+from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.registry import method_named
-from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
@@ -68,12 +68,7 @@ def model_in_use(model: pm.Model | None) -> pm.Model:
     return found
 
 
-def set_up(
-    model: pm.Model | None,
-    method: str,
-    n: int | None,
-    **settings: Any,
-) -> Setup:
+def set_up(model: pm.Model | None, method: str, n: int | None, **settings: Any) -> Setup:
     """Check every input of a fit and settle its plan; takes what `set_up_method` takes."""
     setup, budget = set_up_method(model, method, n, **settings)
     return setup._replace(plan=budget.settle(setup.method.releases))
@@ -89,10 +84,7 @@ def set_up_method(
     public_start: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[Setup, Budget]:
-    """Check every input of a fit; the plan has its terms and no releases yet.
-
-    ``settings`` are those of the budget and of the method, as `pymc_dp.fit` takes them.
-    """
+    """Check every input of a fit; the plan has its terms and no releases yet."""
     model, public = model_in_use(model), tuple(public)
     spec = method_named(method)
     terms = {key: settings.pop(key) for key in TERMS if key in settings}
@@ -163,19 +155,12 @@ def _options(
     if n is not None:
         check_count("n", n)
     return spec.options(
-        sampling=budget.sampler,
-        num_records=budget.num_records,
-        noisy=budget.noisy,
-        n=n,
-        **keywords,
+        sampling=budget.sampler, num_records=budget.num_records, noisy=budget.noisy, n=n, **keywords
     )
 
 
 def compile_method(setup: Setup, backend: str | None) -> Compiled:
-    """Compile a method for a backend, by default the one on which made-up rows take less time.
-
-    Numba is tried where the fit would take longer on the Python linker than Numba compiles.
-    """
+    """Compile a method for a backend, by default the one on which made-up rows take less time."""
     if backend is not None:
         compile_mode(backend)
         return _compile(setup, backend)
@@ -201,7 +186,7 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     again = partial(_contributions, method.compile, backend, axes)
     contributions = _for_backend(compiled.contributions, backend, axes)
     compiled = compiled._replace(contributions=contributions, again=again)
-    costs: dict[str, Cost] = {}
+    costs: dict[str, ReleaseTime] = {}
     for state in method.trials(np.random.default_rng(0)):
         costs |= _rehearse(setup, compiled, state)
     return compiled._replace(costs=costs)
@@ -222,11 +207,9 @@ def _for_backend(
     }
 
 
-def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, Cost]:
-    """Try the compiled graphs on made-up rows: what cannot run must not cost a release.
-
-    Returns the time of a noisy sum, by its name.
-    """
+def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, ReleaseTime]:
+    """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
+    # returns the time of a noisy sum, by its name
     query = setup.method.query(state, rng=np.random.default_rng(0))
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}

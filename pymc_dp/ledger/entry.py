@@ -92,8 +92,7 @@ def total(costs: Iterable[Exact]) -> Exact:
     >>> total(entry.owed for entry in ten).rounded()
     Cost(amount=1.0, delta=1e-05)
     """
-    nothing = Exact(Fraction(), Fraction())
-    amounts, deltas = zip(nothing, *costs, strict=True)
+    amounts, deltas = zip(Exact(Fraction(), Fraction()), *costs, strict=True)
     return Exact(sum(amounts, Fraction()), sum(deltas, Fraction()))
 
 

@@ -19,11 +19,6 @@ class ExternalMechanism(NamedTuple):
     delta: float = 0.0  # zero for a mechanism that is private without it
 
     @property
-    def bookings(self) -> int:
-        """How often a ledger books it."""
-        return 1
-
-    @property
     def rho(self) -> float:
         """Its rho; for pure epsilon by proposition 1.4 of Bun and Steinke (2016)."""
         if self.proved_rho is not None:

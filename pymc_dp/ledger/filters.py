@@ -75,7 +75,9 @@ class Filter(ABC):
         The best of a secret number of runs is no sum of releases, and is taken as a whole.
         """
         if not (self.adds_up_releases and isinstance(spending, Plan) and spending.releases):
-            return Price(self.cost(spending), {}, {0.0: int(spending.bookings)})
+            # the number of runs of a selection is secret, so that all are one release
+            bookings = spending.total if isinstance(spending, Plan) else 1
+            return Price(self.cost(spending), {}, {0.0: int(bookings)})
         amounts = {release: self._amount(spending, release) for release in spending.releases}
         counts: Counter[float] = Counter()
         for release in spending.releases:
@@ -159,8 +161,7 @@ class Concentrated(Filter):
 
     @override
     def meaning(self, spent: Cost) -> tuple[float, float]:
-        divergences = spent.amount * np.array(ORDERS)
-        return epsilon_of_renyi(ORDERS, divergences, self.delta), self.delta
+        return epsilon_of_renyi(ORDERS, spent.amount * np.array(ORDERS), self.delta), self.delta
 
     @override
     def affordable(self, left: Cost) -> float:

@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pymc_dp.accounting.arguments import checked_number
@@ -147,7 +149,7 @@ class Ledger:
         ReleaseError
             The file could not be written: the plan may be set aside, so make no release.
         """
-        for each in plan.plans:
+        for each in [plan] if isinstance(plan, Plan) else plan.plans:
             refuse_other_fits(self.terms, each)
         return self._reserve(method, plan)
 
@@ -176,12 +178,8 @@ class Ledger:
                 "in the moment in which it wrote a release. A release has one value alone, so that "
                 "this fit cannot go on. Nothing was released."
             )
-        try:
+        with self._writing(f"Fit {fit} could not go on"):
             reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
-        except sqlite3.Error as error:
-            raise ReleaseError(
-                f"Fit {fit} could not go on in {self.path} ({error}); nothing is released."
-            ) from error
         if not reopened:
             raise ValueError(
                 f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
@@ -217,12 +215,8 @@ class Ledger:
 
         Source: fully adaptive composition, theorem 4.3 of Feldman and Zrnic (2021).
         """
-        try:
+        with self._writing(f"Fit {fit} could not be settled"):
             ended = ledger_file.settle(self.path, fit)
-        except sqlite3.Error as error:
-            raise ReleaseError(
-                f"Fit {fit} could not be settled in {self.path} ({error})."
-            ) from error
         if not ended:
             state = "holds no such fit" if self._entry(fit) is None else "has settled it already"
             raise ValueError(f"Fit {fit!r} cannot be settled: {self.path} {state}.")
@@ -295,6 +289,15 @@ class Ledger:
         fits = ledger_file.fits_of(self.path)
         return report_of(self.terms, self._filter, fits, *balances(self._filter, fits))
 
+    @contextmanager
+    def _writing(self, failed: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ReleaseError(
+                f"{failed} in {self.path} ({error}); nothing is released."
+            ) from error
+
     def _left(self) -> str:
         amount, delta, _ = self.left
         left = self._filter.words(Cost(amount, delta))
@@ -306,12 +309,8 @@ class Ledger:
 
     def _reserve(self, what: str, spending: Spending) -> Booking:
         price = self._filter.price(spending)
-        try:
+        with self._writing(f"{what!r} could not be set aside"):
             fit = ledger_file.reserve(self.path, self.terms, what, price, self._filter.limit)
-        except sqlite3.Error as error:
-            raise ReleaseError(
-                f"{what!r} could not be set aside in {self.path} ({error}); nothing is released."
-            ) from error
         if fit is None:
             cost = self._filter.words(self._filter.cost(spending))
             raise ValueError(

@@ -8,35 +8,18 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
-from pymc_dp.accounting.release import ReleaseSpec, with_shares
-from pymc_dp.methods.method import Compiled, Draws, Method, Trace, no_doubts
+from pymc_dp.accounting.release import with_shares
+from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.privacy.query import Noisy, Query
 
 
 class Stage(NamedTuple):
-    """What follows in a chain: a `Method` that starts where the stage before it ends."""
+    """What follows in a chain: a method that starts where the one before it ends."""
 
-    hand_over: Callable[[Any], Any]  # last state of the stage before -> first state
-    # what it asks for; shares are of the budget of the whole chain
-    releases: tuple[ReleaseSpec, ...]
-    # compile, query, posterior, noise_aware, describe, trace, doubts, defaults: as in `Method`, for
-    # states of this stage
-    compile: Callable[[str], Compiled]
-    query: Callable[..., Query]
-    posterior: Callable[[Any, int, np.random.Generator], Draws]
-    describe: Callable[[Any], xr.Dataset]
-    trace: Callable[[Any], Trace]
-    noise_aware: Callable[[Any, int, np.random.Generator], Draws | None] | None = None
-    doubts: Callable[[Any], tuple[str, ...]] = no_doubts
-    defaults: tuple[Any, ...] = ()
-
-
-def as_stage(method: Method, hand_over: Callable[[Any], Any]) -> Stage:
-    """Let a method follow another one; its own initial state is not used."""
-    parts = {name: getattr(method, name) for name in Stage._fields if name != "hand_over"}
-    return Stage(hand_over=hand_over, **parts)
+    hand_over: Callable[[Any], Any]  # last state of the method before -> first state
+    # its own initial state is not used; shares of its releases are of the budget of the whole chain
+    method: Method
 
 
 class Staged(NamedTuple):
@@ -50,14 +33,10 @@ class Staged(NamedTuple):
 def chain(first: Method, *stages: Stage) -> Method:
     """Let stages follow a method.
 
-    Every part of the chain answers by the stage of its state. The last stage does not hand over.
-
-    Notes
-    -----
     **Privacy.** The releases of all stages stand in one plan, in which each stage has its share of
     the whole budget. Handing over is post-processing.
     """
-    parts: tuple[Method | Stage, ...] = (first, *stages)
+    parts = (first, *(stage.method for stage in stages))
     counts = [sum(release.count for release in part.releases) for part in parts]
 
     def start(stage: int, state: Any) -> Staged:
@@ -96,7 +75,7 @@ def chain(first: Method, *stages: Stage) -> Method:
     aware = any(part.noise_aware for part in parts)
     return first._replace(
         releases=with_shares(
-            first.releases, *(spec for stage in stages for spec in stage.releases)
+            first.releases, *(spec for part in parts[1:] for spec in part.releases)
         ),
         compile=compile_parts,
         init=lambda rng: start(0, first.init(rng)),

@@ -18,11 +18,6 @@ Draws = dict[str, np.ndarray]
 Trace = dict[str, tuple[tuple[str, ...], Any]]
 
 
-def no_doubts(state: Any) -> tuple[str, ...]:
-    """Doubt nothing."""
-    return ()
-
-
 class Compiled(NamedTuple):
     """The parts of a method that need compiled functions."""
 
@@ -67,7 +62,7 @@ class Method(NamedTuple):
     # how many posterior draws there are where the releases themselves are the draws
     most_draws: int | None = None
     # state -> sentences: what is doubtful about its posterior, from released or public numbers
-    doubts: Callable[[Any], tuple[str, ...]] = no_doubts
+    doubts: Callable[[Any], tuple[str, ...]] = lambda state: ()
     # the tuned constants that it read, for the result; public numbers
     defaults: tuple[Any, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Classes of models that a method has updates for, and which of them a model belongs to."""
+"""What is known of a method before there is a model, and the classes that models belong to."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -86,3 +86,24 @@ def _refuse_unread(
     for name in {name for other in classes for name in other.options} - {*model_class.options}:
         if getattr(options, name) != fields[name].default:
             raise ValueError(f"{name}= has no meaning for {model_class.title}: leave it out.")
+
+
+class MethodSpec(NamedTuple):
+    """A method of `pymc_dp.fit`."""
+
+    name: str  # the value of ``method=``
+    # (records, options) -> Method, or one that needs latents on the whole real line
+    build: Callable[[Records, Any], Method | OnRealLine]
+    options: type[Options]  # the dataclass of its `Options`
+    fits: str  # which models it fits, for tables of methods
+    by: str  # how, for tables of methods
+    source: str  # the paper that it is from
+    page: str  # its page in docs/methods
+    private: bool = True  # whether it takes a budget
+    # whether it takes every latent on its own scale, instead of the whole real line
+    constrained: bool = False
+    # whether it integrates latents of single records or units out
+    integrates: bool = False
+    # those it has updates for, in the order in which they are tried. Empty for a method that fits
+    # any model.
+    model_classes: tuple[ModelClass, ...] = ()

@@ -1,10 +1,10 @@
 """The methods of `pymc_dp.fit`, by name."""
 
 from pymc_dp.methods.advi.advi import DP_ADVI, DP_FULLRANK_ADVI
+from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.sampling.ops import DP_OPS
 from pymc_dp.methods.sampling.sgld import DP_SGLD
 from pymc_dp.methods.sep.sep import DP_SEP, SEP
-from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.methods.vips.vips import VIPS
 
 METHODS: dict[str, MethodSpec] = {

@@ -57,10 +57,7 @@ def _broadcast(node: Node, i: int, axis: int) -> Iterator[Need]:
         yield Carries(i, axis)
 
 
-@needs.register(Elemwise)
-@needs.register(XLogY)
-@needs.register(XLog1PY)
-@needs.register(LogAddExp)
+@needs.register
 def _elementwise(
     op: Elemwise | XLogY | XLog1PY | LogAddExp, node: Node, output: int, k: int
 ) -> Iterator[Need]:
@@ -76,16 +73,14 @@ def _dimshuffle(op: DimShuffle, node: Node, output: int, k: int) -> Iterator[Nee
         yield Carries(0, axis)
 
 
-@needs.register(CAReduce)
-@needs.register(LogSumExp)
+@needs.register
 def _reduction(op: CAReduce | LogSumExp, node: Node, output: int, k: int) -> Iterator[Need]:
     ndim = node.inputs[0].type.ndim
     reduced = set(range(ndim)) if op.axis is None else {axis % ndim for axis in op.axis}
     yield Carries(0, [axis for axis in range(ndim) if axis not in reduced][k])
 
 
-@needs.register(Softmax)
-@needs.register(LogSoftmax)
+@needs.register
 def _softmax(op: Softmax | LogSoftmax, node: Node, output: int, k: int) -> Iterator[Need]:
     ndim = node.inputs[0].type.ndim
     if op.axis is None or k in {axis % ndim for axis in op.axis}:

@@ -33,11 +33,10 @@ class RecordGraph(NamedTuple):
         """The axis of the records in every input, by name."""
         return {name: self.axis[leaf] for name, leaf in self.inputs.items()}
 
-    def log_likelihood(self) -> AnyVariable:
+    def log_likelihood(self) -> Tensor:
         """Sum the terms of each record; shape (rows,)."""
         terms: tuple[Tensor, ...] = self.terms
-        total: AnyVariable = pt.add(*[x.sum(axis=tuple(range(1, x.ndim))) for x in terms])
-        return total
+        return pt.add(*[x.sum(axis=tuple(range(1, x.ndim))) for x in terms])
 
 
 def build_graph(
@@ -74,10 +73,8 @@ def build_graph(
 
 
 def _batch_input(leaf: AnyVariable, axis: int, rows: int | None) -> Tensor:
-    """Return an input like ``leaf``, in the widest type of its kind.
-
-    A length of 1 is made static: PyTensor turns ``X @ b`` into ``X * b`` where it knows it of one.
-    """
+    """Return an input like ``leaf``, in the widest type of its kind."""
+    # a length of 1 is made static: PyTensor turns `X @ b` into `X * b` where it knows it of one
     lengths = stored_value(leaf).shape if isinstance(leaf, SharedVariable) else ()
     shape = [1 if 1 in ends else ends[0] for ends in zip_longest(leaf.type.shape, lengths)]
     shape[axis] = rows
@@ -120,8 +117,7 @@ def _clip_indices(node: Node, operands: list[Tensor], axes: RecordAxes) -> list[
 def remake(node: Node, operands: list[AnyVariable]) -> list[AnyVariable]:
     """Apply the node's operation to new operands, letting static shapes be inferred anew."""
     if isinstance(node.op, KEPT_WHOLE):  # their inner graphs remember the old static shapes
-        output = node.op(*operands)
-        return [output]
+        return [node.op(*operands)]
     if isinstance(node.op, Reshape):
         return [reshape(operands[0], operands[1], ndim=node.outputs[0].type.ndim)]
     return list(node.op.make_node(*operands).outputs)

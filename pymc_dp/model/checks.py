@@ -73,10 +73,7 @@ def refuse_unread(split: Split) -> None:
 def refuse_unknown_names(
     model: pm.Model, public: Iterable[str], unproved: Iterable[Iterable[str]] = ()
 ) -> frozenset[str]:
-    """Refuse names in ``public=`` that nothing in the model has; return those of operations.
-
-    A name of data or of a deterministic does not allow an operation of the same name.
-    """
+    """Refuse names in ``public=`` that nothing in the model has; return those of operations."""
     variables = {v.name for v in (*model.data_vars, *model.observed_RVs, *model.deterministics)}
     known = variables.union(*unproved)
     for name in public:
@@ -90,11 +87,7 @@ def refuse_unknown_names(
 
 
 def refuse_unproved(unproved: Mapping[str, Iterable[str]], allowed: Iterable[str]) -> None:
-    """Refuse operations that may hold data outside the graph.
-
-    ``unproved`` names those of every variable that are not PyTensor's or PyMC's own, and
-    ``allowed`` those of them that the author declared.
-    """
+    """Refuse operations that may hold data outside the graph."""
     for variable, names in unproved.items():
         for name in sorted(set(names) - set(allowed)):
             raise NotSeparableError(
@@ -118,10 +111,7 @@ def refuse_draws(densities: Mapping[str, AnyVariable]) -> None:
 def refuse_bad_start(
     model: pm.Model, start: Mapping[str, Any], initvals: Mapping[str, Any]
 ) -> None:
-    """Refuse literal initial values that are not finite values of their latents.
-
-    ``start`` are those of ``public_start=``, ``initvals`` those that the author wrote.
-    """
+    """Refuse literal initial values that are not finite values of their latents."""
     shapes = model.eval_rv_shapes() if start or initvals else {}
     latents = [rv.name for rv in model.free_RVs]
     for name in start:

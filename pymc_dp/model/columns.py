@@ -44,11 +44,7 @@ def _refuse_few(name: str, rows: int) -> None:
 def make_columns(
     leaves: Mapping[str, DataLeaf], axes: RecordAxes, data: Mapping[str, Any] | None
 ) -> dict[str, Column]:
-    """Pair every record leaf with its values, or with those that ``data`` gives in their place.
-
-    Values must fit the model, be given for all leaves, and be as many records in each, of which
-    the model's own arrays must have two or more.
-    """
+    """Pair every record leaf with its values, or with those that ``data`` gives in their place."""
     if data is not None and not hasattr(data, "keys"):
         raise TypeError(
             f"data= must be a mapping from names to arrays, such as {{'X': X, 'y': y}}, not "

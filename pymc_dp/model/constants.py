@@ -65,11 +65,9 @@ def _numbers(
     leaves: Mapping[AnyVariable, DataLeaf],
     axes: RecordAxes,
 ) -> dict[Hashable, int]:
-    """Map a key of each array in some graphs to how many numbers the array may carry.
-
-    Sizes of random variables and the number of records are left out. PyMC writes the author's
-    numbers anew with other types and axes, so that keys are values.
-    """
+    """Map a key of each array in some graphs to how many numbers the array may carry."""
+    # Sizes of random variables and the number of records are left out. PyMC writes the author's
+    # numbers anew with other types and axes, so that keys are values.
 
     def operands(variable: AnyVariable) -> list[AnyVariable]:
         node = variable.owner
@@ -83,12 +81,8 @@ def _numbers(
     values = [leaves[v].value for v in found if v in leaves]
     # what PyMC itself adds to a mixture are shapes
     values += [v.data for v in tensor_constants([*found, *inner_variables(found, (MixtureRV,))])]
-    return {_key(value): _how_many(value) for value in values}
-
-
-def _how_many(value: np.ndarray) -> int:
-    """Count the numbers that an array may carry: a regular one, such as ones, at most two."""
-    return min(np.size(value), 2) if is_structural(value) else np.size(value)
+    # a regular array, such as ones, carries at most two numbers
+    return {_key(x): min(np.size(x), 2 if is_structural(x) else np.size(x)) for x in values}
 
 
 def _key(value: np.ndarray) -> Hashable:

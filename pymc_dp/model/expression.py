@@ -21,12 +21,8 @@ def expression_around(fgraph: FunctionGraph, variable: AnyVariable) -> str:
         if _is_layout(node):
             return expression_around(fgraph, node.outputs[0])
         if node.outputs and not type(node.op).__name__.startswith("Model"):
-            return _text(_output(node), DEPTH)
+            return _text(node.outputs[-1 if isinstance(node.op, RandomVariable) else 0], DEPTH)
     return ""
-
-
-def _output(node: Node) -> AnyVariable:
-    return node.outputs[-1] if isinstance(node.op, RandomVariable) else node.outputs[0]
 
 
 def _is_layout(node: Node) -> bool:

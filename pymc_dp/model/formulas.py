@@ -55,8 +55,6 @@ class Known(NamedTuple):
 def is_formula(graph: AnyVariable, known: Known) -> bool:
     """Whether a graph computes from known variables and from the numbers of formulas alone.
 
-    Notes
-    -----
     **Privacy.** Numbers are those of ``NUMBERS``. Lengths may also be those of the latents.
     Positions are such numbers too, or arrays that follow from a length: all positions in order, or
     those of a triangle. The same operation is applied twice in a row at most.
@@ -146,10 +144,8 @@ def side_of_triangle(size: int) -> int | None:
 
 
 def _repeats(nodes: list[Node]) -> bool:
-    """Whether an operand or an operation comes again and again: how often is a number.
-
-    Equal computations count as one, and one operation with the same other operands as the same.
-    """
+    """Whether an operand or an operation comes again and again: how often is a number."""
+    # equal computations count as one, and one operation with the same other operands as the same
     numbers: dict[Hashable, int] = {}
     of: dict[AnyVariable, int] = {}
     applied: dict[int, Counter[Hashable]] = {}

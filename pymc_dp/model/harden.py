@@ -88,10 +88,7 @@ def _is_triangle(flat: np.ndarray) -> bool:
 
 
 def harden(model: pm.Model) -> HardenedModel:
-    """Copy ``model`` with all observed values and constants of several numbers made shared.
-
-    The author's model is left as it was.
-    """
+    """Copy ``model`` with all observed values and constants of several numbers made shared."""
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     with _no_initvals(model):
         fgraph, _ = fgraph_from_model(model)
@@ -127,10 +124,8 @@ def constrained(model: pm.Model) -> pm.Model:
 
 @contextmanager
 def _no_initvals(model: pm.Model) -> Iterator[None]:
-    """PyMC copies a model to a graph only where no initial values are set: lift them for the time.
-
-    Its warning about variables of Gaussian processes is for people who keep using the old objects.
-    """
+    """Lift initial values for the time: PyMC copies a model to a graph only where none is set."""
+    # its warning about variables of Gaussian processes is for people who keep using the old objects
     kept = dict(model.rvs_to_initial_values)
     try:
         model.rvs_to_initial_values.update(dict.fromkeys(kept))
@@ -171,10 +166,8 @@ def is_size(node: Node, variable: AnyVariable) -> bool:
 def _lift(
     fgraph: FunctionGraph, constant: Constant[Any], names: Iterator[str], lifted: list[DataLeaf]
 ) -> None:
-    """Put a leaf in place of a constant; equal arrays without names become one leaf.
-
-    An array that goes by records is then found wherever the author has used it again.
-    """
+    """Put a leaf in place of a constant; equal arrays without names become one leaf."""
+    # an array that goes by records is then found wherever the author has used it again
     observed = _observing(fgraph, constant)
     equal = [] if observed else [leaf for leaf in lifted if _is_copy(leaf, constant.data)]
     if not equal:

@@ -7,24 +7,35 @@ has passed.
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import find_record_axes, refuse_mixing
 from pymc_dp.model.batch import build_graph
+from pymc_dp.model.draws import counts_without_rejection, mixtures_by_choice
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
-from pymc_dp.model.mixtures import mixtures_by_choice
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import Terms, simplify
-from pymc_dp.model.truncated import counts_without_rejection
+
+
+class _StandardUniform(UniformRV):
+    """Uniform numbers between 0 and 1: NumPy draws the same ones between arrays, more slowly."""
+
+    @classmethod
+    def rng_fn(cls, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
+        return np.asarray(rng.random(bounds_and_size[-1]))
+
+
+STANDARD_UNIFORM: Any = _StandardUniform()
 
 
 class Outcomes(NamedTuple):
@@ -131,10 +142,8 @@ def _outcomes(
 
 
 def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None:
-    """Replace what is random in the graph of a variable by stand-ins.
-
-    ``value`` is that of a latent, or None for what an observed variable observes.
-    """
+    """Replace what is random in the graph of a variable by stand-ins."""
+    # `value` is that of a latent, or None for what an observed variable observes
     model = split.hardened.model
     [leaf] = simplify([model.rvs_to_values[rv]]) if value is None else [value]
     if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
@@ -148,7 +157,9 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     batch = leaf.type.ndim - rv.owner.op.ndim_supp
     while drawn := [v for v in ancestors([graph]) if _is_draw(v)]:
         # the first that is drawn: no other is before it
-        first = next(v for v in drawn if not any(map(_is_draw, _before(v))))
+        first = next(
+            v for v in drawn if not any(map(_is_draw, ancestors(v.owner.op.dist_params(v.owner))))
+        )
         node = first.owner
         parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
         more = first.type.ndim - node.op.ndim_supp - batch
@@ -175,16 +186,9 @@ def _has_draws(op: RandomVariable) -> bool:
     return not getattr(random, "__qualname__", "").startswith("default_not_implemented")
 
 
-def _before(draw: AnyVariable) -> list[AnyVariable]:
-    """Return what the parameters of a draw are computed from."""
-    return list(ancestors(draw.owner.op.dist_params(draw.owner)))
-
-
 def _given_values(split: Split, rv: Tensor) -> Tensor:
-    """Return the graph of a draw, with the latents' values in place of the latents.
-
-    A draw of a latent is transformed to the real line, where its value is.
-    """
+    """Return the graph of a draw, with the latents' values in place of the latents."""
+    # a draw of a latent is transformed to the real line, where its value is
     node, model = rv.owner, split.hardened.model
     places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
     values = model.replace_rvs_by_values([node.inputs[i] for i in places])
@@ -224,30 +228,27 @@ def _stand_in(
 
 def _draw(
     node: Node, generator: AnyVariable, size: list[AnyVariable], parameters: list[AnyVariable]
-) -> AnyVariable:
+) -> Tensor:
     if isinstance(node.op, CategoricalRV):
         return _category(generator, size, parameters[0])
     if isinstance(node.op, BernoulliRV):
         return _success(generator, size, parameters[0])
-    draw: AnyVariable = node.op.make_node(generator, size, *parameters).outputs[1]
-    return draw
+    return node.op.make_node(generator, size, *parameters).outputs[1]
 
 
-def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:
+def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Compare with uniform numbers: SciPy's draws take ten times as long."""
-    _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
+    uniform = STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
     within = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
     check = CheckAndRaise(ValueError, "not a probability")  # type: ignore[no-untyped-call]
-    draw: AnyVariable = pt.lt(uniform, check(p, within))
-    return draw
+    return pt.lt(uniform, check(p, within))
 
 
-def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> AnyVariable:
+def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Invert the distribution function: NumPy would draw categories in a loop over records."""
-    _, uniform = pt.random.uniform(size=size, rng=generator, return_next_rng=True)
+    uniform = STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
     below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]
-    draw: AnyVariable = below.sum(axis=-1)
-    return draw
+    return below.sum(axis=-1)
 
 
 def _read_what_terms_read(split: Split, drawn: list[_Drawn]) -> bool:

@@ -92,10 +92,8 @@ def warn_of_own_means(columns: Mapping[str, Column]) -> None:
 
 
 def _centred(partition: Partition) -> set[str]:
-    """Find arrays of which a column adds up to 0, unless it may be a balanced design.
-
-    Such a design has few values, or every value on both sides of 0.
-    """
+    """Find arrays of which a column adds up to 0, unless it may be a balanced design."""
+    # such a design has few values, or every value on both sides of 0
     columns = partition.columns.items()
     vectors = [
         (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)

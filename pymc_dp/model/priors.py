@@ -13,7 +13,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.model.compile import without_c
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.model.terms import simplify
 
 Prior = dict[str, list[AnyVariable]]
@@ -58,17 +58,15 @@ def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
     return list(clone_replace(graphs, copies, rebuild_strict=False))
 
 
-def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable]) -> AnyVariable:
+def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable]) -> Tensor:
     """Sum the log densities of the shared latents, and the potentials that read no data."""
     terms: list[Any] = [*(graphs[0] for graphs in prior.values()), *potentials.values()]
     nothing = pt.constant(0.0)  # where all latents belong to single records
-    density: AnyVariable = pt.add(nothing, *[term.sum() for term in terms])
-    return density
+    return pt.add(nothing, *[term.sum() for term in terms])
 
 
 def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
     with without_c():
-        fn = make_initial_point_fn(model=model, overrides=dict(initvals))
-        point = fn(0)
+        point = make_initial_point_fn(model=model, overrides=dict(initvals))(0)
     return {name: np.asarray(value, "float64") for name, value in point.items()}

@@ -15,15 +15,12 @@ from pymc_dp.model.terms import without_lengths
 
 
 class Outputs(NamedTuple):
-    """The releasable part of a posterior as graphs of the latents' value variables.
-
-    ``withheld`` names the deterministics that stay behind.
-    """
+    """The releasable part of a posterior as graphs of the latents' value variables."""
 
     graphs: dict[str, AnyVariable]
     dims: dict[str, tuple[str, ...]]
     coords: dict[str, np.ndarray]
-    withheld: tuple[str, ...]
+    withheld: tuple[str, ...]  # the deterministics that stay behind
 
 
 def releasable(
@@ -39,8 +36,6 @@ def releasable(
     ``shapes`` are those of the latents' unconstrained values, by the latent's name, and
     ``unproved`` names the deterministics with operations that may hold data.
 
-    Notes
-    -----
     **Privacy.** A deterministic is withheld if its graph reaches data that are not declared
     public, or a number, length or position that is not part of a formula (``b * y_sd`` beside
     ``b`` would return ``y_sd``), or if it has a dimension that is not public, unless its own name

@@ -30,21 +30,13 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
-from pymc_dp.model.prepared_arrays import (
-    warn_of_lags,
-    warn_of_outcomes_read,
-    warn_of_own_means,
-)
+from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
-from pymc_dp.model.value_checks import (
-    check_groups,
-    refuse_as_many,
-    refuse_centres,
-)
+from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.units import Units
@@ -115,7 +107,13 @@ class Records(NamedTuple):
         return parts
 
 
-def separate(
+def separate(model: pm.Model, **settings: Any) -> tuple[Records, PrivateData]:
+    """Do as `separate_unread`, and check the values; the data are for the wall alone."""
+    records, checked = separate_unread(model, **settings)
+    return records, checked()
+
+
+def separate_unread(
     model: pm.Model,
     *,
     data: Mapping[str, Any] | None = None,
@@ -123,54 +121,17 @@ def separate(
     start: Mapping[str, Any] | None = None,
     units: Units | UnitBlocks | None = None,
     number_is_public: bool = False,
-) -> tuple[Records, PrivateData]:
-    """Split ``model`` into its records.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    data : mapping, optional
-        Arrays (also memory maps, SciPy sparse matrices, tables and blocks) that replace every
-        record leaf of a model built on a small template, by the name of the ``pm.Data`` or of the
-        observed variable.
-    public : iterable of str
-        Names of ``pm.Data``, observed variables and deterministics that the author declares
-        public, and of operations of their own that hold no data. An observed variable that is
-        public belongs to the prior, with its density as written.
-    start : mapping, optional
-        Public initial values of latents, by name, in place of the model's.
-    units : Units, optional
-        Which records belong to one unit, if it is not the record.
-    number_is_public : bool
-        Whether their number may be the length of a latent, or of an array in a prior.
-
-    Returns
-    -------
-    records : Records
-    data : PrivateData
-        For the wall alone.
-    """
-    records, checked = separate_unread(
-        model,
-        data=data,
-        public=public,
-        start=start,
-        units=units,
-        number_is_public=number_is_public,
-    )
-    return records, checked()
-
-
-def separate_unread(
-    model: pm.Model,
-    *,
-    data: Mapping[str, Any] | None,
-    public: Iterable[str],
-    start: Mapping[str, Any] | None,
-    units: Units | UnitBlocks | None,
-    number_is_public: bool,
 ) -> tuple[Records, Callable[[], PrivateData]]:
-    """Do as `separate` does, and return a function that checks the values and returns the data."""
+    """Split ``model`` into its records, and return what checks their values and returns them.
+
+    ``data`` replaces every record leaf of a model built on a small template, by the name of the
+    ``pm.Data`` or of the observed variable. ``public`` names the ``pm.Data``, observed variables
+    and deterministics that the author declares public, and operations of their own that hold no
+    data; an observed variable that is public belongs to the prior, with its density as written.
+    ``start`` holds public initial values of latents, in place of the model's. ``units`` says which
+    records belong to one unit, if it is not the record, and ``number_is_public`` whether their
+    number may be the length of a latent, or of an array in a prior.
+    """
     declared = tuple(public)
     refuse_unsupported(model)
     hardened = declare_public(harden(model), declared)
@@ -225,10 +186,8 @@ def _checked(
     units: Units | UnitBlocks | None,
     lengths: Mapping[str, tuple[int, ...]] | None,
 ) -> PrivateData:
-    """Check the values, which reads all records in blocks.
-
-    ``lengths`` are the latents' shapes, where they may not be the number of records.
-    """
+    """Check the values, which reads all records in blocks."""
+    # `lengths` are the latents' shapes, where they may not be the number of records
     refuse_missing(columns)
     check_groups(split, columns, units)
     refuse_centres(split.hardened.model, columns)
@@ -280,11 +239,9 @@ def _records(
 def _graphs_read(
     model: pm.Model, factors: Mapping[str, AnyVariable], prior: Prior
 ) -> dict[str, list[AnyVariable]]:
-    """Collect by variable all graphs in which numbers may hide.
-
-    They are a latent's log density, its distribution, its initial value and what is released of it,
-    an observed variable's log density and distribution, and potentials.
-    """
+    """Collect by variable all graphs in which numbers may hide."""
+    # they are a latent's log density, its distribution, its initial value and what is released of
+    # it, an observed variable's log density and distribution, and potentials
     distributions = {rv.name: [rv] for rv in model.observed_RVs}
     densities = {name: [graph, *distributions.get(name, [])] for name, graph in factors.items()}
     return {name: list(graphs) for name, graphs in prior.items()} | densities

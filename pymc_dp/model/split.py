@@ -48,10 +48,7 @@ def split_by_record(
     prior: Mapping[str, list[AnyVariable]],
     unit: str | None = None,
 ) -> Split:
-    """Find the record axes, and move the priors of latents that go by records to the terms.
-
-    ``unit`` names the array that says which unit a record belongs to.
-    """
+    """Find the record axes, and move the priors of latents that go by records to the terms."""
     model = hardened.model
     of_units = find_unit_latents(hardened, terms, dict(prior), unit)
     terms = dict(zip(terms, of_units.by_record(list(terms.values())), strict=True))

@@ -23,7 +23,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.model.harden import HardenedModel, is_structural
 
 Terms = dict[str, AnyVariable]
@@ -108,7 +108,7 @@ def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedMod
     return hardened._replace(public=frozenset(public))
 
 
-def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> AnyVariable:
+def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
     """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
     if rv.owner is None or not isinstance(rv.owner.op, MultinomialRV | DirichletMultinomialRV):
         return term
@@ -119,8 +119,7 @@ def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> AnyVariable
         dist = pm.Multinomial.dist(n=trials, p=last)
     else:
         dist = pm.DirichletMultinomial.dist(n=trials, a=last)
-    density: AnyVariable = pm.logp(dist, value)
-    return density
+    return pm.logp(dist, value)
 
 
 def _unless_missing(hardened: HardenedModel, rv: AnyVariable, term: AnyVariable) -> AnyVariable:
@@ -205,23 +204,21 @@ def _checks(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
 
 
 def _incomplete_betas(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
-    """Write I_x(a, 1) as x^a: the gradient of I is a loop, number by number.
-
-    It is the chance of no event under a negative binomial, which a hurdle reads.
-    """
+    """Write I_x(a, 1) as x^a: the gradient of I is a loop, number by number."""
+    # it is the chance of no event under a negative binomial, which a hurdle reads
     found: dict[AnyVariable, AnyVariable] = {}
     for variable in ancestors(terms):
         node = variable.owner
         if node is None or not isinstance(getattr(node.op, "scalar_op", None), BetaInc):
             continue
         a, b, x = node.inputs
-        if _number(b) == 1:
+        if number_in(b) == 1:
             power: Any = pt.switch(pt.and_(pt.ge(x, 0), pt.le(x, 1)), x**a, np.nan)
             found[variable] = pt.second(b, power).astype(variable.type.dtype)
     return found
 
 
-def _number(x: AnyVariable) -> float | None:
+def number_in(x: AnyVariable) -> float | None:
     """Return the number that a graph repeats, whatever shape it takes; None where it is none."""
     if isinstance(x, Constant):
         values = np.unique(x.data)
@@ -230,10 +227,10 @@ def _number(x: AnyVariable) -> float | None:
     if node is None or not isinstance(node.op, DimShuffle | Elemwise):
         return None
     if isinstance(node.op, DimShuffle):
-        return _number(node.inputs[0])
+        return number_in(node.inputs[0])
     if isinstance(node.op.scalar_op, Second):
-        return _number(node.inputs[1])
-    numbers = [_number(operand) for operand in node.inputs]
+        return number_in(node.inputs[1])
+    numbers = [number_in(operand) for operand in node.inputs]
     return None if None in numbers else float(node.op.scalar_op.impl(*numbers))
 
 

@@ -17,27 +17,13 @@ from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 MOST_OPERANDS = 16
 
 
-def _softplus(x: Tensor) -> Tensor:
-    return pt.maximum(x, 0.0) + pt.log1p(pt.exp(-pt.abs(x)))
-
-
-def _log1mexp(x: Tensor) -> Tensor:
-    return pt.switch(pt.gt(x, -np.log(2.0)), pt.log(-pt.expm1(x)), pt.log1p(-pt.exp(x)))
-
-
-def _clip(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    return pt.minimum(pt.maximum(x, low), high)
-
-
-def _tri_gamma(x: Tensor) -> Tensor:
-    return pt.polygamma(pt.ones((), "int64"), x)
-
-
 FORMULAS: dict[type, Callable[..., Tensor]] = {
-    Softplus: _softplus,
-    Log1mexp: _log1mexp,
-    Clip: _clip,
-    TriGamma: _tri_gamma,
+    Softplus: lambda x: pt.maximum(x, 0.0) + pt.log1p(pt.exp(-pt.abs(x))),
+    Log1mexp: lambda x: pt.switch(
+        pt.gt(x, -np.log(2.0)), pt.log(-pt.expm1(x)), pt.log1p(-pt.exp(x))
+    ),
+    Clip: lambda x, low, high: pt.minimum(pt.maximum(x, low), high),
+    TriGamma: lambda x: pt.polygamma(pt.ones((), "int64"), x),
 }
 
 

@@ -56,8 +56,7 @@ def read_units(
 
 def _in_blocks(codes: Blocks, name: str) -> UnitBlocks:
     """Check codes partition by partition: all records of a unit must lie in one of them."""
-    columns = {name: Column(codes, 0, "int64")}
-    found = in_partitions(columns).read(partial(_distinct, name))
+    found = in_partitions({name: Column(codes, 0, "int64")}).read(partial(_distinct, name))
     every = np.concatenate(found)
     if len(np.unique(every)) < len(every):
         raise ValueError(

@@ -54,11 +54,10 @@ def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
     return arrays.get(0) is column and all(index.type.ndim == 0 for index in others)
 
 
-def _of_row(entry: AnyVariable, base: Tensor) -> AnyVariable:
+def _of_row(entry: AnyVariable, base: Tensor) -> Tensor:
     """Pick from the record's own row what the entry picks from its unit's."""
     indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
-    picked: AnyVariable = base[(slice(None), *indices[1:])] if len(indices) > 1 else base
-    return picked
+    return base[(slice(None), *indices[1:])] if len(indices) > 1 else base
 
 
 def find_unit_latents(
@@ -96,11 +95,8 @@ def _along_units(
         yield variable
 
 
-def _of_records(value: Tensor) -> AnyVariable:
-    made: AnyVariable = pt.tensor(
-        value.name, dtype=value.type.dtype, shape=(None, *value.type.shape[1:])
-    )
-    return made
+def _of_records(value: Tensor) -> Tensor:
+    return pt.tensor(value.name, dtype=value.type.dtype, shape=(None, *value.type.shape[1:]))
 
 
 def _replaced(

@@ -46,10 +46,7 @@ AS_MANY = (
 def check_groups(
     split: Split, columns: Mapping[str, Column], units: Units | UnitBlocks | None
 ) -> None:
-    """Refuse latents that are indexed by the unit itself; warn where groups are small.
-
-    A latent with an entry for every single unit belongs to single units.
-    """
+    """Refuse latents that are indexed by the unit itself; warn where groups are small."""
     terms, axes = split.terms, split.axes
     names: dict[AnyVariable, str] = {
         leaf.variable: name for name, leaf in split.record_leaves.items()

@@ -22,10 +22,7 @@ def layers(op: Op) -> Iterator[Op]:
 def inner_variables(
     variables: Iterable[AnyVariable], closed: tuple[type[Op], ...] = ()
 ) -> Iterator[AnyVariable]:
-    """Yield the variables inside the operations that compute ``variables``, however deep.
-
-    Operations of the classes ``closed`` are not entered.
-    """
+    """Yield the variables inside the operations that compute ``variables``, however deep."""
     for op in {id(v.owner.op): v.owner.op for v in variables if v.owner}.values():
         for layer in layers(op):
             if isinstance(layer, HasMultipleInnerGraph) and not isinstance(layer, closed):

@@ -68,7 +68,6 @@ def plot_check(
 
     Examples
     --------
-    >>> import pymc_dp
     >>> pymc_dp.plot_check(idata, model)  # doctest: +SKIP
     """
     visuals = check_visuals("plot_check", visuals, VISUALS)

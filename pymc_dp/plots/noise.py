@@ -85,7 +85,6 @@ def plot_noise(
 
     Examples
     --------
-    >>> import pymc_dp
     >>> pymc_dp.plot_noise(idata, var_names=["b"])  # doctest: +SKIP
     """
     visuals = check_visuals("plot_noise", visuals, VISUALS)

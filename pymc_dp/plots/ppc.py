@@ -1,5 +1,6 @@
 """A plot of a private posterior predictive check."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,6 @@ def plot_ppc(
 
     Examples
     --------
-    >>> import pymc_dp
     >>> pymc_dp.plot_ppc(result, backend="matplotlib")  # doctest: +SKIP
     """
     visuals = check_visuals("plot_ppc", visuals, VISUALS)
@@ -85,8 +85,17 @@ def plot_ppc(
         ("expected", "C0", 2),
         ("noise", "C1", 2),
     ):
-        draw(plot_collection, visuals, name, _line, lines[name], color=color, width=width)
-    draw(plot_collection, visuals, "observed", _points, lines["observed"], color="C1")
+        draw(
+            plot_collection,
+            visuals,
+            name,
+            partial(_path, "line"),
+            lines[name],
+            color=color,
+            width=width,
+        )
+    points = partial(_path, "scatter")
+    draw(plot_collection, visuals, "observed", points, lines["observed"], color="C1")
     _label(plot_collection, visuals, found, labeller)
     return plot_collection
 
@@ -94,31 +103,24 @@ def plot_ppc(
 def _lines(found: xr.Dataset) -> dict[str, xr.Dataset]:
     """Return polylines, (point, plot_axis) each; nan lifts the pen."""
     middle = found["bin"].to_numpy() + 0.5
-    gap = np.array([np.nan])
+    nan = float("nan")
     observed, noise = found["observed"].to_numpy(), 2 * float(found["difference_noise_sd"])
-    rows = [(np.append(middle, gap), np.append(row, gap)) for row in found["replicated"].to_numpy()]
+    rows = [[(*middle, nan), (*row, nan)] for row in found["replicated"].to_numpy()]
     bars = [
-        (np.array([x, x, np.nan]), np.array([y - noise, y + noise, np.nan]))
-        for x, y in zip(middle, observed, strict=True)
+        [(x, x, nan), (y - noise, y + noise, nan)] for x, y in zip(middle, observed, strict=True)
     ]
     paths = {
-        "replicated": np.concatenate([np.stack(row, axis=1) for row in rows]),
+        "replicated": np.concatenate(rows, axis=1).T,
         "expected": np.stack([middle, found["expected"].to_numpy()], axis=1),
         "observed": np.stack([middle, observed], axis=1),
-        "noise": np.concatenate([np.stack(each, axis=1) for each in bars]),
+        "noise": np.concatenate(bars, axis=1).T,
     }
     variable, dims = found.attrs["variable"], ("point", "plot_axis")
     return {name: xr.Dataset({variable: (dims, path)}) for name, path in paths.items()}
 
 
-def _line(path: xr.DataArray, target: Any, **keywords: Any) -> Any:
-    x, y = path.to_numpy().T
-    return backend_of_object(target).line(x, y, target, **keywords)
-
-
-def _points(path: xr.DataArray, target: Any, **keywords: Any) -> Any:
-    x, y = path.to_numpy().T
-    return backend_of_object(target).scatter(x, y, target, **keywords)
+def _path(kind: str, path: xr.DataArray, target: Any, **keywords: Any) -> Any:
+    return getattr(backend_of_object(target), kind)(*path.to_numpy().T, target, **keywords)
 
 
 def _label(collection: PlotCollection, visuals: Visuals, found: xr.Dataset, labeller: Any) -> None:
@@ -130,11 +132,8 @@ def _label(collection: PlotCollection, visuals: Visuals, found: xr.Dataset, labe
     set_axes(collection, shapes.set_xticks, panel, **ticks)
     title = labeller or MapLabeller({variable: f"{variable}: tail probability {tail:.2g}"})
     draw_label(collection, visuals, "title", shapes.labelled_title, panel, title)
-    along = f"rank of {variable} among predictions" if _is_ranked(found) else variable
+    ranked = found.attrs["statistic"] == "ranks"
+    along = f"rank of {variable} among predictions" if ranked else variable
     xlabel = labeller or MapLabeller({variable: along})
     draw_label(collection, visuals, "xlabel", shapes.labelled_x, panel, xlabel)
     draw(collection, visuals, "ylabel", shapes.labelled_y, panel, text="records")
-
-
-def _is_ranked(found: xr.Dataset) -> bool:
-    return bool(found.attrs["statistic"] == "ranks")

@@ -70,7 +70,6 @@ def plot_privacy(
 
     Examples
     --------
-    >>> import pymc_dp
     >>> pymc_dp.plot_privacy(idata, visuals={"text": False})  # doctest: +SKIP
     """
     visuals = check_visuals("plot_privacy", visuals, VISUALS)
@@ -85,10 +84,8 @@ def plot_privacy(
 
 
 def _curves(privacy: xr.Dataset) -> xr.Dataset:
-    """Return epsilon by log10 of delta, and by the releases made, of which none cost nothing.
-
-    Not every backend has logarithmic axes.
-    """
+    """Return epsilon by log10 of delta, and by the releases made, of which none cost nothing."""
+    # not every backend has logarithmic axes
     if not math.isfinite(privacy.attrs["epsilon"]):
         raise ValueError(
             "This result has no finite epsilon to draw: it was fitted without noise, or its "

@@ -76,14 +76,15 @@ def plot_topics(
 
     Examples
     --------
-    >>> import pymc_dp
     >>> pymc_dp.plot_topics(idata, words=5)  # doctest: +SKIP
     """
     visuals = check_visuals("plot_topics", visuals, VISUALS)
     ranked = _ranked(_named(mean_topics(idata)).sel(coords or {}), words)
     if plot_collection is None:
         plot_collection = _collection(ranked, backend, pc_kwargs)
-    _draw_topics(plot_collection, visuals, ranked)
+    bars = ranked[["probability"]]
+    draw(plot_collection, visuals, "bar", bar, bars, color="C0", ignore_aes=set())
+    draw(plot_collection, visuals, "words", row_names, ranked[["word"]], store_artist=False)
     _label(plot_collection, visuals, ranked, labeller)
     return plot_collection
 
@@ -130,11 +131,6 @@ def _collection(
         y=-ranked["rank"].values,
         figure_kwargs={"sharex": True},
     )
-
-
-def _draw_topics(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset) -> None:
-    draw(collection, visuals, "bar", bar, ranked[["probability"]], color="C0", ignore_aes=set())
-    draw(collection, visuals, "words", row_names, ranked[["word"]], store_artist=False)
 
 
 def _label(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset, labeller: Any) -> None:

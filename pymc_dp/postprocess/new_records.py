@@ -14,7 +14,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.batch import remake
 from pymc_dp.model.formulas import Known, is_formula
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.model.harden import HardenedModel
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.priors import prior_graphs
@@ -138,10 +138,8 @@ def _resized(
     along: Mapping[AnyVariable, int],
     count: AnyVariable,
 ) -> list[AnyVariable]:
-    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths.
-
-    ``along`` maps the random variables that go by records to the axis along which they do.
-    """
+    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths."""
+    # `along` maps the random variables that go by records to the axis along which they do
     renewed: dict[AnyVariable, AnyVariable] = {}
     for node in toposort(variables, blockers=latents):
         operands = [renewed.get(x, x) for x in node.inputs]
@@ -154,9 +152,8 @@ def _resized(
     return [renewed.get(variable, variable) for variable in variables]
 
 
-def _with_rows(rv: Any, axis: int, count: AnyVariable) -> AnyVariable:
+def _with_rows(rv: Any, axis: int, count: AnyVariable) -> Tensor:
     """Return the variable for ``count`` records, whatever size it was built with."""
     size = [rv.shape[k] for k in range(rv.ndim - rv.owner.op.ndim_supp)]
     size[axis] = count
-    resized: AnyVariable = change_dist_size(rv, size)
-    return resized
+    return change_dist_size(rv, size)

@@ -86,7 +86,6 @@ def predict(
 
     Examples
     --------
-    >>> import pymc_dp
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
     model = model_in_use(model)

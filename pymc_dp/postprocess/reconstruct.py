@@ -10,10 +10,10 @@ from scipy.special import expit
 
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors import model as factor_model
-from pymc_dp.methods.vips.factors.blocks import blocks_of, context_at
 from pymc_dp.methods.vips.factors.factors import inference_of
 from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
 from pymc_dp.methods.vips.factors.model import FactorModel
+from pymc_dp.methods.vips.factors.state import blocks_of, context_at
 from pymc_dp.methods.vips.factors.sums import Context
 from pymc_dp.model import Column, Records, constrained, separate
 from pymc_dp.model.dims import default_dims
@@ -21,11 +21,7 @@ from pymc_dp.privacy.private_data import open_private
 
 
 def reconstruct(
-    idata: xr.DataTree,
-    model: pm.Model,
-    data: Mapping[str, Any],
-    *,
-    iterations: int | None = None,
+    idata: xr.DataTree, model: pm.Model, data: Mapping[str, Any], *, iterations: int | None = None
 ) -> xr.DataArray:
     """Infer the latents of new records, and return the outcomes that they predict.
 

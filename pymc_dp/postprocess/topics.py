@@ -110,8 +110,7 @@ def _in_parts(counts: csr_matrix) -> Iterator[Documents]:
     """Cut new documents into parts, in the form in which they are explained."""
     for start in range(0, counts.shape[0], PART):
         part = counts[start : start + PART]
-        good = np.ones(part.shape[0], bool)
-        yield Documents(part.indptr, part.indices, part.data, good)
+        yield Documents(part.indptr, part.indices, part.data, np.ones(part.shape[0], bool))
 
 
 def _perplexity(log_probabilities: list[float], counts: csr_matrix) -> float:
@@ -142,5 +141,4 @@ def _completed(
 def _log_probabilities(documents: Documents, shares: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """Log probability of every word that occurs, entry by entry."""
     p = np.vecdot(shares[documents.rows], beta.T[documents.words])
-    log_p: np.ndarray = np.log(np.maximum(p, TINY))
-    return log_p
+    return np.asarray(np.log(np.maximum(p, TINY)))

@@ -156,13 +156,11 @@ class SumsByRecord:
         context: Any,
         owner: np.ndarray | None = None,
     ) -> tuple[Any, np.ndarray]:
-        """Prepare some rows for their sum, and compute the norm of each.
-
-        A record whose norm is not finite must add nothing. A weight of 0 is not enough, since zero
-        times nan is nan: the values of a good record take its place in the graph. Where records of
-        a unit are prepared together, that record would enter a unit that is not its own: rows that
-        are not finite are then left out by `unit_sums`.
-        """
+        """Prepare some rows for their sum, and compute the norm of each."""
+        # A record whose norm is not finite must add nothing. A weight of 0 is not enough, since
+        # zero times nan is nan: the values of a good record take its place in the graph. Where
+        # records of a unit are prepared together, that record would enter a unit that is not its
+        # own: rows that are not finite are then left out by `unit_sums`.
         batch = self._batch(contribution, rows, context, owner)
         prepared = contribution.prepare(batch, context)
         norms = contribution.norms(prepared, context)
@@ -237,11 +235,9 @@ class SumsByUnit:
         owner: np.ndarray,
         context: Any,
     ) -> np.ndarray:
-        """Add up the rows of each unit, shape (units, unit.size); ``owner`` is each row's unit.
-
-        Records that are prepared together are never cut apart: where the cut lies would depend on
-        the units before.
-        """
+        """Add up the rows of each unit, shape (units, unit.size); ``owner`` is each row's unit."""
+        # records that are prepared together are never cut apart: where the cut lies would depend on
+        # the units before
         if contribution.together:
             return self._by_record.unit_sums(contribution, unit, rows, context, owner)
         total = np.zeros((owner[-1] + 1, unit.size))

@@ -103,12 +103,11 @@ def with_draws(
 def unit_vector(contribution: Contribution) -> UnitVector:
     """Return how vectors of units are formed: by default as the sums of their records' vectors."""
     return contribution.unit or UnitVector(
-        contribution.size, _as_summed, contribution.weighted_sum, contribution.rows
+        contribution.size,
+        lambda sums, context: sums,
+        contribution.weighted_sum,
+        contribution.rows,
     )
-
-
-def _as_summed(sums: np.ndarray, context: Any) -> np.ndarray:
-    return sums
 
 
 def unit_sums(
@@ -139,6 +138,5 @@ def rehearse(contribution: Contribution, batch: Batch, context: Any, units: bool
     norms = contribution.norms(prepared, context)
     if units:
         unit, owner = unit_vector(contribution), np.arange(len(norms))
-        sums = unit_sums(unit, prepared, context, owner, owner >= 0)
-        unit.vectors(sums, context)
+        unit.vectors(unit_sums(unit, prepared, context, owner, owner >= 0), context)
     return contribution.weighted_sum(prepared, context, np.zeros(len(norms)))

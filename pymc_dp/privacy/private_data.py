@@ -60,11 +60,14 @@ class Column(NamedTuple):
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Gather records as a dense array of the graph's dtype."""
+        places = _as_slice(indices)
         if hasattr(self.values, "toarray"):
-            rows = self.values[indices].toarray()
+            rows = self.values[places].toarray()
+        elif isinstance(places, slice):
+            rows = self.values[(slice(None),) * self.axis + (places,)]
         else:
-            rows = np.take(self.values, indices, axis=self.axis)
-        return np.ascontiguousarray(rows, dtype=self.dtype)
+            rows = np.take(self.values, places, axis=self.axis)
+        return np.array(rows, self.dtype, order="C")  # a copy: nothing reads the records themselves
 
     def __repr__(self) -> str:
         return f"Column({self.spec})"
@@ -115,6 +118,13 @@ class Partition(NamedTuple):
         """The number of records, or of units."""
         records = next(iter(self.columns.values())).rows
         return records if self.units is None else int(self.units.number)
+
+
+def _as_slice(indices: np.ndarray) -> np.ndarray | slice:
+    """Write successive rows as a slice, of which arrays in any order in memory read no more."""
+    if len(indices) and (np.diff(indices) == 1).all():
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices
 
 
 def open_private(data: PrivateData) -> Partition:

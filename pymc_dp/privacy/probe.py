@@ -11,12 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.privacy.contribution import (
-    Batch,
-    Contribution,
-    FactoredContribution,
-    with_draws,
-)
+from pymc_dp.privacy.contribution import Batch, Contribution, FactoredContribution, with_draws
 from pymc_dp.privacy.norms import LARGEST_NORM, row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
 

@@ -43,7 +43,7 @@ class PrivacyWall:
         data: PrivateData,
         contributions: Mapping[str, Contribution | Mechanism],
         plan: Plan,
-        reserve: Callable[[], Callable[[Release], None]] | None = None,
+        reserve: Callable[[], Callable[[Release], None] | None] | None = None,
         *,
         compile_again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None,
         done: Callable[[], None] = nothing,

@@ -101,11 +101,9 @@ def with_guarantee(
 
 
 def _trusted(records: Records) -> list[str]:
-    """List what is trusted, without counting the numbers in what goes by records.
-
-    The size of a record's variable is a number of its graph: where it equals another number, a
-    count is smaller by one.
-    """
+    """List what is trusted, without counting the numbers in what goes by records."""
+    # the size of a record's variable is a number of its graph: where it equals another number, a
+    # count is smaller by one
     names, many = records.term_names, len(records.term_names) - len(records.local_latents)
     kinds = dict.fromkeys(names[:many], "likelihood") | dict.fromkeys(names[many:], "prior")
     others = [x for x in records.trusted if x.partition(":")[0].partition(" of ")[2] not in kinds]
@@ -115,11 +113,9 @@ def _trusted(records: Records) -> list[str]:
 def _posteriors(
     records: Records, method: Method, state: Any, draws: int, rng: np.random.Generator
 ) -> dict[str, xr.Dataset]:
-    """Draw the posterior, and say how much of its width is privacy noise.
-
-    The draws with and without noise share their random numbers, so that what they differ by is
-    the noise.
-    """
+    """Draw the posterior, and say how much of its width is privacy noise."""
+    # the draws with and without noise share their random numbers, so that what they differ by is
+    # the noise
     same = copy.deepcopy(rng)
     aware = method.noise_aware and method.noise_aware(state, draws, same)
     latents = method.posterior(state, draws, rng)
@@ -140,8 +136,7 @@ def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
         dims = outputs.dims[name] or default_dims(name, value.ndim - 1)
         variables[name] = (("chain", "draw", *dims), value[None])
     draws = next(iter(values.values())).shape[0]
-    coords = {"chain": [0], "draw": np.arange(draws), **outputs.coords}
-    return xr.Dataset(variables, coords)
+    return xr.Dataset(variables, {"chain": [0], "draw": np.arange(draws), **outputs.coords})
 
 
 def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """What several results cost together, if nothing was learned between the fits."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +8,10 @@ from dataclasses import dataclass
 import xarray as xr
 
 from pymc_dp.accounting.accountant import Accountant
-from pymc_dp.accounting.accountants import ACCOUNTANTS
+from pymc_dp.accounting.accountants import ACCOUNTANTS, accountant_named
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
-from pymc_dp.accounting.saved_plan import plan_from_json
 from pymc_dp.results.allow_list import privacy_of
 
 
@@ -140,3 +140,24 @@ def _number_of_records(plans: Sequence[Plan]) -> int | None:
             "set."
         )
     return exact.pop() if exact else None
+
+
+def plan_from_json(text: str) -> Plan:
+    """Rebuild a plan from what `Plan.to_json` wrote.
+
+    >>> from pymc_dp.accounting.accountants import PLD
+    >>> from pymc_dp.accounting.samplers import Full
+    >>> release = Release("score", Full(), 1.0, noise_multiplier=3.0, count=2)
+    >>> plan = Plan((release,), Neighbours.ZERO_OUT, 1e-5, PLD)
+    >>> plan_from_json(plan.to_json()) == plan
+    True
+    """
+    fields = json.loads(text)
+    return Plan(
+        tuple(map(Release.from_dict, fields["releases"])),
+        Neighbours(fields["neighbours"]),
+        fields["delta"],
+        accountant_named(fields["accountant"]),
+        fields["num_records"],
+        fields["unit"],
+    )

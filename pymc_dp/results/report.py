@@ -21,13 +21,15 @@ NEIGHBOURS = {
     "zero_out": "blanking out one {unit}; the number of {unit}s is public",
     "replace_one": "replacing one {unit} by any other; the number of {unit}s is public",
 }
+LIMITS = (
+    "Not covered: whatever was computed from the data before the model (scaling by its own mean, "
+    "choosing variables), other fits on the same data, choosing among fits, running time, "
+    "predictions for records that were fitted. The proof is for real arithmetic."
+)
 
 
 def privacy_report(
-    idata: xr.DataTree,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    model: pm.Model | None = None,
+    idata: xr.DataTree, path: str | os.PathLike[str] | None = None, *, model: pm.Model | None = None
 ) -> str:
     """Say in words what a result guarantees, for whom and under which assumptions.
 
@@ -55,14 +57,15 @@ def privacy_report(
 
     Examples
     --------
-    >>> import pymc_dp
     >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
     """
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     made = [_guarantee(attrs), _mechanism(attrs), _selected(attrs)]
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs), _trusted(attrs, values)]
-    parts = [*made, *taken, _limits(), _doubts(attrs), _added(idata)]
+    doubts = " ".join(json.loads(attrs["doubts"]))
+    parts = [*made, *taken, LIMITS, doubts and f"Doubtful about the posterior: {doubts}"]
+    parts.append(_added(idata))
     text = "\n\n".join(part for part in parts if part)
     if path is not None:
         Path(path).write_text(f"# Privacy report\n\n{text}\n", encoding="utf-8")
@@ -161,19 +164,6 @@ def _trusted(attrs: dict[str, Any], values: Mapping[str, str]) -> str:
     if withheld:
         text += f" Withheld, because they may reveal data: {', '.join(withheld)}."
     return text.strip()
-
-
-def _limits() -> str:
-    return (
-        "Not covered: whatever was computed from the data before the model (scaling by its own "
-        "mean, choosing variables), other fits on the same data, choosing among fits, running "
-        "time, predictions for records that were fitted. The proof is for real arithmetic."
-    )
-
-
-def _doubts(attrs: dict[str, Any]) -> str:
-    doubts = json.loads(attrs["doubts"])
-    return "Doubtful about the posterior: " + " ".join(doubts) if doubts else ""
 
 
 def _added(idata: xr.DataTree) -> str:

@@ -41,7 +41,6 @@ def save(idata: xr.DataTree, path: str | os.PathLike[str]) -> None:
 
     Examples
     --------
-    >>> import pymc_dp
     >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
     """
     released, guarantee = released_part(idata), privacy_of(idata).attrs["guarantee"]
@@ -86,7 +85,6 @@ def load(path: str | os.PathLike[str]) -> xr.DataTree:
 
     Examples
     --------
-    >>> import pymc_dp
     >>> idata = pymc_dp.load("private.nc")  # doctest: +SKIP
     """
     if not Path(path).exists():

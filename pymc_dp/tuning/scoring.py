@@ -19,7 +19,7 @@ from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.query import Query
 
 NAME = "log predictive density"
 
@@ -52,10 +52,12 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
         ", so that a record has no log predictive density in closed form to score it by: tune "
         "cannot compare settings of this model.",
     )
-    scoring = Stage(
-        hand_over=Scored,
+    scoring = method._replace(
         releases=(ReleaseSpec(NAME, Full(), limits.radius, count=1, share=DEFAULTS.share),),
-        compile=lambda backend: Compiled({NAME: _densities(records, limits, backend)}, _update),
+        compile=lambda backend: Compiled(
+            {NAME: _densities(records, limits, backend)},
+            lambda state, query, noisy: state._replace(score=float(noisy.value[0])),
+        ),
         query=partial(_query, records, method),
         posterior=_of_fit(method.posterior),
         noise_aware=method.noise_aware and _of_fit(method.noise_aware),
@@ -64,7 +66,7 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
         trace=_of_fit(method.trace),
         defaults=(DEFAULTS,),
     )
-    return chain(method, scoring)
+    return chain(method, Stage(Scored, scoring))
 
 
 def score_of(last: Staged) -> float | None:
@@ -82,15 +84,9 @@ def _query(records: Records, method: Method, state: Scored, rng: np.random.Gener
     return Query(NAME, np.concatenate(parts, axis=1))
 
 
-def _update(state: Scored, query: Query, noisy: Noisy) -> Scored:
-    return state._replace(score=float(noisy.value[0]))
-
-
 def _densities(records: Records, limits: Range, backend: str) -> RowContribution:
-    """Contribute log mean p(record | z) over the draws z, clipped and centred.
-
-    The centre is the same for all settings: taking it off changes no ranking.
-    """
+    """Contribute log mean p(record | z) over the draws z, clipped and centred."""
+    # the centre is the same for all settings: taking it off changes no ranking
     densities = predictive_density(records, limits, backend)
 
     def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:

@@ -281,14 +281,17 @@ EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 def test_a_problem_s_model_is_one_of_records_and_its_methods_take_it(name):
     problem, here = ready(name)
     model = problem.model(here.data)
+    unit = problem.unit or None
     with warnings.catch_warnings(), without_c():
         warnings.simplefilter("ignore", PrivacyWarning)
         for method in problem.methods:
-            assert pymc_dp.plan(model, method=method, epsilon=1.0, delta=1e-5).epsilon <= 1.0
+            planned = pymc_dp.plan(model, method=method, epsilon=1.0, delta=1e-5, unit=unit)
+            assert planned.epsilon <= 1.0
     names = {variable.name for variable in model.free_RVs + model.deterministics}
     shown = reported(problem, here.truth)
     assert names >= shown.keys()
-    assert set(here.truth) >= {variable.name for variable in model.free_RVs}
+    of_reference = problem.regular(here.data) if problem.regular else model
+    assert set(here.truth) >= {variable.name for variable in of_reference.free_RVs}
     assert len(labels(shown)) == sum(value.size for value in shown.values())
 
 

@@ -91,6 +91,23 @@ def test_the_frontier_and_formed_gradients_agree(name, monkeypatch):
         np.testing.assert_allclose(seen, told, rtol=1e-10, atol=1e-12)
 
 
+def test_a_step_in_a_latent_adds_nothing_to_its_gradient():
+    def describe():
+        b = pm.Normal("b", shape=D)
+        step = pt.switch(pt.gt(b, 0), 1.0, -1.0)
+        pm.Normal("y", (pm.Data("x", X) * b * step + step).sum(axis=1), 1.0, observed=REAL)
+
+    records, columns = separated(zoo.build(describe))
+    z, weights = np.array([[0.7, -0.4, 1.2]]), np.linspace(0, 1, N)
+    contribution = gradient(records, "python")
+    norms, total = contribute(contribution, zoo.take(columns, ALL), z, weights)
+    signs = np.sign(z[0])
+    off = REAL - X @ np.abs(z[0]) - signs.sum()
+    rows = off[:, None] * X * signs
+    np.testing.assert_allclose(norms, np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(total, weights @ rows, rtol=1e-12)
+
+
 def peak_of(call):
     tracemalloc.start()
     try:

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_dp.contributions import layout as layout_module
-from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.contributions.symmetric import svec
+from pymc_dp.contributions.layout import Layout, Part, svec
 
 LENGTHS = st.integers(0, 3)
 SHAPES = st.lists(LENGTHS, max_size=2).map(tuple)

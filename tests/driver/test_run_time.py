@@ -9,7 +9,7 @@ import pytest
 import pymc_dp
 from pymc_dp.driver import run_time as timing
 from pymc_dp.driver import setup as driver
-from pymc_dp.driver.run_time import NOMINAL_RECORDS, Cost, in_words, run_time, timed
+from pymc_dp.driver.run_time import NOMINAL_RECORDS, ReleaseTime, in_words, run_time, timed
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.private_data import Column, PrivateData
@@ -58,7 +58,7 @@ def test_a_release_is_timed_by_its_fixed_part_and_by_its_records(once, each):
 
 
 def test_the_time_of_a_plan_is_that_of_its_releases_and_of_the_records_that_they_draw():
-    costs = {"few": Cost(1.0, 1e-3), "many": Cost(0.5, 1e-3)}
+    costs = {"few": ReleaseTime(1.0, 1e-3), "many": ReleaseTime(0.5, 1e-3)}
     found = run_time(plan_of(5000), costs)
     assert found.seconds_of == pytest.approx({"few": 2 * (1 + 5), "many": 30 * (0.5 + 0.5)})
     assert found.seconds == pytest.approx(42)
@@ -72,7 +72,7 @@ def test_the_number_of_records_has_no_part_in_the_choice_of_a_backend(monkeypatc
     asked = []
     monkeypatch.setattr(timing, "number_of_records", lambda data: pytest.fail("it was counted"))
     monkeypatch.setattr(
-        driver, "timed", lambda *args: asked.append(args[-1]) or Cost(0.0, 1e-9 * args[-1])
+        driver, "timed", lambda *args: asked.append(args[-1]) or ReleaseTime(0.0, 1e-9 * args[-1])
     )
     for rows in (60, 600):
         fit = driver.set_up(coin(rows), "dp_advi", None, **BUDGET)
@@ -95,7 +95,7 @@ def test_the_backend_is_the_one_that_is_faster_on_made_up_rows(monkeypatch, seco
     def compiled(setup, backend):
         if seconds[backend] is None:
             raise NotImplementedError
-        return Compiled({}, backend, costs={"few": Cost(seconds[backend] / 2, 0.0)})
+        return Compiled({}, backend, costs={"few": ReleaseTime(seconds[backend] / 2, 0.0)})
 
     monkeypatch.setattr(driver, "_compile", compiled)
     setup = driver.Setup("dp_advi", None, None, None, plan_of())
@@ -107,7 +107,7 @@ def test_the_backend_is_the_one_that_is_faster_on_made_up_rows(monkeypatch, seco
 
 
 def test_a_long_fit_is_announced_before_it_starts_and_not_in_its_result(monkeypatch):
-    monkeypatch.setattr(timing, "LONG", 0.0)
+    monkeypatch.setattr(timing, "ANNOUNCED_SECONDS", 0.0)
     number = 73_819
     with pytest.warns(UserWarning, match="14 releases take about") as warned:
         idata = pymc_dp.fit(model=coin(number), progressbar=False, **BUDGET)

@@ -21,7 +21,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise, with_shares
 from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Full, Poisson
-from pymc_dp.accounting.saved_plan import plan_from_json
+from pymc_dp.results.composition import plan_from_json
 from tests.plans import plan_from, release_from
 
 

@@ -131,7 +131,7 @@ def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_cau
     def added_first(latent, edges, hidden, weights, count):
         touching = ghost.edges_of(latent, edges)
         sums = [(disconnected_grad(e.total(edges[e], weights)) * e.operand).sum() for e in touching]
-        rows = graph_norms(ghost._rows(latent, touching, edges, count))
+        rows = graph_norms(ghost.rows_of(latent, touching, edges, count))
         total = grad(pt.add(*sums), latent).ravel()
         return ghost._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
 

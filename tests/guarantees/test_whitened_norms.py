@@ -12,9 +12,9 @@ import pytest
 import pymc_dp.privacy.clipping
 from pymc_dp.contributions import whitened
 from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
+from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.score_scales import BINS, score_scales
-from pymc_dp.contributions.symmetric import svec
 from pymc_dp.contributions.whitened import At, vectors, whitened_scores
 from pymc_dp.privacy.contribution import with_draws
 from pymc_dp.privacy.norms import row_norms

@@ -21,7 +21,6 @@ from scipy.stats import norm
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
-from pymc_dp.accounting.saved_plan import plan_from_json
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.external import ExternalMechanism
 from pymc_dp.ledger.file import fits_of
@@ -29,6 +28,7 @@ from pymc_dp.ledger.filters import FILTERS, Cost, Price, best_order
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.results.composition import plan_from_json
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees.toys import vectors
 from tests.plans import plan_from, release_from

@@ -33,7 +33,7 @@ DEADLOCK = 120.0
 
 def plan_for(fits):
     """Return a plan of which a ledger of epsilon 1 holds about that many."""
-    noise = 10 * fits**0.5
+    noise = 7 * fits**0.5
     release = release_from("score", "poisson", 0.5, 1.0, noise, RELEASES)
     return plan_from((release,), "add_remove", 1e-5, "rdp")
 

@@ -11,8 +11,8 @@ from pytensor.graph.traversal import ancestors
 from scipy import stats
 
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.model.draws import counts_without_rejection
 from pymc_dp.model.terms import simplify
-from pymc_dp.model.truncated import counts_without_rejection
 from tests import zoo
 
 ROWS, COUNT = 400, 2

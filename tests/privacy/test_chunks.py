@@ -246,6 +246,19 @@ def test_a_partition_that_fails_is_booked_and_not_repeated():
         wall.release(Query("score", None))
 
 
+@pytest.mark.parametrize("error", [MemoryError, type("KilledWorker", (Exception,), {})])
+def test_a_release_that_ran_out_of_memory_is_not_tried_again(error, monkeypatch):
+    def killed(tasks, done):
+        raise error("secret 98765")
+
+    wall = in_chunks()
+    monkeypatch.setattr(chunked, "_locally", killed)
+    with pytest.raises(ReleaseError, match="smaller partitions") as failure:
+        wall.release(Query("score", None))
+    assert not isinstance(failure.value, UnreadableError)  # which a checkpoint tries again
+    assert "98765" not in str(failure.value)
+
+
 def test_a_partition_that_cannot_be_read_ends_the_release(tmp_path):
     da = pytest.importorskip("dask.array")
     for k in range(4):

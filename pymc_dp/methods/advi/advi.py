@@ -23,9 +23,9 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.whitened import whitened_method, whitened_stages
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
-from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 

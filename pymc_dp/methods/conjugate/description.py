@@ -31,9 +31,7 @@ def describe(
 
 
 def natural_parameters(
-    records: Records,
-    families: Mapping[str, ExponentialFamily],
-    posterior: Mapping[str, Natural],
+    records: Records, families: Mapping[str, ExponentialFamily], posterior: Mapping[str, Natural]
 ) -> dict[str, tuple[Any, ...]]:
     """Name the natural parameters ``latent.parameter``, with the latent's dims."""
     return {
@@ -50,8 +48,7 @@ def labels_of(records: Records, names: Collection[str]) -> list[str]:
 
 def dims_of(records: Records, name: str) -> tuple[str, ...]:
     """Return the dims of a latent, as in the posterior group."""
-    ndim = records.point[name].ndim
-    return records.outputs.dims[name] or default_dims(name, ndim)
+    return records.outputs.dims[name] or default_dims(name, records.point[name].ndim)
 
 
 def mean_path(

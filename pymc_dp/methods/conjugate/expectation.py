@@ -49,10 +49,7 @@ class Message:
 def at_points(
     records: Records, graphs: Sequence[AnyVariable]
 ) -> tuple[Callable[[Sequence[Point]], Natural], tuple[str, ...]]:
-    """Compile graphs of all latents for many points at once, and name the latents they depend on.
-
-    Points name these latents at least.
-    """
+    """Compile graphs of latents for many points at once, and name the latents that they read."""
     with without_c():
         # before: shapes of points would be dependences, too. A list: as what it is given
         plain: Any = rewrite_graph(list(graphs))
@@ -71,11 +68,6 @@ def at_points(
     return evaluate, needs
 
 
-def rule_of(name: str, family: ExponentialFamily, eta: Natural) -> Rule:
-    """Return the rule of one block."""
-    return [{name: x} for x in family.rule(eta)]
-
-
 def rules_of(
     families: Mapping[str, ExponentialFamily],
     posterior: Mapping[str, Natural],
@@ -85,7 +77,7 @@ def rules_of(
     return [
         [{name: family.reference(posterior[name])}]
         if name == own
-        else rule_of(name, family, posterior[name])
+        else [{name: x} for x in family.rule(posterior[name])]
         for name, family in families.items()
     ]
 

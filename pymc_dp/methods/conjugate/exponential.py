@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.gradient import grad
-from pytensor.tensor import concatenate as untyped_concatenate
 from scipy.special import digamma, softmax
 
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 Natural = tuple[np.ndarray, ...]
-# PyTensor gives it no types
-concatenate: Callable[..., Tensor] = untyped_concatenate
 
 
 def _unchanged(eta: Natural, reference: np.ndarray, unit: np.ndarray) -> Natural:
@@ -73,8 +70,7 @@ def two_derivatives(log_density: AnyVariable, x: AnyVariable) -> tuple[Tensor, T
 
 def flat_gradient(value: AnyVariable, wrt: Iterable[AnyVariable]) -> Tensor:
     """Gradient of a scalar in several variables, as one vector."""
-    slopes = [slope.ravel() for slope in gradients(value, wrt)]
-    return concatenate(slopes)
+    return pt.concatenate([slope.ravel() for slope in gradients(value, wrt)])
 
 
 def _normal_restore(eta: Natural, mean: np.ndarray, unit: np.ndarray) -> Natural:
@@ -182,8 +178,7 @@ def _dirichlet_statistics(log_density: AnyVariable, p: Tensor) -> tuple[Tensor, 
 def geometric_mean(concentration: np.ndarray) -> np.ndarray:
     """exp(E log p) of Dirichlet rows: the point at which log p has its expectation."""
     total = concentration.sum(axis=-1, keepdims=True)
-    means: np.ndarray = np.exp(digamma(concentration) - digamma(total))
-    return means
+    return np.asarray(np.exp(digamma(concentration) - digamma(total)))
 
 
 def _dirichlet_moments(eta: Natural) -> tuple[np.ndarray, np.ndarray]:

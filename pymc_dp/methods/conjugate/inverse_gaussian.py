@@ -31,8 +31,7 @@ def _statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:
 def _expected_power(eta: Natural, power: int) -> np.ndarray:
     """E x^power: (b / a)^(power / 2) K_(order + power)(omega) / K_order(omega)."""
     order, scale, omega = _canonical(eta)
-    expected: np.ndarray = scale**power * kve(order + power, omega) / kve(order, omega)
-    return expected
+    return np.asarray(scale**power * kve(order + power, omega) / kve(order, omega))
 
 
 def _canonical(eta: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

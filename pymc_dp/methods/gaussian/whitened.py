@@ -41,24 +41,10 @@ def whitened_method(
 ) -> Method:
     """Fit by rounds alone, from the model's initial point; ``count`` releases in all."""
     scales, rounds = whitened_stages(records, prior, number, count)
-    slope = cache(lambda: prior("python"))
-    first = Method(
-        size=vector_size(records.size),
-        releases=scales.releases,
-        compile=scales.compile,
-        init=lambda rng: _begin(records, records.start, slope(), number),
-        query=scales.query,
-        posterior=scales.posterior,
-        describe=scales.describe,
-        trace=scales.trace,
-        doubts=scales.doubts,
-        settings={},
-        defaults=scales.defaults,
-    )
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
-    *others, last = (*scales.releases, *rounds.releases)
+    *others, last = (*scales.method.releases, *rounds.method.releases)
     releases = (*others, dataclasses.replace(last, share=None))
-    return chain(first, rounds)._replace(releases=releases)
+    return chain(scales.method, rounds)._replace(releases=releases)
 
 
 def whitened_stages(
@@ -83,8 +69,10 @@ def whitened_stages(
     slope = cache(lambda: prior("python"))
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
-    scales = Stage(
-        hand_over=lambda state: _begin(records, point(state), slope(), number),
+    scales = Method(
+        size=vector_size(d),
+        init=lambda rng: _begin(records, records.start, slope(), number),
+        settings={},
         releases=(_spec(SCALES, d**0.5, share * DEFAULTS.scales_share),),
         compile=lambda backend: Compiled(
             {SCALES: score_scales(compiled())},
@@ -99,7 +87,6 @@ def whitened_stages(
     )
     clip_norm = DEFAULTS.score_range[0] * d**0.5
     rounds = scales._replace(
-        hand_over=lambda state: state,
         releases=tuple(_spec(SCORES, clip_norm, share * own.of_release) for own in shares),
         compile=lambda backend: Compiled(
             {SCORES: whitened_scores(compiled())}, partial(step, slope(), shares)
@@ -107,7 +94,10 @@ def whitened_stages(
         query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
         noise_aware=partial(_noise_aware, records),
     )
-    return scales, rounds
+    return (
+        Stage(lambda state: _begin(records, point(state), slope(), number), scales),
+        Stage(lambda state: state, rounds),
+    )
 
 
 def _begin(records: Records, start: np.ndarray, slope: Gradient, number: int | None) -> State:

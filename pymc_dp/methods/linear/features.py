@@ -1,5 +1,6 @@
 """Features of records for a linear predictor, which do not depend on the latents."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -72,7 +73,8 @@ def _feature_graphs(records: Records, predictor: Predictor) -> list[Tensor]:
     shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
     gaussian = [records.latents[name] for name in gaussian_latents(records)]
     # one entry of psi at a time, which keeps shapes static
-    design = [flat_gradient(predictor.psi[i], gaussian) for i in np.ndindex(predictor.shape)]
+    entries = np.eye(math.prod(predictor.shape)).reshape(-1, *predictor.shape)
+    design = [flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries]
     graphs = [pt.stack(design), predictor.psi, slope, -minus_curvature, shape, rate]
     return clone_replace(graphs, {predictor.cut: predictor.psi.zeros_like()}, rebuild_strict=False)
 

@@ -58,8 +58,7 @@ def _probit_slope(psi: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.
     # log Phi(c psi): PyMC's inverse link scales psi by 1 / sqrt 2
     c = first / PROBIT_SLOPE
     z = c * psi
-    slope: np.ndarray = c * np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
-    return slope
+    return np.asarray(c * np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi))
 
 
 # the slope of a log likelihood at psi, given slope and second derivative at psi = 0
@@ -152,3 +151,18 @@ def _of_normal(zero: _At, at: _At) -> bool:
     shape, rate = at.statistics
     energy = (zero.first + zero.second * at.psi) ** 2 / (-2 * zero.second)
     return nearly_equal(shape, np.full_like(shape, 0.5)) and nearly_equal(rate, energy)
+
+
+# below it tanh(c/2) / c is its limit
+SMALL = 1e-6
+
+
+def pg_weight(c: np.ndarray) -> np.ndarray:
+    """Mean of a Pólya-Gamma variable PG(1, c) over its largest value 1/4, at c = 0.
+
+    >>> import numpy as np
+    >>> pg_weight(np.array([0.0, 2.0])).round(4)
+    array([1.    , 0.7616])
+    """
+    c = np.maximum(np.abs(c), SMALL)
+    return np.asarray(2 * np.tanh(c / 2) / c)

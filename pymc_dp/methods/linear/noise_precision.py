@@ -54,8 +54,7 @@ class NoisePrecision(NamedTuple):
         def log_density(log_sum: np.ndarray) -> np.ndarray:
             total = np.exp(log_sum)
             expected = shape * log_sum - (a + 1 + shape) * np.log(b + total)
-            found: np.ndarray = expected - (total - value) ** 2 / (2 * variance)
-            return found
+            return np.asarray(expected - (total - value) ** 2 / (2 * variance))
 
         sd = variance**0.5
         typical = shape * b / (a + 1)

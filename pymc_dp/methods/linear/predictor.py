@@ -79,10 +79,7 @@ def predictor_of(records: Records, term: Tensor, apart: Collection[AnyVariable] 
 def linear_predictor(
     records: Records, term: Tensor, apart: Collection[AnyVariable] = ()
 ) -> Predictor:
-    """Find the linear predictor of one term, which depends on no variable in ``apart``.
-
-    A term that does not fit raises NotConjugateError with the reason.
-    """
+    """Find the linear predictor of one term, which depends on no variable in ``apart``."""
     if not _reached(records, gaussian_latents(records), term):
         raise NotConjugateError("has no latent with a Gaussian prior")
     candidates = list(bottlenecks(records, term, apart))
@@ -132,10 +129,7 @@ def bottlenecks(
 def predictor_at(
     records: Records, term: Tensor, psi: AnyVariable, shape: tuple[int, ...]
 ) -> Predictor:
-    """Cut a term at a variable psi, and compare it with the known forms.
-
-    It may depend on psi and on one noise precision, which is one number, and on no other latent.
-    """
+    """Cut a term at a variable psi, and compare it with the known forms."""
     cut = psi.type.clone(dtype="float64")("psi")
     [log_likelihood] = clone_replace([term.sum()], {psi: cut}, rebuild_strict=False)
     gaussian = gaussian_latents(records)
@@ -159,8 +153,7 @@ def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
     if not candidates:
         return []
     names = gaussian_latents(records)
-    leaves = records.single.inputs
-    inputs = [*[records.latents[name] for name in names], *leaves.values()]
+    inputs = [*[records.latents[name] for name in names], *records.single.inputs.values()]
     fn = function(inputs, candidates, "python")
     rng = np.random.default_rng(0)
     rows = probe_rows(records, rng, [1])

@@ -12,7 +12,7 @@ import numpy as np
 from pymc_dp.contributions import FactoredContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.linear.features import Features, features
-from pymc_dp.methods.linear.polya_gamma import pg_weight
+from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records
@@ -69,22 +69,22 @@ def layout_of(predictors: int, d: int) -> Layout:
 class Moments(NamedTuple):
     """Records at the current posterior; norms and sums read the same numbers."""
 
-    # A' r, summed over the entries of psi once: they may cancel, and would do so differently in a
-    # norm and in a weighted sum
+    # a score is a row, (rows, d), times a factor. Of several entries of psi the row is their sum
+    # A' r, formed once: they may cancel, and not alike in a norm and in a weighted sum
     score: np.ndarray
-    root: np.ndarray  # rows of A times sqrt |omega|, and ``sign``, (rows, J), of omega
-    sign: np.ndarray
+    factor: np.ndarray
+    design: np.ndarray  # A, (rows, J, d)
+    weight: np.ndarray  # omega, (rows, J)
     shape: np.ndarray  # shape, energy: statistics of the noise precision
     energy: np.ndarray
 
     def shortened(self, features: np.ndarray, noise: np.ndarray) -> "Moments":
         """Multiply score and curvature, and the noise statistics, by one factor a record each."""
-        return Moments(
-            self.score * features[:, None],
-            self.root * np.sqrt(features)[:, None, None],
-            self.sign,
-            self.shape * noise,
-            self.energy * noise,
+        return self._replace(
+            factor=self.factor * features,
+            weight=self.weight * features[:, None],
+            shape=self.shape * noise,
+            energy=self.energy * noise,
         )
 
 
@@ -181,16 +181,20 @@ def moments(
     batch: Batch, predictor: Predictor, expect: Expect, part: Features, context: Context
 ) -> Moments:
     """E-step: moments of each record around the current psi."""
-    psi = part.offset + part.design @ context.mean
-    spread = np.einsum("njd,njd->nj", part.design @ context.covariance, part.design)
+    count, entries, d = part.design.shape
+    rows = part.design.reshape(-1, d)  # products of matrices: NumPy loops over stacks of small ones
+    psi = part.offset + (rows @ context.mean).reshape(count, entries)
+    spread = np.vecdot(rows @ context.covariance, rows).reshape(count, entries)
     spread = np.maximum(spread, 0.0)
     residual, weight = expect(batch, part, psi, spread)
-    # b - kappa psi + omega psi^2 / 2, in expectation
-    energy = part.energy + (weight * (psi**2 + spread) / 2 - part.slope * psi).sum(axis=1)
-    energy = energy if predictor.precision else 0 * part.shape  # nan outside the support
-    score = np.einsum("njd,nj->nd", part.design, residual)
-    root = part.design * np.sqrt(np.abs(weight))[:, :, None]
-    return Moments(score, root, np.sign(weight), part.shape, energy)
+    energy = 0 * part.shape  # nan outside the support
+    if predictor.precision:  # b - kappa psi + omega psi^2 / 2, in expectation
+        energy = part.energy + (weight * (psi**2 + spread) / 2 - part.slope * psi).sum(axis=1)
+    if entries == 1:
+        score, factor = rows, residual[:, 0]
+    else:
+        score, factor = np.einsum("njd,nj->nd", part.design, residual), np.ones(count)
+    return Moments(score, factor, part.design, weight, part.shape, energy)
 
 
 def scales_of(context: Context) -> Sums:
@@ -236,18 +240,20 @@ def _centred(part: Moments, precision: float) -> Moments:
 
 def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
     """Norms of a record's score, curvature and noise statistics."""
-    if part.root.shape[1] == 1:
-        curvature = row_norms(part.root) ** 2
+    lengths, weight = row_norms(part.score), np.abs(part.weight)
+    if part.design.shape[1] == 1:  # the score's row is that of the design
+        curvature = weight[:, 0] * lengths * lengths
     else:
         # signs can only make the sum of outer products shorter
-        curvature = row_norms(part.root @ part.root.transpose(0, 2, 1))
+        root = part.design * np.sqrt(weight)[:, :, None]
+        curvature = row_norms(root @ root.transpose(0, 2, 1))
     noise = np.hypot(scales.shape * part.shape, scales.energy * part.energy)
-    return [row_norms(part.score), scales.curvature * curvature, noise]
+    return [np.abs(part.factor) * lengths, scales.curvature * curvature, noise]
 
 
 def part_sums(part: Moments, weights: np.ndarray) -> tuple[np.ndarray, ...]:
     """Weighted sums of scores, curvatures and noise statistics over records."""
-    rows = part.root.reshape(-1, part.root.shape[2])
-    weighted = (weights[:, None] * part.sign).ravel()
-    curvature = (rows * weighted[:, None]).T @ rows
-    return weights @ part.score, curvature, weights @ part.shape, weights @ part.energy
+    rows = part.design.reshape(-1, part.design.shape[2])
+    weighted = (weights[:, None] * part.weight).ravel()
+    score, curvature = (weights * part.factor) @ part.score, (rows * weighted[:, None]).T @ rows
+    return score, curvature, weights @ part.shape, weights @ part.energy

@@ -15,13 +15,7 @@ from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
-from pymc_dp.methods.linear.clipping import (
-    Scale,
-    bounds_of,
-    first_scale,
-    rescaled,
-    with_residual,
-)
+from pymc_dp.methods.linear.clipping import Scale, bounds_of, first_scale, rescaled, with_residual
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.link import GAUSSIAN, OTHER
 from pymc_dp.methods.linear.noise_precision import TINY, NoisePrecision
@@ -87,8 +81,6 @@ class Structure(NamedTuple):
 def build(records: Records, structure: Structure, settings: LinearOptions, form: Form) -> Method:
     """Build a method for linear predictors.
 
-    Notes
-    -----
     **Privacy.** Each release is one vector: score, curvature (its upper triangle, off-diagonals
     times sqrt 2), noise statistics and a one, clipped jointly. The clip norm of all releases but
     the first is a function of the first. All else is post-processing.
@@ -125,15 +117,15 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
     )
 
 
+def _clip_norm(settings: LinearOptions) -> float | None:
+    """Return the clip norm of all releases; None where it is to follow the first."""
+    return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
+
+
 def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[str, ...]:
     pairs = zip(records.term_names, predictors, strict=True)
     skewed = [name for name, found in pairs if found.form == OTHER]
     return (uncentred(skewed),) if skewed else ()
-
-
-def _clip_norm(settings: LinearOptions) -> float | None:
-    """Return the clip norm of all releases; None where it is to follow the first."""
-    return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
 
 
 def roles_of(
@@ -209,10 +201,8 @@ def _context(
 
 
 def _latest(state: State, noisy: Noisy, weights: Sums) -> tuple[Sums, Sums]:
-    """Read a release, and the variances of its noise; bounded energies become plain ones.
-
-    Privacy noise in the mean makes residuals longer: what it adds is known on average.
-    """
+    """Read a release, and the variances of its noise; bounded energies become plain ones."""
+    # privacy noise in the mean makes residuals longer: what it adds is known on average
     context = state.context
     latest = Sums(**context.layout.unpack(noisy.value / noisy.sample_rate))
     noise = Sums(**context.layout.noise_variance(noisy.sd / noisy.sample_rate))

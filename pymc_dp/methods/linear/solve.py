@@ -30,20 +30,17 @@ class Solved(NamedTuple):
     def residual(self, latest: Sums, mean: np.ndarray, step: float) -> np.ndarray:
         """Newton step m + h V (g - (P0 m - h0))."""
         slope = self.weights @ latest.score + self.linear - self.precision @ mean
-        moved: np.ndarray = mean + step * self.step_covariance @ slope
-        return moved
+        return np.asarray(mean + step * self.step_covariance @ slope)
 
     def within_trust_region(self, mean: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Go from ``mean`` towards ``wanted``, inside the trust region."""
         precision = np.diag(self.precision)
         move = within_trust_region(wanted - mean, precision, DEFAULTS.trust_radius)
-        moved: np.ndarray = mean + move
-        return moved
+        return np.asarray(mean + move)
 
     def absolute(self, averages: Sums) -> np.ndarray:
         """The paper's solution m = V (h0 + n1)."""
-        mean: np.ndarray = self.step_covariance @ (self.weights @ averages.score + self.linear)
-        return mean
+        return np.asarray(self.step_covariance @ (self.weights @ averages.score + self.linear))
 
 
 def solve(
@@ -66,8 +63,7 @@ def solve(
     for _ in range(DEFAULTS.rounds if gammas else 1):
         linear, precision = prior.natural(gammas)
         weights = np.array([expected_precision(name, gammas) for name in precisions])
-        curvature = np.tensordot(weights, sums.value.curvature, axes=1)
-        spectrum = Spectrum.of(curvature)
+        spectrum = Spectrum.of(np.tensordot(weights, sums.value.curvature, axes=1))
         edge = np.linalg.norm(weights) * spectral_edge(sums.variance.curvature, len(mean))
         covariance = np.linalg.inv(spectrum.floored(0.0) + precision)
         step_covariance = np.linalg.inv(spectrum.floored(DEFAULTS.step_floor * edge) + precision)

@@ -65,16 +65,14 @@ class Decoder:
         """
         d = self.places.mean.shape[1]
         block = slice(k * d, (k + 1) * d)
-        covariance = np.linalg.inv(self.places.precision)[block, block]
-        spread = np.linalg.cholesky(covariance)
+        spread = np.linalg.cholesky(np.linalg.inv(self.places.precision)[block, block])
         count = DEFAULTS.places * (d + 1)
         tried = self.places.mean[k] + rng.normal(size=(count, d)) @ spread.T
         width = self.places.reach
         length = np.tile((self.sketch.frequencies**2).sum(axis=1), 2)
         while True:
             smooth = np.exp(-length * width**2 / 2) if width > 0.1 else np.ones_like(length)
-            waves = self.waves(k, tried) * smooth
-            shares, gains = self._gains(k, waves, left * smooth)
+            shares, gains = self._gains(k, self.waves(k, tried) * smooth, left * smooth)
             off = np.linalg.solve(spread, (tried - self.places.mean[k]).T)
             gains = gains - (off**2).sum(axis=0) / 2
             if width <= 0.1:

@@ -37,8 +37,7 @@ class Places(NamedTuple):
     @property
     def reach(self) -> float:
         """Largest standard deviation of a component's mean in its prior."""
-        covariance = np.linalg.inv(self.precision)
-        return float(np.sqrt(np.linalg.eigvalsh(covariance)[-1]))
+        return float(np.sqrt(np.linalg.eigvalsh(np.linalg.inv(self.precision))[-1]))
 
 
 def places_of(records: Records, model: MixtureModel, compute: Components) -> Places | None:

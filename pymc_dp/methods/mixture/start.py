@@ -7,20 +7,14 @@ import numpy as np
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.methods.chain import as_stage, chain
+from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.averaging import number_of
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.decode import decode
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.mixture.places import Places
-from pymc_dp.methods.mixture.sketch import (
-    CLIP_NORM,
-    contribution,
-    frequencies_for,
-    read,
-    size_of,
-)
+from pymc_dp.methods.mixture.sketch import CLIP_NORM, contribution, frequencies_for, read, size_of
 from pymc_dp.privacy.query import Noisy, Query
 
 SKETCH = "sketch"
@@ -62,4 +56,4 @@ def after_a_sketch(
         noise_aware=None,
         defaults=(DEFAULTS,),
     )
-    return chain(sketching, as_stage(method, hand_over=lambda state: state))
+    return chain(sketching, Stage(lambda state: state, method))

@@ -16,10 +16,10 @@ from pymc_dp.accounting.samplers import FixedSize, Full
 from pymc_dp.contributions.posterior_draw import posterior_draw
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Compiled, Draws, Method
+from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options, option
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.methods.sampling.defaults import DEFAULTS
-from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 

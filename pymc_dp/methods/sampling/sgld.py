@@ -5,7 +5,6 @@ that noise where the step is long enough; where it is shorter, public noise make
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -18,11 +17,11 @@ from pymc_dp.contributions import gradient
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import BatchOptions, option
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.methods.sampling.defaults import DEFAULTS
-from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -75,7 +74,14 @@ def build(records: Records, options: SgldOptions) -> Method:
     steps = step * (1 + DEFAULTS.decay_phases * np.arange(count) / count) ** -DEFAULTS.decay_power
 
     def compile_parts(backend: str) -> Compiled:
-        update = partial(_update, steps, prior_gradient(records, backend))
+        prior = prior_gradient(records, backend)
+
+        def update(state: State, query: Query, noisy: Noisy) -> State:
+            step = langevin_step(steps[state.t], noisy)
+            drift = prior(state.z) + noisy.value / noisy.sample_rate
+            z = state.z + step / 2 * drift + filling_sd(step, noisy) * query.draw
+            return State(state.t + 1, _fixed(z), step, noisy.noise_to_signal, state)
+
         return Compiled({"score": gradient(records, backend)}, update)
 
     return Method(
@@ -118,19 +124,6 @@ def _first_step(records: Records, release: ReleaseSpec, options: SgldOptions) ->
 
 def _query(state: State, rng: np.random.Generator) -> Query:
     return Query("score", state.z[None], draw=rng.standard_normal(state.z.size))
-
-
-def _update(
-    steps: np.ndarray,
-    prior: Callable[[np.ndarray], np.ndarray],
-    state: State,
-    query: Query,
-    noisy: Noisy,
-) -> State:
-    step = langevin_step(steps[state.t], noisy)
-    drift = prior(state.z) + noisy.value / noisy.sample_rate
-    z = state.z + step / 2 * drift + filling_sd(step, noisy) * query.draw
-    return State(state.t + 1, _fixed(z), step, noisy.noise_to_signal, state)
 
 
 def _fixed(z: np.ndarray) -> np.ndarray:

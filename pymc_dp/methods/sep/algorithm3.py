@@ -55,8 +55,6 @@ class _Fit(NamedTuple):
 def build(records: Records, structure: Structure, settings: Settings) -> Method:
     """Build Algorithm 3 for linear predictors.
 
-    Notes
-    -----
     **Privacy.** Each release is the sum of the clipped sites of a batch of one record on average.
     Retention does not depend on the batch, so the sensitivity is the clip norm, and twice that
     under replace-one neighbours; the paper's 2 gamma C / N is this, seen from the posterior.

@@ -5,13 +5,12 @@ import math
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
-from pymc_dp.methods.model_class import ModelClass, build_matching
+from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.sep.mixture import mixture
 from pymc_dp.methods.sep.network import model as network_model
 from pymc_dp.methods.sep.network import network
 from pymc_dp.methods.sep.regression import regression
 from pymc_dp.methods.sep.settings import PlainSettings, Settings
-from pymc_dp.methods.spec import MethodSpec
 from pymc_dp.model import Records
 
 MODEL_CLASSES = (
@@ -56,8 +55,6 @@ def build(records: Records, options: Settings) -> Method | OnRealLine:
 
     Without ``num_records`` the cavity takes out one of as many sites as the releases count.
 
-    Notes
-    -----
     **Privacy.** Every release is one clipped sum of the records' sites. Sites of single records
     stay behind the wall.
     """

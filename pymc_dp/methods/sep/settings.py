@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.options import SAMPLE_RATE, Options, option
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
@@ -14,6 +13,8 @@ STEP_DOC = "damping h in ``lambda <- (1 - h) lambda + h (sum of sites)``"
 @dataclass(frozen=True, kw_only=True)
 class Settings(LinearOptions):
     """The options of `dp_sep`; None stands for the default of the model's class."""
+
+    released = "sites"
 
     form: str | None = option(None, "``damped``, or the paper's ``algorithm3`` for reproduction")
     step: float | None = option(None, STEP_DOC)
@@ -31,10 +32,6 @@ class Settings(LinearOptions):
     def rate(self, t: int) -> float:
         """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""
         return 1.0 if t == 0 else (DEFAULTS.step if self.step is None else self.step)
-
-    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
-        """Describe the released sites."""
-        return self.release_spec("sites", count, clip_norm, sample_rate)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,10 @@ The residual form releases the score at the current mean, so that the noise of t
 preconditions; the absolute form (the paper's) solves with both noisy statistics.
 """
 
-from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
 from pymc_dp.methods.linear.clipping import paper_scaled, scaled
+from pymc_dp.methods.linear.options import by_rounds
 from pymc_dp.methods.linear.quadratic import from_origin, own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression

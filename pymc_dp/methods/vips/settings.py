@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.options import option
 
@@ -22,6 +21,8 @@ DEFAULTS = Defaults()
 @dataclass(frozen=True, kw_only=True)
 class Settings(LinearOptions):
     """The options of `vips`; None stands for the default of the model's class."""
+
+    released = "statistics"
 
     form: str | None = option(
         None,
@@ -45,7 +46,3 @@ class Settings(LinearOptions):
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
         kappa = DEFAULTS.kappa if self.kappa is None else self.kappa
         return min(1.0, float((self.tau0 + t) ** -kappa))
-
-    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
-        """Describe the released statistics."""
-        return self.release_spec("statistics", count, clip_norm, sample_rate)

@@ -2,8 +2,7 @@
 
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
-from pymc_dp.methods.model_class import ModelClass, build_matching
-from pymc_dp.methods.spec import MethodSpec
+from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.vips import regression
 from pymc_dp.methods.vips.conjugate import conjugate
 from pymc_dp.methods.vips.conjugate import model as conjugate_model
@@ -72,15 +71,6 @@ MODEL_CLASSES = (
 def build(records: Records, options: Settings) -> Method | OnRealLine:
     """Build VIPS for one model.
 
-    Raises
-    ------
-    NotSeparableError
-        The model is not conjugate, not even after augmentation.
-    ValueError
-        An option has no meaning for the model's class.
-
-    Notes
-    -----
     **Privacy.** Every release is one clipped sum of the records' vectors. Latents of single
     records are optimised behind the wall and never released.
     """

@@ -120,9 +120,14 @@ def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
     try:
         return _locally(tasks, done) if (client := _client()) is None else _by(client, tasks, done)
     except Exception as error:  # of what reads the rows, and of Dask; its text may quote data
-        raise LostError(
-            f"a partition could not be read, or its worker was lost ({type(error).__name__})"
-        ) from None
+        kind = type(error).__name__
+        # how much memory a task needs may depend on the rows that it drew: no second draw
+        if isinstance(error, MemoryError) or kind == "KilledWorker":
+            raise PartitionError(
+                "a partition, or what was drawn from it, took more memory than there is, or killed "
+                f"every worker that tried it ({kind}): cut the records into smaller partitions"
+            ) from None
+        raise LostError(f"a partition could not be read, or its worker was lost ({kind})") from None
 
 
 def _locally(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:

@@ -226,7 +226,7 @@ def drawn(transitions, n):
 
 @pytest.mark.slow
 def test_untempered_draws_are_those_of_the_posterior():
-    draws, n = drawn(300, 200), 200
+    draws, n = drawn(100, 200), 200
     assert abs(draws.mean() - MEAN) < 5 * SD / n**0.5
     assert 0.75 < draws.std() / SD < 1.25
 

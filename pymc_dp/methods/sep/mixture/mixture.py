@@ -91,21 +91,17 @@ class _Fit(NamedTuple):
     def within(self, covariance: np.ndarray) -> np.ndarray:
         """Covariance of each component's own latents, (K, d, d)."""
         blocks = self.model.blocks
-        within: np.ndarray = covariance[blocks[:, :, None], blocks[:, None, :]]
-        return within
+        return np.asarray(covariance[blocks[:, :, None], blocks[:, None, :]])
 
     def concentration(self, weights: np.ndarray) -> np.ndarray:
         """Concentration of the weights, from their sites."""
         least = DEFAULTS.least_concentration
-        found: np.ndarray = np.maximum(self.model.concentration + weights, least)
-        return found
+        return np.asarray(np.maximum(self.model.concentration + weights, least))
 
 
 def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     """Build stochastic expectation propagation for a mixture.
 
-    Notes
-    -----
     **Privacy.** Each release is one vector: sites of the components' means in a record's own
     units, sites of the weights and a one, clipped jointly. Before them, components that are alike
     at the public initial point take one release of a sketch (`after_a_sketch`). All else is

@@ -46,10 +46,7 @@ def layout_of(count: int, d: int) -> Layout:
 
 
 def contribution(compute: Components, model: MixtureModel, root: np.ndarray) -> RowContribution:
-    """Contribute sites of means and weights, and a one; the context is a `Context`.
-
-    ``root`` is the symmetric root of a record's precision.
-    """
+    """Contribute sites of means and weights, and a one; the context is a `Context`."""
     count, d = model.blocks.shape
     layout, known = layout_of(count, d), model.weights is None
 
@@ -119,5 +116,4 @@ def weight_sites(r: np.ndarray, concentration: np.ndarray) -> np.ndarray:
     second = second / ((total + 1) * (total + 2))
     spread = (second - mean**2).sum(axis=1, keepdims=True)
     matched = (mean - second).sum(axis=1, keepdims=True) / np.maximum(spread, 1e-300)
-    sites: np.ndarray = matched * mean - concentration
-    return sites
+    return np.asarray(matched * mean - concentration)

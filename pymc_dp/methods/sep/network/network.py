@@ -58,11 +58,6 @@ class _Fit(NamedTuple):
         """The noise precision, where it is a latent."""
         return self.network.output.precision
 
-    @property
-    def score_weight(self) -> float:
-        """Weight of a release in the average of scores, which is momentum."""
-        return 1 / max(DEFAULTS.memory * self.releases, DEFAULTS.shortest_memory)
-
     def number(self, sums: NoisyAverage[Sites]) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
         return number_of(self.settings.num_records, sums.value.number[0], sums.variance.number)
@@ -97,8 +92,6 @@ class _Fit(NamedTuple):
 def build(records: Records, network: Network, settings: Settings) -> Method:
     """Build stochastic expectation propagation for a network.
 
-    Notes
-    -----
     **Privacy.** Each release is one vector: scores and precisions of the weights' sites, the site
     of the noise's precision and a one. Every part is shortened to its share of the clip norm, and
     the whole is clipped. The clip norm is public: it comes from probe records. All else is
@@ -126,10 +119,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
             prior, draws, rng
         ),
         describe=lambda state: _posterior(fit, state).describe(records, prior),
-        trace=lambda state: {
-            "mean_path": (("gaussian",), state.mean),
-            "step": ((), state.step),
-        },
+        trace=lambda state: {"mean_path": (("gaussian",), state.mean), "step": ((), state.step)},
         settings={"form": "damped"},
         defaults=(DEFAULTS,),
     )
@@ -186,7 +176,8 @@ def _averaged(
         number = fit.number(NoisyAverage(latest, noise))
         sums = sums._replace(value=fit.sites_of_probes(number, state.gammas))
     noise_weight = fit.noise_weight(fit.number(sums), noise)
-    weights = Sites(fit.score_weight, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
+    momentum = 1 / max(DEFAULTS.memory * fit.releases, DEFAULTS.shortest_memory)
+    weights = Sites(momentum, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
     return sums.add(latest, noise, weights)
 
 
@@ -227,8 +218,7 @@ def _floored(fit: _Fit, sums: NoisyAverage[Sites], gammas: Gammas, share: float)
     """Precision sites, raised to the noise's edge and to those of a share of the records."""
     unit = expected_precision(fit.of_noise, gammas)
     least = max(sums.variance.precision**0.5, share * fit.number(sums))
-    floored: np.ndarray = unit * np.maximum(sums.value.precision, least)
-    return floored
+    return np.asarray(unit * np.maximum(sums.value.precision, least))
 
 
 def _with_cavity(fit: _Fit, state: State) -> State:

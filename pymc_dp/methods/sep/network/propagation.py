@@ -44,8 +44,6 @@ from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
 def propagate(output: AnyVariable, latents: Mapping[AnyVariable, Moments]) -> Moments:
     """Push the moments of latents through the graph that leads to ``output``.
 
-    The mean in the moments of a latent may be the latent itself.
-
     >>> import pytensor.tensor as pt
     >>> w, variance = pt.vector("w", shape=(2,)), pt.constant([0.5, 1.0])
     >>> y = pt.dot(pt.constant([2.0, 3.0]), w)
@@ -95,9 +93,8 @@ def _alloc(op: Alloc, node: Node, operands: list[Moments]) -> Pair:
     return _linear(op, node, operands)
 
 
-@rule.register(Join)
-@rule.register(MakeVector)
-def _join(op: Any, node: Node, operands: list[Moments]) -> Pair:
+@rule.register
+def _join(op: Join | MakeVector, node: Node, operands: list[Moments]) -> Pair:
     both = zip(*[x.pair for x in operands], strict=True)
     mean, variance = (remake(node, list(parts))[0] for parts in both)
     return mean, variance
@@ -119,9 +116,8 @@ PAIRS = {
 }
 
 
-@rule.register(ps.Add)
-@rule.register(ps.Mul)
-def _pairwise(op: Any, node: Node, operands: list[Moments]) -> Pair:
+@rule.register
+def _pairwise(op: ps.Add | ps.Mul, node: Node, operands: list[Moments]) -> Pair:
     """Add or multiply independent operands."""
     refuse_dependent(node, operands)
     return reduce(PAIRS[type(op)], [x.pair for x in operands])
@@ -172,13 +168,10 @@ OF_ONE: dict[type, Callable[[Tensor, Tensor], Pair]] = {
 }
 
 
-@rule.register(ps.Cast)
-@rule.register(ps.Neg)
-@rule.register(Sigmoid)
-@rule.register(ps.Tanh)
-@rule.register(Erf)
-@rule.register(Erfc)
-def _function(op: Any, node: Node, operands: list[Moments]) -> Pair:
+@rule.register
+def _function(
+    op: ps.Cast | ps.Neg | Sigmoid | ps.Tanh | Erf | Erfc, node: Node, operands: list[Moments]
+) -> Pair:
     return OF_ONE[type(op)](*operands[0].pair)
 
 

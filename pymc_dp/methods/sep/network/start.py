@@ -55,8 +55,7 @@ def scales_of(records: Records, network: Network) -> np.ndarray:
     prior, found = network.prior, fan_ins(records, network)
     _, precision = prior.natural_diagonals(prior.start())
     most = [np.full(shape, found.get(name, 1) ** -0.5) for name, shape in prior.shapes.items()]
-    longest: np.ndarray = np.minimum(precision**-0.5, np.concatenate([x.ravel() for x in most]))
-    return longest
+    return np.asarray(np.minimum(precision**-0.5, np.concatenate([x.ravel() for x in most])))
 
 
 def start_of(

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
 from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
+from pymc_dp.methods.linear.options import by_rounds
 from pymc_dp.methods.linear.predictor import linear_predictor
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression

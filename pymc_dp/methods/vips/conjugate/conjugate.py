@@ -10,26 +10,27 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.conjugate.description import describe, mean_path
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages, rules_of
-from pymc_dp.methods.conjugate.exponential import (
-    NORMAL,
-    ExponentialFamily,
-)
+from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.linear.options import by_rounds
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.model import recognise as recognise_components
 from pymc_dp.methods.mixture.places import Places, places_of
 from pymc_dp.methods.mixture.start import after_a_sketch
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.conjugate.common_norm import common_norm
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
-from pymc_dp.methods.vips.conjugate.expected_sums import Context, contribution, layout_of
+from pymc_dp.methods.vips.conjugate.expected_sums import (
+    Context,
+    common_norm,
+    contribution,
+    layout_of,
+)
 from pymc_dp.methods.vips.conjugate.model import Posterior, Statistics, Structure
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
@@ -96,8 +97,6 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     for noise. Clipping biases all others, so by default rounds fit their models. Mixtures, and
     options that rounds do not have, take closed-form updates.
 
-    Notes
-    -----
     **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
     clipped jointly. If nothing but the record enters them they are released once. Before them,
     Gaussian components of known covariance take one release of a sketch (`after_a_sketch`).
@@ -110,8 +109,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     once = _depend_on_records_alone(records, structure)
     prior = ConjugatePrior(families, prior_messages(records, families))
     fit = _Fit(records, structure, layout, prior, probe, settings)
-    mixes_probabilities = bool(structure.mixtures) and structure.has_probabilities_alone
-    exact = norm is not None or mixes_probabilities
+    exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
     doubts = () if exact or not settings.noisy else (uncentred(records.term_names),)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
@@ -187,10 +185,8 @@ def _context(fit: _Fit, posterior: Posterior) -> Context:
 
 
 def _init(fit: _Fit, rng: np.random.Generator) -> State:
-    """Start at the prior; components of a mixture start apart, at public points.
-
-    These are the author's initial values where they differ, else draws from the prior.
-    """
+    """Start at the prior; components of a mixture start apart, at public points."""
+    # these are the author's initial values where they differ, else draws from the prior
     posterior = _prior(fit, rng)
     points = {}
     for name in fit.gaussian if fit.structure.mixtures else ():
@@ -259,6 +255,5 @@ def _noise_aware(
     bounded, values = fit.within_bounds(state.likelihood), {}
     for name, family in fit.families.items():
         prior = tuple(a - b for a, b in zip(posterior[name], bounded[name], strict=True))
-        block = NoisyBlock(prior, value[name], variance[name])
-        values[name] = draw(family, block, draws, rng)
+        values[name] = draw(family, NoisyBlock(prior, value[name], variance[name]), draws, rng)
     return values

@@ -9,7 +9,6 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from scipy.special import softmax
 
@@ -22,12 +21,10 @@ from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, pr
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
 
 Posterior = dict[str, Natural]
-# PyTensor gives it no types
-isfinite: Callable[..., Tensor] = pt.isfinite
 
 
 class Structure(NamedTuple):
@@ -147,4 +144,4 @@ class Statistics:
         return self._compile(self._inputs, by_record(self._records, joint))
 
     def _compile_support(self) -> Callable[..., Any]:
-        return self._compile(self._inputs, [isfinite(self._records.batch.log_likelihood())])
+        return self._compile(self._inputs, [pt.isfinite(self._records.batch.log_likelihood())])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from pymc_dp.methods.linear.polya_gamma import pg_weight
+from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.sums import Context, Inference, Sums, with_one
 
@@ -25,8 +25,7 @@ class RecordMoments(NamedTuple):
     @property
     def spread(self) -> np.ndarray:
         """Variances p (1 - p) of (z, 1)."""
-        variances: np.ndarray = self.features * (1 - self.features)
-        return variances
+        return np.asarray(self.features * (1 - self.features))
 
 
 def binary_latents(curvature: np.ndarray, sweeps: int) -> Inference:

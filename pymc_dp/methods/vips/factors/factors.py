@@ -16,12 +16,11 @@ from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.factors.binary_latents import binary_latents
-from pymc_dp.methods.vips.factors.blocks import Posterior, context_of, natural
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
 from pymc_dp.methods.vips.factors.model import FactorModel
 from pymc_dp.methods.vips.factors.normal_latents import normal_latents
-from pymc_dp.methods.vips.factors.state import Fit, State, start
+from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, context_of, natural, start
 from pymc_dp.methods.vips.factors.sums import Inference, contribution
 from pymc_dp.methods.vips.factors.updates import update
 from pymc_dp.methods.vips.settings import Settings
@@ -32,8 +31,6 @@ from pymc_dp.privacy.query import Query
 def build(records: Records, structure: FactorModel, settings: Settings) -> Method:
     """Build VIPS for a factor model.
 
-    Notes
-    -----
     **Privacy.** Each release is one vector: the score, the upper triangle of the curvature
     (off-diagonals times sqrt 2) and, if the noise's precision is a latent, the squared residual;
     clipped jointly. A record's latents are inferred behind the wall and never released.

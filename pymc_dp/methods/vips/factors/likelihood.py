@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
 from pymc_dp.contributions.gradients import by_record, checked
@@ -14,11 +13,8 @@ from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
-
-# PyTensor gives it no types
-zeros_like: Callable[..., AnyVariable] = pt.zeros_like
 
 
 def curvature_at_zero(records: Records, predictor: Predictor) -> np.ndarray:
@@ -55,10 +51,7 @@ def check_noise(records: Records, predictor: Predictor, curvature: np.ndarray) -
 def scores_at_zero(
     records: Records, predictor: Predictor, latent: LatentPrior, backend: str
 ) -> Callable[[Batch], np.ndarray]:
-    """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J).
-
-    A record outside the likelihood's support has nan.
-    """
+    """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J)."""
     slope, _ = two_derivatives(predictor.log_likelihood, predictor.cut)
     outside = pt.isinf(predictor.log_likelihood)
     one = _at_zero(records, predictor, [pt.switch(outside, np.nan, slope.ravel())])
@@ -68,17 +61,15 @@ def scores_at_zero(
 
     def compute(batch: Batch) -> np.ndarray:
         count = next(value.shape[records.batch.axis[inputs[name]]] for name, value in batch.items())
-        zeros = latent.at_zero(count, inputs[latent.name].type.dtype)
-        leaves = {**batch, latent.name: zeros}
-        slopes: np.ndarray = fn(*[leaves[name] for name in inputs])
-        return slopes
+        leaves = {**batch, latent.name: latent.at_zero(count, inputs[latent.name].type.dtype)}
+        return np.asarray(fn(*[leaves[name] for name in inputs]))
 
     return compute
 
 
 def _at_zero(records: Records, predictor: Predictor, graphs: list[Tensor]) -> list[AnyVariable]:
     """Put zeros for psi and ones for a noise precision."""
-    zeros = {predictor.cut: zeros_like(predictor.psi)}
+    zeros = {predictor.cut: pt.zeros_like(predictor.psi)}
     at_zero: list[AnyVariable] = clone_replace(graphs, zeros, rebuild_strict=False)
     ones: dict[AnyVariable, AnyVariable] = {
         x: pt.ones(records.point[name].shape) for name, x in records.latents.items()

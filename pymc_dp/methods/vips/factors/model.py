@@ -163,8 +163,7 @@ def _conjugate_prior(records: Records) -> ConjugatePrior:
         wider = [family, GENERALISED_INVERSE_GAUSSIAN] if family is GAMMA else [family]
         for candidate in wider:
             [message] = prior_messages(records, {name: candidate}).values()
-            moved = first | {name: second[name]}
-            if all(map(nearly_equal, message(first), message(moved))):
+            if all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
                 families[name], messages[name] = candidate, message
                 break
         else:

@@ -39,9 +39,7 @@ def averaged(
     weight = 0.5 if t == 0 else max(1 / (t + 1), DEFAULTS.curvature_weight)
     noise = sd / DEFAULTS.curvature_scale * np.sqrt(weight / (2 - weight))
     least = max(
-        DEFAULTS.count_deviations * noise,
-        DEFAULTS.count_share * (num_records or 0),
-        DEFAULTS.least,
+        DEFAULTS.count_deviations * noise, DEFAULTS.count_share * (num_records or 0), DEFAULTS.least
     )
     if t == 0:
         before = max(sums.curvature[-1, -1], least) * before
@@ -111,8 +109,7 @@ def solve_rows(
 def noise_spread(shared: np.ndarray, weights: np.ndarray, alphas: np.ndarray) -> np.ndarray:
     """Variance of a whole step from noise of variance 1 on each slope, for a typical row; (n,)."""
     typical = np.linalg.inv(weights.mean() * shared + np.diag(alphas.mean(axis=0)))
-    variances: np.ndarray = np.vecdot(typical, typical)
-    return variances
+    return np.asarray(np.vecdot(typical, typical))
 
 
 def expansion(moments: np.ndarray, prior_precision: np.ndarray, intercept: bool) -> np.ndarray:

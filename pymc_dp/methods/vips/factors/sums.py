@@ -55,10 +55,7 @@ def with_one(z: np.ndarray) -> np.ndarray:
 
 
 def layout_of(shape: tuple[int, int], energy: bool) -> Layout:
-    """Lay out a record's vector for J outcomes and K latents.
-
-    The energy is released where the noise's precision is a latent.
-    """
+    """Lay out a record's vector for J outcomes and K latents."""
     j, n = shape[0], shape[1] + 1
     parts = {
         "score": Part((j, n)),

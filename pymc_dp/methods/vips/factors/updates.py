@@ -5,11 +5,17 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.conjugate.exponential import NORMAL
-from pymc_dp.methods.linear.polya_gamma import pg_weight
-from pymc_dp.methods.vips.factors.blocks import Posterior, blocks_of, natural, side_by_side
+from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel
-from pymc_dp.methods.vips.factors.state import Fit, State
+from pymc_dp.methods.vips.factors.state import (
+    Fit,
+    Posterior,
+    State,
+    blocks_of,
+    natural,
+    side_by_side,
+)
 from pymc_dp.methods.vips.factors.steps import (
     Curvature,
     averaged,
@@ -89,12 +95,7 @@ class _Step(NamedTuple):
 
 
 def _step(
-    fit: Fit,
-    posterior: Posterior,
-    sums: Sums,
-    curvature: Curvature,
-    rows: _Rows,
-    rho: float,
+    fit: Fit, posterior: Posterior, sums: Sums, curvature: Curvature, rows: _Rows, rho: float
 ) -> _Step:
     """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m)."""
     structure = fit.structure

@@ -63,8 +63,6 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
     The documents' shares are fitted at the topics' means: exp(E log) of a rare word, whose count is
     uncertain here, would be too small.
 
-    Notes
-    -----
     **Privacy.** The totals take a fixed public share of the budget, as an unamplified release.
     """
     schedule = _schedule(settings)
@@ -88,8 +86,7 @@ def shrunk_form(eta: np.ndarray, settings: Settings) -> Form:
 
     def concentration(state: ShrunkState) -> np.ndarray:
         beta, mass = _means(state)
-        posterior: np.ndarray = eta + mass[:, None] * beta
-        return posterior
+        return np.asarray(eta + mass[:, None] * beta)
 
     return Form(
         releases=_releases(settings, schedule),

@@ -98,21 +98,17 @@ def _frequent(overall: np.ndarray) -> np.ndarray:
     count = min(
         max(DEFAULTS.fewest_frequent, int(DEFAULTS.frequent_share * overall.size)), overall.size
     )
-    frequent: np.ndarray = overall >= np.partition(overall, -count)[-count]
-    return frequent
+    return np.asarray(overall >= np.partition(overall, -count)[-count])
 
 
 def _slope(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
-    """How far counts move the posterior means of their ratios to what is expected.
-
-    Ratios vary around 1 with one variance, which is estimated by moments, from the entries above
-    half a standard deviation of the noise.
-    """
+    """How far counts move the posterior means of their ratios to what is expected."""
+    # ratios vary around 1 with one variance, which is estimated by moments, from the entries above
+    # half a standard deviation of the noise
     large = (expected > sd / 2) & (expected > 0)
     noise, square = sd**2, expected[large] ** 2
     weight = square / (square + noise) ** 2
     excess = (counts[large] - expected[large]) ** 2 - noise
     total = (weight * square).sum()
     variance = max((weight * excess).sum() / total if large.any() else 0.0, DEFAULTS.least_variance)
-    slope: np.ndarray = variance * expected / np.maximum(variance * expected**2 + noise, TINY)
-    return slope
+    return np.asarray(variance * expected / np.maximum(variance * expected**2 + noise, TINY))

@@ -26,8 +26,6 @@ MOST_DRAWN = 2**26
 def build(records: Records, model: TopicModel, settings: Settings) -> Method:
     """Build VIPS for a topic model.
 
-    Notes
-    -----
     **Privacy.** A release is a sum over documents of matrices (topics, words), each clipped in
     its Frobenius norm, or of their vectors of counts. The shares of a document's topics are
     fitted behind the wall by a fixed number of steps, and never released.
@@ -38,6 +36,7 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
     # documents are sparse, and no backend of PyTensor's is: NumPy and SciPy do the work
     contributions = {"totals": word_counts(model), "topics": counts, "statistics": counts}
     used = {release.name: contributions[release.name] for release in form.releases}
+    topic = dims_of(records, model.topics)[0]
     return Method(
         size=model.eta.size,
         releases=form.releases,
@@ -47,7 +46,10 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
         posterior=partial(_posterior, model, form),
         noise_aware=partial(_noise_aware, model, form),
         describe=partial(_describe, records, model, form),
-        trace=partial(_trace, dims_of(records, model.topics)[0], form),
+        trace=lambda state: {
+            # how the released words are spread over topics
+            "topic_share": ((topic,), normalised(form.mass(state)[None])[0])
+        },
         settings={"form": name},
         defaults=(DEFAULTS,),
     )
@@ -83,8 +85,3 @@ def _describe(records: Records, model: TopicModel, form: Form, state: Any) -> xr
         variables[name] = (tuple(dims[axis] for axis in axes), value)
     coords = {dim: values for dim, values in records.outputs.coords.items() if dim in dims}
     return xr.Dataset(variables, coords)
-
-
-def _trace(dim: str, form: Form, state: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-    """Trace how the released words are spread over topics."""
-    return {"topic_share": ((dim,), normalised(form.mass(state)[None])[0])}

@@ -55,24 +55,56 @@ class Curvature(NamedTuple):
         """The diagonal, less two standard deviations of its noise."""
         return np.asarray(np.diag(self.estimate) - 8**0.5 * np.diag(self.noise))
 
-    def scaled_like(self, other: "Curvature") -> "Curvature":
+    def scaled_like(self, other: "Curvature", single: np.ndarray) -> "Curvature":
         """Bring every latent to the scale of another estimate, which was made at another point.
 
         A latent's scale is its diagonal entry. It stays as it is where noise hides it, or hides
-        that the two differ.
+        that the two differ. So do those of latents that are not ``single``, (d,): of predictors
+        that are nearly the same, scales one by one would break what they add up to.
 
-        >>> there = Curvature(np.diag([9.0, 1.0]), 0.01 * np.eye(2))
-        >>> Curvature(np.eye(2) + 0.1, 0.01 * np.eye(2)).scaled_like(there).estimate.round(1)
+        A size in all directions together that has grown shows through much more noise, and is
+        taken over as well. One that has fallen is not: where a step went too far, outcomes are
+        certain and curvatures small, and the next step would be longer.
+
+        >>> there, both = Curvature(np.diag([9.0, 1.0]), 0.01 * np.eye(2)), np.full(2, True)
+        >>> Curvature(np.eye(2) + 0.1, 0.01 * np.eye(2)).scaled_like(there, both).estimate.round(1)
         array([[9. , 0.3],
                [0.3, 1. ]])
         """
         own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
         least = DEFAULTS.visible_scale * 2**0.5 * noise
-        seen = (own > 0) & (new > least) & (np.abs(new - own) > least)
+        seen = single & (own > 0) & (new > least) & (np.abs(new - own) > least)
         scale = np.ones(len(own))
         scale[seen] = (new[seen] / own[seen]) ** 0.5
         both = np.outer(scale, scale)
-        return Curvature(both * self.estimate, both * self.noise)
+        scaled = Curvature(both * self.estimate, both * self.noise)
+        growth = scaled.growth(other)
+        return Curvature(growth * scaled.estimate, growth * scaled.noise)
+
+    def growth(self, other: "Curvature") -> float:
+        """Return how many times as large another estimate is in all directions together, or 1.
+
+        In coordinates that make the other's noise alike in all directions the trace of its
+        estimate has the noise variance d.
+
+        >>> small, large = (
+        ...     Curvature(np.eye(2), 0.1 * np.eye(2)),
+        ...     Curvature(3 * np.eye(2), np.eye(2)),
+        ... )
+        >>> small.growth(large), large.growth(small)
+        (1.0, 1.0)
+        >>> small.growth(large._replace(noise=0.1 * np.eye(2)))
+        3.0
+        """
+        inverse = np.linalg.inv(np.linalg.cholesky(other.noise))
+
+        def trace(matrix: np.ndarray) -> float:
+            return float(np.trace(inverse @ matrix @ inverse.T))
+
+        d, own, new = len(self.noise), trace(self.estimate), trace(other.estimate)
+        noise_sd = (d + trace(self.noise) ** 2 / d) ** 0.5
+        grown = new > own + DEFAULTS.visible_scale * noise_sd and own > 0
+        return new / own if grown else 1.0
 
     def spectrum(self) -> "CurvatureSpectrum":
         """Decompose the estimate in units of its noise."""
@@ -182,6 +214,16 @@ class Update(NamedTuple):
     step: np.ndarray
     covariance: np.ndarray
     surprise: float  # mean square of the slope over its expectation: about 1
+
+
+def apart(precision: np.ndarray) -> np.ndarray:
+    """Return which latents a precision tells from all others, (d,): of small variance inflation.
+
+    >>> apart(np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    array([False, False,  True])
+    """
+    inflation = np.diag(precision) * np.diag(np.linalg.inv(precision))
+    return np.asarray(inflation <= DEFAULTS.most_inflation)
 
 
 def no_wider(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:

@@ -12,31 +12,53 @@ class VarianceShare(NamedTuple):
     """Variance of clipped scores over the curvature that they show: 1 without clipping.
 
     Without clipping the two are equal, by the information identity. An average over rounds; later
-    ones, whose point is nearer to the mode, count more.
+    ones, whose point is nearer to the mode, count more. How long scores are before they are
+    clipped says what to expect of it.
     """
 
     weighted_sum: float = 0.0
     weight: float = 0.0
+    expected: float = 1.0
 
-    def add(self, variance: float, curvature_trace: float, noise_sd: float) -> "VarianceShare":
-        """Add a round by its precision; ``noise_sd`` is that of the released variance."""
-        unclipped = max(curvature_trace, 1e-9)
-        noise_sd = max(noise_sd, 1e-9 * unclipped)  # without noise: keeps weights finite
-        share, weight = variance / unclipped, (unclipped / noise_sd) ** 2
+    def add(
+        self, variance: float, curvature_trace: float, noise_sd: float, squared_bound: float
+    ) -> "VarianceShare":
+        """Add a round by its precision; ``noise_sd`` is that of the released variance.
+
+        ``squared_bound`` is what all records' squared norms are clipped to, in total.
+        """
+        trace = max(curvature_trace, 1e-9)
+        noise_sd = max(noise_sd, 1e-9 * trace)  # without noise: keeps weights finite
+        share, weight = variance / trace, (trace / noise_sd) ** 2
         kept = DEFAULTS.kept_share
-        return VarianceShare(kept * self.weighted_sum + share * weight, kept * self.weight + weight)
+        expected = max(
+            DEFAULTS.least_variance, 1 - DEFAULTS.clipped_variance * trace / squared_bound
+        )
+        return VarianceShare(
+            kept * self.weighted_sum + share * weight, kept * self.weight + weight, expected
+        )
+
+    @property
+    def _precision(self) -> float:
+        return float(self.weight + DEFAULTS.variance_sd**-2)
 
     @property
     def mean(self) -> float:
-        """The average; 1 where nothing is known."""
-        mean = self.weighted_sum / self.weight if self.weight > 0 else 1.0
+        """The average, and what is expected; 1 where nothing is known."""
+        prior = self.expected * DEFAULTS.variance_sd**-2
+        mean = (self.weighted_sum + prior) / self._precision
         return float(np.clip(mean, DEFAULTS.least_variance, 1.0))
 
     @property
     def upper(self) -> float:
-        """The average and two standard deviations of its noise; 1 where nothing is known."""
-        margin = 2 / self.weight**0.5 if self.weight > 0 else 1.0
-        return min(1.0, self.mean + margin)
+        """The average and a margin for its noise; about 1 where nothing is known."""
+        return float(min(1.0, self.mean + DEFAULTS.variance_margin * self._precision**-0.5))
+
+    @property
+    def of_curvature(self) -> float:
+        """What clipping leaves of the curvature: less than of the variance over the curvature."""
+        lost = DEFAULTS.clipped_curvature * (1 - self.mean)
+        return float(max(DEFAULTS.least_curvature, 1 - lost))
 
 
 def surely_moved(step: np.ndarray, mode: Mode) -> float:

@@ -73,6 +73,15 @@ class Defaults(NamedTuple):
     # rounds' weight stays in its average
     least_variance: float = 0.3
     kept_share: float = 0.25
+    # what is expected of that share: 1 less so many times the mean squared length of scores over
+    # that which they are clipped to, with this standard deviation
+    clipped_variance: float = 0.36
+    variance_sd: float = 0.08
+    # so many standard deviations are added to it where it is not to be too low
+    variance_margin: float = 1.5
+    # the curvature loses so many times as much as that share, and this much of it is left at least
+    clipped_curvature: float = 1.5
+    least_curvature: float = 0.4
     # the share of the budget of rounds that follow gradient steps
     share_after_steps: float = 0.8
 

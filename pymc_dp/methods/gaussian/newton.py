@@ -9,6 +9,7 @@ from pymc_dp.methods.gaussian.belief import (
     CurvatureSpectrum,
     Mode,
     Update,
+    apart,
     at_least_nothing,
     symmetric,
 )
@@ -51,13 +52,6 @@ class LocalPosterior(NamedTuple):
         least = precision / DEFAULTS.prior_sds**2
         unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
         return unit
-
-    @property
-    def apart(self) -> np.ndarray:
-        """Which latents the curvature tells from all others, (d,): of small variance inflation."""
-        total = self.total_curvature
-        inflation = np.diag(total) * np.diag(np.linalg.inv(total))
-        return np.asarray(inflation <= DEFAULTS.most_inflation)
 
     @property
     def whitened_gradient(self) -> np.ndarray:
@@ -172,4 +166,6 @@ def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> W
 
     gradient = unit * local.gradient / N
     noise_sd, reach = local.whitened_noise_sd, local.reach
-    return way.then(step, gradient, unit, noise_sd, prior_gradient, reach, local.apart)
+    return way.then(
+        step, gradient, unit, noise_sd, prior_gradient, reach, apart(local.total_curvature)
+    )

@@ -13,7 +13,14 @@ import numpy as np
 
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.contributions.whitened import At, split
-from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum, Mode, no_wider, symmetric
+from pymc_dp.methods.gaussian.belief import (
+    Curvature,
+    CurvatureSpectrum,
+    Mode,
+    apart,
+    no_wider,
+    symmetric,
+)
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
 from pymc_dp.methods.gaussian.coordinates import (
     norm_bounds,
@@ -197,6 +204,7 @@ class Release(NamedTuple):
     whitening: np.ndarray  # W, (d, d)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
     variance_noise_sd: float
+    squared_bound: float  # what the squared norms of all records are clipped to, in total
 
 
 def _unwhitened(noisy: Noisy, state: State) -> Release:
@@ -214,6 +222,7 @@ def _unwhitened(noisy: Noisy, state: State) -> Release:
         whitening=W,
         whitened_variance=sums.variance,
         variance_noise_sd=noisy.sd / at.variance_scale,
+        squared_bound=state.number * at.score_bound**2,
     )
 
 
@@ -222,10 +231,11 @@ def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
-    independent = learnt.independent.scaled_like(found)
+    single = apart(np.linalg.inv(learnt.covariance))
+    independent = learnt.independent.scaled_like(found, single)
     if learnt.curvature is None:
         return found, independent
-    return learnt.curvature.scaled_like(found).combined(found), independent
+    return learnt.curvature.scaled_like(found, single).combined(found), independent
 
 
 def _local_posterior(
@@ -275,10 +285,9 @@ def _variance_share(
     before: VarianceShare, release: Release, spectrum: CurvatureSpectrum
 ) -> VarianceShare:
     W = release.whitening
-    whitened = W @ spectrum.matrix(DEFAULTS.floor_in_steps) @ W.T
-    return before.add(
-        release.whitened_variance, float(np.trace(whitened)), release.variance_noise_sd
-    )
+    trace = float(np.trace(W @ spectrum.matrix(DEFAULTS.floor_in_steps) @ W.T))
+    noise_sd = release.variance_noise_sd
+    return before.add(release.whitened_variance, trace, noise_sd, release.squared_bound)
 
 
 def _unclipped_diagonal(before: Learnt, found: Curvature, share: VarianceShare) -> np.ndarray:

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import long_steps, newton
+from pymc_dp.methods.gaussian import belief, long_steps, newton
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope, next_reach
@@ -82,7 +82,7 @@ def test_steps_keep_the_balance_of_predictors_that_are_nearly_the_same():
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_steps_that_are_limited_one_by_one_lose_it(monkeypatch):
-    monkeypatch.setattr(newton, "DEFAULTS", DEFAULTS._replace(most_inflation=np.inf))
+    monkeypatch.setattr(belief, "DEFAULTS", DEFAULTS._replace(most_inflation=np.inf))
     flat = 1e-9 * np.eye(17)
     monkeypatch.setattr(newton, "along_slope", lambda s, g, _, *w: along_slope(s, g, flat, *w))
     assert error_of_predictors_that_are_nearly_the_same() > 3
@@ -124,7 +124,27 @@ def test_steps_of_one_unit_do_not_find_it(monkeypatch):
 def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
     before = Curvature(np.eye(2), 0.1 * np.eye(2))
     there = Curvature(np.diag([9.0, 1.1]), 0.1 * np.eye(2))
-    np.testing.assert_allclose(before.scaled_like(there).estimate, np.diag([9.0, 1.0]))
+    found = before.scaled_like(there, np.full(2, True)).estimate
+    np.testing.assert_allclose(found, np.diag([9.0, 1.0]))
+
+
+def test_predictors_that_are_nearly_the_same_keep_their_scales():
+    before = Curvature(np.eye(2), 0.1 * np.eye(2))
+    there = Curvature(np.diag([9.0, 0.1]), 0.1 * np.eye(2))
+    found = before.scaled_like(there, np.full(2, False)).estimate
+    np.testing.assert_allclose(found, 4.55 * np.eye(2))
+
+
+def test_a_size_that_grew_is_seen_where_no_single_scale_is():
+    before, there = (Curvature(size * np.eye(12), 0.1 * np.eye(12)) for size in (1.0, 1.3))
+    found = before.scaled_like(there, np.full(12, True)).estimate
+    np.testing.assert_allclose(found, 1.3 * np.eye(12))
+
+
+def test_a_size_that_fell_is_not_taken_over():
+    before, there = (Curvature(size * np.eye(12), 0.1 * np.eye(12)) for size in (1.3, 1.0))
+    found = before.scaled_like(there, np.full(12, True)).estimate
+    np.testing.assert_allclose(found, 1.3 * np.eye(12))
 
 
 @pytest.mark.parametrize("s", [1e-2, 1.0])

@@ -1,14 +1,22 @@
-"""Equal graphs are rewritten once: a model that is fitted again compiles next to nothing."""
+"""Equal graphs are rewritten once: a model that is fitted again compiles next to nothing.
 
+Functions of one rewritten graph share its operations. Each thread keeps graphs of its own, and none
+with operations that write what they compute with into the graph: two functions that run at a time
+would read each other's records, and a kept graph would hold some.
+"""
+
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import toposort
+from pytensor.tensor.blockwise import Blockwise
 
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.operations import unproved_in
@@ -16,9 +24,16 @@ from pymc_dp.model.operations import unproved_in
 MOST_KEPT = 128
 LARGEST_CONSTANT = 10_000  # numbers
 
-# what PyTensor calls a maker, which makes functions of a graph that was rewritten; and the graph
-_rewritten: OrderedDict[Hashable, Any] = OrderedDict()
-_lock = Lock()
+
+class Kept(threading.local):
+    """What a thread has rewritten."""
+
+    def __init__(self) -> None:
+        # {key: what PyTensor calls a maker, which makes functions of a graph; and the outputs}
+        self.graphs: OrderedDict[Hashable, Any] = OrderedDict()
+
+
+_kept = Kept()
 
 
 def rewritten_once(
@@ -30,19 +45,27 @@ def rewritten_once(
     """
     if graph is None:
         return compile_it()
-    with _lock:
-        maker, computed = _rewritten.get(graph, (None, ()))
-        # an operation may have been changed since
-        if maker is not None and not unproved_in(computed):
-            _rewritten.move_to_end(graph)
-            again: Function = maker.create()
-            return again
+    graphs = _kept.graphs
+    maker, computed = graphs.get(graph, (None, ()))
+    # an operation may have been changed since
+    if maker is not None and not unproved_in(computed):
+        graphs.move_to_end(graph)
+        again: Function = maker.create()
+        return again
     fn = compile_it()
-    with _lock:
-        _rewritten[graph] = fn.maker, tuple(outputs)
-        if len(_rewritten) > MOST_KEPT:
-            _rewritten.popitem(last=False)
+    if not writes_into_itself(fn.maker.fgraph):
+        graphs[graph] = fn.maker, tuple(outputs)
+        if len(graphs) > MOST_KEPT:
+            graphs.popitem(last=False)
     return fn
+
+
+def writes_into_itself(graph: FunctionGraph) -> bool:
+    """Return whether operations of a rewritten graph store arrays in the graph while they run.
+
+    Loops over batches do, and operations with a graph of their own.
+    """
+    return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
 
 
 def same_graph(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:

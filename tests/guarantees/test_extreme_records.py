@@ -18,6 +18,7 @@ from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.norms import graph_norms
 from pymc_dp.privacy.randomness import SecretRandom
 from tests.guarantees.test_sensitivity import covered_by
+from tests.guarantees.toys import BeyondBoundError
 from tests.zoo import columns_of, separated
 
 ROWS = 8
@@ -80,6 +81,26 @@ def test_curvatures_near_the_least_double_stay_inside():
     inside = covered(heavy_tailed, "dp_sep")
     for size in np.geomspace(5e160, 2e162, 60):
         assert length_of(inside, {"X": size, "y": 1e12}) <= 1
+
+
+def shifted():
+    X, shift = (pm.Data(name, np.linspace(0.1, 1, ROWS)) for name in ("X", "shift"))
+    pm.Bernoulli("y", logit_p=X * pm.Normal("b", 0, 1) + shift, observed=np.arange(ROWS) % 2)
+
+
+def longest_far_from_its_place(method, form):
+    inside = covered(shifted, method, form=form, clip_norm=1.0)
+    sizes, shifts = np.geomspace(5e160, 2e162, 16), (1e80, -280.0)
+    records = [{"X": size, "shift": shift, "y": 0} for size in sizes for shift in shifts]
+    return max(length_of(inside, record) for record in records)
+
+
+@pytest.mark.parametrize(("method", "form"), [("vips", "residual"), ("dp_sep", "damped")])
+def test_rows_whose_weight_would_be_near_the_least_double_stay_inside(method, form, monkeypatch):
+    assert longest_far_from_its_place(method, form) <= 1
+    monkeypatch.setattr(quadratic, "LONGEST_ROW", np.inf)
+    with pytest.raises(BeyondBoundError):  # the wall sees it where a batch has little else
+        longest_far_from_its_place(method, form)
 
 
 # --- latents behind a function -------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from threading import Thread
 
 import numpy as np
 import pytensor
@@ -22,7 +23,7 @@ EVEN = np.array([3.0, 1.0, 2.0])
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(kept, "_rewritten", type(kept._rewritten)())
+    monkeypatch.setattr(kept, "_kept", kept.Kept())
 
 
 def affine(slope=2.0, offset=X, name="x", swapped=False):
@@ -125,15 +126,44 @@ def test_arguments_and_results_are_not_kept():
     seen = [weakref.ref(used), weakref.ref(result)]
     del used, result, fn
     gc.collect()
-    assert len(kept._rewritten) == 1
+    assert len(kept._kept.graphs) == 1
     assert [ref() for ref in seen] == [None, None]
+
+
+def log_roots():
+    """Half the log determinants of some matrices, each decomposed by itself."""
+    A = pt.tensor3("A")
+    diagonal = pt.diagonal(pt.linalg.cholesky(A), axis1=1, axis2=2)
+    return function([A], pt.log(diagonal).sum(axis=1), "python")
+
+
+def test_a_graph_that_stores_what_it_computes_with_is_not_kept():
+    """A loop over batches has its matrices in a place that all functions of the graph share."""
+    first, second = log_roots(), log_roots()
+    assert first.maker is not second.maker
+    assert not kept._kept.graphs
+
+
+def test_such_a_graph_would_share_its_storage(monkeypatch):
+    monkeypatch.setattr(kept, "writes_into_itself", lambda graph: False)
+    first, second = log_roots(), log_roots()
+    looped = [fn.maker.fgraph.apply_nodes for fn in (first, second)]
+    assert looped[0] is looped[1]
+
+
+def test_a_thread_keeps_graphs_of_its_own():
+    found = [affine()]
+    thread = Thread(target=lambda: found.append(affine()))
+    thread.start()
+    thread.join()
+    assert found[0].maker is not found[1].maker
 
 
 def test_the_number_of_kept_graphs_is_bounded(monkeypatch):
     monkeypatch.setattr(kept, "MOST_KEPT", 2)
     for slope in range(4):
         affine(float(slope))
-    assert len(kept._rewritten) == 2
+    assert len(kept._kept.graphs) == 2
 
 
 def test_a_model_that_is_fitted_again_is_not_rewritten():
@@ -145,7 +175,7 @@ def test_a_model_that_is_fitted_again_is_not_rewritten():
                 model=build(hierarchical), epsilon=1.0, delta=1e-5, n=3, draws=5, random_seed=1,
                 progressbar=False,
             )  # fmt: skip
-        return idata["posterior"].to_dataset(), list(kept._rewritten)
+        return idata["posterior"].to_dataset(), list(kept._kept.graphs)
 
     (first, graphs), (second, again) = fitted(), fitted()
     assert len(graphs) >= 5

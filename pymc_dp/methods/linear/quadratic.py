@@ -22,6 +22,9 @@ from pymc_dp.privacy.norms import clip_factors, row_norms
 # (batch, features, mean of psi, its variance) -> residual around that mean, and weight
 Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
+# longest row of a design: the least double, times its outer product, is 1e-44
+LONGEST_ROW = 1e140
+
 
 class Bounds(NamedTuple):
     """Norms that the two parts of a record's vector do not exceed; public values."""
@@ -239,8 +242,14 @@ def _centred(part: Moments, precision: float) -> Moments:
 
 
 def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
-    """Norms of a record's score, curvature and noise statistics."""
+    """Norms of a record's score, curvature and noise statistics.
+
+    Those of records beyond `LONGEST_ROW` are infinite: their weights would be so small that rounding
+    doubles them, and sums longer than these norms.
+    """
     lengths, weight = row_norms(part.score), np.abs(part.weight)
+    longest = np.maximum(lengths, row_norms(part.design))
+    lengths = np.where(longest > LONGEST_ROW, np.inf, lengths)
     if part.design.shape[1] == 1:  # the score's row is that of the design
         curvature = weight[:, 0] * lengths * lengths
     else:

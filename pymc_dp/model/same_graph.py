@@ -16,36 +16,36 @@ from pymc_dp.model.operations import unproved_in
 MOST_KEPT = 128
 LARGEST_CONSTANT = 10_000  # numbers
 
-# what PyTensor calls a maker, which makes functions of a graph that was rewritten; and the graph
+# {key: (PyTensor's maker, which makes functions of a rewritten graph, the graph's outputs)}
 _rewritten: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = Lock()
 
 
 def rewritten_once(
-    graph: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
+    key: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
 ) -> Function:
     """Return a function with storage of its own, by the rewrites of an equal graph if there is one.
 
-    ``graph`` is what `same_graph` returns for ``outputs``; None is always compiled.
+    ``key`` is what `graph_key` returns for ``outputs``; None is always compiled.
     """
-    if graph is None:
+    if key is None:
         return compile_it()
     with _lock:
-        maker, computed = _rewritten.get(graph, (None, ()))
+        maker, computed = _rewritten.get(key, (None, ()))
         # an operation may have been changed since
         if maker is not None and not unproved_in(computed):
-            _rewritten.move_to_end(graph)
+            _rewritten.move_to_end(key)
             again: Function = maker.create()
             return again
     fn = compile_it()
     with _lock:
-        _rewritten[graph] = fn.maker, tuple(outputs)
+        _rewritten[key] = fn.maker, tuple(outputs)
         if len(_rewritten) > MOST_KEPT:
             _rewritten.popitem(last=False)
     return fn
 
 
-def same_graph(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:
+def graph_key(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:
     """Return a value that equals another graph's if both compute the same, operation by operation.
 
     There is none where an operation may keep Python state, which changes between two fits, and for

@@ -30,12 +30,14 @@ def test_the_page_has_the_row_that_explain_gives(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if "yes" in ROWS[name]])
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 def test_each_method_of_the_page_fits(name):
     *_, drawn, vips, dp_sep, _ = map(str.strip, ROWS[name].split("|"))
     said = {"dp_advi": drawn, "vips": vips, "dp_sep": dp_sep}
-    for method in (method for method, answer in said.items() if answer != "no"):
+    for method, answer in said.items():
+        if answer == "no":
+            continue
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             idata = pymc_dp.fit(

@@ -56,9 +56,10 @@ def _loss(sums: Accounted, grid: float) -> Any:
     for release in sums.releases:
         noise, rate, times = release.noise_multiplier, sums.rate(release), release.count
         if rate == 1:  # the sum of Gaussian releases is one of them
-            noise, times = noise / math.sqrt(times), 1
-        one = _loss_of_one(noise, rate, sums.neighbours, grid)
-        total = total.compose(one.self_compose(times) if rate < 1 else one)
+            one = _loss_of_one(noise / math.sqrt(times), rate, sums.neighbours, grid)
+        else:
+            one = _loss_of_one(noise, rate, sums.neighbours, grid).self_compose(times)
+        total = total.compose(one)
     return total
 
 

@@ -78,6 +78,7 @@ def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, Colum
 
 def prepared(rows: Batch, contribution: Contribution, context: object) -> Any:
     """Prepare made-up records."""
+    # where a contribution makes secret draws for a record, the attacker makes some of their own
     drawn = with_draws(contribution, rows, context, np.random.default_rng(0))
     return contribution.prepare(drawn, context)
 

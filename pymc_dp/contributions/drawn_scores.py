@@ -115,6 +115,7 @@ def _factored(
         held = batch | dict(zip(fixed, found, strict=False))
         each = second(at_outcomes(held, {name: axes[name] for name in read}, names), point)
         vectors = found[len(fixed) :]
+        # one array is viewed, not copied
         return Scores(
             _by_outcome(batch, each), np.stack(vectors) if vectors[1:] else vectors[0][None]
         )

@@ -1,4 +1,4 @@
-"""Which method to take for a model, which fit which part of it, and why."""
+"""Which method to take for a model, which fit which part of it, and why; and advice on counts."""
 
 import dataclasses
 import math
@@ -25,6 +25,9 @@ from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
 from pymc_dp.model.graph_types import AnyVariable, Node
+
+# distributions with a number of trials
+TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
 
 
 class Fits(NamedTuple):
@@ -199,9 +202,6 @@ def _any_model(spec: MethodSpec, records: Records) -> Fits:
         return Fits(f"do not fit: {reason}", {})
     how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
     return Fits("fit, with local latents integrated out behind the wall.", how)
-
-
-TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
 
 
 def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def fit(
     ledger = open_ledger(ledger)
     rng = np.random.default_rng(random_seed)
     compiled = compile_method(setup, backend)
-    announce(setup.plan, setup.data, compiled.costs)
+    announce(setup.plan, setup.data, compiled.times)
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
     if file is not None:
         rng = file.public_generator(random_seed)

@@ -93,7 +93,7 @@ def plan(
     setup = set_up(
         model, method, n, public=public, data=data, public_start=public_start, **settings
     )
-    costs = compile_method(setup, backend).costs
+    times = compile_method(setup, backend).times
     first = setup.plan.releases[0]
     # 0 without noise, also where the clip norm is infinite
     noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
@@ -106,5 +106,5 @@ def plan(
         noise_sd=noise and noise * first.clip_norm,
         noise_to_signal=noise / largest,
         passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
-        run_time=run_time(setup.plan, costs),
+        run_time=run_time(setup.plan, times),
     )

@@ -82,7 +82,10 @@ def run_releases(
 def _account(
     ends: ExitStack, reserve: Callable[[], Booking], checkpoint: Checkpoint | None
 ) -> Callable[[Release], None] | None:
-    """Set the plan aside, to be settled at the end; return what the wall books releases by."""
+    """Set the plan aside, to be settled at the end.
+
+    Return what books releases, None if the checkpoint does.
+    """
     booking = ends.enter_context(reserve())
     if checkpoint is None:
         return booking

@@ -24,8 +24,10 @@ from pymc_dp.privacy.probe import moderate_records
 
 # rows that an undeclared data set is taken to have where only speed depends on it
 NOMINAL_RECORDS = 10_000
+# records in chunks are taken to be so many where a method's default releases depend on it
+MANY_RECORDS = 1_000_000
 # rows that are timed: so many, and as many as take so many seconds, or are such a share of a batch
-FEWEST_ROWS, TIMED_SECONDS, SHARE = 32, 0.1, 0.25
+FEWEST_ROWS, TIMED_SECONDS, SHARE_OF_BATCH = 32, 0.1, 0.25
 # seconds from which on a fit is announced
 ANNOUNCED_SECONDS = 180
 
@@ -60,7 +62,7 @@ def timed(
     few = one_sum(FEWEST_ROWS)
     if few > TIMED_SECONDS:  # what many rows add is not waited for
         return ReleaseTime(_seconds(update), few / FEWEST_ROWS)
-    rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * TIMED_SECONDS / few, SHARE * batch)))
+    rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * TIMED_SECONDS / few, SHARE_OF_BATCH * batch)))
     each = max(0.0, one_sum(rows) - few) / (rows - FEWEST_ROWS)
     return ReleaseTime(max(0.0, few - FEWEST_ROWS * each) + _seconds(update), each)
 
@@ -113,13 +115,13 @@ def expected_batch(plan: Plan, name: str) -> float:
     return max(rates, default=0.0) * public_number(plan)
 
 
-def run_time(plan: Plan, costs: Mapping[str, ReleaseTime], records: float | None = None) -> RunTime:
+def run_time(plan: Plan, times: Mapping[str, ReleaseTime], records: float | None = None) -> RunTime:
     """Predict the time of a plan's releases, for the public number of ``records`` by default."""
     number = records or public_number(plan)
-    seconds = dict.fromkeys(costs, 0.0)
+    seconds = dict.fromkeys(times, 0.0)
     for release in plan.releases:
-        if release.name in costs:
-            once, each = costs[release.name]
+        if release.name in times:
+            once, each = times[release.name]
             seconds[release.name] += release.count * (once + each * release.sampler.rate * number)
     return RunTime(number, seconds)
 
@@ -137,13 +139,13 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def announce(plan: Plan, data: PrivateData, costs: Mapping[str, ReleaseTime]) -> None:
+def announce(plan: Plan, data: PrivateData, times: Mapping[str, ReleaseTime]) -> None:
     """Warn where the releases will take minutes.
 
     **Privacy.** Counts the records, whose number may be private: the warning is for whoever holds
     the data, and nothing comes back.
     """
-    expected = run_time(plan, costs, number_of_records(data))
+    expected = run_time(plan, times, number_of_records(data))
     if expected.seconds > ANNOUNCED_SECONDS:
         # without the number of records, which the curator may not want on a screen
         warnings.warn(
@@ -153,10 +155,6 @@ def announce(plan: Plan, data: PrivateData, costs: Mapping[str, ReleaseTime]) ->
             UserWarning,
             stacklevel=3,
         )
-
-
-# records in chunks are taken to be so many where a method's default releases depend on it
-MANY_RECORDS = 1_000_000
 
 
 def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:

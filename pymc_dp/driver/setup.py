@@ -175,7 +175,7 @@ def compile_method(setup: Setup, backend: str | None) -> Compiled:
 
 
 def _seconds(setup: Setup, compiled: Compiled) -> float:
-    return run_time(setup.plan, compiled.costs).seconds
+    return run_time(setup.plan, compiled.times).seconds
 
 
 def _compile(setup: Setup, backend: str) -> Compiled:
@@ -186,10 +186,10 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     again = partial(_contributions, method.compile, backend, axes)
     contributions = _for_backend(compiled.contributions, backend, axes)
     compiled = compiled._replace(contributions=contributions, again=again)
-    costs: dict[str, ReleaseTime] = {}
+    times: dict[str, ReleaseTime] = {}
     for state in method.trials(np.random.default_rng(0)):
-        costs |= _rehearse(setup, compiled, state)
-    return compiled._replace(costs=costs)
+        times |= _rehearse(setup, compiled, state)
+    return compiled._replace(times=times)
 
 
 def _contributions(

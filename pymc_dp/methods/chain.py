@@ -17,9 +17,10 @@ from pymc_dp.privacy.query import Noisy, Query
 class Stage(NamedTuple):
     """What follows in a chain: a method that starts where the one before it ends."""
 
-    hand_over: Callable[[Any], Any]  # last state of the method before -> first state
     # its own initial state is not used; shares of its releases are of the budget of the whole chain
     method: Method
+    # last state of the method before -> first state
+    hand_over: Callable[[Any], Any] = lambda state: state
 
 
 class Staged(NamedTuple):

@@ -27,7 +27,7 @@ class Compiled(NamedTuple):
     # compiles the contributions once more; the driver sets it
     again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None
     # {release name: the time that it takes}; the driver sets it
-    costs: Mapping[str, Any] = MappingProxyType({})
+    times: Mapping[str, Any] = MappingProxyType({})
 
 
 class OnRealLine(NamedTuple):

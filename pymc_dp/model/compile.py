@@ -17,14 +17,14 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.same_graph import rewritten_once, same_graph
+from pymc_dp.model.same_graph import graph_key, rewritten_once
 from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
 # just before fusion and the in-place rewrites
 AFTER_SPECIALIZE = 48.9
 
 
-class OneQuery(Mode):
+class CachedMode(Mode):
     """A mode that looks its rewrites up once, not once for each function."""
 
     @cached_property
@@ -34,7 +34,7 @@ class OneQuery(Mode):
 
 
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here
-FAST_RUN: Any = OneQuery(linker="py", optimizer="fast_run")
+FAST_RUN: Any = CachedMode(linker="py", optimizer="fast_run")
 PYTHON: Mode = FAST_RUN.excluding("fusion", "local_pow_to_nested_squaring").register(
     (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),
     (in2out(node_rewriter([Blockwise])(by_batches)), AFTER_SPECIALIZE),
@@ -66,12 +66,9 @@ def function(
     """
     variables = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
     compile_it = partial(_compile, inputs, outputs, backend, updates)
-    if backend != "python" or updates is not None:
-        fn = compile_it()
-    else:
-        graph = same_graph(inputs, variables)
-        several = isinstance(outputs, list | tuple)
-        fn = rewritten_once(graph and (several, graph), variables, compile_it)
+    several = isinstance(outputs, list | tuple)
+    key = graph_key(inputs, variables) if backend == "python" and updates is None else None
+    fn = rewritten_once(key and (several, key), variables, compile_it)
     fn.trust_input = True
     return fn
 

@@ -28,7 +28,7 @@ from pymc_dp.model.terms import Terms, simplify
 
 
 class _StandardUniform(UniformRV):
-    """Uniform numbers between 0 and 1: NumPy draws the same ones between arrays, more slowly."""
+    """Uniform numbers between 0 and 1, as `UniformRV` draws them; no arrays of bounds: faster."""
 
     @classmethod
     def rng_fn(cls, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
@@ -236,9 +236,13 @@ def _draw(
     return node.op.make_node(generator, size, *parameters).outputs[1]
 
 
+def _uniform(generator: AnyVariable, size: list[AnyVariable]) -> Tensor:
+    return STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
+
+
 def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Compare with uniform numbers: SciPy's draws take ten times as long."""
-    uniform = STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
+    uniform = _uniform(generator, size)
     within = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
     check = CheckAndRaise(ValueError, "not a probability")  # type: ignore[no-untyped-call]
     return pt.lt(uniform, check(p, within))
@@ -246,7 +250,7 @@ def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) ->
 
 def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
     """Invert the distribution function: NumPy would draw categories in a loop over records."""
-    uniform = STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
+    uniform = _uniform(generator, size)
     below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]
     return below.sum(axis=-1)
 

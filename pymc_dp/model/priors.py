@@ -61,7 +61,8 @@ def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
 def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Model) -> Tensor:
     """Sum the log densities of the shared latents, and the potentials that read no data.
 
-    The lengths of the model's dims become numbers: the checks that ask for them are over.
+    The lengths of the model's dims are shared variables, and become numbers: graphs with shared
+    variables are not kept.
     """
     terms: list[Any] = [*(graphs[0] for graphs in prior.values()), *potentials.values()]
     nothing = pt.constant(0.0)  # where all latents belong to single records

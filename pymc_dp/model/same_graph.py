@@ -37,24 +37,24 @@ _kept = Kept()
 
 
 def rewritten_once(
-    graph: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
+    key: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
 ) -> Function:
     """Return a function with storage of its own, by the rewrites of an equal graph if there is one.
 
-    ``graph`` is what `same_graph` returns for ``outputs``; None is always compiled.
+    ``key`` is what `graph_key` returns for ``outputs``; None is always compiled.
     """
-    if graph is None:
+    if key is None:
         return compile_it()
     graphs = _kept.graphs
-    maker, computed = graphs.get(graph, (None, ()))
+    maker, computed = graphs.get(key, (None, ()))
     # an operation may have been changed since
     if maker is not None and not unproved_in(computed):
-        graphs.move_to_end(graph)
+        graphs.move_to_end(key)
         again: Function = maker.create()
         return again
     fn = compile_it()
     if not writes_into_itself(fn.maker.fgraph):
-        graphs[graph] = fn.maker, tuple(outputs)
+        graphs[key] = fn.maker, tuple(outputs)
         if len(graphs) > MOST_KEPT:
             graphs.popitem(last=False)
     return fn
@@ -68,7 +68,7 @@ def writes_into_itself(graph: FunctionGraph) -> bool:
     return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
 
 
-def same_graph(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:
+def graph_key(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:
     """Return a value that equals another graph's if both compute the same, operation by operation.
 
     There is none where an operation may keep Python state, which changes between two fits, and for

@@ -108,7 +108,10 @@ class Records(NamedTuple):
 
 
 def separate(model: pm.Model, **settings: Any) -> tuple[Records, PrivateData]:
-    """Do as `separate_unread`, and check the values; the data are for the wall alone."""
+    """Split ``model`` as `separate_unread` does, and check the values.
+
+    The data are for the wall alone.
+    """
     records, checked = separate_unread(model, **settings)
     return records, checked()
 
@@ -122,7 +125,7 @@ def separate_unread(
     units: Units | UnitBlocks | None = None,
     number_is_public: bool = False,
 ) -> tuple[Records, Callable[[], PrivateData]]:
-    """Split ``model`` into its records, and return what checks their values and returns them.
+    """Split ``model`` into its records; return them, and what checks and returns the data.
 
     ``data`` replaces every record leaf of a model built on a small template, by the name of the
     ``pm.Data`` or of the observed variable. ``public`` names the ``pm.Data``, observed variables

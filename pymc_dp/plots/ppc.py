@@ -103,11 +103,11 @@ def plot_ppc(
 def _lines(found: xr.Dataset) -> dict[str, xr.Dataset]:
     """Return polylines, (point, plot_axis) each; nan lifts the pen."""
     middle = found["bin"].to_numpy() + 0.5
-    nan = float("nan")
     observed, noise = found["observed"].to_numpy(), 2 * float(found["difference_noise_sd"])
-    rows = [[(*middle, nan), (*row, nan)] for row in found["replicated"].to_numpy()]
+    rows = [[(*middle, np.nan), (*row, np.nan)] for row in found["replicated"].to_numpy()]
     bars = [
-        [(x, x, nan), (y - noise, y + noise, nan)] for x, y in zip(middle, observed, strict=True)
+        [(x, x, np.nan), (y - noise, y + noise, np.nan)]
+        for x, y in zip(middle, observed, strict=True)
     ]
     paths = {
         "replicated": np.concatenate(rows, axis=1).T,

@@ -67,7 +67,8 @@ class Column(NamedTuple):
             rows = self.values[(slice(None),) * self.axis + (places,)]
         else:
             rows = np.take(self.values, places, axis=self.axis)
-        return np.array(rows, self.dtype, order="C")  # a copy: nothing reads the records themselves
+        # a copy: nothing outside can change the records
+        return np.array(rows, self.dtype, order="C")
 
     def __repr__(self) -> str:
         return f"Column({self.spec})"

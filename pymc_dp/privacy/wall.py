@@ -30,7 +30,8 @@ class PrivacyWall:
     """Release noisy sums of private data, as many as the plan holds.
 
     ``contributions`` are by the name of the release. ``reserve`` is called once all is checked: it
-    reserves the plan's budget, and returns a function that books each release before it is made.
+    reserves the plan's budget, and returns a function that books each release before it is made, or
+    None where the caller books it (a checkpoint does).
     ``compile_again`` compiles the contributions once more, for other threads and processes, and
     ``done`` is called whenever a partition has answered. ``made`` names releases of this plan that
     an interrupted fit has booked and made: they are not made again.

@@ -66,7 +66,7 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
         trace=_of_fit(method.trace),
         defaults=(DEFAULTS,),
     )
-    return chain(method, Stage(Scored, scoring))
+    return chain(method, Stage(scoring, Scored))
 
 
 def score_of(last: Staged) -> float | None:

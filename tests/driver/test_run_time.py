@@ -58,8 +58,8 @@ def test_a_release_is_timed_by_its_fixed_part_and_by_its_records(once, each):
 
 
 def test_the_time_of_a_plan_is_that_of_its_releases_and_of_the_records_that_they_draw():
-    costs = {"few": ReleaseTime(1.0, 1e-3), "many": ReleaseTime(0.5, 1e-3)}
-    found = run_time(plan_of(5000), costs)
+    times = {"few": ReleaseTime(1.0, 1e-3), "many": ReleaseTime(0.5, 1e-3)}
+    found = run_time(plan_of(5000), times)
     assert found.seconds_of == pytest.approx({"few": 2 * (1 + 5), "many": 30 * (0.5 + 0.5)})
     assert found.seconds == pytest.approx(42)
     assert str(found) == ("about 42 s of one processor for 5,000 records, 30 s of it for 'many'")
@@ -95,7 +95,7 @@ def test_the_backend_is_the_one_that_is_faster_on_made_up_rows(monkeypatch, seco
     def compiled(setup, backend):
         if seconds[backend] is None:
             raise NotImplementedError
-        return Compiled({}, backend, costs={"few": ReleaseTime(seconds[backend] / 2, 0.0)})
+        return Compiled({}, backend, times={"few": ReleaseTime(seconds[backend] / 2, 0.0)})
 
     monkeypatch.setattr(driver, "_compile", compiled)
     setup = driver.Setup("dp_advi", None, None, None, plan_of())

@@ -66,8 +66,8 @@ def test_a_sum_whose_parts_cancel_after_they_are_weighted_is_caught(monkeypatch)
     genuine = quadratic.part_sums
 
     def sums(part, weights):
-        far = np.full_like(part.score, 1e19)
-        score = weights @ (part.score + far) - weights @ far
+        far = np.full_like(part.score_row, 1e19)
+        score = weights @ (part.score_row + far) - weights @ far
         return (score, *genuine(part, weights)[1:])
 
     monkeypatch.setattr(quadratic, "part_sums", sums)

@@ -4,7 +4,6 @@ Guard 6 of the tests of a guarantee. Soundness, rule 29: Python state is data.
 """
 
 import json
-from collections import OrderedDict
 from functools import partial
 
 import numpy as np
@@ -292,7 +291,7 @@ def test_what_operations_keep_from_being_compiled_is_forgotten():
 
 def test_functions_that_operations_keep_would_be_called(monkeypatch):
     """The planted fault."""
-    monkeypatch.setattr(same_graph, "_rewritten", OrderedDict())  # equal graphs are known
+    monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())  # equal graphs are known
     monkeypatch.setattr(operations, "_forget_compiled", lambda op: None)
     assert np.isclose(released_means(), Y.mean()).all()
 

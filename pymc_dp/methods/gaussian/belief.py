@@ -55,12 +55,13 @@ class Curvature(NamedTuple):
         """The diagonal, less two standard deviations of its noise."""
         return np.asarray(np.diag(self.estimate) - 8**0.5 * np.diag(self.noise))
 
-    def scaled_like(self, other: "Curvature", single: np.ndarray) -> "Curvature":
+    def scaled_like(self, other: "Curvature", weakly_correlated: np.ndarray) -> "Curvature":
         """Bring every latent to the scale of another estimate, which was made at another point.
 
         A latent's scale is its diagonal entry. It stays as it is where noise hides it, or hides
-        that the two differ. So do those of latents that are not ``single``, (d,): of predictors
-        that are nearly the same, scales one by one would break what they add up to.
+        that the two differ. So do those of latents that are not ``weakly_correlated``,
+        (d,): of predictors that are nearly the same, scales one by one would break what they add up
+        to.
 
         A size in all directions together that has grown shows through much more noise, and is
         taken over as well. One that has fallen is not: where a step went too far, outcomes are
@@ -73,7 +74,7 @@ class Curvature(NamedTuple):
         """
         own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
         least = DEFAULTS.visible_scale * 2**0.5 * noise
-        seen = single & (own > 0) & (new > least) & (np.abs(new - own) > least)
+        seen = weakly_correlated & (own > 0) & (new > least) & (np.abs(new - own) > least)
         scale = np.ones(len(own))
         scale[seen] = (new[seen] / own[seen]) ** 0.5
         both = np.outer(scale, scale)
@@ -87,10 +88,8 @@ class Curvature(NamedTuple):
         In coordinates that make the other's noise alike in all directions the trace of its
         estimate has the noise variance d.
 
-        >>> small, large = (
-        ...     Curvature(np.eye(2), 0.1 * np.eye(2)),
-        ...     Curvature(3 * np.eye(2), np.eye(2)),
-        ... )
+        >>> small = Curvature(np.eye(2), 0.1 * np.eye(2))
+        >>> large = Curvature(3 * np.eye(2), np.eye(2))
         >>> small.growth(large), large.growth(small)
         (1.0, 1.0)
         >>> small.growth(large._replace(noise=0.1 * np.eye(2)))
@@ -102,6 +101,7 @@ class Curvature(NamedTuple):
             return float(np.trace(inverse @ matrix @ inverse.T))
 
         d, own, new = len(self.noise), trace(self.estimate), trace(other.estimate)
+        # of the difference; that of the own trace as if its noise were alike in all directions
         noise_sd = (d + trace(self.noise) ** 2 / d) ** 0.5
         grown = new > own + DEFAULTS.visible_scale * noise_sd and own > 0
         return new / own if grown else 1.0
@@ -216,10 +216,12 @@ class Update(NamedTuple):
     surprise: float  # mean square of the slope over its expectation: about 1
 
 
-def apart(precision: np.ndarray) -> np.ndarray:
-    """Return which latents a precision tells from all others, (d,): of small variance inflation.
+def weakly_correlated(precision: np.ndarray) -> np.ndarray:
+    """Return which latents are hardly correlated with the others, (d,).
 
-    >>> apart(np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    Their variance inflation factors are small.
+
+    >>> weakly_correlated(np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     array([False, False,  True])
     """
     inflation = np.diag(precision) * np.diag(np.linalg.inv(precision))

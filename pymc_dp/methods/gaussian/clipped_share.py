@@ -12,13 +12,13 @@ class VarianceShare(NamedTuple):
     """Variance of clipped scores over the curvature that they show: 1 without clipping.
 
     Without clipping the two are equal, by the information identity. An average over rounds; later
-    ones, whose point is nearer to the mode, count more. How long scores are before they are
-    clipped says what to expect of it.
+    ones, whose point is nearer to the mode, count more. The norm that scores are clipped to says
+    what to expect before a round has measured it.
     """
 
-    weighted_sum: float = 0.0
-    weight: float = 0.0
-    expected: float = 1.0
+    weighted_sum: float = 0.0  # of the rounds' shares, by precision
+    weight: float = 0.0  # sum of these precisions
+    expected: float = 1.0  # from the norm that scores are clipped to
 
     def add(
         self, variance: float, curvature_trace: float, noise_sd: float, squared_bound: float
@@ -44,7 +44,7 @@ class VarianceShare(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The average, and what is expected; 1 where nothing is known."""
+        """Average of the rounds and of what is expected, by precision; 1 if nothing is clipped."""
         prior = self.expected * DEFAULTS.variance_sd**-2
         mean = (self.weighted_sum + prior) / self._precision
         return float(np.clip(mean, DEFAULTS.least_variance, 1.0))
@@ -55,8 +55,11 @@ class VarianceShare(NamedTuple):
         return float(min(1.0, self.mean + DEFAULTS.variance_margin * self._precision**-0.5))
 
     @property
-    def of_curvature(self) -> float:
-        """What clipping leaves of the curvature: less than of the variance over the curvature."""
+    def curvature_share(self) -> float:
+        """Curvature of clipped scores over that of unclipped ones.
+
+        Clipping takes more of it than of the variance.
+        """
         lost = DEFAULTS.clipped_curvature * (1 - self.mean)
         return float(max(DEFAULTS.least_curvature, 1 - lost))
 

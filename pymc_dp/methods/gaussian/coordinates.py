@@ -14,7 +14,7 @@ def unclipped_curvature(
 ) -> np.ndarray:
     """Return the curvature as unclipped scores would show it, of this diagonal at least."""
     clipped = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates)
-    return with_diagonal_at_least(clipped / share.of_curvature, diagonal)
+    return with_diagonal_at_least(clipped / share.curvature_share, diagonal)
 
 
 def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray) -> float:

@@ -53,7 +53,8 @@ class Defaults(NamedTuple):
     still_as_long: float = 0.8
     # the longest doubled step, in units: the coordinates follow it
     longest_doubled: float = 1.25
-    # latents whose variance the others inflate at most so many times are limited one by one
+    # latents whose variance the others inflate at most so many times are limited, and rescaled, one
+    # by one
     most_inflation: float = 5.0
     # how far eigenvalues of the curvature are from what independent latents would have, at first:
     # where all latents are correlated, one eigenvalue has a share of the sum of them all

@@ -76,13 +76,13 @@ class Way(NamedTuple):
         noise_sd: float,
         prior_gradient: PriorGradient,
         reach: float,
-        apart: np.ndarray,
+        weakly_correlated: np.ndarray,
     ) -> "Way":
         """Limit the next step to ``reach`` units, or double the last one.
 
-        Only latents ``apart``, (d,), are limited or doubled one by one. Of predictors that are
-        nearly the same, steps are long and cancel each other in what they add up to: those are
-        shortened all alike.
+        Only ``weakly_correlated`` latents, (d,), are limited or doubled one by one. Of predictors
+        that are nearly the same, steps are long and cancel each other in what they add up to: those
+        are shortened all alike.
 
         Where the step of a latent is as long as the last time, it goes twice as far, unless the
         prior would pull it back from there more than all that pulls it on. ``gradient`` is that of
@@ -90,16 +90,18 @@ class Way(NamedTuple):
         prior after a step; all in units.
 
         >>> last = Way.of(np.array([0.0, -0.4, 0.4]))
-        >>> g, all_apart = np.full(3, -0.4), np.full(3, True)
-        >>> last.then(g, g, np.ones(3), 0.0, np.zeros_like, 1.0, all_apart).step
+        >>> g, all_of_them = np.full(3, -0.4), np.full(3, True)
+        >>> last.then(g, g, np.ones(3), 0.0, np.zeros_like, 1.0, all_of_them).step
         array([-0.4, -0.8, -0.4])
         """
         wanted, longest = step / unit, DEFAULTS.longest_step * reach * unit
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
-        alike = np.min(longest[~apart] / np.abs(step[~apart]), initial=1.0)
-        single = np.where(apart, np.clip(step, -longest, longest), alike * step)
+        alike = np.min(longest[~weakly_correlated] / np.abs(step[~weakly_correlated]), initial=1.0)
+        single = np.where(weakly_correlated, np.clip(step, -longest, longest), alike * step)
         twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)
-        doubles = apart & far & self._no_nearer(wanted) & (np.abs(twice) > np.abs(single))
+        doubles = (
+            weakly_correlated & far & self._no_nearer(wanted) & (np.abs(twice) > np.abs(single))
+        )
         tried = np.where(doubles, twice, single)
         pulled_back = np.abs(prior_gradient(tried)) > np.abs(gradient)
         limited = np.where(doubles & pulled_back, single, tried)

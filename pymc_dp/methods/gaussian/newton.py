@@ -9,9 +9,9 @@ from pymc_dp.methods.gaussian.belief import (
     CurvatureSpectrum,
     Mode,
     Update,
-    apart,
     at_least_nothing,
     symmetric,
+    weakly_correlated,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope
@@ -166,6 +166,5 @@ def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> W
 
     gradient = unit * local.gradient / N
     noise_sd, reach = local.whitened_noise_sd, local.reach
-    return way.then(
-        step, gradient, unit, noise_sd, prior_gradient, reach, apart(local.total_curvature)
-    )
+    weak = weakly_correlated(local.total_curvature)
+    return way.then(step, gradient, unit, noise_sd, prior_gradient, reach, weak)

@@ -17,9 +17,9 @@ from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
     Mode,
-    apart,
     no_wider,
     symmetric,
+    weakly_correlated,
 )
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
 from pymc_dp.methods.gaussian.coordinates import (
@@ -231,11 +231,11 @@ def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
-    single = apart(np.linalg.inv(learnt.covariance))
-    independent = learnt.independent.scaled_like(found, single)
+    weak = weakly_correlated(np.linalg.inv(learnt.covariance))
+    independent = learnt.independent.scaled_like(found, weak)
     if learnt.curvature is None:
         return found, independent
-    return learnt.curvature.scaled_like(found, single).combined(found), independent
+    return learnt.curvature.scaled_like(found, weak).combined(found), independent
 
 
 def _local_posterior(

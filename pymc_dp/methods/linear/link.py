@@ -1,4 +1,4 @@
-"""The form of a log likelihood as a function of its predictor psi, decided at probe points."""
+"""The form of a log likelihood in its predictor, decided at probe points; Pólya-Gamma means."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,6 +24,8 @@ BINARY_SLOPES = {
 }
 # random values of psi at which a likelihood is compared with a form
 POINTS = 4
+# below it tanh(c/2) / c is its limit
+SMALL = 1e-6
 
 
 class Link(NamedTuple):
@@ -153,12 +155,10 @@ def _of_normal(zero: _At, at: _At) -> bool:
     return nearly_equal(shape, np.full_like(shape, 0.5)) and nearly_equal(rate, energy)
 
 
-# below it tanh(c/2) / c is its limit
-SMALL = 1e-6
-
-
 def pg_weight(c: np.ndarray) -> np.ndarray:
     """Mean of a Pólya-Gamma variable PG(1, c) over its largest value 1/4, at c = 0.
+
+    Source: Polson, Scott and Windle (2013).
 
     >>> import numpy as np
     >>> pg_weight(np.array([0.0, 2.0])).round(4)

@@ -1,4 +1,4 @@
-"""Options that methods for linear predictors share, and rounds in place of their own updates.
+"""Options that methods for linear predictors share.
 
 Rounds in whitened coordinates are the default of `vips` and `dp_sep` for regressions, and of `vips`
 for conjugate models whose statistics have no bound: clipping those would be a bias.
@@ -7,16 +7,11 @@ for conjugate models whose statistics have no bound: clipping those would be a b
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
-from pymc_dp.methods.gaussian.whitened import whitened_method
-from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
-from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.model import Records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +51,3 @@ class LinearOptions(BatchOptions, ABC):
     def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
         """Describe the releases of one fit, given what its class of models takes by default."""
         return self.release_spec(self.released, count, clip_norm, sample_rate)
-
-
-def by_rounds(settings: LinearOptions) -> OnRealLine:
-    """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
-
-    With n records the fixed points of variational updates and of expectation propagation differ
-    from the posterior's mode by a share 1/n of its width; noise and clipping differ by far more.
-    """
-
-    def build(records: Records) -> Method:
-        prior = partial(prior_gradient, records)
-        return whitened_method(records, prior, settings.num_records, settings.releases_of_rounds)
-
-    return OnRealLine(build)

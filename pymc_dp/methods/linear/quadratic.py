@@ -72,10 +72,11 @@ def layout_of(predictors: int, d: int) -> Layout:
 class Moments(NamedTuple):
     """Records at the current posterior; norms and sums read the same numbers."""
 
-    # a score is a row, (rows, d), times a factor. Of several entries of psi the row is their sum
-    # A' r, formed once: they may cancel, and not alike in a norm and in a weighted sum
-    score: np.ndarray
-    factor: np.ndarray
+    # a record's score is score_factor * score_row, (rows,) and (rows, d). With several entries of
+    # psi the row is A' r, summed once: entries may cancel, and differently in a norm and in a
+    # weighted sum
+    score_row: np.ndarray
+    score_factor: np.ndarray
     design: np.ndarray  # A, (rows, J, d)
     weight: np.ndarray  # omega, (rows, J)
     shape: np.ndarray  # shape, energy: statistics of the noise precision
@@ -84,7 +85,7 @@ class Moments(NamedTuple):
     def shortened(self, features: np.ndarray, noise: np.ndarray) -> "Moments":
         """Multiply score and curvature, and the noise statistics, by one factor a record each."""
         return self._replace(
-            factor=self.factor * features,
+            score_factor=self.score_factor * features,
             weight=self.weight * features[:, None],
             shape=self.shape * noise,
             energy=self.energy * noise,
@@ -194,10 +195,11 @@ def moments(
     if predictor.precision:  # b - kappa psi + omega psi^2 / 2, in expectation
         energy = part.energy + (weight * (psi**2 + spread) / 2 - part.slope * psi).sum(axis=1)
     if entries == 1:
-        score, factor = rows, residual[:, 0]
+        score_row, score_factor = rows, residual[:, 0]
     else:
-        score, factor = np.einsum("njd,nj->nd", part.design, residual), np.ones(count)
-    return Moments(score, factor, part.design, weight, part.shape, energy)
+        score_row = np.einsum("njd,nj->nd", part.design, residual)
+        score_factor = np.ones(count)
+    return Moments(score_row, score_factor, part.design, weight, part.shape, energy)
 
 
 def scales_of(context: Context) -> Sums:
@@ -244,10 +246,10 @@ def _centred(part: Moments, precision: float) -> Moments:
 def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
     """Norms of a record's score, curvature and noise statistics.
 
-    Those of records beyond `LONGEST_ROW` are infinite: their weights would be so small that rounding
-    doubles them, and sums longer than these norms.
+    Those of records beyond `LONGEST_ROW` are infinite: their weights would be so small that
+    rounding doubles them, and sums longer than these norms.
     """
-    lengths, weight = row_norms(part.score), np.abs(part.weight)
+    lengths, weight = row_norms(part.score_row), np.abs(part.weight)
     longest = np.maximum(lengths, row_norms(part.design))
     lengths = np.where(longest > LONGEST_ROW, np.inf, lengths)
     if part.design.shape[1] == 1:  # the score's row is that of the design
@@ -257,12 +259,13 @@ def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
         root = part.design * np.sqrt(weight)[:, :, None]
         curvature = row_norms(root @ root.transpose(0, 2, 1))
     noise = np.hypot(scales.shape * part.shape, scales.energy * part.energy)
-    return [np.abs(part.factor) * lengths, scales.curvature * curvature, noise]
+    return [np.abs(part.score_factor) * lengths, scales.curvature * curvature, noise]
 
 
 def part_sums(part: Moments, weights: np.ndarray) -> tuple[np.ndarray, ...]:
     """Weighted sums of scores, curvatures and noise statistics over records."""
     rows = part.design.reshape(-1, part.design.shape[2])
     weighted = (weights[:, None] * part.weight).ravel()
-    score, curvature = (weights * part.factor) @ part.score, (rows * weighted[:, None]).T @ rows
+    score = (weights * part.score_factor) @ part.score_row
+    curvature = (rows * weighted[:, None]).T @ rows
     return score, curvature, weights @ part.shape, weights @ part.energy

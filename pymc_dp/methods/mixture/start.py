@@ -56,4 +56,4 @@ def after_a_sketch(
         noise_aware=None,
         defaults=(DEFAULTS,),
     )
-    return chain(sketching, Stage(lambda state: state, method))
+    return chain(sketching, Stage(method))

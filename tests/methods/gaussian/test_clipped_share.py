@@ -33,7 +33,7 @@ def foreseen_and_true(scores, bound):
     trace = float(np.trace(sums.curvature))
     unknown = VarianceShare().add(sums.variance, trace, 1e9 * trace, ROWS * bound**2)
     exact = sums.variance / trace, trace / (ROWS * (scores**2).sum(axis=2).mean())
-    return (unknown.mean, unknown.of_curvature), exact
+    return (unknown.mean, unknown.curvature_share), exact
 
 
 @pytest.mark.parametrize("relative_bound", [1.2, 1.6, 2.5])
@@ -53,7 +53,7 @@ def test_where_outcomes_are_all_but_certain_too_little_is_taken_away():
     assert foreseen[1] > true[1]
 
 
-def test_without_a_word_from_the_bound_it_would_not_be_known(monkeypatch):
+def test_without_the_bound_too_much_variance_would_be_expected(monkeypatch):
     monkeypatch.setattr(clipped_share, "DEFAULTS", DEFAULTS._replace(clipped_variance=0.0))
     drawn = scores_of_a_line(4, np.random.default_rng(1))
     foreseen, true = foreseen_and_true(drawn, 1.2 * 4**0.5)
@@ -68,4 +68,4 @@ def test_what_was_measured_well_counts_more_than_the_bound():
 
 def test_without_clipping_nothing_is_taken_away():
     exact = VarianceShare().add(1.0, 1.0, noise_sd=0.0, squared_bound=np.inf)
-    assert (exact.mean, exact.of_curvature) == (1.0, 1.0)
+    assert (exact.mean, exact.curvature_share) == (1.0, 1.0)

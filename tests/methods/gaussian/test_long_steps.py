@@ -14,7 +14,7 @@ from pymc_dp.methods.gaussian.long_steps import Way, along_slope, next_reach
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
-ONE, STILL, APART = np.ones(1), np.zeros(1), np.full(1, True)
+ONE, STILL, WEAKLY_CORRELATED = np.ones(1), np.zeros(1), np.full(1, True)
 NO_PRIOR = np.zeros_like
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
 
@@ -24,7 +24,7 @@ def steps_down(distance, prior=NO_PRIOR, steps=8):
     way, place = Way.of(STILL), distance
     for _ in range(steps):
         step = np.expm1(-2 * place) / 2
-        way = way.then(step, step, ONE, 0.0, prior, 1.0, APART)
+        way = way.then(step, step, ONE, 0.0, prior, 1.0, WEAKLY_CORRELATED)
         place = place + way.step
     return place
 
@@ -44,13 +44,13 @@ def test_a_prior_that_pulls_back_stops_the_doubling():
     def pulls_back(step):
         return 5.0 * ONE
 
-    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR, 1.0, APART).step == -1
-    assert Way.of(half).then(half, half, ONE, 0.0, pulls_back, 1.0, APART).step == -0.5
+    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR, 1.0, WEAKLY_CORRELATED).step == -1
+    assert Way.of(half).then(half, half, ONE, 0.0, pulls_back, 1.0, WEAKLY_CORRELATED).step == -0.5
 
 
 def test_steps_within_the_noise_are_not_doubled():
     half = -0.5 * ONE
-    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR, 1.0, APART).step == -0.5
+    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR, 1.0, WEAKLY_CORRELATED).step == -0.5
 
 
 def test_a_long_slope_is_followed_without_the_other_directions():

@@ -17,7 +17,7 @@ from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bound
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.linear.options import by_rounds
+from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.model import recognise as recognise_components
@@ -104,7 +104,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     probe = Statistics(records, structure, "python")
     norm = common_norm(records, structure, probe)
     if norm is None and not structure.mixtures and settings.takes_rounds:
-        return by_rounds(settings)
+        return by_rounds(settings.num_records, settings.releases_of_rounds)
     families, layout = structure.families, layout_of(records, structure)
     once = _depend_on_records_alone(records, structure)
     prior = ConjugatePrior(families, prior_messages(records, families))

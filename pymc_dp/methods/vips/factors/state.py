@@ -1,6 +1,6 @@
 """Where the fit of a factor model stands, and where it starts.
 
-Loadings and intercept stand side by side in one matrix, or as the model has them.
+`side_by_side` and `natural` turn loadings and intercept into one matrix, and back.
 """
 
 from collections.abc import Mapping

@@ -10,6 +10,7 @@ from pytensor.scalar.basic import Add, Clip, Mul
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
 from pytensor.tensor.basic import AllocDiag
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 
@@ -55,6 +56,8 @@ def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
         whole = _diagonals(node.inputs[0], len(node.op.inputs_sig[0]))
     elif isinstance(core, SolveTriangular) and all(node.inputs[0].type.broadcastable[:-2]):
         whole = _solved_by_one(core, *node.inputs)
+    elif isinstance(core, AdvancedSubtensor) and _takes_single_values(node):
+        whole = _values_at(*node.inputs)
     else:
         return None
     return [whole.astype(node.outputs[0].type.dtype)]
@@ -75,3 +78,21 @@ def _solved_by_one(solve: SolveTriangular, a: Tensor, b: Tensor) -> Tensor:
     right = b[..., None] if solve.b_ndim == 1 else b
     solved = pt.matmul(inverse, right)
     return solved[..., 0] if solve.b_ndim == 1 else solved
+
+
+def _takes_single_values(node: Node) -> bool:
+    """Whether each record's array has an index for each axis, and all have as many dimensions."""
+    array, *indices = (len(sides) for sides in node.op.inputs_sig)
+    numbers = all(x.type.dtype.startswith(("int", "uint")) for x in node.inputs[1:])
+    every_axis = node.op.core_op.idx_list == tuple(range(array))
+    return numbers and every_axis and len(set(indices)) == 1
+
+
+def _values_at(x: Tensor, *indices: Tensor) -> Tensor:
+    """Take values of each record's array, or of the one that all records share."""
+    batch, ndim = x.ndim - len(indices), indices[0].ndim
+    places = [
+        0 if x.type.broadcastable[k] else pt.arange(x.shape[k])[(..., *[None] * (ndim - 1 - k))]
+        for k in range(batch)
+    ]
+    return x[(*places, *indices)]

@@ -76,3 +76,21 @@ def test_a_solve_without_records_is_left_as_it_is():
     fn = function([a, b], solve_triangular(a, b, lower=True, b_ndim=2), "python")
     lower, right = np.array([[2.0, 0.0], [1.0, 3.0]]), np.eye(2)
     np.testing.assert_allclose(fn(lower, right), np.linalg.inv(lower))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_values_at_indices_are_taken_for_all_records_at_once(shared):
+    rng = np.random.default_rng(3)
+    tables = rng.normal(size=(1 if shared else 7, 4, 3))
+    rows, columns = rng.integers(4, size=(7, 2)), rng.integers(3, size=(7, 2))
+    table, i, j = pt.dmatrix("table"), pt.lvector("i"), pt.lvector("j")
+    many = pt.tensor("many", shape=(1 if shared else None, None, None), dtype="float64")
+    graph = pytensor.graph.replace.vectorize_graph(
+        table[i, j], {table: many, i: pt.lmatrix("rows"), j: pt.lmatrix("columns")}
+    )
+    inputs = [many, *graph.owner.inputs[1:]]
+    fn = function(inputs, graph, "python")
+    each = zip(np.broadcast_to(tables, (7, 4, 3)), rows, columns, strict=True)
+    expected = [t[r, c] for t, r, c in each]
+    np.testing.assert_array_equal(fn(tables, rows, columns), expected)
+    assert not [n for n in fn.maker.fgraph.toposort() if isinstance(n.op, Blockwise)]

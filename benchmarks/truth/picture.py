@@ -1,4 +1,4 @@
-"""Coverage and error of every coefficient: a line a problem, a color a method."""
+"""Coverage, width and error of every coefficient: a line a problem, a color a method."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,18 +31,19 @@ def _draw(found: Sequence[tuple[Cell, Summary]], epsilon: float, path: Path) -> 
     problems = list(dict.fromkeys(cell.problem for cell, _ in found))
     methods = list(dict.fromkeys(cell.method for cell, _ in found))
     fig, axes = plt.subplots(
-        1, 2, figsize=(10, 0.35 * len(problems) + 1.4), sharey=True, layout="constrained"
+        1, 3, figsize=(10, 0.3 * len(problems) + 1.4), sharey=True, layout="constrained"
     )
     for cell, summary in found:
         number = methods.index(cell.method)
         height = problems.index(cell.problem) + 0.22 * (number - (len(methods) - 1) / 2)
         each = summary.coefficients
-        for ax, values in zip(axes, (each.coverage, each.error), strict=True):
+        for ax, values in zip(axes, (each.coverage, each.width, each.error), strict=True):
             _draw_line(ax, height, values, f"C{number}", cell.method)
     axes[0].axvspan(*BAND, color="0.85", zorder=0)
     axes[0].set(xlim=(-0.02, 1.02), xlabel="coverage of 90% intervals")
-    axes[1].axvline(1.0, color="0.8", zorder=0)
-    axes[1].set(xscale="log", xlabel="rmse / sd of the non-private posterior")
+    for ax, name in zip(axes[1:], ("sd", "rmse"), strict=True):
+        ax.axvline(1.0, color="0.8", zorder=0)
+        ax.set(xscale="log", xlabel=f"{name} / non-private sd")
     axes[0].set(yticks=range(len(problems)), yticklabels=problems, ylim=(len(problems) - 0.5, -0.5))
     handles, names = axes[0].get_legend_handles_labels()
     kept = dict(zip(names, handles, strict=True))

@@ -43,7 +43,9 @@ def _draw(found: Sequence[tuple[Cell, Summary]], epsilon: float, path: Path) -> 
     axes[0].set(xlim=(-0.02, 1.02), xlabel="coverage of 90% intervals")
     for ax, name in zip(axes[1:], ("sd", "rmse"), strict=True):
         ax.axvline(1.0, color="0.8", zorder=0)
-        ax.set(xscale="log", xlabel=f"{name} / non-private sd")
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.set(xlabel=f"{name} / non-private sd")
     axes[0].set(yticks=range(len(problems)), yticklabels=problems, ylim=(len(problems) - 0.5, -0.5))
     handles, names = axes[0].get_legend_handles_labels()
     kept = dict(zip(names, handles, strict=True))

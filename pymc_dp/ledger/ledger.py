@@ -178,7 +178,7 @@ class Ledger:
                 "in the moment in which it wrote a release. A release has one value alone, so that "
                 "this fit cannot go on. Nothing was released."
             )
-        with self._writing(f"Fit {fit} could not go on"):
+        with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
             reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
         if not reopened:
             raise ValueError(
@@ -290,13 +290,11 @@ class Ledger:
         return report_of(self.terms, self._filter, fits, *balances(self._filter, fits))
 
     @contextmanager
-    def _writing(self, failed: str) -> Iterator[None]:
+    def _writing(self, failed: str, so: str = "") -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise ReleaseError(
-                f"{failed} in {self.path} ({error}); nothing is released."
-            ) from error
+            raise ReleaseError(f"{failed} in {self.path} ({error}){so}.") from error
 
     def _left(self) -> str:
         amount, delta, _ = self.left
@@ -309,7 +307,7 @@ class Ledger:
 
     def _reserve(self, what: str, spending: Spending) -> Booking:
         price = self._filter.price(spending)
-        with self._writing(f"{what!r} could not be set aside"):
+        with self._writing(f"{what!r} could not be set aside", "; nothing is released"):
             fit = ledger_file.reserve(self.path, self.terms, what, price, self._filter.limit)
         if fit is None:
             cost = self._filter.words(self._filter.cost(spending))

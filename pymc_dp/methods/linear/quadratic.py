@@ -250,11 +250,12 @@ def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
     rounding doubles them, and sums longer than these norms.
     """
     lengths, weight = row_norms(part.score_row), np.abs(part.weight)
-    longest = np.maximum(lengths, row_norms(part.design))
-    lengths = np.where(longest > LONGEST_ROW, np.inf, lengths)
     if part.design.shape[1] == 1:  # the score's row is that of the design
+        lengths = np.where(lengths > LONGEST_ROW, np.inf, lengths)
         curvature = weight[:, 0] * lengths * lengths
     else:
+        longest = np.maximum(lengths, row_norms(part.design))
+        lengths = np.where(longest > LONGEST_ROW, np.inf, lengths)
         # signs can only make the sum of outer products shorter
         root = part.design * np.sqrt(weight)[:, :, None]
         curvature = row_norms(root @ root.transpose(0, 2, 1))

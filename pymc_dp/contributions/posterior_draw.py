@@ -16,8 +16,9 @@ from pymc_dp.contributions.gradients import checked, on_batch
 from pymc_dp.errors import ReleaseError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import pt
-from pymc_dp.privacy.clipping import CLIP_MARGIN, SumsByRecord, SumsByUnit
+from pymc_dp.privacy.clipping import CLIP_MARGIN
 from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
 
@@ -44,7 +45,7 @@ class PosteriorDraw(NamedTuple):
         return z
 
     def release(
-        self, data: SumsByRecord | SumsByUnit, release: Release, query: Query, random: SecretRandom
+        self, data: Partition, release: Release, query: Query, random: SecretRandom
     ) -> Noisy:
         """Draw once from the posterior of all good records at the release's temperature.
 
@@ -52,7 +53,7 @@ class PosteriorDraw(NamedTuple):
         density by at most ``clip_norm / temperature``, whatever its values. Nothing else of the
         chain is handed out.
         """
-        if release.mechanism != EXPONENTIAL or not isinstance(data, SumsByRecord):
+        if release.mechanism != EXPONENTIAL or data.units is not None:
             raise ReleaseError(f"The plan does not account {release.name!r} as a posterior draw.")
         bound = release.clip_norm * (1 - CLIP_MARGIN)
         rng = np.random.default_rng(random.generator.integers(2**32, size=8))

@@ -25,7 +25,7 @@ from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
 from pymc_dp.privacy.contribution import rehearse
-from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.mechanism import Contributions
 from pymc_dp.privacy.probe import FaultyContributionError, probe
 from pymc_dp.privacy.query import Noisy
 
@@ -193,16 +193,14 @@ def _compile(setup: Setup, backend: str) -> Compiled:
 
 
 def _contributions(
-    compile_parts: Callable[[str], Compiled], backend: str, axes: Mapping[str, int]
-) -> dict[str, Contribution | Mechanism]:
+    compile_parts: Callable[[str], Compiled], backend: str, axes: dict[str, int]
+) -> Contributions:
     return _for_backend(compile_parts(backend).contributions, backend, axes)
 
 
-def _for_backend(
-    contributions: Mapping[str, Contribution | Mechanism], backend: str, axes: Mapping[str, int]
-) -> dict[str, Contribution | Mechanism]:
+def _for_backend(contributions: Contributions, backend: str, axes: dict[str, int]) -> Contributions:
     return {
-        name: padded(c, dict(axes)) if backend == "jax" and isinstance(c, Contribution) else c
+        name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
         for name, c in contributions.items()
     }
 

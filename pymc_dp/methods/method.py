@@ -8,9 +8,8 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.contributions import Contribution
 from pymc_dp.model import Records
-from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.mechanism import Contributions
 from pymc_dp.privacy.query import Noisy, Query
 
 Draws = dict[str, np.ndarray]
@@ -21,11 +20,10 @@ Trace = dict[str, tuple[tuple[str, ...], Any]]
 class Compiled(NamedTuple):
     """The parts of a method that need compiled functions."""
 
-    # {release name: Contribution, or Mechanism}
-    contributions: Mapping[str, Contribution | Mechanism]
+    contributions: Contributions
     update: Callable[[Any, Query, Noisy], Any]  # (state, query, noisy) -> state
     # compiles the contributions once more; the driver sets it
-    again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None
+    again: Callable[[], Contributions] | None = None
     # {release name: the time that it takes}; the driver sets it
     times: Mapping[str, Any] = MappingProxyType({})
 

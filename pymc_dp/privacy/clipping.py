@@ -2,11 +2,11 @@
 
 Adding or removing one vector of norm at most C moves a sum by at most C: that is the sensitivity
 for which the wall adds noise. `SumsByRecord` clips the vector of each record, and `SumsByUnit` that
-of each unit, after the vectors of its records are added. Both hold data: the wall alone makes them,
-through `opened`, and calls them.
+of each unit, after the vectors of its records are added. Both hold data: `clipped_sum` alone
+makes them, for the wall.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -23,9 +23,7 @@ from pymc_dp.privacy.contribution import (
     with_draws,
 )
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
-from pymc_dp.privacy.private_data import Column, Partition
-from pymc_dp.privacy.randomness import Draw
-from pymc_dp.privacy.units import Units
+from pymc_dp.privacy.private_data import Partition
 
 # clipped norms stay below the clip norm by this share, which exceeds all rounding errors
 CLIP_MARGIN = 1e-6
@@ -56,47 +54,44 @@ class BeyondBoundError(Exception):
 
 
 def clipped_sum(
-    partition: Partition, contribution: Contribution, draw: Draw, context: Any, bound: float
+    partition: Partition,
+    contribution: Contribution,
+    context: Any,
+    size: int,
+    generator: np.random.Generator,
+    bound: float,
 ) -> ClippedSum:
-    """Draw a part of a batch from one partition, and add up its clipped vectors.
+    """Draw a part of a batch from one partition, ``size`` of its units; add up clipped vectors.
 
     **Privacy.** As `SumsByRecord.clipped_sums`. A function of the partition, the public arguments
-    and the state of the draw's generator: made again with the same, it is the same.
+    and the state of the generator: made again with the same, it is the same.
     """
-    data = opened(partition, draw.generator)
-    drawn = subset(draw.generator, data.number, draw.size)
+    kind = SumsByRecord if partition.units is None else SumsByUnit
+    data = kind(partition, contribution, context, generator)
+    drawn = subset(generator, partition.number, size)
     total = np.zeros(contribution.size)
     with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
-        for part in data.clipped_sums(contribution, drawn, context, bound):
+        for part in data.clipped_sums(drawn, bound):
             if not part.is_within(bound):
                 raise BeyondBoundError
             total += part.total
     return ClippedSum(total, len(drawn))
 
 
-def opened(partition: Partition, generator: np.random.Generator) -> "SumsByRecord | SumsByUnit":
-    """Open a partition for clipped sums, by unit where a privacy unit is given."""
-    records = SumsByRecord(partition.columns, generator)
-    return records if partition.units is None else SumsByUnit(records, partition.units)
-
-
 class SumsByRecord:
-    """Some data, where each record is clipped; ``columns`` are by the leaf's name."""
+    """The records of a partition, where each is clipped, in one release."""
 
-    def __init__(self, columns: Mapping[str, Column], generator: np.random.Generator) -> None:
-        self._columns = dict(columns)
-        self._generator = generator
-        self.number = next(iter(columns.values())).rows  # of records
-        # the number of values in a record
-        self.width = sum(column.spec.width for column in columns.values())
+    def __init__(
+        self,
+        partition: Partition,
+        contribution: Contribution,
+        context: Any,
+        generator: np.random.Generator,
+    ) -> None:
+        self._partition, self._generator = partition, generator
+        self._contribution, self._context = contribution, context
 
-    def take(self, rows: np.ndarray) -> Batch:
-        """Read some rows of every column."""
-        return {name: column.take(rows) for name, column in self._columns.items()}
-
-    def clipped_sums(
-        self, contribution: Contribution, drawn: np.ndarray, context: Any, bound: float
-    ) -> "Iterator[ClippedSum]":
+    def clipped_sums(self, drawn: np.ndarray, bound: float) -> Iterator[ClippedSum]:
         """Clip the vector of every drawn record, and add up the vectors of each part.
 
         **Privacy.** Each record belongs to one part and adds one vector of L2 norm at most
@@ -106,39 +101,27 @@ class SumsByRecord:
         the numbers of the records that two neighbours share, sums differ by at most ``bound``, and
         a mixture over such numbers is as private as its parts (joint convexity).
         """
-        for part in self.parts(drawn, contribution.width):
-            norms, weighted_sum = self._vectors(contribution, part, context)
+        size = self._contribution.size
+        for part in self._parts(drawn, self._contribution.width):
+            norms, weighted_sum = self._vectors(part)
             good = _is_good(norms)
-            total = np.zeros(contribution.size)
+            total = np.zeros(size)
             if good.any():
                 total = weighted_sum(np.where(good, _clip_weights(norms, bound), 0.0))
-                _check_shape(total, (contribution.size,))
+                _check_shape(total, (size,))
             yield ClippedSum(total, len(part))
 
-    def parts(self, rows: np.ndarray, width: int) -> Iterator[np.ndarray]:
+    def _parts(self, rows: np.ndarray, width: int) -> Iterator[np.ndarray]:
         """Split rows so that memory stays bounded; an empty batch has no parts."""
-        size = max(1, PART_SIZE // max(1, self.width + width))
+        size = max(1, PART_SIZE // max(1, self._partition.width + width))
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
 
-    def unit_sums(
-        self,
-        contribution: Contribution,
-        unit: UnitVector,
-        rows: np.ndarray,
-        context: Any,
-        owner: np.ndarray,
-    ) -> np.ndarray:
-        """Add up the good records of each unit, without clipping."""
-        prepared, norms = self._prepared(contribution, rows, context, owner)
-        return unit_sums(unit, prepared, context, owner, _is_good(norms))
-
-    def _vectors(
-        self, contribution: Contribution, rows: np.ndarray, context: Any
-    ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    def _vectors(self, rows: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
         """Return the norm of every record's vector, and a function for their weighted sum."""
+        contribution, context = self._contribution, self._context
         if isinstance(contribution, RowContribution):
-            prepared = contribution.prepare(self._batch(contribution, rows, context), context)
+            prepared = contribution.prepare(self._batch(rows), context)
             vectors = np.asarray(contribution.rows(prepared, context), "float64")
             _check_shape(vectors, (len(rows), contribution.size))
             norms = row_norms(vectors)
@@ -146,22 +129,19 @@ class SumsByRecord:
             if not good.all():  # zero times nan would be nan
                 vectors = np.where(good[:, None], vectors, 0.0)
             return norms, lambda weights: weights @ vectors
-        prepared, norms = self._prepared(contribution, rows, context)
+        prepared, norms = self._prepared(rows)
         return norms, lambda weights: contribution.weighted_sum(prepared, context, weights)
 
     def _prepared(
-        self,
-        contribution: Contribution,
-        rows: np.ndarray,
-        context: Any,
-        owner: np.ndarray | None = None,
+        self, rows: np.ndarray, owner: np.ndarray | None = None
     ) -> tuple[Any, np.ndarray]:
         """Prepare some rows for their sum, and compute the norm of each."""
         # A record whose norm is not finite must add nothing. A weight of 0 is not enough, since
         # zero times nan is nan: the values of a good record take its place in the graph. Where
         # records of a unit are prepared together, that record would enter a unit that is not its
         # own: rows that are not finite are then left out by `unit_sums`.
-        batch = self._batch(contribution, rows, context, owner)
+        contribution, context = self._contribution, self._context
+        batch = self._batch(rows, owner)
         prepared = contribution.prepare(batch, context)
         norms = contribution.norms(prepared, context)
         _check_shape(norms, rows.shape)
@@ -170,21 +150,15 @@ class SumsByRecord:
             prepared = contribution.prepare(self._without_bad_rows(batch, good), context)
         return prepared, norms
 
-    def _batch(
-        self,
-        contribution: Contribution,
-        rows: np.ndarray,
-        context: Any,
-        owner: np.ndarray | None = None,
-    ) -> Batch:
-        batch = self.take(rows)
-        if contribution.together and owner is not None:
+    def _batch(self, rows: np.ndarray, owner: np.ndarray | None = None) -> Batch:
+        batch = self._partition.take(rows)
+        if self._contribution.together and owner is not None:
             batch[OWNER] = owner
-        return with_draws(contribution, batch, context, self._generator)
+        return with_draws(self._contribution, batch, self._context, self._generator)
 
     def _without_bad_rows(self, batch: Batch, good: np.ndarray) -> Batch:
         source = np.where(good, np.arange(len(good)), np.flatnonzero(good)[0])
-        axes = {name: column.axis for name, column in self._columns.items()}
+        axes = {name: column.axis for name, column in self._partition.columns.items()}
         return {
             name: np.take(values, source, axis=axes.get(name, 0)) for name, values in batch.items()
         }
@@ -193,61 +167,46 @@ class SumsByRecord:
         raise TypeError("Clipped sums hold data and must not be pickled or copied.")
 
 
-class SumsByUnit:
-    """Some data, where the records of each unit are added first and clipped as one vector."""
+class SumsByUnit(SumsByRecord):
+    """A partition where the records of each unit are added first, and clipped as one vector."""
 
-    def __init__(self, records: SumsByRecord, units: Units) -> None:
-        self._by_record = records
-        self._units = units
-        self.number = units.number  # of units
-
-    def clipped_sums(
-        self, contribution: Contribution, drawn: np.ndarray, context: Any, bound: float
-    ) -> "Iterator[ClippedSum]":
+    def clipped_sums(self, drawn: np.ndarray, bound: float) -> Iterator[ClippedSum]:
         """Clip the vector of every drawn unit, and add up the vectors of each part.
 
         **Privacy.** All records of a unit belong to one part and add one vector of L2 norm at most
         ``bound``, however many they are, or nothing where their sum overflows. So a unit moves the
         total over all parts by at most ``bound``. No sum may leave the wall without noise.
         """
-        unit = unit_vector(contribution)
+        units, unit = self._partition.units, unit_vector(self._contribution)
         at_once = PART_SIZE if unit.rows is not None else WEIGHTED_AT_ONCE
-        width = self._by_record.width + contribution.width + unit.size
-        for part in self._units.cut(drawn, max(1, at_once // width)):
-            sums = self._sums(contribution, unit, *self._units.rows(part), context)
+        width = self._partition.width + self._contribution.width + unit.size
+        for part in units.cut(drawn, max(1, at_once // width)):
+            sums = self._sums(unit, *units.rows(part))
             # zero times infinity: a record of another unit can make a sum nan. Such sums are
             # computed again, unit by unit, so that no unit affects the vector of another
             for i in np.flatnonzero(~np.isfinite(sums).all(axis=1)):
-                alone = self._units.rows(part[i : i + 1])
-                [sums[i]] = self._sums(contribution, unit, *alone, context)
-            vectors = unit.vectors(sums, context)
-            _check_shape(vectors, (len(part), contribution.size))
+                [sums[i]] = self._sums(unit, *units.rows(part[i : i + 1]))
+            vectors = unit.vectors(sums, self._context)
+            _check_shape(vectors, (len(part), self._contribution.size))
             norms = row_norms(vectors)
             good = _is_good(norms)
             total = _clip_weights(norms[good], bound) @ vectors[good]
             yield ClippedSum(total, len(part))
 
-    def _sums(
-        self,
-        contribution: Contribution,
-        unit: UnitVector,
-        rows: np.ndarray,
-        owner: np.ndarray,
-        context: Any,
-    ) -> np.ndarray:
-        """Add up the rows of each unit, shape (units, unit.size); ``owner`` is each row's unit."""
+    def _sums(self, unit: UnitVector, rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
+        """Add up the good rows of each unit, shape (units, unit.size); ``owner`` is a row's unit.
+
+        Nothing is clipped here.
+        """
         # records that are prepared together are never cut apart: where the cut lies would depend on
         # the units before
-        if contribution.together:
-            return self._by_record.unit_sums(contribution, unit, rows, context, owner)
+        every, width = np.arange(len(rows)), self._contribution.width + unit.size
         total = np.zeros((owner[-1] + 1, unit.size))
-        for part in self._by_record.parts(np.arange(len(rows)), contribution.width + unit.size):
-            sums = self._by_record.unit_sums(contribution, unit, rows[part], context, owner[part])
+        for part in [every] if self._contribution.together else self._parts(every, width):
+            prepared, norms = self._prepared(rows[part], owner[part])
+            sums = unit_sums(unit, prepared, self._context, owner[part], _is_good(norms))
             total[: len(sums)] += sums
         return total
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Clipped sums hold data and must not be pickled or copied.")
 
 
 def _is_good(norms: np.ndarray) -> np.ndarray:

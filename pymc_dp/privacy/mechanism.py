@@ -1,12 +1,13 @@
 """The interface of releases that are not noisy sums: a mechanism that a method defines."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from pymc_dp.accounting.release import Release
-from pymc_dp.privacy.clipping import SumsByRecord, SumsByUnit
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, Contribution
+from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
 
@@ -19,7 +20,7 @@ class Mechanism(Protocol):
         """The number of values that it holds for a row beside the row itself."""
 
     def release(
-        self, data: SumsByRecord | SumsByUnit, release: Release, query: Query, random: SecretRandom
+        self, data: Partition, release: Release, query: Query, random: SecretRandom
     ) -> Noisy:
         """Make one release, which is already booked, from all the data.
 
@@ -29,3 +30,6 @@ class Mechanism(Protocol):
 
     def rehearse(self, batch: Batch, context: Any) -> np.ndarray:
         """Run every function once, and return a vector of a release's shape."""
+
+
+Contributions = Mapping[str, Contribution | Mechanism]  # by the name of the release

@@ -13,11 +13,11 @@ import numpy as np
 
 from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
-from pymc_dp.privacy.clipping import ClippedSum, SumsByRecord, SumsByUnit, clipped_sum, opened
+from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.mechanism import Contributions
 from pymc_dp.privacy.private_data import Column, Partition, PrivateData, open_private
-from pymc_dp.privacy.randomness import Draw, SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import Units
 
 
@@ -82,8 +82,8 @@ class Partitions(ABC):
     @abstractmethod
     def ready(
         self,
-        contributions: Mapping[str, Contribution | Mechanism],
-        compile_again: Callable[[], Mapping[str, Contribution | Mechanism]],
+        contributions: Contributions,
+        compile_again: Callable[[], Contributions],
         done: Callable[[], None],
     ) -> None:
         """Get the contributions to where the records are, before anything is booked.
@@ -100,7 +100,7 @@ class Partitions(ABC):
         """Call a function of each partition, or of some of its columns; what it says is private."""
 
     @abstractmethod
-    def whole(self, random: SecretRandom) -> SumsByRecord | SumsByUnit:
+    def whole(self) -> Partition:
         """Return all records at once, for a mechanism that is no sum."""
 
     def __reduce__(self) -> NoReturn:
@@ -116,8 +116,8 @@ class InMemory(Partitions):
 
     def ready(
         self,
-        contributions: Mapping[str, Contribution | Mechanism],
-        compile_again: Callable[[], Mapping[str, Contribution | Mechanism]],
+        contributions: Contributions,
+        compile_again: Callable[[], Contributions],
         done: Callable[[], None],
     ) -> None:
         """Keep the contributions."""
@@ -125,9 +125,9 @@ class InMemory(Partitions):
 
     def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
         """Draw, clip and add up here."""
-        draw = Draw(int(ask.sizes[0]), ask.random.generator)
-        contribution = cast(Contribution, self._contributions[ask.name])
-        found = clipped_sum(self._partition, contribution, draw, ask.context, ask.bound)
+        [size], generator = map(int, ask.sizes), ask.random.generator
+        asked = cast(Contribution, self._contributions[ask.name])
+        found = clipped_sum(self._partition, asked, ask.context, size, generator, ask.bound)
         self._done()
         yield Answer(ask.position, 0, found)
 
@@ -135,9 +135,9 @@ class InMemory(Partitions):
         """Call the function once."""
         return [function(self._partition)]
 
-    def whole(self, random: SecretRandom) -> SumsByRecord | SumsByUnit:
-        """Open the partition."""
-        return opened(self._partition, random.generator)
+    def whole(self) -> Partition:
+        """Return the partition."""
+        return self._partition
 
 
 def in_partitions(

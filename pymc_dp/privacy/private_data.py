@@ -120,6 +120,15 @@ class Partition(NamedTuple):
         records = next(iter(self.columns.values())).rows
         return records if self.units is None else int(self.units.number)
 
+    @property
+    def width(self) -> int:
+        """The number of values in a record."""
+        return sum(column.spec.width for column in self.columns.values())
+
+    def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Read some rows of every column."""
+        return {name: column.take(rows) for name, column in self.columns.items()}
+
 
 def _as_slice(indices: np.ndarray) -> np.ndarray | slice:
     """Write successive rows as a slice, of which arrays in any order in memory read no more."""

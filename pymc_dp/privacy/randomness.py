@@ -6,7 +6,7 @@ first release less the second is the exact sum, where no record is clipped.
 
 import os
 from contextvars import ContextVar
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from randomgen import ChaCha
@@ -14,23 +14,12 @@ from randomgen import ChaCha
 # set by pymc_dp.testing alone
 TEST_SEED: ContextVar[int | None] = ContextVar("pymc_dp_test_seed", default=None)
 
-
 KEY_BYTES = 32
 
 
 def keyed(key: bytes) -> np.random.Generator:
     """Return the cryptographic generator of a key."""
     return np.random.Generator(ChaCha(key=int.from_bytes(key, "little")))
-
-
-class Draw(NamedTuple):
-    """How a partition draws its part of one batch, and random numbers for its records; secret."""
-
-    size: int  # of the part
-    generator: np.random.Generator
-
-    def __repr__(self) -> str:
-        return "<Draw>"
 
 
 class SecretRandom:

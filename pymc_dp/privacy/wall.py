@@ -6,7 +6,7 @@ and adds noise. The unit is a record, unless the caller declares which records b
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -19,7 +19,7 @@ from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.mechanism import Contributions
 from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
@@ -42,11 +42,11 @@ class PrivacyWall:
     def __init__(
         self,
         data: PrivateData,
-        contributions: Mapping[str, Contribution | Mechanism],
+        contributions: Contributions,
         plan: Plan,
         reserve: Callable[[], Callable[[Release], None] | None] | None = None,
         *,
-        compile_again: Callable[[], Mapping[str, Contribution | Mechanism]] | None = None,
+        compile_again: Callable[[], Contributions] | None = None,
         done: Callable[[], None] = nothing,
         made: Sequence[str] = (),
     ) -> None:
@@ -105,8 +105,7 @@ class PrivacyWall:
         release = self._book(query.name)
         contribution = self._contributions[query.name]
         if not isinstance(contribution, Contribution):
-            data = self._partitions.whole(self._random)
-            return contribution.release(data, release, query, self._random)
+            return contribution.release(self._partitions.whole(), release, query, self._random)
         if release.mechanism != GAUSSIAN:
             raise ReleaseError(f"The plan does not account {release.name!r} as a noisy sum.")
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm

@@ -23,7 +23,7 @@ from pymc_dp.contributions.padding import padded
 from pymc_dp.model import Column, separate
 from pymc_dp.model.compile import function
 from pymc_dp.privacy import norms
-from pymc_dp.privacy.clipping import opened
+from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.private_data import Partition, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 
@@ -78,12 +78,13 @@ for x in EXTREME:
         pair = [{"X": (x, 1e-300), "y": (y, -y), "group": 0}, good]
         values = {k: np.array([record[k] for record in pair]) for k in good}
         pair_columns = {k: Column(v, 0, columns[k].dtype) for k, v in values.items()}
-        sums_by_record = opened(Partition(pair_columns, None), SecretRandom().generator)
+        held, rng = Partition(pair_columns, None), SecretRandom().generator
+        sums_by_record = SumsByRecord(held, contribution, point, rng)
         with np.errstate(all="ignore"):
             both, one = (
                 part.total
                 for drawn in (np.array([0, 1]), np.array([1]))
-                for part in sums_by_record.clipped_sums(contribution, drawn, point, 1.0)
+                for part in sums_by_record.clipped_sums(drawn, 1.0)
             )
         moved = float(np.linalg.norm(both - one)) if np.isfinite(both).all() else np.inf
         found["moved"].append(moved)

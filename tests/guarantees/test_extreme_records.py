@@ -16,6 +16,7 @@ from pymc_dp.driver.setup import compile_method, set_up
 from pymc_dp.methods.linear import quadratic
 from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.norms import graph_norms
+from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.randomness import SecretRandom
 from tests.guarantees.test_sensitivity import covered_by
 from tests.guarantees.toys import BeyondBoundError
@@ -132,8 +133,9 @@ def longest(build):
                 name: column._replace(values=np.array(parts.get(name, [y])))
                 for name, column in columns.items()
             }
-            one = np.arange(1), np.full((1, 1), z), 1.0
-            [part] = SumsByRecord(held, SecretRandom().generator).clipped_sums(contribution, *one)
+            at, secret = np.full((1, 1), z), SecretRandom().generator
+            sums = SumsByRecord(Partition(held, None), contribution, at, secret)
+            [part] = sums.clipped_sums(np.arange(1), 1.0)
             found.append(np.linalg.norm(part.total))
     return max(found)
 

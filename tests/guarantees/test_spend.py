@@ -275,7 +275,6 @@ def calls_of(*names):
                 "model/value_checks.py",
             },
         ),
-        (["opened"], {"privacy/clipping.py", "privacy/partitions.py"}),
         # in memory, and in a task of a chunk
         (["clipped_sum"], {"privacy/partitions.py", "privacy/chunks/tasks.py"}),
         (["clipped_sums"], {"privacy/clipping.py", "privacy/wall.py"}),

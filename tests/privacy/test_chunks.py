@@ -27,7 +27,6 @@ from pymc_dp.privacy.chunks.tasks import Question
 from pymc_dp.privacy.clipping import ClippedSum
 from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.randomness import Draw
 from pymc_dp.privacy.units import Units, units_of
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
@@ -334,7 +333,6 @@ def test_an_empty_partition_is_within_an_infinite_bound():
 
 HELD = {
     "question": Question(0, 0, "score", 98765, b"98765", 98765, 98765.0),
-    "draw": Draw(98765, np.random.default_rng(0)),
     "sum": ClippedSum(np.full(2, 98765.0), 98765),
     "answer": Answer(0, 0, ClippedSum(np.full(2, 98765.0), 98765)),
     "ask": Ask(0, "score", np.array([98765]), 98765, 98765.0, None),

@@ -14,13 +14,12 @@ import numpy as np
 from dask.callbacks import Callback
 
 from pymc_dp.privacy.blocks import UnitBlocks
-from pymc_dp.privacy.chunks.shipping import Contributions, keep, packed
+from pymc_dp.privacy.chunks.shipping import keep, packed
 from pymc_dp.privacy.chunks.tasks import Failed, Layout, Question, Sealed, compiles, on_partition
 from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.mechanism import Contributions
 from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, Partitions, nothing
 from pymc_dp.privacy.private_data import Column, Partition
-from pymc_dp.privacy.randomness import SecretRandom
 
 # how long a fit waits for a worker while its cluster has none: adaptive clusters start some late
 NO_WORKERS_SECONDS = 300.0
@@ -37,7 +36,7 @@ class Chunked(Partitions):
 
     def ready(
         self,
-        contributions: Mapping[str, Contribution | Mechanism],
+        contributions: Contributions,
         compile_again: Callable[[], Contributions],
         done: Callable[[], None],
     ) -> None:
@@ -87,7 +86,7 @@ class Chunked(Partitions):
         except PartitionError as error:
             raise ValueError(f"The records cannot be read: {error}.") from None
 
-    def whole(self, random: SecretRandom) -> NoReturn:
+    def whole(self) -> NoReturn:
         """Refuse: not all records fit into memory."""
         raise PartitionError("records in chunks are not read at once")
 

@@ -9,16 +9,14 @@ import hashlib
 import io
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import cloudpickle
 
-from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.mechanism import Mechanism
+from pymc_dp.privacy.mechanism import Contributions
 
-Contributions = Mapping[str, Contribution | Mechanism]
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4
 

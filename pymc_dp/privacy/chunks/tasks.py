@@ -11,7 +11,7 @@ from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.partitions import Answer, PartitionError
 from pymc_dp.privacy.private_data import Column, ColumnSpec, Partition
-from pymc_dp.privacy.randomness import Draw, keyed
+from pymc_dp.privacy.randomness import keyed
 from pymc_dp.privacy.units import Units, units_of
 
 
@@ -44,10 +44,10 @@ class Question(NamedTuple):
 
     def answer(self, recipe: Recipe, partition: Partition) -> Answer:
         """Draw, clip and add up."""
-        draw = Draw(self.size, keyed(self.key))
+        generator, bound = keyed(self.key), self.bound
         with borrowed(recipe) as contributions:
-            contribution = cast(Contribution, contributions[self.name])
-            found = clipped_sum(partition, contribution, draw, self.context, self.bound)
+            asked = cast(Contribution, contributions[self.name])
+            found = clipped_sum(partition, asked, self.context, self.size, generator, bound)
         return Answer(self.position, self.partition, found)
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 
 from pymc_dp.checking.check import LIMITS, Checks, check
-from pymc_dp.plots.visuals import Visuals, bar, check_visuals, draw, draw_label, row_names, wrapped
+from pymc_dp.plots.visuals import Drawing, Visuals, bar, check_visuals, row_names, wrapped
 
 VISUALS = ("bar", "names", "limit", "title")
 TITLES: Mapping[Hashable, Hashable] = {
@@ -73,23 +73,23 @@ def plot_check(
     visuals = check_visuals("plot_check", visuals, VISUALS)
     worst = _worst(check(idata, model), rows)
     if plot_collection is None:
-        panels, height = worst.sizes["check"], ABOVE_AND_BELOW + ROW * worst.sizes["rank"]
+        height = ABOVE_AND_BELOW + ROW * worst.sizes["rank"]
         plot_collection = wrapped(
             worst[["value"]],
             backend,
-            WIDTH * panels,
+            WIDTH * worst.sizes["check"],
             height,
             pc_kwargs,
             cols=["check"],
             aes={"y": ["rank"]},
             y=-worst["rank"].values,
         )
-    draw(plot_collection, visuals, "bar", bar, worst[["value"]], color="C0", ignore_aes=set())
-    draw(plot_collection, visuals, "names", row_names, worst[["name"]], store_artist=False)
-    panel = worst[["limit"]]
-    draw(plot_collection, visuals, "limit", shapes.vline, panel, linestyle="C1", color="B2")
+    panels, limit = Drawing(plot_collection, visuals), worst[["limit"]]
+    panels.draw("bar", bar, worst[["value"]], color="C0", ignore_aes=set())
+    panels.draw("names", row_names, worst[["name"]], store_artist=False)
+    panels.draw("limit", shapes.vline, limit, linestyle="C1", color="B2")
     titles = labeller or mix_labellers((MapLabeller, NoVarLabeller))(coord_map={"check": TITLES})
-    draw_label(plot_collection, visuals, "title", shapes.labelled_title, panel, titles)
+    panels.label("title", shapes.labelled_title, limit, titles)
     return plot_collection
 
 

@@ -12,15 +12,12 @@ from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.plots.utils import process_group_variables_coords
 
 from pymc_dp.plots.visuals import (
+    Drawing,
     Visuals,
     backend_of,
     bar,
     check_visuals,
-    draw,
-    draw_label,
     figure_of,
-    keywords_of,
-    set_axes,
 )
 from pymc_dp.results.summary import noise_sd_of, share_of
 
@@ -99,15 +96,15 @@ def plot_noise(
         size = (WIDTH, ABOVE_AND_BELOW + ROW * sum(x.size for x in shares.values()))
         figure = figure_of(backend, *size, pc_kwargs.get("figure_kwargs", {}))
         pc_kwargs["figure_kwargs"] = figure
-    drawn = plot_forest(
+    collection = plot_forest(
         _pair(posterior, shares),
         plot_collection=plot_collection,
         labeller=labeller,
         **{"backend": backend, "combined": True, **_of_forest(visuals), **pc_kwargs},
     )
-    _draw_shares(drawn, visuals, shares)
-    _label(drawn, visuals)
-    return drawn
+    _draw_shares(Drawing(collection, visuals), shares)
+    _label(Drawing(collection, visuals))
+    return collection
 
 
 def _of_forest(visuals: Visuals) -> dict[str, Any]:
@@ -130,38 +127,26 @@ def _pair(posterior: xr.Dataset, shares: xr.Dataset) -> dict[str, xr.DataTree]:
     }
 
 
-def _draw_shares(collection: Any, visuals: Visuals, shares: xr.Dataset) -> None:
+def _draw_shares(panels: Drawing, shares: xr.Dataset) -> None:
+    collection, column = panels.collection, {"column": "share"}
     heights = collection.get_aes_as_dataset("y").mean("model")
-    at = {
-        "coords": {"column": "share"},
-        "ignore_aes": collection.aes_set - {"overlay"},
-        "y": heights,
-    }
-    draw(collection, visuals, "share", bar, shares, height=0.5, color="C2", alpha=0.7, **at)
-    draw(
-        collection,
-        visuals,
-        "share_text",
-        shapes.annotate_xy,
-        shares,
-        text=" {:.0%}".format,
-        horizontal_align="left",
-        **at,
+    at = {"coords": column, "ignore_aes": collection.aes_set - {"overlay"}, "y": heights}
+    text = {"text": " {:.0%}".format, "horizontal_align": "left"}
+    panels.draw("share", bar, shares, height=0.5, color="C2", alpha=0.7, **at)
+    panels.draw("share_text", shapes.annotate_xy, shares, **text, **at)
+    whole, ticks = xr.Dataset({"share": 0.0}), {0: "0", 0.5: "50%", 1: "100%"}
+    panels.set_axes(shapes.set_xlim, whole, coords=column, limits=(0, 1.25))
+    panels.set_axes(
+        shapes.set_xticks, whole, coords=column, values=[*ticks], labels=[*ticks.values()]
     )
-    whole, ticks = (
-        xr.Dataset({"share": 0.0}),
-        {"values": [0, 0.5, 1], "labels": ["0", "50%", "100%"]},
-    )
-    set_axes(collection, shapes.set_xlim, whole, coords=at["coords"], limits=(0, 1.25))
-    set_axes(collection, shapes.set_xticks, whole, coords=at["coords"], **ticks)
 
 
-def _label(collection: Any, visuals: Visuals) -> None:
+def _label(panels: Drawing) -> None:
     labeller = mix_labellers((MapLabeller, NoVarLabeller))(coord_map={"column": TITLES})
     columns = xr.Dataset({"title": ("column", [nan, 0.0, 0.0])}, {"column": ["labels", *TITLES]})
-    draw_label(collection, visuals, "title", shapes.labelled_title, columns, labeller)
+    panels.label("title", shapes.labelled_title, columns, labeller)
     on_top = {"loc": "outside upper center", "ncols": 2}
-    placed = on_top if collection.backend == "matplotlib" else {}
-    legend = keywords_of(visuals, "legend", title="", **placed)
+    placed = on_top if panels.collection.backend == "matplotlib" else {}
+    legend = panels.keywords_of("legend", title="", **placed)
     if legend is not None:
-        collection.add_legend("model", **legend)
+        panels.collection.add_legend("model", **legend)

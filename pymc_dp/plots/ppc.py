@@ -10,12 +10,10 @@ from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 
 from pymc_dp.plots.visuals import (
+    Drawing,
     Visuals,
     backend_of_object,
     check_visuals,
-    draw,
-    draw_label,
-    set_axes,
     wrapped,
 )
 from pymc_dp.results.allow_list import privacy_of
@@ -78,25 +76,14 @@ def plot_ppc(
     found = result["ppc"].to_dataset()
     lines = _lines(found)
     if plot_collection is None:
-        panel = found[["expected"]].rename(expected=found.attrs["variable"])
-        plot_collection = wrapped(panel, backend, WIDTH, HEIGHT, pc_kwargs)
-    for name, color, width in (
-        ("replicated", "C7", 0.7),
-        ("expected", "C0", 2),
-        ("noise", "C1", 2),
-    ):
-        draw(
-            plot_collection,
-            visuals,
-            name,
-            partial(_path, "line"),
-            lines[name],
-            color=color,
-            width=width,
-        )
-    points = partial(_path, "scatter")
-    draw(plot_collection, visuals, "observed", points, lines["observed"], color="C1")
-    _label(plot_collection, visuals, found, labeller)
+        of_variable = found[["expected"]].rename(expected=found.attrs["variable"])
+        plot_collection = wrapped(of_variable, backend, WIDTH, HEIGHT, pc_kwargs)
+    panel, path = Drawing(plot_collection, visuals), partial(_path, "line")
+    panel.draw("replicated", path, lines["replicated"], color="C7", width=0.7)
+    panel.draw("expected", path, lines["expected"], color="C0", width=2)
+    panel.draw("noise", path, lines["noise"], color="C1", width=2)
+    panel.draw("observed", partial(_path, "scatter"), lines["observed"], color="C1")
+    _label(panel, found, labeller)
     return plot_collection
 
 
@@ -123,17 +110,17 @@ def _path(kind: str, path: xr.DataArray, target: Any, **keywords: Any) -> Any:
     return getattr(backend_of_object(target), kind)(*path.to_numpy().T, target, **keywords)
 
 
-def _label(collection: PlotCollection, visuals: Visuals, found: xr.Dataset, labeller: Any) -> None:
+def _label(panel: Drawing, found: xr.Dataset, labeller: Any) -> None:
     variable, tail = found.attrs["variable"], found.attrs["tail_probability"]
-    panel = xr.Dataset({variable: 0.0})
+    place = xr.Dataset({variable: 0.0})
     edges = np.append(found["lower"].to_numpy(), found["upper"].to_numpy()[-1])
     chosen = range(0, len(edges), -(-len(edges) // EDGES))
     ticks = {"values": [*chosen], "labels": [f"{edges[k]:.3g}" for k in chosen]}
-    set_axes(collection, shapes.set_xticks, panel, **ticks)
+    panel.set_axes(shapes.set_xticks, place, **ticks)
     title = labeller or MapLabeller({variable: f"{variable}: tail probability {tail:.2g}"})
-    draw_label(collection, visuals, "title", shapes.labelled_title, panel, title)
+    panel.label("title", shapes.labelled_title, place, title)
     ranked = found.attrs["statistic"] == "ranks"
     along = f"rank of {variable} among predictions" if ranked else variable
     xlabel = labeller or MapLabeller({variable: along})
-    draw_label(collection, visuals, "xlabel", shapes.labelled_x, panel, xlabel)
-    draw(collection, visuals, "ylabel", shapes.labelled_y, panel, text="records")
+    panel.label("xlabel", shapes.labelled_x, place, xlabel)
+    panel.draw("ylabel", shapes.labelled_y, place, text="records")

@@ -10,7 +10,7 @@ from arviz_base.labels import MapLabeller
 from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 
-from pymc_dp.plots.visuals import Visuals, check_visuals, draw, draw_label, set_axes, wrapped
+from pymc_dp.plots.visuals import Drawing, Visuals, check_visuals, wrapped
 from pymc_dp.results.allow_list import privacy_of
 
 VISUALS = ("line", "mark", "point", "text", "title", "xlabel", "ylabel")
@@ -77,9 +77,10 @@ def plot_privacy(
     curves = _curves(privacy)
     if plot_collection is None:
         plot_collection = wrapped(curves, backend, 900, 380, pc_kwargs, cols=["__variable__"])
-    _draw_curves(plot_collection, visuals, curves)
-    _draw_guarantee(plot_collection, visuals, privacy)
-    _label(plot_collection, visuals, curves, labeller)
+    panels = Drawing(plot_collection, visuals)
+    _draw_curves(panels, curves)
+    _draw_guarantee(panels, privacy)
+    _label(panels, curves, labeller)
     return plot_collection
 
 
@@ -96,12 +97,12 @@ def _curves(privacy: xr.Dataset) -> xr.Dataset:
     return curves.assign_coords(delta=np.log10(curves["delta"]))
 
 
-def _draw_curves(collection: PlotCollection, visuals: Visuals, curves: xr.Dataset) -> None:
-    draw(collection, visuals, "line", _line, curves, width=2, ignore_aes=set())
+def _draw_curves(panels: Drawing, curves: xr.Dataset) -> None:
+    panels.draw("line", _line, curves, width=2, ignore_aes=set())
     lowest, *_, highest = curves["delta"].values
     powers = range(math.ceil(lowest), math.floor(highest) + 1, 2)
     ticks = {"values": [*powers], "labels": [f"1e{power}" for power in powers]}
-    set_axes(collection, shapes.set_xticks, curves[["epsilon"]], **ticks)
+    panels.set_axes(shapes.set_xticks, curves[["epsilon"]], **ticks)
 
 
 def _line(values: xr.DataArray, target: Any, **keywords: Any) -> Any:
@@ -110,7 +111,7 @@ def _line(values: xr.DataArray, target: Any, **keywords: Any) -> Any:
     return draw_line(values, target, xname=along, **keywords)
 
 
-def _draw_guarantee(collection: PlotCollection, visuals: Visuals, privacy: xr.Dataset) -> None:
+def _draw_guarantee(panels: Drawing, privacy: xr.Dataset) -> None:
     """Mark the epsilon of the whole fit at its delta, which all planned releases cost."""
     epsilon, delta = privacy.attrs["epsilon"], privacy.attrs["delta"]
     ends = {"epsilon": math.log10(delta), "epsilon_spent": privacy.attrs["releases"]}
@@ -119,23 +120,15 @@ def _draw_guarantee(collection: PlotCollection, visuals: Visuals, privacy: xr.Da
         {name: ("plot_axis", [x, epsilon]) for name, x in ends.items()}, {"plot_axis": ["x", "y"]}
     )
     text = f" epsilon {epsilon:.3g}\n at delta {delta:.3g}"
-    draw(collection, visuals, "mark", shapes.hline, level, linestyle="C1", color="B2")
-    draw(collection, visuals, "point", shapes.scatter_xy, points, color="C1")
-    draw(
-        collection,
-        visuals,
-        "text",
-        shapes.annotate_xy,
-        points[["epsilon"]],
-        text=text,
-        vertical_align="bottom",
-        horizontal_align="left",
-    )
+    place = {"vertical_align": "bottom", "horizontal_align": "left"}
+    panels.draw("mark", shapes.hline, level, linestyle="C1", color="B2")
+    panels.draw("point", shapes.scatter_xy, points, color="C1")
+    panels.draw("text", shapes.annotate_xy, points[["epsilon"]], text=text, **place)
 
 
-def _label(collection: PlotCollection, visuals: Visuals, curves: xr.Dataset, labeller: Any) -> None:
+def _label(panels: Drawing, curves: xr.Dataset, labeller: Any) -> None:
     titles = labeller or MapLabeller(var_name_map=TITLES)
-    draw_label(collection, visuals, "title", shapes.labelled_title, curves, titles)
+    panels.label("title", shapes.labelled_title, curves, titles)
     names = MapLabeller(var_name_map=X_AXES)
-    draw_label(collection, visuals, "xlabel", shapes.labelled_x, curves, names)
-    draw(collection, visuals, "ylabel", shapes.labelled_y, curves, text="epsilon")
+    panels.label("xlabel", shapes.labelled_x, curves, names)
+    panels.draw("ylabel", shapes.labelled_y, curves, text="epsilon")

@@ -10,13 +10,11 @@ from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 
 from pymc_dp.plots.visuals import (
+    Drawing,
     Visuals,
     bar,
     check_visuals,
-    draw,
-    draw_label,
     row_names,
-    set_axes,
     wrapped,
 )
 from pymc_dp.postprocess.topics import mean_topics
@@ -82,10 +80,10 @@ def plot_topics(
     ranked = _ranked(_named(mean_topics(idata)).sel(coords or {}), words)
     if plot_collection is None:
         plot_collection = _collection(ranked, backend, pc_kwargs)
-    bars = ranked[["probability"]]
-    draw(plot_collection, visuals, "bar", bar, bars, color="C0", ignore_aes=set())
-    draw(plot_collection, visuals, "words", row_names, ranked[["word"]], store_artist=False)
-    _label(plot_collection, visuals, ranked, labeller)
+    panels = Drawing(plot_collection, visuals)
+    panels.draw("bar", bar, ranked[["probability"]], color="C0", ignore_aes=set())
+    panels.draw("words", row_names, ranked[["word"]], store_artist=False)
+    _label(panels, ranked[["probability"]], labeller)
     return plot_collection
 
 
@@ -133,19 +131,18 @@ def _collection(
     )
 
 
-def _label(collection: PlotCollection, visuals: Visuals, ranked: xr.Dataset, labeller: Any) -> None:
+def _label(panels: Drawing, topics: xr.Dataset, labeller: Any) -> None:
     labeller = labeller or mix_labellers((DimCoordLabeller, NoVarLabeller))()
-    panels = ranked[["probability"]]
-    draw_label(collection, visuals, "title", shapes.labelled_title, panels, labeller)
-    lowest = _lowest(collection, panels)
-    draw(collection, visuals, "xlabel", shapes.labelled_x, lowest, text="probability")
-    if collection.backend == "matplotlib":  # which hides the numbers above an empty place
-        set_axes(collection, shapes.set_ticklabel_visibility, lowest, axis="x")
+    panels.label("title", shapes.labelled_title, topics, labeller)
+    lowest = _lowest(panels.collection, topics)
+    panels.draw("xlabel", shapes.labelled_x, lowest, text="probability")
+    if panels.collection.backend == "matplotlib":  # which hides numbers above an empty place
+        panels.set_axes(shapes.set_ticklabel_visibility, lowest, axis="x")
 
 
-def _lowest(collection: PlotCollection, panels: xr.Dataset) -> xr.Dataset:
+def _lowest(collection: PlotCollection, topics: xr.Dataset) -> xr.Dataset:
     """Blank out the panels but the last one of each column, with none below it."""
     columns = int(collection.viz["col_index"].max()) + 1
-    topic, _ = panels["probability"].dims
-    place = xr.DataArray(np.arange(panels.sizes[topic]), dims=[topic])
-    return panels.where(place >= panels.sizes[topic] - columns)
+    topic, _ = topics["probability"].dims
+    place = xr.DataArray(np.arange(topics.sizes[topic]), dims=[topic])
+    return topics.where(place >= topics.sizes[topic] - columns)

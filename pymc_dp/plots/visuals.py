@@ -1,13 +1,14 @@
 """What all plots share: visuals that can be restyled or left out, and the figure."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import xarray as xr
 from arviz_base import rcParams
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 
 Visuals = Mapping[str, Mapping[str, Any] | bool]
+Visual = Callable[..., Any]  # draws in one panel
 
 backend_of_object: Callable[..., Any] = backend_from_object
 
@@ -28,46 +29,36 @@ def check_visuals(function: str, visuals: Visuals | None, known: Iterable[str]) 
     return visuals or {}
 
 
-def keywords_of(visuals: Visuals, name: str, **defaults: Any) -> dict[str, Any] | None:
-    """Return how a visual is drawn; None if it is left out."""
-    given = visuals.get(name, True)
-    if given is False:
-        return None
-    return defaults if given is True else {**defaults, **given}
+class Drawing(NamedTuple):
+    """A collection of panels, and what the caller has said of its visuals."""
 
+    collection: Any
+    visuals: Visuals
 
-def draw(
-    collection: Any,
-    visuals: Visuals,
-    name: str,
-    function: Callable[..., Any],
-    data: xr.Dataset,
-    ignore_aes: Any = "all",
-    **defaults: Any,
-) -> None:
-    """Map a visual over data, unless it is left out; aesthetics replace defaults."""
-    mapped = set() if ignore_aes == "all" else collection.aes_set - ignore_aes
-    free = {key: value for key, value in defaults.items() if key not in mapped}
-    keywords = keywords_of(visuals, name, ignore_aes=ignore_aes, **free)
-    if keywords is not None:
-        collection.map(function, name, data=data, **keywords)
+    def keywords_of(self, name: str, **defaults: Any) -> dict[str, Any] | None:
+        """Return how a visual is drawn; None if it is left out."""
+        given = self.visuals.get(name, True)
+        if given is False:
+            return None
+        return defaults if given is True else {**defaults, **given}
 
+    def draw(
+        self, name: str, by: Visual, data: xr.Dataset, ignore_aes: Any = "all", **defaults: Any
+    ) -> None:
+        """Map a visual over data, unless it is left out; aesthetics replace defaults."""
+        mapped = set() if ignore_aes == "all" else self.collection.aes_set - ignore_aes
+        free = {key: value for key, value in defaults.items() if key not in mapped}
+        keywords = self.keywords_of(name, ignore_aes=ignore_aes, **free)
+        if keywords is not None:
+            self.collection.map(by, name, data=data, **keywords)
 
-def draw_label(
-    collection: Any,
-    visuals: Visuals,
-    name: str,
-    function: Callable[..., Any],
-    data: xr.Dataset,
-    labeller: Any,
-) -> None:
-    """Write a title, or the name of an axis, that a labeller makes for each panel."""
-    draw(collection, visuals, name, function, data, labeller=labeller, subset_info=True)
+    def label(self, name: str, by: Visual, data: xr.Dataset, labeller: Any) -> None:
+        """Write a title, or the name of an axis, that a labeller makes for each panel."""
+        self.draw(name, by, data, labeller=labeller, subset_info=True)
 
-
-def set_axes(collection: Any, function: Callable[..., Any], data: xr.Dataset, **to: Any) -> None:
-    """Set ticks or limits, which are no visuals that a caller can restyle."""
-    collection.map(function, data=data, ignore_aes="all", store_artist=False, **to)
+    def set_axes(self, by: Visual, data: xr.Dataset, **to: Any) -> None:
+        """Set ticks or limits, which are no visuals that a caller can restyle."""
+        self.collection.map(by, data=data, ignore_aes="all", store_artist=False, **to)
 
 
 def backend_of(backend: str | None, collection: PlotCollection | None) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 import pymc as pm
 from scipy.special import expit
 
-from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.driver.setup import compile_method, set_up
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.wall import PrivacyWall
@@ -125,7 +124,7 @@ def steps(case: Case) -> tuple[Callable, Callable]:
     def plain() -> np.ndarray:
         query = prepared.method.query(states[0], rng=rng)
         contribution = contributions[query.name]
-        chosen = Poisson(rate).draw(rng, rows.rows)
+        chosen = np.flatnonzero(rng.random(rows.rows) < rate)
         values = {name: column.take(chosen) for name, column in columns.items()}
         at = contribution.prepare(values, query.context)
         return contribution.weighted_sum(at, query.context, np.ones(len(chosen)))

@@ -18,7 +18,6 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.gradient import grad
 
 from benchmarks.models import build, generate
-from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.driver.setup import compile_method, set_up
 from pymc_dp.model.compile import compile_mode
@@ -65,7 +64,7 @@ def plain_step(prepared, backend):
 
     def step():
         query = method.query(states[0], rng=rng)
-        chosen = Poisson(rate).draw(rng, rows)
+        chosen = np.flatnonzero(rng.random(rows) < rate)
         batch = {name: column.take(chosen) for name, column in columns.items()}
         value = whole(batch, query.context[0])
         states[0] = compiled.update(states[0], query, Noisy(value, 0.0, rate))

@@ -4,6 +4,7 @@ from pymc_dp.accounting.accountants import accountant_named
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.samplers import subset
 
 
 def release_from(
@@ -15,3 +16,9 @@ def release_from(
 def plan_from(releases, neighbours, delta, accountant, num_records=None, unit=None):
     terms = (Neighbours(neighbours), delta, accountant_named(accountant))
     return Plan(tuple(releases), *terms, num_records, unit)
+
+
+def batch_of(sampler, rng, number):
+    """Draw the rows of one batch as the wall and a partition of all rows do."""
+    [size] = sampler.sizes(rng, [number])
+    return subset(rng, number, int(size))

@@ -129,13 +129,6 @@ class Accountant(ABC):
             events.append(dp.SelfComposedDpEvent(event, int(release.count)))
         return dp.ComposedDpEvent(events)
 
-    def renyi(self, plan: Plan, orders: tuple[float, ...] | None = None) -> np.ndarray:
-        """Return the Rényi divergence of a plan at each order, whatever its accountant."""
-        from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING  # which inherits from here
-
-        RDP_DP_ACCOUNTING.check(plan)
-        return RDP_DP_ACCOUNTING.divergences(plan, *([] if orders is None else [orders]))
-
     def _warn_if_loose(self, plan: Accounted, deltas: Deltas) -> None:
         """Warn where a better choice of settings would find a smaller number."""
         return

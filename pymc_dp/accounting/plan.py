@@ -103,8 +103,11 @@ class Plan:
         return self.accountant.epsilons(self, tuple(map(float, deltas)))
 
     def renyi(self, orders: tuple[float, ...] | None = None) -> np.ndarray:
-        """Return the Rényi divergence of the whole plan at each order, shape (orders,)."""
-        return self.accountant.renyi(self, orders)
+        """Return the Rényi divergence of the whole plan at each order, whatever its accountant."""
+        from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING  # which read plans
+
+        RDP_DP_ACCOUNTING.check(self)
+        return RDP_DP_ACCOUNTING.divergences(self, *([] if orders is None else [orders]))
 
     def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
         """Return a plan of these terms for the releases that a method asks for.

@@ -31,20 +31,12 @@ class Sampler(ABC):
         if not 0 < self.rate <= 1:
             raise ValueError(f"sample_rate={self.rate!r}: it must be above 0 and at most 1.")
 
-    def draw(self, rng: np.random.Generator, number: int) -> np.ndarray:
-        """Draw the sorted rows of one batch out of ``number``, int64 of shape (batch,).
-
-        **Privacy.** A uniform subset, given its size. For a guarantee the generator must be
-        cryptographic, and its state must stay secret. The accountants assume that the drawn rows,
-        their number included, stay secret.
-        """
-        return subset(rng, number, int(self.sizes(rng, [number])[0]))
-
     def sizes(self, rng: np.random.Generator, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
         """Draw how many rows of one batch lie in each of several partitions.
 
         **Privacy.** With a `subset` of each of these sizes, batches are drawn as out of one
-        partition of all rows.
+        partition of all rows. For a guarantee the generator must be cryptographic. The accountants
+        assume that its state and the drawn rows, their number included, stay secret.
         """
         return np.array([self._size(rng, int(number)) for number in numbers])
 
@@ -87,8 +79,8 @@ class Poisson(Sampler):
 class FixedSize(Sampler):
     """A uniform subset of the whole number of rows that is nearest to the rate, and at least 1.
 
-    >>> len(FixedSize(0.1).draw(np.random.default_rng(0), 1000))
-    100
+    >>> FixedSize(0.1).sizes(np.random.default_rng(0), [1000])
+    array([100])
     """
 
     name = "fixed_size"
@@ -126,11 +118,7 @@ class FixedSize(Sampler):
 
 @dataclass(frozen=True)
 class Full(Sampler):
-    """Every row.
-
-    >>> Full().draw(np.random.default_rng(0), 4)
-    array([0, 1, 2, 3])
-    """
+    """Every row."""
 
     name = "full"
     rate: float = 1.0

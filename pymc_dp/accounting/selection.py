@@ -65,7 +65,7 @@ class Selection:
     def renyi(self, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
         """Return the Rényi divergence of the whole selection at each order."""
         every = tuple(sorted({*ORDERS, *orders}))
-        one_run = np.max([RDP_DP_ACCOUNTING.renyi(plan, every) for plan in self.plans], axis=0)
+        one_run = np.max([plan.renyi(every) for plan in self.plans], axis=0)
         found = dict(zip(every, best_of_runs(np.array(every), one_run, self.runs), strict=True))
         return np.array([found[order] for order in orders])
 

@@ -124,7 +124,7 @@ def _by_record(cotangent: Tensor, axis: int, width: int) -> Tensor:
     if width != 1:
         return by_row(pt.moveaxis(cotangent, axis, 0), cotangent.shape[axis])
     vector = cotangent
-    while vector.ndim > 1 and vector.owner and isinstance(vector.owner.op, DimShuffle):
+    while vector.ndim > 1 and isinstance(vector.owner_op, DimShuffle):
         vector = vector.owner.inputs[0]  # all of its axes but the records' have length 1
     others = tuple(k for k in range(cotangent.ndim) if k != axis)
     return vector if vector.ndim == 1 else cotangent.squeeze(others)
@@ -166,5 +166,5 @@ def _coordinates(names: list[str], records: Records) -> list[Tensor]:
 
 def _values_read(graphs: Collection[Tensor]) -> set[AnyVariable]:
     """Return what graphs depend on by more than its shape."""
-    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
+    shapes = [v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)]
     return set(ancestors(graphs, blockers=shapes))

@@ -237,6 +237,6 @@ def _kind(node: Node) -> str:
 
 
 def _is_one(number: AnyVariable) -> bool:
-    while number.owner is not None and isinstance(number.owner.op, DimShuffle):
+    while isinstance(number.owner_op, DimShuffle):
         number = number.owner.inputs[0]
     return isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item() == 1

@@ -10,7 +10,7 @@ from pytensor.compile import maker
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
@@ -56,7 +56,7 @@ def compile_mode(backend: str) -> Mode:
 
 def function(
     inputs: Sequence[AnyVariable],
-    outputs: AnyVariable | list[AnyVariable] | tuple[AnyVariable, ...],
+    outputs: AnyVariable | Sequence[AnyVariable],
     backend: str,
     updates: dict[AnyVariable, AnyVariable] | None = None,
 ) -> Function:
@@ -64,17 +64,16 @@ def function(
 
     On the Python linker, where rewriting is most of the work, equal graphs are rewritten once.
     """
-    variables = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    variables = [outputs] if isinstance(outputs, Variable) else list(outputs)
+    _forget_traces(variables)
     compile_it = partial(_compile, inputs, outputs, backend, updates)
-    several = isinstance(outputs, list | tuple)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
-    fn = rewritten_once(key and (several, key), variables, compile_it)
+    fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
     fn.trust_input = True
     return fn
 
 
 def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates: Any) -> Function:
-    _forget_traces(outputs if isinstance(outputs, list | tuple) else [outputs])
     compiler = nullcontext() if backend == "c" else without_c()
     with compiler:
         fn: Function = maker.function(

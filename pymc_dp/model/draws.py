@@ -86,9 +86,8 @@ def mixtures_by_choice(graph: AnyVariable) -> AnyVariable:
 
 def _first_mixture(graph: AnyVariable) -> dict[AnyVariable, AnyVariable]:
     for variable in ancestors([graph]):
-        node = variable.owner
-        if node is not None and isinstance(node.op, _BaseMixtureRV) and variable.type.ndim:
-            return {variable: _choice(node, variable)}
+        if isinstance(variable.owner_op, _BaseMixtureRV) and variable.type.ndim:
+            return {variable: _choice(variable.owner, variable)}
     return {}
 
 

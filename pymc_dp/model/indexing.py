@@ -54,11 +54,11 @@ def gather_layout(node: Node) -> GatherLayout:
 
 def counted_rows(index: AnyVariable) -> SameLength | None:
     """Recognise ``arange(x.shape[axis])``: the row numbers of ``x``."""
-    while index.owner is not None and isinstance(index.owner.op, DimShuffle | Reshape):
+    while isinstance(index.owner_op, DimShuffle | Reshape):
         if index.type.broadcastable.count(False) != 1:
             return None  # folded into several axes, they would pair records
         index = index.owner.inputs[0]
-    if index.owner is None or not isinstance(index.owner.op, ARange):
+    if not isinstance(index.owner_op, ARange):
         return None
     start, stop, step = index.owner.inputs
     return measured_axis(stop) if _is(start, 0) and _is(step, 1) else None

@@ -58,7 +58,7 @@ def join_missing(fgraph: FunctionGraph) -> list[Mask]:
 
 
 def _nodes(fgraph: FunctionGraph, kind: type) -> list[Node]:
-    return [x.owner for x in fgraph.outputs if x.owner and isinstance(x.owner.op, kind)]
+    return [x.owner for x in fgraph.outputs if isinstance(x.owner_op, kind)]
 
 
 def _split(fgraph: FunctionGraph, observed: Node) -> _Split | None:
@@ -123,7 +123,7 @@ def _for_all(name: str, parameter: Tensor, observed: np.ndarray) -> Tensor:
     node = parameter.owner
     if all(parameter.type.broadcastable):
         return parameter
-    if node is not None and isinstance(node.op, AdvancedSubtensor) and len(node.inputs) == 2:
+    if isinstance(parameter.owner_op, AdvancedSubtensor) and len(node.inputs) == 2:
         index = node.inputs[1]
         if isinstance(index, Constant) and np.array_equal(index.data, observed):
             return node.inputs[0]

@@ -22,10 +22,8 @@ from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import is_structural
 from pymc_dp.model.split import Split
-from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Partition
-from pymc_dp.privacy.units import Units
 
 FEWEST_VALUES = 8
 
@@ -40,9 +38,9 @@ def _found_in_memory[Found: (str, tuple[str, str])](
     return sorted(in_partitions(dense).read(find, dense)[0]) if dense else []
 
 
-def warn_of_lags(columns: Mapping[str, Column], units: Units | UnitBlocks | None) -> None:
+def warn_of_lags(columns: Mapping[str, Column]) -> None:
     """Warn where an array repeats another one a row later, as the lags of a time series do."""
-    for lag, of in _found_in_memory(_lags, columns) if units is None else ():
+    for lag, of in _found_in_memory(_lags, columns):
         warnings.warn(
             f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
             "in several rows, of which epsilon protects each alone. Of several series, name the "

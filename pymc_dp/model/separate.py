@@ -38,7 +38,7 @@ from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
 from pymc_dp.privacy.blocks import UnitBlocks
-from pymc_dp.privacy.private_data import Column, PrivateData
+from pymc_dp.privacy.private_data import Column, Partition, PrivateData
 from pymc_dp.privacy.units import Units
 
 
@@ -178,28 +178,26 @@ def separate_unread(
     names = [v.name for v in model.value_vars]  # the copy reorders them
     records = _records(split, names, point, columns, outputs, trusted)
     outcomes = find_outcomes(split, dims.lengths)
-    return records._replace(outcomes=outcomes), partial(
-        _checked, split, columns, units, None if number_is_public else shapes
-    )
+    lengths = None if number_is_public else shapes
+    checked = partial(_checked, split, Partition(columns, units), lengths)
+    return records._replace(outcomes=outcomes), checked
 
 
 def _checked(
-    split: Split,
-    columns: Mapping[str, Column],
-    units: Units | UnitBlocks | None,
-    lengths: Mapping[str, tuple[int, ...]] | None,
+    split: Split, data: Partition, lengths: Mapping[str, tuple[int, ...]] | None
 ) -> PrivateData:
     """Check the values, which reads all records in blocks."""
     # `lengths` are the latents' shapes, where they may not be the number of records
-    refuse_missing(columns)
-    check_groups(split, columns, units)
-    refuse_centres(split.hardened.model, columns)
-    warn_of_lags(columns, units)
-    warn_of_own_means(columns)
-    warn_of_outcomes_read(split, columns)
+    refuse_missing(data.columns)
+    check_groups(split, data)
+    refuse_centres(split.hardened.model, data.columns)
+    if data.units is None:
+        warn_of_lags(data.columns)
+    warn_of_own_means(data.columns)
+    warn_of_outcomes_read(split, data.columns)
     if lengths is not None:
-        refuse_as_many(split, lengths, columns, units)
-    return PrivateData(columns, units)
+        refuse_as_many(split, lengths, data)
+    return PrivateData(*data)
 
 
 def _records(

@@ -27,6 +27,7 @@ from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.model.harden import HardenedModel, is_structural
 
 Terms = dict[str, AnyVariable]
+Rule = Callable[[AnyVariable], Tensor | None]  # what to put in a variable's place, if anything
 # these have gradients of their own, stabler than those of their inner graphs
 KEPT_WHOLE = (Softmax, LogSoftmax, LogSumExp, LogAddExp, XLogY, XLog1PY)
 
@@ -110,7 +111,7 @@ def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedMod
 
 def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
     """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
-    if rv.owner is None or not isinstance(rv.owner.op, MultinomialRV | DirichletMultinomialRV):
+    if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
         return term
     [last] = model.replace_rvs_by_values([rv.owner.op.dist_params(rv.owner)[-1]])
     value = model.rvs_to_values[rv]
@@ -136,86 +137,71 @@ def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:
     The checks are dropped because they reduce over all records and raise errors that depend on
     data; a record that they would have refused has a non-finite contribution, which the wall drops.
     """
-    terms = _exhaust(without_lengths(terms), _nested_graphs)
-    return _exhaust(_exhaust(terms, _checks), _incomplete_betas)
+    terms = without_lengths(terms)
+    for rule in (_inlined, _unchecked, _power):
+        terms = _rewritten(terms, rule)
+    return terms
 
 
 def without_lengths(variables: list[AnyVariable]) -> list[AnyVariable]:
     """Replace minibatches by their full data, and forget how many rows the data had."""
-    variables = _exhaust(variables, _minibatch_sources)
+    variables = _rewritten(variables, _full_data)
     left = None
-    while (lengths := _fixed_lengths(variables)) and len(lengths) != left:
+    while (lengths := _replacements(variables, _any_length)) and len(lengths) != left:
         left = len(lengths)  # a reshape asks for the length of its shape anew, each time
         variables = clone_replace(variables, lengths, rebuild_strict=False)
     return variables
 
 
-def _exhaust(
-    terms: list[AnyVariable], find: Callable[[list[AnyVariable]], dict[AnyVariable, AnyVariable]]
-) -> list[AnyVariable]:
-    while replacements := find(terms):
+def _rewritten(terms: list[AnyVariable], rule: Rule) -> list[AnyVariable]:
+    """Replace what a rule has something for, until it has nothing left."""
+    while replacements := _replacements(terms, rule):
         terms = clone_replace(terms, replacements, rebuild_strict=False)
     return terms
 
 
-def _minibatch_sources(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
-    """Map every output of ``pm.Minibatch`` to the full data behind it."""
-    return {
-        variable: _without_fixed_length(
-            variable.owner.inputs[variable.owner.outputs.index(variable)]
-        )
-        for variable in ancestors(terms)
-        if variable.owner is not None and isinstance(variable.owner.op, MinibatchOp)
-    }
+def _replacements(terms: list[AnyVariable], rule: Rule) -> dict[AnyVariable, AnyVariable]:
+    each = ((variable, rule(variable)) for variable in ancestors(terms))
+    return {variable: new for variable, new in each if new is not None}
 
 
-def _fixed_lengths(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
-    """Hardening leaves the length of the data behind each leaf: drop it again."""
-    return {
-        variable: leaf
-        for variable in ancestors(terms)
-        if (leaf := _without_fixed_length(variable)) is not variable
-    }
+def _full_data(variable: AnyVariable) -> AnyVariable | None:
+    """Return the full data behind an output of ``pm.Minibatch``."""
+    if not isinstance(variable.owner_op, MinibatchOp):
+        return None
+    data = variable.owner.inputs[variable.owner.outputs.index(variable)]
+    return _any_length(data) or data
 
 
-def _without_fixed_length(variable: AnyVariable) -> AnyVariable:
-    node = variable.owner
-    if node is not None and isinstance(node.op, SpecifyShape):
-        if isinstance(node.inputs[0], SharedVariable):
-            return node.inputs[0]
-    return variable
+def _any_length(variable: AnyVariable) -> AnyVariable | None:
+    """Return a leaf without the length that its data had: hardening leaves it behind each leaf."""
+    if not isinstance(variable.owner_op, SpecifyShape):
+        return None
+    leaf = variable.owner.inputs[0]
+    return leaf if isinstance(leaf, SharedVariable) else None
 
 
-def _nested_graphs(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
-    for variable in ancestors(terms):
-        node = variable.owner
-        if node is not None and isinstance(node.op, OpFromGraph):
-            if not isinstance(node.op, KEPT_WHOLE):
-                return {variable: inline_ofg_node(node)[node.outputs.index(variable)]}
-    return {}
+def _inlined(variable: AnyVariable) -> Tensor | None:
+    op, node = variable.owner_op, variable.owner
+    if not isinstance(op, OpFromGraph) or isinstance(op, KEPT_WHOLE):
+        return None
+    return inline_ofg_node(node)[node.outputs.index(variable)]
 
 
-def _checks(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
-    return {
-        variable: variable.owner.inputs[0]
-        for variable in ancestors(terms)
-        if variable.owner is not None and isinstance(variable.owner.op, CheckAndRaise)
-    }
+def _unchecked(variable: AnyVariable) -> AnyVariable | None:
+    return variable.owner.inputs[0] if isinstance(variable.owner_op, CheckAndRaise) else None
 
 
-def _incomplete_betas(terms: list[AnyVariable]) -> dict[AnyVariable, AnyVariable]:
+def _power(variable: AnyVariable) -> Tensor | None:
     """Write I_x(a, 1) as x^a: the gradient of I is a loop, number by number."""
     # it is the chance of no event under a negative binomial, which a hurdle reads
-    found: dict[AnyVariable, AnyVariable] = {}
-    for variable in ancestors(terms):
-        node = variable.owner
-        if node is None or not isinstance(getattr(node.op, "scalar_op", None), BetaInc):
-            continue
-        a, b, x = node.inputs
-        if number_in(b) == 1:
-            power: Any = pt.switch(pt.and_(pt.ge(x, 0), pt.le(x, 1)), x**a, np.nan)
-            found[variable] = pt.second(b, power).astype(variable.type.dtype)
-    return found
+    if not isinstance(getattr(variable.owner_op, "scalar_op", None), BetaInc):
+        return None
+    a, b, x = variable.owner.inputs
+    if number_in(b) != 1:
+        return None
+    power = pt.switch(pt.and_(pt.ge(x, 0), pt.le(x, 1)), x**a, np.nan)
+    return pt.second(b, power).astype(variable.type.dtype)
 
 
 def number_in(x: AnyVariable) -> float | None:
@@ -236,6 +222,6 @@ def number_in(x: AnyVariable) -> float | None:
 
 def _unscaled(rv: AnyVariable, term: Any) -> Any:
     """Undo ``total_size``: PyMC multiplies the term of a minibatch by a scaling."""
-    if rv.owner is not None and isinstance(rv.owner.op, MinibatchRandomVariable):
+    if isinstance(rv.owner_op, MinibatchRandomVariable):
         return term.owner.inputs[0]
     return term

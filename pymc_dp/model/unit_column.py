@@ -120,8 +120,8 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
 
 
 def _is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
-    node = variable.owner
-    return node is not None and isinstance(node.op, Shape | Shape_i) and node.inputs[0] is column
+    measures = isinstance(variable.owner_op, Shape | Shape_i)
+    return measures and variable.owner.inputs[0] is column
 
 
 def without_unit(

@@ -45,9 +45,7 @@ def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
     So is ``x[column, 0]``, with numbers and slices along the other axes.
     """
     node = variable.owner
-    if column is None or node is None or not isinstance(node.op, AdvancedSubtensor):
-        return False
-    if column not in node.inputs:
+    if not isinstance(variable.owner_op, AdvancedSubtensor) or column not in node.inputs:
         return False
     arrays = gather_layout(node).arrays
     others: list[Tensor] = [index for axis, index in arrays.items() if axis]

@@ -43,9 +43,7 @@ AS_MANY = (
 )
 
 
-def check_groups(
-    split: Split, columns: Mapping[str, Column], units: Units | UnitBlocks | None
-) -> None:
+def check_groups(split: Split, data: Partition) -> None:
     """Refuse latents that are indexed by the unit itself; warn where groups are small."""
     terms, axes = split.terms, split.axes
     names: dict[AnyVariable, str] = {
@@ -55,7 +53,7 @@ def check_groups(
     for node in toposort(list(terms.values())):
         for design, latents in _products(node):
             if design in names and latents not in axes.axis:
-                _check_design(names[design], columns[names[design]], units)
+                _check_design(names[design], data)
         if not isinstance(node.op, AdvancedSubtensor) or node.inputs[0] in axes.axis:
             continue
         indices = [
@@ -68,8 +66,8 @@ def check_groups(
         ]
         if indices:
             read = {names[leaf] for leaf in names.keys() & set(ancestors(indices))}
-            sizes = in_partitions(columns, units).read(partial(_sizes, indices, names), read)
-            _check_sizes(node.inputs[0].name, _added(sizes), units)
+            sizes = in_partitions(*data).read(partial(_sizes, indices, names), read)
+            _check_sizes(node.inputs[0].name, _added(sizes), data.units)
 
 
 def _products(node: Node) -> list[tuple[AnyVariable, AnyVariable]]:
@@ -77,16 +75,15 @@ def _products(node: Node) -> list[tuple[AnyVariable, AnyVariable]]:
     if not isinstance(getattr(node.op, "core_op", node.op), Dot):
         return []
     left, right = (
-        x.owner.inputs[0] if x.owner and isinstance(x.owner.op, DimShuffle) else x
-        for x in node.inputs
+        x.owner.inputs[0] if isinstance(x.owner_op, DimShuffle) else x for x in node.inputs
     )
     return [(left, right), (right, left)]
 
 
-def _check_design(name: str, column: Column, units: Units | UnitBlocks | None) -> None:
+def _check_design(name: str, data: Partition) -> None:
     """Refuse a matrix that gives every unit a coefficient of its own."""
-    count = column.rows if units is None else units.number
-    if len(column.values.shape) != 2 or not 1 < count <= column.spec.width:
+    column, units = data.columns[name], data.units
+    if len(column.values.shape) != 2 or not 1 < data.number <= column.spec.width:
         return
     parts = in_partitions({name: column}, units).read(partial(_used, name))
     used = vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
@@ -222,12 +219,7 @@ def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.
     return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
 
 
-def refuse_as_many(
-    split: Split,
-    shapes: Mapping[str, tuple[int, ...]],
-    columns: Mapping[str, Column],
-    units: Units | UnitBlocks | None,
-) -> None:
+def refuse_as_many(split: Split, shapes: Mapping[str, tuple[int, ...]], data: Partition) -> None:
     """Refuse shared latents, and arrays without a name, that have the private number as a length.
 
     The number of records or units would be released as a shape, or enter as a length. A length that
@@ -242,9 +234,9 @@ def refuse_as_many(
         and leaf.name not in hardened.public
         and variable not in split.axes.axis
     }
-    numbers = {column.rows for column in columns.values()}
-    numbers |= set() if units is None else {units.number}
-    numbers -= {length for column in columns.values() for length in column.spec.shape}
+    columns = data.columns.values()
+    numbers = {data.number, *(column.rows for column in columns)}
+    numbers -= {length for column in columns for length in column.spec.shape}
     for name in split.shared:
         if numbers.intersection(shapes[name]):
             raise NotSeparableError(f"`{name}` has as many entries {AS_MANY}")

@@ -22,7 +22,7 @@ from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise, with_shares
 from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Full, Poisson
 from pymc_dp.results.composition import plan_from_json
-from tests.plans import plan_from, release_from
+from tests.plans import batch_of, plan_from, release_from
 
 
 def exact_epsilon(q, sigma, neighbours, delta=1e-5):
@@ -148,7 +148,7 @@ def test_an_impossible_epsilon_is_refused(monkeypatch, impossible):
 def likely(sampler, number=400, steps=400):
     """Whether batches look like those of the sampler's event: their sizes, and their spread."""
     rng = np.random.default_rng(1)
-    sizes = np.array([len(sampler.draw(rng, number)) for _ in range(steps)])
+    sizes = np.array([len(batch_of(sampler, rng, number)) for _ in range(steps)])
     event = sampler.event(dp.GaussianDpEvent(1.0), number)
     if isinstance(event, dp.PoissonSampledDpEvent):
         mean = number * event.sampling_probability

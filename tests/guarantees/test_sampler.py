@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Poisson, sampler_named, subset
+from tests.plans import batch_of
 
 ALPHA = 1e-6
 STEPS, RATE = 2000, 0.1
@@ -44,7 +45,7 @@ def p_values(batches, num_rows, rate):
 
 def poisson(seed, num_rows=NUM_ROWS, rate=RATE):
     rng = np.random.default_rng(seed)
-    return [Poisson(rate).draw(rng, num_rows) for _ in range(STEPS)]
+    return [batch_of(Poisson(rate), rng, num_rows) for _ in range(STEPS)]
 
 
 @pytest.mark.parametrize(("num_rows", "rate"), [(NUM_ROWS, RATE), (20_000, 0.002), (40, 0.9)])
@@ -54,7 +55,7 @@ def test_poisson_batches_are_independent_coins(num_rows, rate):
 
 
 def fixed_size_batches(rng):
-    return [FixedSize(RATE).draw(rng, NUM_ROWS) for _ in range(STEPS)]
+    return [batch_of(FixedSize(RATE), rng, NUM_ROWS) for _ in range(STEPS)]
 
 
 def shuffled_epochs(rng):
@@ -64,12 +65,12 @@ def shuffled_epochs(rng):
 
 
 def rate_off_by_two_per_cent(rng):
-    return [Poisson(1.02 * RATE).draw(rng, NUM_ROWS) for _ in range(STEPS)]
+    return [batch_of(Poisson(1.02 * RATE), rng, NUM_ROWS) for _ in range(STEPS)]
 
 
 def truncated_batches(rng):
     largest = int(RATE * NUM_ROWS) + 10  # one standard deviation above the mean
-    return [Poisson(RATE).draw(rng, NUM_ROWS)[:largest] for _ in range(STEPS)]
+    return [batch_of(Poisson(RATE), rng, NUM_ROWS)[:largest] for _ in range(STEPS)]
 
 
 def batches_used_twice(rng):
@@ -137,9 +138,8 @@ def test_a_faulty_sampler_is_caught(fault, shows_in):
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
 def test_batches_are_sorted_distinct_rows(sampling):
-    rows = SAMPLERS[sampling](1.0 if sampling == "full" else 0.3).draw(
-        np.random.default_rng(4), 500
-    )
+    sampler = SAMPLERS[sampling](1.0 if sampling == "full" else 0.3)
+    rows = batch_of(sampler, np.random.default_rng(4), 500)
     assert rows.dtype == np.int64
     assert np.all(np.diff(rows) > 0)
     assert 0 <= rows[0] <= rows[-1] < 500
@@ -147,20 +147,20 @@ def test_batches_are_sorted_distinct_rows(sampling):
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
 def test_a_rate_of_one_takes_every_row(sampling):
-    assert SAMPLERS[sampling](1.0).draw(np.random.default_rng(5), 7).tolist() == list(range(7))
+    assert batch_of(SAMPLERS[sampling](1.0), np.random.default_rng(5), 7).tolist() == list(range(7))
 
 
 def test_poisson_batches_may_be_empty_or_whole():
     rng = np.random.default_rng(6)
-    sizes = {len(Poisson(0.5).draw(rng, 3)) for _ in range(200)}
+    sizes = {len(batch_of(Poisson(0.5), rng, 3)) for _ in range(200)}
     assert sizes == {0, 1, 2, 3}
-    assert Poisson(0.5).draw(rng, 0).size == 0
+    assert batch_of(Poisson(0.5), rng, 0).size == 0
 
 
 @pytest.mark.parametrize(("num_rows", "rate", "size"), [(3341, 0.02, 67), (50, 1e-3, 1), (9, 1, 9)])
 def test_fixed_batches_have_the_size_that_is_accounted(num_rows, rate, size):
     assert FixedSize(rate).batch_size(num_rows) == size
-    assert len(FixedSize(rate).draw(np.random.default_rng(7), num_rows)) == size
+    assert len(batch_of(FixedSize(rate), np.random.default_rng(7), num_rows)) == size
 
 
 def test_fixed_batches_pick_every_row_alike():
@@ -176,4 +176,4 @@ def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="Shuffled epochs are not offered"):
         sampler_named("shuffled")
     with pytest.raises(ValueError, match="at least one row"):
-        FixedSize(0.5).draw(rng, 0)
+        batch_of(FixedSize(0.5), rng, 0)

@@ -1,7 +1,6 @@
 """One release of all records, beside any fit: settled, reserved, made and told like a fit's."""
 
 from collections.abc import Callable
-from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -65,10 +64,8 @@ def ask(
     setup = Setup(name, question.records, question.data, method, plan)
     ledger = open_ledger(ledger)
     compiled = compile_method(setup, backend)
-    reserve = None if ledger is None else partial(ledger.reserve, name, plan)
-    states, outcome = run_releases(
-        setup, compiled, np.random.default_rng(0), range(1), reserve=reserve
-    )
+    rng = np.random.default_rng(0)
+    states, outcome = run_releases(setup, compiled, rng, range(1), ledger=ledger)
     if states[-1] is None:
         raise KeyboardInterrupt(
             f"The release of {name!r} was interrupted: count its budget as spent, unless the "

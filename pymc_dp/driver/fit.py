@@ -2,8 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -19,7 +18,6 @@ from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.results.build import build_result
 
@@ -185,20 +183,12 @@ def fit(
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
     if file is not None:
         rng = file.public_generator(random_seed)
-    reserve = None if ledger is None else _reserve(ledger, setup, file)
     left = range(0 if file is None else len(file.kept()), setup.plan.total)
     with progress(left, setup.data.partitions, progressbar) as (steps, done):
-        states, outcome = run_releases(setup, compiled, rng, steps, called, reserve, done, file)
+        states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
     outcome = outcome._replace(public=public)
     _warn(setup.method.doubts(states[-1]))
     return build_result(setup.records, setup.method, states, outcome, draws, rng)
-
-
-def _reserve(ledger: Ledger, setup: Setup, file: Checkpoint | None) -> Callable[[], Booking]:
-    """Return what sets the plan aside in the ledger, once the wall has checked the data."""
-    if file is None:
-        return partial(ledger.reserve, setup.name, setup.plan)
-    return partial(file.reserve, ledger, setup)
 
 
 def _warn(doubts: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from pymc_dp.accounting.release import Release
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
-from pymc_dp.ledger.booking import Booking
+from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
@@ -53,14 +53,14 @@ def run_releases(
     rng: np.random.Generator,
     steps: Iterable[int],
     callbacks: Sequence[Callback] = (),
-    reserve: Callable[[], Booking] | None = None,
+    ledger: Ledger | None = None,
     done: Callable[[], None] = nothing,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Any], Outcome]:
     """Put the data behind a wall and make the releases; return the states along the way.
 
-    Releases that a checkpoint holds are not made again: states follow from them. What was set aside
-    for them is settled at the end, however it comes about.
+    Releases that a checkpoint holds are not made again: states follow from them. What a ledger has
+    set aside for them is settled at the end, however it comes about.
     """
     method, plan = setup.method, setup.plan
     ask, update = partial(method.query, rng=rng), compiled.update
@@ -72,44 +72,32 @@ def run_releases(
             raise ValueError("The checkpoint holds releases that this fit does not make.")
         states.append(update(states[-1], query, noisy))
     with ExitStack() as ends:
-        account = None if reserve is None else partial(_account, ends, reserve, checkpoint)
-        wall = build_wall(setup, compiled, account, done, [name for name, *_ in kept])
+        account = None if ledger is None else partial(_account, ends, setup, ledger, checkpoint)
+        wall = PrivacyWall(
+            setup.data,
+            compiled.contributions,
+            plan,
+            account,
+            compile_again=compiled.again,
+            done=done,
+            made=[name for name, *_ in kept],
+        )
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)
     return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
 
 
 def _account(
-    ends: ExitStack, reserve: Callable[[], Booking], checkpoint: Checkpoint | None
+    ends: ExitStack, setup: Setup, ledger: Ledger, checkpoint: Checkpoint | None
 ) -> Callable[[Release], None] | None:
     """Set the plan aside, to be settled at the end.
 
     Return what books releases, None if the checkpoint does.
     """
-    booking = ends.enter_context(reserve())
     if checkpoint is None:
-        return booking
-    checkpoint.books(booking)
+        return ends.enter_context(ledger.reserve(setup.name, setup.plan))
+    ends.enter_context(checkpoint.reserve(ledger, setup))
     return None
-
-
-def build_wall(
-    setup: Setup,
-    compiled: Compiled,
-    reserve: Callable[[], Callable[[Release], None] | None] | None = None,
-    done: Callable[[], None] = nothing,
-    made: Sequence[str] = (),
-) -> PrivacyWall:
-    """Put the data behind a wall, which checks that they are those of the plan."""
-    return PrivacyWall(
-        setup.data,
-        compiled.contributions,
-        setup.plan,
-        reserve,
-        compile_again=compiled.again,
-        done=done,
-        made=made,
-    )
 
 
 def run(

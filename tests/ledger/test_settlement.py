@@ -461,7 +461,10 @@ def test_epsilon_stands_beside_every_price(new, filter):
 
 
 def test_a_driver_that_settles_nothing_is_caught(new, model, monkeypatch):
-    monkeypatch.setattr(driver_run, "_account", lambda ends, reserve, checkpoint: reserve())
+    def unsettled(ends, setup, ledger, checkpoint):
+        return ledger.reserve(setup.name, setup.plan)
+
+    monkeypatch.setattr(driver_run, "_account", unsettled)
     ledger = new()
     fit(model, ledger, callbacks=[stop])
     assert not fits_of(ledger.path)[0].ended

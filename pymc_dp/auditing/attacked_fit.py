@@ -16,7 +16,7 @@ from pymc_dp.driver.setup import Setup
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData, Records
-from pymc_dp.privacy.contribution import Batch, with_draws
+from pymc_dp.privacy.contribution import Batch, take_rows, with_draws
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -34,8 +34,19 @@ class AskedRelease(NamedTuple):
     """What an attacker knows about one release: what was asked, and under which terms."""
 
     contribution: Contribution
-    context: object
+    context: Any
     clip_norm: float
+
+    def prepared(self, rows: Batch) -> tuple[Any, np.ndarray]:
+        """Prepare made-up records, and return the norm of each."""
+        # where a contribution makes secret draws for a record, the attacker makes some of their own
+        drawn = with_draws(self.contribution, rows, self.context, np.random.default_rng(0))
+        at = self.contribution.prepare(drawn, self.context)
+        return at, self.contribution.norms(at, self.context)
+
+    def sum(self, at: Any, weights: np.ndarray) -> np.ndarray:
+        """Add up the vectors of prepared records, each times its weight."""
+        return self.contribution.weighted_sum(at, self.context, weights)
 
 
 class Pair(NamedTuple):
@@ -70,17 +81,8 @@ def background_records(records: Records, rng: np.random.Generator, count: int) -
 def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, ColumnSpec]) -> Batch:
     """Drop records that a release would leave out, such as those outside a support."""
     with np.errstate(all="ignore"):
-        at = [prepared(rows, one.contribution, one.context) for one in seen]
-        norms = [one.contribution.norms(x, one.context) for one, x in zip(seen, at, strict=True)]
-    kept = np.flatnonzero(np.isfinite(norms).all(axis=0))
-    return {name: np.take(rows[name], kept, axis=column.axis) for name, column in spec.items()}
-
-
-def prepared(rows: Batch, contribution: Contribution, context: object) -> Any:
-    """Prepare made-up records."""
-    # where a contribution makes secret draws for a record, the attacker makes some of their own
-    drawn = with_draws(contribution, rows, context, np.random.default_rng(0))
-    return contribution.prepare(drawn, context)
+        norms = [one.prepared(rows)[1] for one in seen]
+    return take_rows(rows, spec, np.flatnonzero(np.isfinite(norms).all(axis=0)))
 
 
 def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -> list[int]:
@@ -98,10 +100,10 @@ def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours
 
 def _measured(tried: Batch, seen: AskedRelease) -> tuple[np.ndarray, np.ndarray]:
     """The candidates' norms and clipped vectors, in units of the clip norm."""
-    at = prepared(tried, seen.contribution, seen.context)
-    norms = seen.contribution.norms(at, seen.context) / seen.clip_norm
+    at, norms = seen.prepared(tried)
+    norms = norms / seen.clip_norm
     scale = 1 / np.fmax(norms, 1) / seen.clip_norm
-    alone = [seen.contribution.weighted_sum(at, seen.context, one) for one in np.diag(scale)]
+    alone = [seen.sum(at, one) for one in np.diag(scale)]
     return np.fmin(norms, LARGEST_NORM), np.array(alone)
 
 
@@ -109,27 +111,20 @@ def neighbouring_data(
     spec: Mapping[str, ColumnSpec], base: Batch, tried: Batch, chosen: list[int]
 ) -> Pair:
     """Put the chosen records behind the others."""
-    rows = {
-        name: np.concatenate(
-            [base[name], np.take(tried[name], chosen, axis=column.axis)], axis=column.axis
-        )
-        for name, column in spec.items()
-    }
+    added = take_rows(tried, spec, np.array(chosen))
+    rows = {n: np.concatenate([base[n], added[n]], axis=spec[n].axis) for n in spec}
     name, column = next(iter(spec.items()))
     count = base[name].shape[column.axis]
-    first = [*range(count), count]
-    second = [*range(count), *range(count + 1, count + len(chosen))]
-    present, absent = (data_of(spec, rows, kept) for kept in (first, second))
+    others = np.arange(count)
+    instead = np.arange(count + 1, count + len(chosen))
+    present, absent = (data_of(spec, rows, np.append(others, last)) for last in ([count], instead))
     return Pair(present, absent, rows, count)
 
 
-def data_of(spec: Mapping[str, ColumnSpec], rows: Batch, kept: list[int]) -> PrivateData:
+def data_of(spec: Mapping[str, ColumnSpec], rows: Batch, kept: np.ndarray) -> PrivateData:
     """Make data of some made-up rows."""
-    columns = {
-        name: Column(np.take(rows[name], kept, axis=column.axis), column.axis, column.dtype)
-        for name, column in spec.items()
-    }
-    return PrivateData(columns)
+    taken = take_rows(rows, spec, kept)
+    return PrivateData({n: Column(taken[n], c.axis, c.dtype) for n, c in spec.items()})
 
 
 class AttackedFit(NamedTuple):
@@ -144,12 +139,9 @@ class AttackedFit(NamedTuple):
         if self.setup.plan.neighbours is Neighbours.REPLACE_ONE:
             rows -= 1  # so that both data sets have as many as the caller said
         base, tried = background_records(records, rng, rows), candidates(records, rng)
-        pilot = data_of(spec, base, [*range(rows), 0])
-        queries = [query for query, _ in self._released(pilot, int(rng.integers(2**32)))]
-        seen = [
-            AskedRelease(self._contribution(query), query.context, self._clip_norm(query))
-            for query in queries
-        ]
+        pilot = data_of(spec, base, np.array([*range(rows), 0]))
+        released = self._released(pilot, int(rng.integers(2**32)))
+        seen = [self._asked(query) for query, _ in released]
         base, tried = (contributing(made, seen, spec) for made in (base, tried))
         return neighbouring_data(
             spec, base, tried, choose_canary(tried, seen, self.setup.plan.neighbours)
@@ -176,27 +168,24 @@ class AttackedFit(NamedTuple):
     def _observation(self, pair: Pair, query: Query, noisy: Noisy) -> Observation:
         """Subtract what the attacker expects of the others."""
         # the attacker clips by itself: a fault of the wall's must not become the attacker's
-        contribution = self._contribution(query)
+        asked = self._asked(query)
         with np.errstate(all="ignore"):
-            at = prepared(pair.rows, contribution, query.context)
-            norms = contribution.norms(at, query.context)
-            weights = np.fmin(1.0, self._clip_norm(query) / norms)
+            at, norms = asked.prepared(pair.rows)
+            weights = np.fmin(1.0, asked.clip_norm / norms)
             weights[~np.isfinite(norms)] = 0.0
             known, canary = np.arange(len(norms)), np.arange(len(norms)) == pair.others
             instead = known > pair.others
-            base = contribution.weighted_sum(at, query.context, weights * ~canary)
-            shift = contribution.weighted_sum(at, query.context, weights * (1.0 * canary - instead))
+            base = asked.sum(at, weights * ~canary)
+            shift = asked.sum(at, weights * (1.0 * canary - instead))
         rest = noisy.value - noisy.sample_rate * base
         return Observation(query.name, rest / noisy.sd, shift / noisy.sd, noisy.sample_rate)
 
-    def _contribution(self, query: Query) -> Contribution:
+    def _asked(self, query: Query) -> AskedRelease:
         found = self.compiled.contributions[query.name]
         if not isinstance(found, Contribution):
             raise ValueError(
                 f"Release {query.name!r} is no sum over records, so no canary adds to it."
             )
-        return found
-
-    def _clip_norm(self, query: Query) -> float:
         planned = next(r.clip_norm for r in self.setup.plan.releases if r.name == query.name)
-        return planned if query.clip_norm is None else query.clip_norm
+        clip_norm = planned if query.clip_norm is None else query.clip_norm
+        return AskedRelease(found, query.context, clip_norm)

@@ -18,6 +18,7 @@ from pymc_dp.privacy.contribution import (
     Contribution,
     RowContribution,
     UnitVector,
+    take_rows,
     unit_sums,
     unit_vector,
     with_draws,
@@ -158,10 +159,7 @@ class SumsByRecord:
 
     def _without_bad_rows(self, batch: Batch, good: np.ndarray) -> Batch:
         source = np.where(good, np.arange(len(good)), np.flatnonzero(good)[0])
-        axes = {name: column.axis for name, column in self._partition.columns.items()}
-        return {
-            name: np.take(values, source, axis=axes.get(name, 0)) for name, values in batch.items()
-        }
+        return take_rows(batch, self._partition.columns, source)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Clipped sums hold data and must not be pickled or copied.")

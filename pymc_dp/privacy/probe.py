@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.privacy.contribution import Batch, Contribution, FactoredContribution, with_draws
+from pymc_dp.privacy.contribution import (
+    Batch,
+    Contribution,
+    FactoredContribution,
+    take_rows,
+    with_draws,
+)
 from pymc_dp.privacy.norms import LARGEST_NORM, row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
 
@@ -46,7 +52,7 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
     kept = np.flatnonzero(norms <= LARGEST_NORM)
     if not kept.size:
         return
-    batch = _rows(batch, spec, kept)
+    batch = take_rows(batch, spec, kept)
     prepared = contribution.prepare(batch, context)
     norms = contribution.norms(prepared, context)
     weights = np.fmin(1.0, 1 / np.fmax(norms, 1e-290))  # as if the clip norm were 1
@@ -77,7 +83,7 @@ def _alone(
     contribution: Contribution, batch: Batch, spec: Mapping[str, ColumnSpec], context: Any
 ) -> Callable[[int, float], np.ndarray]:
     def vector(i: int, weight: float) -> np.ndarray:
-        prepared = contribution.prepare(_rows(batch, spec, np.array([i])), context)
+        prepared = contribution.prepare(take_rows(batch, spec, np.array([i])), context)
         return contribution.weighted_sum(prepared, context, np.array([weight]))
 
     return vector
@@ -86,11 +92,6 @@ def _alone(
 def _is_moderate(record: int) -> bool:
     """Whether a record is so small that the order of a sum hardly changes its rounding."""
     return record < ALIKE and record % 2 == 0
-
-
-def _rows(batch: Batch, spec: Mapping[str, ColumnSpec], rows: np.ndarray) -> Batch:
-    axes = {name: column.axis for name, column in spec.items()}
-    return {name: np.take(x, rows, axis=axes.get(name, 0)) for name, x in batch.items()}
 
 
 def probe_records(spec: Mapping[str, ColumnSpec], rng: np.random.Generator) -> Batch:
@@ -116,7 +117,7 @@ def moderate_records(spec: Mapping[str, ColumnSpec], rows: int) -> Batch:
     """
     rng, places = np.random.default_rng(0), np.arange(rows) % DISTINCT
     few = {name: _column(column, np.arange(DISTINCT) % ALIKE, rng) for name, column in spec.items()}
-    return _rows(few, spec, places)
+    return take_rows(few, spec, places)
 
 
 def _column(spec: ColumnSpec, kinds: Iterable[int], rng: np.random.Generator) -> np.ndarray:

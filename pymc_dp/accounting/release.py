@@ -73,12 +73,7 @@ class Release:
         return self.noise_multiplier / neighbours.sensitivity
 
     def pure_epsilon(self, neighbours: Neighbours) -> float:
-        """Epsilon of one release without a delta; infinite where there is none.
-
-        >>> one = Release("draw", Full(), 5.0, 2.0, 1, EXPONENTIAL)  # temperature 10
-        >>> [one.pure_epsilon(Neighbours(name)) for name in ("add_remove", "replace_one")]
-        [1.0, 2.0]
-        """
+        """Epsilon of one release without a delta; infinite where there is none."""
         return self.mechanism.pure_epsilon(self.unit_noise(neighbours))
 
     def to_dict(self) -> dict[str, Any]:

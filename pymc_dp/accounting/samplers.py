@@ -86,11 +86,7 @@ class FixedSize(Sampler):
     name = "fixed_size"
 
     def batch_size(self, number: int) -> int:
-        """Rows in a batch.
-
-        >>> FixedSize(0.02).batch_size(3341)
-        67
-        """
+        """Rows in a batch."""
         return max(1, round(self.rate * number))
 
     def effective_rate(self, num_records: int | None) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import graph_replace
@@ -22,8 +22,6 @@ from pymc_dp.contributions.local_latents import (
 )
 from pymc_dp.contributions.outcomes import UNDRAWN, Draw, compile_draws, drawn_name
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import OWNER, Batch
 
 # draws of a record's outcomes: those that its weight follows from, and those that centre its score
@@ -100,7 +98,7 @@ def _factored(
     graphs = graph_replace([channels.weights, *local], known, strict=False)
     below = set(ancestors(graphs))
     read = {name: x for name, x in (records.batch.inputs | given).items() if x in below}
-    compiled = partial(_on_arrays, records, read, backend)
+    compiled = partial(on_batch, records, [], backend=backend, read=read)
     if records.local_latents:
         weights, density, *_ = graphs
         functions = LocalFunctions(compiled(graphs[1:]), compiled([density, weights]))
@@ -121,13 +119,6 @@ def _factored(
         )
 
     return scores
-
-
-def _on_arrays(
-    records: Records, read: Mapping[str, Tensor], backend: str, outputs: Tensor | list[Tensor]
-) -> Callable[[Batch, np.ndarray], Any]:
-    fn = function([*read.values(), *records.latents.values()], outputs, backend)
-    return lambda batch, z: fn(*[batch[name] for name in read], *records.split(z))
 
 
 def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]) -> Batch:

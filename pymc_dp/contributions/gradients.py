@@ -180,13 +180,21 @@ def checked(records: Records, values: Tensor) -> Tensor:
 
 
 def on_batch(
-    records: Records, given: list[Tensor], outputs: Tensor | list[Tensor], backend: str
+    records: Records,
+    given: Sequence[Tensor],
+    outputs: Tensor | list[Tensor],
+    backend: str,
+    read: Mapping[str, Tensor] | None = None,
 ) -> Callable[..., Any]:
-    """Compile ``outputs`` as a function of a batch, a point z and the values of ``given``."""
-    inputs = [*given, *records.batch.inputs.values(), *records.latents.values()]
-    fn, names = function(inputs, outputs, backend), list(records.batch.inputs)
+    """Compile ``outputs`` as a function of a batch, a point z and the values of ``given``.
 
-    def call(batch: Batch, z: np.ndarray, *values: np.ndarray) -> Any:
-        return fn(*values, *[batch[name] for name in names], *records.split(z))
+    ``read`` maps the arrays of the batch that are read to their inputs: by default those of
+    ``records.batch``.
+    """
+    read = records.batch.inputs if read is None else read
+    fn = function([*given, *read.values(), *records.latents.values()], outputs, backend)
+
+    def call(batch: Batch, z: np.ndarray, *values: Any) -> Any:
+        return fn(*values, *[batch[name] for name in read], *records.split(z))
 
     return call

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.contributions.local_latents import no_latents, owners
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.outcomes import Outcomes
 from pymc_dp.privacy.contribution import OWNER, Batch
 
@@ -73,15 +73,13 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
     """Compile some draws: arrays of shape (count, rows, ...), and which records have failed."""
     # records whose distribution refuses its parameters are found by halving the batch: each then
     # fails alone
-    latents = records.latents.values()
-    inputs = [outcomes.number, *outcomes.generators, *outcomes.inputs.values(), *latents]
-    compute = function(inputs, list(outcomes.drawn.values()), "python")  # NumPy draws on all
+    given = [outcomes.number, *outcomes.generators]
+    graphs = list(outcomes.drawn.values())
+    compute = on_batch(records, given, graphs, "python", outcomes.inputs)  # NumPy draws on all
 
     def draw_all(batch: Batch, z: np.ndarray, rng: np.random.Generator, count: int) -> list[Any]:
         seeds = rng.integers(2**63, size=(len(outcomes.generators), 4))
-        generators = [np.random.default_rng(seed) for seed in seeds]
-        values = [batch[name] for name in outcomes.inputs]
-        drawn: list[Any] = compute(np.asarray(count), *generators, *values, *records.split(z))
+        drawn: list[Any] = compute(batch, z, np.asarray(count), *map(np.random.default_rng, seeds))
         return drawn
 
     def draw(

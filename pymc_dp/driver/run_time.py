@@ -4,9 +4,11 @@ Releases are timed on made-up rows, and the backend is chosen by it. No number o
 for either, beside the public one.
 """
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from time import process_time
+from timeit import timeit
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,14 +71,9 @@ def timed(
 
 def _seconds(call: Callable[[], object]) -> float:
     """Take the shorter of two times of a processor: the first call may compile for a new shape."""
-    first = _once(call)
-    return min(first, _once(call)) if first < 10 * TIMED_SECONDS else first
-
-
-def _once(call: Callable[[], object]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
+    once = partial(timeit, call, timer=process_time, number=1)
+    first = once()
+    return min(first, once()) if first < 10 * TIMED_SECONDS else first
 
 
 class RunTime(NamedTuple):

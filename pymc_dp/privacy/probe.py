@@ -95,12 +95,7 @@ def _is_moderate(record: int) -> bool:
 
 
 def probe_records(spec: Mapping[str, ColumnSpec], rng: np.random.Generator) -> Batch:
-    """Generate records of several magnitudes, some in the support of most likelihoods.
-
-    >>> records = probe_records({"x": ColumnSpec((None, 2), "float64")}, np.random.default_rng(0))
-    >>> records["x"].shape
-    (24, 2)
-    """
+    """Generate records of several magnitudes, some in the support of most likelihoods."""
     return {name: _column(column, _kinds(rng), rng) for name, column in spec.items()}
 
 

@@ -27,12 +27,6 @@ class SecretRandom:
 
     It refuses to be pickled or copied. Inside `pymc_dp.testing.deterministic_noise` it is an
     ordinary seeded generator, and ``valid`` is false: there is no guarantee.
-
-    Examples
-    --------
-    >>> noise = SecretRandom().gaussian(2.0, 3)
-    >>> noise.shape
-    (3,)
     """
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ class PrivacyWall:
             raise ValueError(
                 f"The plan is for unit={plan.unit!r}, but the data are those of unit={data.unit!r}."
             )
-        self._random = SecretRandom()
+        self.random = SecretRandom()  # results describe it
         self._partitions = in_partitions(*open_private(data))
         self._contributions = dict(contributions)
         self._remaining = deque(release for release in plan.releases for _ in range(release.count))
@@ -82,11 +82,6 @@ class PrivacyWall:
         """The releases booked so far, in order."""
         return tuple(self._made)
 
-    @property
-    def random(self) -> SecretRandom:
-        """The source of noise, which results describe."""
-        return self._random
-
     def release(self, query: Query) -> Noisy:
         """Release one noisy sum of clipped contributions.
 
@@ -105,16 +100,16 @@ class PrivacyWall:
         release = self._book(query.name)
         contribution = self._contributions[query.name]
         if not isinstance(contribution, Contribution):
-            return contribution.release(self._partitions.whole(), release, query, self._random)
+            return contribution.release(self._partitions.whole(), release, query, self.random)
         if release.mechanism != GAUSSIAN:
             raise ReleaseError(f"The plan does not account {release.name!r} as a noisy sum.")
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm
         if not bound >= SMALLEST_CLIP_NORM:
             raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
-        sizes = release.sampler.sizes(self._random.generator, self._partitions.numbers)
+        sizes = release.sampler.sizes(self.random.generator, self._partitions.numbers)
         total = self._clipped_sum(contribution.size, sizes, query, bound)
         sd = release.noise_multiplier * bound if release.noise_multiplier else 0.0
-        return Noisy(total + self._random.gaussian(sd, total.size), sd, release.sampler.rate)
+        return Noisy(total + self.random.gaussian(sd, total.size), sd, release.sampler.rate)
 
     def _book(self, name: str) -> Release:
         release = self._take(name)
@@ -134,7 +129,7 @@ class PrivacyWall:
     def _clipped_sum(self, size: int, sizes: np.ndarray, query: Query, bound: float) -> np.ndarray:
         """Add up the partitions' clipped sums, in their order; check each against its bound."""
         position, context = len(self._made), query.context
-        ask = Ask(position, query.name, sizes, context, bound, self._random)
+        ask = Ask(position, query.name, sizes, context, bound, self.random)
         total = np.zeros(size)
         try:
             for found in one_of_each(self._partitions.clipped_sums(ask), ask):

@@ -12,8 +12,7 @@ from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.accounting.budget import Budget
-from pymc_dp.checking.fitted import Fitted, open_fitted
-from pymc_dp.checking.release import Question, ask, mean_of_unit
+from pymc_dp.checking.release import Fitted, Question, ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,
     Sort,

@@ -11,8 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.accounting.budget import Budget
-from pymc_dp.checking.fitted import Fitted, open_fitted
-from pymc_dp.checking.release import Question, ask, mean_of_unit
+from pymc_dp.checking.release import Fitted, Question, ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.ledger.ledger import Ledger

@@ -9,20 +9,9 @@ import pymc as pm
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.op import Op
 
+from pymc_dp.model import checks
 from pymc_dp.model.axis import refuse_mixing
 from pymc_dp.model.batch import RecordGraph, build_graph
-from pymc_dp.model.checks import (
-    refuse_bad_start,
-    refuse_data_in_prior,
-    refuse_discrete,
-    refuse_draws,
-    refuse_hidden,
-    refuse_undeclared,
-    refuse_unknown_names,
-    refuse_unproved,
-    refuse_unread,
-    refuse_unsupported,
-)
 from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing
 from pymc_dp.model.constants import trusted_constants
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
@@ -136,9 +125,9 @@ def separate_unread(
     number may be the length of a latent, or of an array in a prior.
     """
     declared = tuple(public)
-    refuse_unsupported(model)
+    checks.refuse_unsupported(model)
     hardened = declare_public(harden(model), declared)
-    refuse_bad_start(model, start or {}, hardened.initvals)
+    checks.refuse_bad_start(model, start or {}, hardened.initvals)
     hardened.initvals.update(start or {})
     densities = log_densities(hardened.model)
     terms, potentials = likelihood_terms(hardened, densities)
@@ -149,22 +138,22 @@ def separate_unread(
     factors = terms | potentials
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
-    allowed = refuse_unknown_names(model, declared, every)
+    allowed = checks.refuse_unknown_names(model, declared, every)
     held_back = {v.name for v in model.deterministics} - hardened.public
-    refuse_unproved({k: v for k, v in unproved.items() if k not in held_back}, allowed)
-    refuse_draws(factors)
+    checks.refuse_unproved({k: v for k, v in unproved.items() if k not in held_back}, allowed)
+    checks.refuse_draws(factors)
     read = _graphs_read(hardened.model, factors, prior)
-    refuse_hidden(read, hardened)
+    checks.refuse_hidden(read, hardened)
     split = split_by_record(hardened, terms, potentials, prior, units and units.name)
-    refuse_unread(split)
-    refuse_discrete(split)
+    checks.refuse_unread(split)
+    checks.refuse_discrete(split)
     dims = find_dims(split, units and units.name)
     refuse_record_dims(split, dims)
     refuse_mixing(split.terms, split.axes, dims.lengths)
     point = initial_point(hardened.model, hardened.initvals)
     shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
-    refuse_undeclared(split)
-    refuse_data_in_prior(split, shapes)
+    checks.refuse_undeclared(split)
+    checks.refuse_data_in_prior(split, shapes)
     refuse_private_lengths(split, dims)
     columns = make_columns(split.record_leaves, split.axes, data)
     if units is not None:

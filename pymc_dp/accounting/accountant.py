@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -18,13 +17,12 @@ import numpy as np
 
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.samplers import FixedSize, Full, Poisson, Sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-    from pymc_dp.accounting.plan import Plan
 
 Deltas = tuple[float, ...]
 Pairs = frozenset[tuple[type[Sampler], Neighbours]]
@@ -36,38 +34,6 @@ FULL: Pairs = frozenset((Full, neighbours) for neighbours in Neighbours)
 POISSON: Pairs = frozenset({(Poisson, Neighbours.ADD_REMOVE), (Poisson, Neighbours.ZERO_OUT)})
 POISSON_REPLACED: Pairs = frozenset({(Poisson, Neighbours.REPLACE_ONE)})
 FIXED_SIZE: Pairs = frozenset({(FixedSize, Neighbours.REPLACE_ONE)})
-
-
-@dataclass(frozen=True)
-class Accounted:
-    """What an accountant reads of a plan; releases that are equal to it count as one."""
-
-    releases: tuple[Release, ...]
-    neighbours: Neighbours
-    num_records: int | None
-
-    @property
-    def all_full(self) -> bool:
-        """Whether every batch holds every record."""
-        return all(self.rate(release) == 1 for release in self.releases)
-
-    def rate(self, release: Release) -> float:
-        """Rate at which a record is really drawn."""
-        return release.sampler.effective_rate(self.num_records)
-
-    def noise(self, release: Release) -> float:
-        """Noise over sensitivity."""
-        return release.unit_noise(self.neighbours)
-
-
-def accounted(plan: Plan) -> Accounted:
-    """Read of a plan what its cost depends on: neither names nor clip norms do."""
-    counts: Counter[Release] = Counter()
-    for release in plan.releases:
-        kind = dataclasses.replace(release, name="", clip_norm=1.0, count=1)
-        counts[kind] += release.count
-    kinds = (dataclasses.replace(kind, count=count) for kind, count in counts.items())
-    return Accounted(tuple(kinds), plan.neighbours, plan.num_records)
 
 
 @dataclass(frozen=True)
@@ -106,14 +72,14 @@ class Accountant(ABC):
             self.check_delta(delta)
         found = self.estimates(plan, deltas)
         if np.isfinite(found).all():
-            self._warn_if_loose(accounted(plan), deltas)
+            self._warn_if_loose(plan.merged(), deltas)
         return found
 
     def estimates(self, plan: Plan, deltas: Deltas) -> np.ndarray:
         """Return the same without a check: it is a bound for plans that `check` lets pass alone."""
-        return np.array(_cached(self, accounted(plan), deltas))
+        return np.array(_cached(self, plan.merged(), deltas))
 
-    def event(self, plan: Plan | Accounted) -> DpEvent:
+    def event(self, plan: Plan) -> DpEvent:
         """Compose the releases of a plan into one event of dp-accounting.
 
         Its noise is over the clip norm where the library doubles the sensitivity under replace-one
@@ -124,22 +90,22 @@ class Accountant(ABC):
         events = []
         for release in plan.releases:
             of_library = self.doubles and release.mechanism == GAUSSIAN
-            noise = release.noise_multiplier if of_library else release.unit_noise(plan.neighbours)
+            noise = release.noise_multiplier if of_library else plan.noise(release)
             event = release.sampler.event(release.mechanism.event(noise), plan.num_records)
             events.append(dp.SelfComposedDpEvent(event, int(release.count)))
         return dp.ComposedDpEvent(events)
 
-    def _warn_if_loose(self, plan: Accounted, deltas: Deltas) -> None:
+    def _warn_if_loose(self, plan: Plan, deltas: Deltas) -> None:
         """Warn where a better choice of settings would find a smaller number."""
         return
 
     @abstractmethod
-    def _of_sums(self, sums: Accounted, deltas: Deltas) -> Sequence[float]:
+    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
         """Return the epsilon of Gaussian releases at each delta."""
 
 
 @functools.lru_cache(maxsize=1024)
-def _cached(accountant: Accountant, plan: Accounted, deltas: Deltas) -> Sequence[float]:
+def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[float]:
     if any(release.noise_multiplier == 0 for release in plan.releases):
         return (math.inf,) * len(deltas)
     draws = [release for release in plan.releases if release.mechanism != GAUSSIAN]
@@ -157,7 +123,7 @@ def _cached(accountant: Accountant, plan: Accounted, deltas: Deltas) -> Sequence
     return tuple(float(pure + value) for value in found)
 
 
-def gaussian_part(plan: Accounted) -> Accounted:
+def gaussian_part(plan: Plan) -> Plan:
     """Leave out posterior draws."""
     sums = (release for release in plan.releases if release.mechanism == GAUSSIAN)
     return dataclasses.replace(plan, releases=tuple(sums))

@@ -8,12 +8,9 @@ from pymc_dp.accounting.accountants import accountant_named
 from pymc_dp.accounting.arguments import check_count, refuse_text
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.noise_search import calibrate_plan
-from pymc_dp.accounting.plan import Plan, warn_if_weak
+from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Sampler, sampler_named
-
-# delta of a fit without privacy, where its value says nothing
-ANY_DELTA = 1e-5
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from scipy.optimize import brentq
 
-from pymc_dp.accounting.accountant import NOISE_FLOOR, Accountant, accounted
+from pymc_dp.accounting.accountant import NOISE_FLOOR, Accountant
 from pymc_dp.accounting.accountants import CENTRAL_LIMIT, COARSE_PLD, PLD, RDP, RDP_DP_ACCOUNTING
 from pymc_dp.accounting.mechanisms import EXPONENTIAL
 from pymc_dp.accounting.plan import Plan
@@ -69,7 +69,7 @@ def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> 
         return epsilon_at
 
     noise = floor = least_noise(terms, specs)
-    kinds = len(accounted(terms.granting(specs, floor)).releases)
+    kinds = len(terms.granting(specs, floor).merged().releases)
     many = terms.accountant == PLD and kinds > MANY_KINDS
     for accountant, low, high in _SEARCH_MANY if many else _SEARCH[terms.accountant]:
         epsilon_at = epsilon_by(accountant)

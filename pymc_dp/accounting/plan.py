@@ -12,6 +12,7 @@ import json
 import math
 import operator
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from pymc_dp.errors import PrivacyWarning
 if TYPE_CHECKING:
     from pymc_dp.accounting.accountant import Accountant
 
+# delta of a plan where its value says nothing
+ANY_DELTA = 1e-5
 # Noise over sensitivity that is warned about.
 LOW_NOISE = 0.5
 
@@ -73,12 +76,16 @@ class Plan:
         return sum(release.count for release in self.releases)
 
     @property
+    def all_full(self) -> bool:
+        """Whether every batch holds every record."""
+        return all(self.rate(release) == 1 for release in self.releases)
+
+    @property
     def rho(self) -> float | None:
         """What it costs in zero-concentrated DP; None where batches are sampled."""
-        if any(r.sampler.effective_rate(self.num_records) < 1 for r in self.releases):
+        if not self.all_full:
             return None
-        noises = [(r.count, r.unit_noise(self.neighbours)) for r in self.releases]
-        return sum(count / (2 * noise**2) for count, noise in noises)
+        return sum(release.count / (2 * self.noise(release) ** 2) for release in self.releases)
 
     @property
     def assumes_exact_draws(self) -> bool:
@@ -89,6 +96,14 @@ class Plan:
     def needs_exact_number(self) -> bool:
         """Whether ``num_records`` must be the true number of records."""
         return any(isinstance(release.sampler, FixedSize) for release in self.releases)
+
+    def rate(self, release: Release) -> float:
+        """Rate at which a record is really drawn for a release."""
+        return release.sampler.effective_rate(self.num_records)
+
+    def noise(self, release: Release) -> float:
+        """Noise of a release over its sensitivity."""
+        return release.unit_noise(self.neighbours)
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return what the whole plan costs at one delta, the plan's own by default.
@@ -115,6 +130,14 @@ class Plan:
         ``noise_multiplier`` is that of the releases without a share of their own.
         """
         return dataclasses.replace(self, releases=with_noise(specs, noise_multiplier))
+
+    def merged(self) -> Plan:
+        """Return what accountants read of the plan: releases that cost the same count as one."""
+        counts: Counter[Release] = Counter()
+        for release in self.releases:
+            counts[dataclasses.replace(release, name="", clip_norm=1.0, count=1)] += release.count
+        kinds = (dataclasses.replace(kind, count=count) for kind, count in counts.items())
+        return dataclasses.replace(self, releases=tuple(kinds), delta=ANY_DELTA, unit=None)
 
     def prefix(self, k: int) -> Plan:
         """Return the plan of the first ``k`` releases, for the spend along a fit."""
@@ -150,7 +173,7 @@ def warn_if_weak(plan: Plan) -> None:
             "record at random would be allowed it. Give a smaller delta."
         )
     for release in plan.releases:
-        noise = release.unit_noise(plan.neighbours)
+        noise = plan.noise(release)
         if release.mechanism == GAUSSIAN and 0 < noise < LOW_NOISE:
             _warn(
                 f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, "

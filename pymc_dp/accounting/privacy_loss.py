@@ -11,10 +11,10 @@ from pymc_dp.accounting.accountant import (
     POISSON,
     POISSON_REPLACED,
     Accountant,
-    Accounted,
     Deltas,
 )
 from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
 
 # The PLD accountant rounds privacy losses up to a grid; long plans need a finer one, and plans of
@@ -37,7 +37,7 @@ class Pld(Accountant):
 
     grid: float | None = None
 
-    def _of_sums(self, sums: Accounted, deltas: Deltas) -> Sequence[float]:
+    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
         from dp_accounting import get_epsilon_gaussian
 
         if sums.all_full:
@@ -48,7 +48,7 @@ class Pld(Accountant):
 
 
 @lru_cache(maxsize=8)  # a result asks for it at its own delta, and at others
-def _loss(sums: Accounted, grid: float) -> Any:
+def _loss(sums: Plan, grid: float) -> Any:
     """Compose the privacy loss of all releases, as dp-accounting's own accountant does."""
     from dp_accounting.pld.privacy_loss_distribution import identity
 
@@ -87,7 +87,7 @@ class CentralLimit(Accountant):
 
     name = "central limit"
 
-    def _of_sums(self, sums: Accounted, deltas: Deltas) -> Sequence[float]:
+    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
         from dp_accounting import get_epsilon_gaussian
 
         squares = sum(

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,17 +16,13 @@ from pymc_dp.accounting.accountant import (
     FULL,
     POISSON,
     Accountant,
-    Accounted,
     Deltas,
-    accounted,
     gaussian_part,
 )
+from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.samplers import FixedSize
 from pymc_dp.errors import PrivacyWarning
-
-if TYPE_CHECKING:
-    from pymc_dp.accounting.plan import Plan
 
 ORDERS = (
     *(order / 10 for order in range(11, 110)),
@@ -43,7 +39,7 @@ class Rdp(Accountant):
     package = "autodp"
     proved = FULL | POISSON | FIXED_SIZE
 
-    def _of_sums(self, sums: Accounted, deltas: Deltas) -> Sequence[float]:
+    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
         _, transformers = _autodp()
         composer = transformers.ComposeGaussian if sums.all_full else transformers.Composition
         # autodp searches over orders from an infinite value on, and raises floating-point noise.
@@ -53,7 +49,7 @@ class Rdp(Accountant):
             return [whole.get_approxDP(delta) for delta in deltas]
 
 
-def _autodp_mechanism(sums: Accounted, release: Release) -> Any:
+def _autodp_mechanism(sums: Plan, release: Release) -> Any:
     mechanisms, transformers = _autodp()
     gaussian = mechanisms.GaussianMechanism(sums.noise(release))
     rate = sums.rate(release)
@@ -82,11 +78,11 @@ class RdpDpAccounting(Accountant):
     name = "rdp_dp_accounting"
     proved = FULL | POISSON | FIXED_SIZE
 
-    def divergences(self, plan: "Plan", orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+    def divergences(self, plan: Plan, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
         """Return the Rényi divergence at each order, shape (orders,); infinite without noise."""
         if any(release.noise_multiplier == 0 for release in plan.releases):
             return np.full(len(orders), np.inf)
-        found: np.ndarray = _rdp_accountant(accounted(plan), orders).rdp
+        found: np.ndarray = _rdp_accountant(plan.merged(), orders).rdp
         if not (found >= 0).all():
             raise ArithmeticError(
                 f"dp-accounting returned Rényi divergences {found}, which cannot be: report this "
@@ -94,11 +90,11 @@ class RdpDpAccounting(Accountant):
             )
         return found
 
-    def _of_sums(self, sums: Accounted, deltas: Deltas) -> Sequence[float]:
+    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
         accountant = _rdp_accountant(sums)
         return [accountant.get_epsilon(delta) for delta in deltas]
 
-    def _warn_if_loose(self, plan: Accounted, deltas: Deltas) -> None:
+    def _warn_if_loose(self, plan: Plan, deltas: Deltas) -> None:
         """Warn where the best Rényi order is the first or the last of those tried."""
         sums = gaussian_part(plan)
         if not sums.releases:
@@ -117,7 +113,7 @@ class RdpDpAccounting(Accountant):
 
 
 @functools.lru_cache(maxsize=128)
-def _rdp_accountant(plan: Accounted, orders: tuple[float, ...] = ORDERS) -> Any:
+def _rdp_accountant(plan: Plan, orders: tuple[float, ...] = ORDERS) -> Any:
     from dp_accounting import rdp
 
     accountant = rdp.RdpAccountant(orders, plan.neighbours.relation)

@@ -13,7 +13,7 @@ import json
 import operator
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +57,7 @@ class Checkpoint:
         self, path: str | os.PathLike[str], setup: Setup, seed: int | None, ledger: Ledger | None
     ) -> None:
         self.path = Path(path).resolve()
-        self._book: Booking | None = None
+        self._book: Callable[[Release], None] | None = None
         about = {
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
@@ -91,20 +91,19 @@ class Checkpoint:
         return rng
 
     def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
-        """Set the plan aside in the ledger, or go on with what was set aside for this fit.
-
-        From then on `keep` books releases, in place of the wall.
-        """
+        """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
         with self._opened() as db:
             found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
         if found:
-            fit, made = int(found[0][0]), len(self.kept())
-            self._book = ledger.resume(fit, setup.name, setup.plan, made)
-        else:
-            self._book = ledger.reserve(setup.name, setup.plan)
-            with self._opened() as db:
-                self._note(db, booking=str(self._book.fit))
-        return self._book
+            return ledger.resume(int(found[0][0]), setup.name, setup.plan, len(self.kept()))
+        booking = ledger.reserve(setup.name, setup.plan)
+        with self._opened() as db:
+            self._note(db, booking=str(booking.fit))
+        return booking
+
+    def books(self, booking: Booking) -> None:
+        """Let `keep` book releases, in place of the wall."""
+        self._book = booking
 
     def kept(self) -> list[Kept]:
         """Return the releases that were made, in their order."""

@@ -73,15 +73,8 @@ def run_releases(
         states.append(update(states[-1], query, noisy))
     with ExitStack() as ends:
         account = None if ledger is None else partial(_account, ends, setup, ledger, checkpoint)
-        wall = PrivacyWall(
-            setup.data,
-            compiled.contributions,
-            plan,
-            account,
-            compile_again=compiled.again,
-            done=done,
-            made=[name for name, *_ in kept],
-        )
+        made = [name for name, *_ in kept]
+        wall = build_wall(setup, compiled, reserve=account, done=done, made=made)
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)
     return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
@@ -96,8 +89,15 @@ def _account(
     """
     if checkpoint is None:
         return ends.enter_context(ledger.reserve(setup.name, setup.plan))
-    ends.enter_context(checkpoint.reserve(ledger, setup))
+    checkpoint.books(ends.enter_context(checkpoint.reserve(ledger, setup)))
     return None
+
+
+def build_wall(setup: Setup, compiled: Compiled, **settings: Any) -> PrivacyWall:
+    """Put the data behind a wall, which checks that they are those of the plan."""
+    return PrivacyWall(
+        setup.data, compiled.contributions, setup.plan, compile_again=compiled.again, **settings
+    )
 
 
 def run(

@@ -10,7 +10,6 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
@@ -24,7 +23,7 @@ from pymc_dp.model.batch import build_graph
 from pymc_dp.model.draws import counts_without_rejection, mixtures_by_choice
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 from pymc_dp.model.split import Split
-from pymc_dp.model.terms import Terms, simplify
+from pymc_dp.model.terms import Terms, simplify, unscaled
 
 
 class _StandardUniform(UniformRV):
@@ -149,8 +148,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
         return None
     name = str(rv.name)
-    if isinstance(rv.owner.op, MinibatchRandomVariable):
-        rv = rv.owner.inputs[0]
+    rv = unscaled(rv, rv)
     graph = _given_values(split, rv)
     random: list[_Random] = []
     stand_ins: dict[AnyVariable, AnyVariable] = {}

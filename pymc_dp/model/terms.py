@@ -1,7 +1,6 @@
 """The elementwise log-likelihood terms of a model, free of wrappers that would hide records."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -53,7 +52,7 @@ def likelihood_terms(
     model, public, leaves = hardened.model, hardened.public, hardened.leaves
     variables = [*model.observed_RVs, *model.potentials]
     factors = [
-        densities[rv] if rv.name in public else _counted(model, rv, _unscaled(rv, densities[rv]))
+        densities[rv] if rv.name in public else _counted(model, rv, unscaled(rv, densities[rv]))
         for rv in variables
     ]
     factors = [
@@ -170,7 +169,8 @@ def _full_data(variable: AnyVariable) -> AnyVariable | None:
     if not isinstance(variable.owner_op, MinibatchOp):
         return None
     data = variable.owner.inputs[variable.owner.outputs.index(variable)]
-    return _any_length(data) or data
+    leaf = _any_length(data)
+    return data if leaf is None else leaf
 
 
 def _any_length(variable: AnyVariable) -> AnyVariable | None:
@@ -220,8 +220,6 @@ def number_in(x: AnyVariable) -> float | None:
     return None if None in numbers else float(node.op.scalar_op.impl(*numbers))
 
 
-def _unscaled(rv: AnyVariable, term: Any) -> Any:
-    """Undo ``total_size``: PyMC multiplies the term of a minibatch by a scaling."""
-    if isinstance(rv.owner_op, MinibatchRandomVariable):
-        return term.owner.inputs[0]
-    return term
+def unscaled(rv: AnyVariable, term: Tensor) -> Tensor:
+    """Undo ``total_size`` of a variable in itself, or in its term, which PyMC scales by it."""
+    return term.owner.inputs[0] if isinstance(rv.owner_op, MinibatchRandomVariable) else term

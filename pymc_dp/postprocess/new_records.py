@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import change_dist_size
-from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
@@ -19,7 +18,7 @@ from pymc_dp.model.harden import HardenedModel
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.priors import prior_graphs
 from pymc_dp.model.split import split_by_record
-from pymc_dp.model.terms import likelihood_terms, log_densities, simplify, without_lengths
+from pymc_dp.model.terms import likelihood_terms, log_densities, simplify, unscaled, without_lengths
 
 
 class NewRecords(NamedTuple):
@@ -44,7 +43,7 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
     observed = [rv for rv in model.observed_RVs if rv.name not in hardened.public]
     axes, own = _record_axes(hardened, unit)
     shared = [rv for rv in model.free_RVs if rv not in own]
-    by_record = dict.fromkeys(map(_behind_minibatch, observed), 0) | own
+    by_record = {unscaled(rv, rv): 0 for rv in observed} | own
     computed = [v for v in model.deterministics if (axes.axis.keys() | own) & set(ancestors([v]))]
     # all at once: cloning one variable clones those that it depends on
     cloned = without_lengths([*by_record, *computed, *shared])
@@ -102,11 +101,6 @@ def _known(
     lengths = {n for latent in shared for n in latent.type.shape if n is not None}
     arrays = {v: leaf.value for v, leaf in leaves if not leaf.declared}
     return Known(frozenset({*shared, *local, *data}), frozenset(lengths), arrays)
-
-
-def _behind_minibatch(rv: AnyVariable) -> AnyVariable:
-    """Return the variable itself behind ``total_size=``."""
-    return rv.owner.inputs[0] if isinstance(rv.owner.op, MinibatchRandomVariable) else rv
 
 
 def _record_axes(

@@ -89,8 +89,9 @@ def predict(
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
     model = model_in_use(model)
-    public, data = _declared_public(idata), dict(data or {})
-    unit = idata["privacy"].attrs.get("unit") if "privacy" in idata.children else None
+    attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
+    public, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
+    data = dict(data or {})
     hardened = declare_public(harden(model), public)
     new = with_given(for_new_records(hardened, unit), hardened, data)
     codes = None if unit is None else data.pop(unit, None)
@@ -162,11 +163,6 @@ def _chosen(
                 f"{sorted(new.observed | free)}; all else that may leave is in idata['posterior']."
             )
     return {name: (new.observed | free)[name] for name in names}
-
-
-def _declared_public(idata: xr.DataTree) -> set[str]:
-    attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
-    return {*json.loads(attrs.get("declared_public", "[]"))}
 
 
 def _refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None:

@@ -17,12 +17,11 @@ from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, calibrate_selection, draw_runs
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.fit import number_of_draws
-from pymc_dp.driver.run import run_releases
+from pymc_dp.driver.run import build_wall, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up_method
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.randomness import SecretRandom
-from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.results.build import Outcome, build_result
 from pymc_dp.tuning.scoring import score_of, with_score
 
@@ -133,7 +132,7 @@ def tune(
     compiled = [compile_method(fit, backend) for fit in fits]
     for fit, parts in zip(fits, compiled, strict=True):
         # what the wall refuses must be refused before it is paid for
-        PrivacyWall(fit.data, parts.contributions, fit.plan, compile_again=parts.again)
+        build_wall(fit, parts)
     what = f"tune of {len(fits)} settings"
     with nullcontext() if ledger is None else ledger.reserve(what, selection) as booking:
         best = _best_of(fits, compiled, selection.runs, random_seed)

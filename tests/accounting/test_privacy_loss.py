@@ -4,7 +4,6 @@ import pytest
 from dp_accounting import pld
 
 from pymc_dp.accounting import accountant, privacy_loss
-from pymc_dp.accounting.accountant import accounted
 from pymc_dp.accounting.accountants import PLD
 from tests.plans import plan_from, release_from
 
@@ -19,7 +18,7 @@ def plan_of(*settings, neighbours="add_remove"):
 
 
 def by_the_library(plan):
-    sums = accounted(plan)
+    sums = plan.merged()
     of_library = pld.PLDAccountant(sums.neighbours.relation, 1e-4)
     of_library.compose(PLD.event(sums))
     return [of_library.get_epsilon(delta) for delta in DELTAS]

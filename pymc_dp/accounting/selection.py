@@ -19,6 +19,8 @@ from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
 
+# the terms of every setting, and what its method asks for
+Asked = Sequence[tuple[Plan, Sequence[ReleaseSpec]]]
 # Shape of the truncated negative binomial law. At the same chance to try the best of 20 settings
 # (one half), 1 costs 8% more epsilon; 0 costs 5% less, but takes 2.6 times as many runs, most of
 # them in rare draws that run very long; a Poisson number costs 27% more and may be none.
@@ -128,12 +130,8 @@ def draw_runs(runs: float, rng: np.random.Generator) -> int:
     return count
 
 
-def calibrate_selection(
-    asked: Sequence[tuple[Plan, Sequence[ReleaseSpec]]], runs: float, epsilon: float
-) -> Selection:
+def calibrate_selection(asked: Asked, runs: float, epsilon: float) -> Selection:
     """Find each setting's noise, so that the whole selection costs at most ``epsilon``.
-
-    ``asked`` holds the terms of every setting, and what its method asks for.
 
     Every setting is brought to the target alone; one more factor for all covers what their
     divergences, each the largest at other orders, cost together.
@@ -143,19 +141,12 @@ def calibrate_selection(
     return Selection(_granted(asked, alone, factor), runs)
 
 
-def _granted(
-    asked: Sequence[tuple[Plan, Sequence[ReleaseSpec]]], noise: Sequence[float], factor: float
-) -> tuple[Plan, ...]:
+def _granted(asked: Asked, noise: Sequence[float], factor: float) -> tuple[Plan, ...]:
     each = zip(asked, noise, strict=True)
     return tuple(terms.granting(specs, factor * own) for (terms, specs), own in each)
 
 
-def _noise(
-    asked: Sequence[tuple[Plan, Sequence[ReleaseSpec]]],
-    noise: Sequence[float],
-    runs: float,
-    epsilon: float,
-) -> float:
+def _noise(asked: Asked, noise: Sequence[float], runs: float, epsilon: float) -> float:
     """Find the factor on the noise of all settings with which their selection is affordable."""
     delta = asked[0][0].delta
 

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.progress import Progress
@@ -19,12 +19,8 @@ from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.results.build import Outcome
 
-
-class Steps(NamedTuple):
-    """The releases to make, and what to call whenever a partition has answered."""
-
-    positions: Iterator[int]
-    done: Callable[[], None]
+# the releases to make, and what to call whenever a partition has answered
+Steps = tuple[Iterator[int], Callable[[], None]]
 
 
 @contextmanager
@@ -40,7 +36,7 @@ def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
                 yield i
                 bar.update(task, completed=(i + 1) * partitions)
 
-        yield Steps(counted(), lambda: bar.advance(task))
+        yield counted(), lambda: bar.advance(task)
 
 
 # called as (state, None, i), like those of pm.fit

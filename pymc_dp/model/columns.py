@@ -15,7 +15,7 @@ from pymc_dp.model.indexing import CENSORED
 from pymc_dp.model.tables import as_array, has_missing
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 NO_RECORDS = "The data have no records: give two or more."
 
@@ -77,7 +77,7 @@ def make_columns(
     return columns
 
 
-def refuse_missing(columns: Mapping[str, Column]) -> None:
+def refuse_missing(columns: Columns) -> None:
     """Read all records in blocks once: what cannot be read must not cost a release."""
     if not any(isinstance(column.values, Blocks) for column in columns.values()):
         return

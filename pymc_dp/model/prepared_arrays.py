@@ -9,7 +9,7 @@ and the curvature is another.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -23,7 +23,7 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import is_structural
 from pymc_dp.model.split import Split
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
 
@@ -31,14 +31,14 @@ BIASED = "so draws of outcomes are not like the observed ones, and the posterior
 
 
 def _found_in_memory[Found: (str, tuple[str, str])](
-    find: Callable[[Partition], set[Found]], columns: Mapping[str, Column]
+    find: Callable[[Partition], set[Found]], columns: Columns
 ) -> list[Found]:
     """Find something in the arrays that are neither sparse nor in chunks, in order."""
     dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
     return sorted(in_partitions(dense).read(find, dense)[0]) if dense else []
 
 
-def warn_of_lags(columns: Mapping[str, Column]) -> None:
+def warn_of_lags(columns: Columns) -> None:
     """Warn where an array repeats another one a row later, as the lags of a time series do."""
     for lag, of in _found_in_memory(_lags, columns):
         warnings.warn(
@@ -76,7 +76,7 @@ def _key(values: np.ndarray) -> bytes:
     return np.asarray(values[:8], "float64").tobytes()
 
 
-def warn_of_own_means(columns: Mapping[str, Column]) -> None:
+def warn_of_own_means(columns: Columns) -> None:
     """Warn where a column adds up to 0, as one does that was centred by its own mean."""
     for name in _found_in_memory(_centred, columns):
         warnings.warn(
@@ -107,7 +107,7 @@ def _centred(partition: Partition) -> set[str]:
     }
 
 
-def warn_of_outcomes_read(split: Split, columns: Mapping[str, Column]) -> None:
+def warn_of_outcomes_read(split: Split, columns: Columns) -> None:
     """Warn where limits of censoring, or what correlated outcomes read, are made of outcomes."""
     model = split.hardened.model
     for rv in model.observed_RVs:
@@ -118,14 +118,12 @@ def warn_of_outcomes_read(split: Split, columns: Mapping[str, Column]) -> None:
                 _warn_of_copies(rv.name, outcome, _read([rv], columns), columns)
 
 
-def _read(graphs: list[AnyVariable], columns: Mapping[str, Column]) -> list[str]:
+def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
     names = {str(v.name) for v in ancestors(graphs) if isinstance(v, SharedVariable)}
     return sorted(names & columns.keys())
 
 
-def _warn_of_limits(
-    name: str, outcome: str, limits: list[str], columns: Mapping[str, Column]
-) -> None:
+def _warn_of_limits(name: str, outcome: str, limits: list[str], columns: Columns) -> None:
     for limit in limits:
         parts = in_partitions(columns).read(partial(_limits, outcome, limit), {outcome, limit})
         kept, censored = (set[float]().union(*each) for each in zip(*parts, strict=True))
@@ -149,9 +147,7 @@ def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float],
     return set(np.unique(limits[~at])[:2].tolist()), set(np.unique(limits[at])[:2].tolist())
 
 
-def _warn_of_copies(
-    name: str, outcome: str, read: list[str], columns: Mapping[str, Column]
-) -> None:
+def _warn_of_copies(name: str, outcome: str, read: list[str], columns: Columns) -> None:
     parts = in_partitions(columns).read(partial(_copies, outcome, read), {outcome, *read})
     if set.intersection(*parts):
         warnings.warn(

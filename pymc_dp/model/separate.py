@@ -27,7 +27,7 @@ from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
 from pymc_dp.privacy.blocks import UnitBlocks
-from pymc_dp.privacy.private_data import Column, Partition, PrivateData
+from pymc_dp.privacy.private_data import Columns, Partition, PrivateData
 from pymc_dp.privacy.units import Units
 
 
@@ -193,7 +193,7 @@ def _records(
     split: Split,
     order: Iterable[str],
     point: Mapping[str, np.ndarray],
-    columns: Mapping[str, Column],
+    columns: Columns,
     outputs: Outputs,
     trusted: dict[str, tuple[float, ...]],
 ) -> Records:

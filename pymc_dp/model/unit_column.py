@@ -18,7 +18,7 @@ from pymc_dp.model.terms import without_lengths
 from pymc_dp.model.unit_latents import is_entry_of_unit
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.private_data import Column, Columns, Partition
 from pymc_dp.privacy.units import Units, units_of
 
 
@@ -142,7 +142,7 @@ def without_unit(
     return found
 
 
-def check_lengths(units: Units | UnitBlocks, columns: Mapping[str, Column]) -> None:
+def check_lengths(units: Units | UnitBlocks, columns: Columns) -> None:
     """Refuse codes that are not as many as the records."""
     rows = next(iter(columns.values())).rows
     if units.records != rows:

@@ -32,7 +32,7 @@ from pymc_dp.model.indexing import counted_rows, gather_layout
 from pymc_dp.model.split import Split
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.private_data import Column, Columns, Partition
 from pymc_dp.privacy.units import Units
 
 SMALL_GROUP = 5
@@ -125,7 +125,7 @@ def _unit(units: Units | UnitBlocks | None) -> str:
 
 
 def _values(
-    indices: list[AnyVariable], names: Mapping[AnyVariable, str], columns: Mapping[str, Column]
+    indices: list[AnyVariable], names: Mapping[AnyVariable, str], columns: Columns
 ) -> list[np.ndarray]:
     if all(index in names for index in indices):
         return [np.asarray(columns[names[index]].values) for index in indices]
@@ -176,7 +176,7 @@ def _check_sizes(name: str | None, sizes: np.ndarray, units: Units | UnitBlocks 
         )
 
 
-def refuse_centres(model: pm.Model, columns: Mapping[str, Column]) -> None:
+def refuse_centres(model: pm.Model, columns: Columns) -> None:
     """Refuse numbers that a library took from the records before they were a graph.
 
     `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number.

@@ -26,7 +26,7 @@ from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.terms import declare_public
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_given
-from pymc_dp.privacy.private_data import Column
+from pymc_dp.privacy.private_data import Columns
 
 
 def predict(
@@ -229,7 +229,7 @@ def _put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: in
             leaf.variable.set_value(own.astype(leaf.variable.type.dtype))
 
 
-def _warn_of_fitted_rows(own: Mapping[str, np.ndarray], new: Mapping[str, Column]) -> None:
+def _warn_of_fitted_rows(own: Mapping[str, np.ndarray], new: Columns) -> None:
     """Warn if all new arrays have the names and shapes of those that the model holds."""
     if new and all(np.shape(new[name].values) == np.shape(value) for name, value in own.items()):
         warnings.warn(

@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.private_data import Column, ColumnSpec
+from pymc_dp.privacy.private_data import Columns, ColumnSpec
 
 Batch = dict[str, np.ndarray]
-Columns = Mapping[str, Column] | Mapping[str, ColumnSpec]
 
 # name in a batch of the unit of every record, numbered from 0 in the order of the records
 OWNER = "unit of the record"
 
 
-def take_rows(batch: Batch, columns: Columns, rows: np.ndarray) -> Batch:
+def take_rows(batch: Batch, columns: Columns | Mapping[str, ColumnSpec], rows: np.ndarray) -> Batch:
     """Take records of a batch; an array that is none of the columns has them along axis 0."""
     axes = {name: column.axis for name, column in columns.items()}
     return {name: np.take(x, rows, axis=axes.get(name, 0)) for name, x in batch.items()}

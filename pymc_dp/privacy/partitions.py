@@ -6,7 +6,7 @@ is handed over.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.mechanism import Contributions
-from pymc_dp.privacy.private_data import Column, Partition, PrivateData, open_private
+from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import Units
 
@@ -110,7 +110,7 @@ class Partitions(ABC):
 class InMemory(Partitions):
     """One partition: arrays, memory maps and sparse matrices."""
 
-    def __init__(self, columns: Mapping[str, Column], units: Units | None) -> None:
+    def __init__(self, columns: Columns, units: Units | None) -> None:
         self._partition = Partition(columns, units)
         self.numbers = np.array([self._partition.number])
 
@@ -140,9 +140,7 @@ class InMemory(Partitions):
         return self._partition
 
 
-def in_partitions(
-    columns: Mapping[str, Column], units: Units | UnitBlocks | None = None
-) -> Partitions:
+def in_partitions(columns: Columns, units: Units | UnitBlocks | None = None) -> Partitions:
     """Find the partitions of columns, and of the units that their records belong to."""
     if not any(isinstance(column.values, Blocks) for column in columns.values()):
         return InMemory(columns, cast(Units | None, units))

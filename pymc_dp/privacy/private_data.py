@@ -77,6 +77,9 @@ class Column(NamedTuple):
         raise TypeError("A column holds private data and must not be pickled or copied.")
 
 
+Columns = Mapping[str, Column]  # by the name of the leaf
+
+
 class PrivateData:
     """Hold the private columns by name, and which records belong to one privacy unit.
 
@@ -88,9 +91,7 @@ class PrivateData:
 
     __slots__ = ("__columns", "__units", "partitions", "spec", "unit")
 
-    def __init__(
-        self, columns: Mapping[str, Column], units: Units | UnitBlocks | None = None
-    ) -> None:
+    def __init__(self, columns: Columns, units: Units | UnitBlocks | None = None) -> None:
         readable = {name: _readable(name, column) for name, column in columns.items()}
         self.__columns = MappingProxyType(readable)
         self.__units = units
@@ -111,7 +112,7 @@ class PrivateData:
 class Partition(NamedTuple):
     """The content of a `PrivateData`, or those of its records that lie in one place."""
 
-    columns: Mapping[str, Column]
+    columns: Columns
     units: Any  # `Units`, or `UnitBlocks` where columns are in blocks; None where records are units
 
     @property

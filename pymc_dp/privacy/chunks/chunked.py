@@ -6,7 +6,7 @@ rows, and hands over one vector. Noise, booking and the ledger stay in the proce
 
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import dask
@@ -19,7 +19,7 @@ from pymc_dp.privacy.chunks.tasks import Failed, Layout, Question, Sealed, compi
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.mechanism import Contributions
 from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, Partitions, nothing
-from pymc_dp.privacy.private_data import Column, Partition
+from pymc_dp.privacy.private_data import Columns, Partition
 
 # how long a fit waits for a worker while its cluster has none: adaptive clusters start some late
 NO_WORKERS_SECONDS = 300.0
@@ -28,7 +28,7 @@ NO_WORKERS_SECONDS = 300.0
 class Chunked(Partitions):
     """Columns in blocks; blocks at the same place are one partition."""
 
-    def __init__(self, columns: Mapping[str, Column], units: UnitBlocks | None) -> None:
+    def __init__(self, columns: Columns, units: UnitBlocks | None) -> None:
         self._columns, self._units = columns, units
         lengths = next(iter(columns.values())).values.lengths
         self.numbers = np.array(lengths if units is None else units.numbers)
@@ -90,9 +90,7 @@ class Chunked(Partitions):
         """Refuse: not all records fit into memory."""
         raise PartitionError("records in chunks are not read at once")
 
-    def _task(
-        self, label: str, k: int, question: Sealed, recipe: Any, columns: Mapping[str, Column]
-    ) -> Any:
+    def _task(self, label: str, k: int, question: Sealed, recipe: Any, columns: Columns) -> Any:
         values = {name: column.values for name, column in columns.items()}
         [rows] = {blocks.lengths[k] for blocks in values.values()}
         kinds = {name: (column.spec, column.values.dtype) for name, column in columns.items()}

@@ -13,8 +13,8 @@ import json
 import operator
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from pymc_dp.accounting.release import Release
 from pymc_dp.driver.setup import Setup
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.booking import Booking
+from pymc_dp.ledger.file import held
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model.fingerprint import fingerprint
 from pymc_dp.privacy.query import Noisy, Query
@@ -35,7 +36,6 @@ TABLES = (
     "CREATE TABLE releases (position INTEGER PRIMARY KEY, name TEXT NOT NULL, value BLOB NOT NULL, "
     "sd REAL NOT NULL, sample_rate REAL NOT NULL) STRICT",
 )
-BUSY_SECONDS = 60.0
 
 
 class Kept(NamedTuple):
@@ -68,7 +68,7 @@ class Checkpoint:
         }
         new = not self.path.exists() or self.path.stat().st_size == 0
         try:
-            with self._opened() as db:
+            with held(self.path, "rwc") as db:
                 if new:
                     for table in TABLES:
                         db.execute(table)
@@ -81,7 +81,7 @@ class Checkpoint:
     def public_generator(self, seed: int | None) -> np.random.Generator:
         """Return the generator of public draws, as it was when the fit began."""
         rng = np.random.default_rng(seed)
-        with self._opened() as db:
+        with held(self.path, "rwc") as db:
             db.execute(
                 "INSERT OR IGNORE INTO fit VALUES ('generator', ?)",
                 (json.dumps(rng.bit_generator.state),),
@@ -92,12 +92,12 @@ class Checkpoint:
 
     def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
         """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
-        with self._opened() as db:
+        with held(self.path, "rwc") as db:
             found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
         if found:
             return ledger.resume(int(found[0][0]), setup.name, setup.plan, len(self.kept()))
         booking = ledger.reserve(setup.name, setup.plan)
-        with self._opened() as db:
+        with held(self.path, "rwc") as db:
             self._note(db, booking=str(booking.fit))
         return booking
 
@@ -107,7 +107,7 @@ class Checkpoint:
 
     def kept(self) -> list[Kept]:
         """Return the releases that were made, in their order."""
-        with self._opened() as db:
+        with held(self.path, "rwc") as db:
             rows = db.execute(
                 "SELECT name, value, sd, sample_rate FROM releases ORDER BY position"
             ).fetchall()
@@ -131,7 +131,7 @@ class Checkpoint:
         except Exception as error:
             if len(wall.made) > made:
                 # whatever keeps the note from being written, the release has failed
-                with suppress(sqlite3.Error, KeyboardInterrupt), self._opened() as db:
+                with suppress(sqlite3.Error, KeyboardInterrupt), held(self.path, "rwc") as db:
                     self._note(db, failed=type(error).__name__)
             raise
         self.keep(made, Kept(query.name, noisy), wall.made[made])
@@ -146,7 +146,7 @@ class Checkpoint:
         name, (value, sd, rate) = kept
         row = (position, name, np.asarray(value, "<f8").tobytes(), sd, rate)
         try:
-            with self._opened() as db:
+            with held(self.path, "rwc") as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
                 if self._book:
                     self._book(release)
@@ -181,18 +181,6 @@ class Checkpoint:
 
     def _note(self, db: sqlite3.Connection, **values: str) -> None:
         db.executemany("INSERT INTO fit VALUES (?, ?)", values.items())
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Hold the file alone until the block ends; an error takes back what was written in it."""
-        file = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-        with closing(file) as db:
-            db.execute("PRAGMA synchronous=EXTRA")
-            # nothing of a large release is on the disk before it is booked
-            db.execute("PRAGMA cache_spill=OFF")
-            db.execute("BEGIN IMMEDIATE")
-            yield db
-            db.execute("COMMIT")
 
 
 def _whole(seed: int | None) -> int | None:

@@ -67,7 +67,7 @@ TABLES = (
 def create(path: Path, terms: Terms) -> None:
     """Make the file, unless another process was faster."""
     try:
-        with _held(path, "rwc") as db:
+        with held(path, "rwc") as db:
             if not db.execute("SELECT name FROM sqlite_master").fetchall():
                 for table in TABLES:
                     db.execute(table)
@@ -108,7 +108,7 @@ def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) ->
     lines = [(float(amount), int(count), 0) for amount, count in price.counts.items()]
     if not all(map(math.isfinite, [*upfront, *(amount for amount, *_ in lines)])):
         return None
-    with _held(path) as db:
+    with held(path) as db:
         _refuse_other_ledger(db, path, terms)
         new = Entry(0, method, upfront, False, tuple(Line(*line) for line in lines))
         if not _within(limit, [new.of_plan, *(entry.owed for entry in _fits(db))]):
@@ -124,7 +124,7 @@ def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) ->
 
 def reopen(path: Path, terms: Terms, fit: int, limit: Cost) -> bool:
     """Set the rest of a fit's plan aside again, if it is within what is left and was freed."""
-    with _held(path) as db:
+    with held(path) as db:
         _refuse_other_ledger(db, path, terms)
         fits = _fits(db)
         others = [entry.owed for entry in fits if entry.fit != fit]
@@ -136,7 +136,7 @@ def reopen(path: Path, terms: Terms, fit: int, limit: Cost) -> bool:
 
 def book(path: Path, fit: int, position: int, price: float) -> bool:
     """Book a fit's release at a position, from 0; return whether it was the next in the plan."""
-    with _held(path) as db:
+    with held(path) as db:
         found = db.execute(
             "UPDATE releases SET booked = booked + 1 "
             "WHERE fit = :fit AND price = :price AND booked < planned "
@@ -149,7 +149,7 @@ def book(path: Path, fit: int, position: int, price: float) -> bool:
 
 def settle(path: Path, fit: int) -> bool:
     """End a fit, which then owes what it has booked; return whether it had not ended yet."""
-    with _held(path) as db:
+    with held(path) as db:
         return (
             db.execute("UPDATE fits SET ended = 1 WHERE id = ? AND NOT ended", (fit,)).rowcount == 1
         )
@@ -157,7 +157,7 @@ def settle(path: Path, fit: int) -> bool:
 
 def pay_whole(path: Path, fit: int) -> None:
     """End a fit that has not ended yet, and book its whole plan."""
-    with _held(path) as db:
+    with held(path) as db:
         db.execute(
             "UPDATE releases SET booked = planned WHERE fit = :fit AND booked < planned "
             "AND (SELECT NOT ended FROM fits WHERE id = :fit)",
@@ -198,9 +198,13 @@ def _fits(db: sqlite3.Connection) -> list[Entry]:
 
 
 @contextmanager
-def _held(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    """Hold the file alone until the block ends; an error takes back what was written in it."""
+def held(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    """Hold a file alone until the block ends; an error takes back what was written in it.
+
+    A `pymc_dp.driver.checkpoint` is written in the same way.
+    """
     with _opened(path, mode) as db:
+        db.execute("PRAGMA cache_spill=OFF")  # nothing is on the disk before the block ends
         db.execute("BEGIN IMMEDIATE")
         yield db
         db.execute("COMMIT")

@@ -213,7 +213,7 @@ def test_the_file_itself_refuses_other_terms(new, change):
 @pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
 def test_a_damaged_file_never_has_more_left(new, path, damage):
     ledger = new(filter="sum", epsilon=1e6)
-    with ledger_file._held(path) as db:
+    with ledger_file.held(path) as db:
         rows = [(i, "a fit of some length " * 20) for i in range(200)]
         db.executemany("INSERT INTO fits VALUES (?, ?, 0.5, 0, 0)", rows)
         db.executemany("INSERT INTO releases VALUES (?, 0.0, 1, 0)", [(i,) for i, _ in rows])
@@ -326,15 +326,15 @@ def test_a_folder_that_cannot_be_written_is_refused(new, tmp_path):
 def test_an_interrupt_between_reservation_and_release_refunds_nothing(new, monkeypatch):
     ledger = new()
     book = ledger.reserve("dp_advi", FULL)
-    execute = ledger_file._held
+    execute = ledger_file.held
 
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger_file, "_held", interrupted)
+    monkeypatch.setattr(ledger_file, "held", interrupted)
     with pytest.raises(KeyboardInterrupt):
         book(ONE)
-    monkeypatch.setattr(ledger_file, "_held", execute)
+    monkeypatch.setattr(ledger_file, "held", execute)
     [entry] = fits_of(ledger.path)
     assert (entry.booked, entry.planned) == (0, 3)
     assert entry.cost.amount > 0

@@ -567,7 +567,7 @@ def test_a_forked_fit_cannot_make_its_dear_release_twice(new):
 def test_a_ledger_that_counts_releases_alone_is_caught(new, monkeypatch):
     def counted(path, fit, position, price):
         """Book one more release, whatever its place in the plan and its price."""
-        with ledger_file._held(path) as db:
+        with ledger_file.held(path) as db:
             sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ? AND booked < planned"
             return db.execute(f"{sql} AND price <= ?", (fit, price)).rowcount >= 1
 
@@ -660,7 +660,7 @@ def test_a_reservation_is_atomic(new, slow_reader):
 
 def test_a_reservation_without_a_transaction_is_caught(new, slow_reader, monkeypatch):
     ledger = new(epsilon=0.5)
-    monkeypatch.setattr(ledger_file, "_held", ledger_file._opened)
+    monkeypatch.setattr(ledger_file, "held", ledger_file._opened)
     assert race(ledger, plan_of(noise=15.0)) > 3
     assert ledger.left.amount < 0
 

@@ -65,7 +65,9 @@ def function(
     On the Python linker, where rewriting is most of the work, equal graphs are rewritten once.
     """
     variables = [outputs] if isinstance(outputs, Variable) else list(outputs)
-    _forget_traces(variables)
+    for variable in ancestors(variables):
+        if isinstance(variable, Constant):  # a rewrite appends its trace to itself: it doubles
+            variable.tag.trace = []
     compile_it = partial(_compile, inputs, outputs, backend, updates)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
     fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
@@ -80,13 +82,6 @@ def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates:
             inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
         )
     return fn
-
-
-def _forget_traces(outputs: Sequence[AnyVariable]) -> None:
-    """Empty the traces of constants: a rewrite appends a trace to itself, which doubles it."""
-    for variable in ancestors(outputs):
-        if isinstance(variable, Constant):
-            variable.tag.trace = []
 
 
 def without_c() -> AbstractContextManager[None]:

@@ -27,7 +27,7 @@ from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
 from pymc_dp.privacy.blocks import UnitBlocks
-from pymc_dp.privacy.private_data import Columns, Partition, PrivateData
+from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
 from pymc_dp.privacy.units import Units
 
 
@@ -200,9 +200,9 @@ def _records(
     """Rebuild the graphs of a model that all checks have passed, without its data."""
     axis = split.axes.axis
     inputs = {str(variable.name): variable for variable in split.axes.inputs()}
-    shapes = {name: np.shape(column.values) for name, column in columns.items()}
+    shapes = {name: column.spec.shape for name, column in columns.items()}
     local = {str(value.name): axis[value] for value in split.local.values()}
-    shapes |= {name: point[name].shape for name in local}
+    shapes |= {name: record_shape(point[name].shape, k) for name, k in local.items()}
     shared = {str(value.name): value for value in split.shared.values()}
     latents = {name: shared[name] for name in order if name in shared}
     model = split.hardened.model
@@ -217,7 +217,7 @@ def _records(
         local_latents=local,
         of_units=bool(split.unit_latents.rows),
         distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
-        shapes={name: _by_row(shapes[name], axis[v]) for name, v in inputs.items()},
+        shapes={name: shapes[name] for name in inputs},
         outputs=outputs,
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
         outcomes=None,
@@ -235,7 +235,3 @@ def _graphs_read(
     distributions = {rv.name: [rv] for rv in model.observed_RVs}
     densities = {name: [graph, *distributions.get(name, [])] for name, graph in factors.items()}
     return {name: list(graphs) for name, graphs in prior.items()} | densities
-
-
-def _by_row(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
-    return (*shape[:axis], None, *shape[axis + 1 :])

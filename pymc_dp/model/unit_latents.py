@@ -74,7 +74,9 @@ def find_unit_latents(
     while bases:
         found = [v for name, base in bases.items() for v in _along_units(name, base, names, unit)]
         new = [value for value in found if value not in rows]
-        rows |= {value: _of_records(value) for value in new}
+        for value in new:
+            shape = (None, *value.type.shape[1:])  # with one entry a record
+            rows[value] = pt.tensor(value.name, dtype=value.type.dtype, shape=shape)
         bases = {names[value]: prior[names[value]][0] for value in new}
     return UnitLatents(column, rows)
 
@@ -91,10 +93,6 @@ def _along_units(
                 f"where the likelihood reads the entry of `{unit}`."
             )
         yield variable
-
-
-def _of_records(value: Tensor) -> Tensor:
-    return pt.tensor(value.name, dtype=value.type.dtype, shape=(None, *value.type.shape[1:]))
 
 
 def _replaced(

@@ -15,6 +15,11 @@ from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.units import Units
 
 
+def record_shape(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
+    """Return a shape with None in place of the number of records."""
+    return (*shape[:axis], None, *shape[axis + 1 :])
+
+
 class ColumnSpec(NamedTuple):
     """The public description of a column: neither its values nor its number of records."""
 
@@ -55,8 +60,7 @@ class Column(NamedTuple):
     @property
     def spec(self) -> ColumnSpec:
         """The public description of the column."""
-        lengths = [None if k == self.axis else n for k, n in enumerate(self.values.shape)]
-        return ColumnSpec(tuple(lengths), self.dtype)
+        return ColumnSpec(record_shape(self.values.shape, self.axis), self.dtype)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Gather records as a dense array of the graph's dtype."""

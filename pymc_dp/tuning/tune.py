@@ -221,9 +221,8 @@ def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int 
 
 def _selection_attrs(settings: Sequence[Mapping[str, Any]], best: _Run) -> dict[str, str]:
     """Say what was selected from what, for the result."""
-    texts = [json.dumps(dict(setting), default=_name_of) for setting in settings]
+    texts = [
+        json.dumps(dict(setting), default=lambda x: getattr(x, "__name__", type(x).__name__))
+        for setting in settings
+    ]
     return {"selected": texts[best.setting], "selected_from": json.dumps(texts)}
-
-
-def _name_of(value: Any) -> str:
-    return getattr(value, "__name__", type(value).__name__)

@@ -7,6 +7,7 @@ makes them, for the wall.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -79,18 +80,14 @@ def clipped_sum(
     return ClippedSum(total, len(drawn))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class SumsByRecord:
     """The records of a partition, where each is clipped, in one release."""
 
-    def __init__(
-        self,
-        partition: Partition,
-        contribution: Contribution,
-        context: Any,
-        generator: np.random.Generator,
-    ) -> None:
-        self._partition, self._generator = partition, generator
-        self._contribution, self._context = contribution, context
+    _partition: Partition
+    _contribution: Contribution
+    _context: Any
+    _generator: np.random.Generator
 
     def clipped_sums(self, drawn: np.ndarray, bound: float) -> Iterator[ClippedSum]:
         """Clip the vector of every drawn record, and add up the vectors of each part.

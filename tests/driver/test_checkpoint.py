@@ -1,6 +1,7 @@
 """A fit goes on where it was, spends nothing twice, and refuses what is not its own."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -139,6 +140,14 @@ def test_a_copy_is_refused(model, tmp_path, monkeypatch):
     shutil.copy(path, copied)
     with pytest.raises(ValueError, match="is a copy of the file"):
         fit(model, copied)
+
+
+def test_a_file_of_several_names_is_refused(model, tmp_path, monkeypatch):
+    path = tmp_path / "fit.nc"
+    interrupted(model, path, monkeypatch, 3)
+    os.link(path, tmp_path / "other.nc")
+    with pytest.raises(ValueError, match="has several names; keep one of its hard links"):
+        fit(model, path)
 
 
 def test_what_is_no_checkpoint_is_refused(model, tmp_path):

@@ -12,7 +12,6 @@ import numpy as np
 from pymc_dp.privacy.clipping import CLIP_MARGIN
 from pymc_dp.privacy.contribution import (
     Contribution,
-    FactoredContribution,
     RowContribution,
     UnitVector,
     unit_vector,
@@ -81,28 +80,25 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
         total = contribution.weighted_sum(prepared, at.context, clipping)
         return np.append(total, weights @ counts(each, at.clip_norm))
 
-    size, width = contribution.size + 1, contribution.width + 2
     unit = unit_vector(contribution)
-    of_unit = UnitVector(
-        unit.size,
-        lambda sums, at: with_count(unit.vectors(sums, at.context), at),
-        unit.weighted_sum and _in_context(unit.weighted_sum),
-        unit.rows and _in_context(unit.rows),
-    )
-    prepare = _in_context(contribution.prepare)
+    changed: dict[str, Any] = {
+        "size": contribution.size + 1,
+        "width": contribution.width + 2,
+        "prepare": _in_context(contribution.prepare),
+        "draw": contribution.draw and _in_context(contribution.draw),
+        "unit": UnitVector(
+            unit.size,
+            lambda sums, at: with_count(unit.vectors(sums, at.context), at),
+            unit.weighted_sum and _in_context(unit.weighted_sum),
+            unit.rows and _in_context(unit.rows),
+        ),
+    }
     if isinstance(contribution, RowContribution):
-        each_row = contribution.rows
-        return RowContribution(
-            size,
-            width,
-            lambda prepared, at: with_count(each_row(prepared, at.context), at),
-            prepare,
-            of_unit,
-            together=contribution.together,
+        rows = contribution.rows
+        return contribution._replace(
+            **changed, rows=lambda prepared, at: with_count(rows(prepared, at.context), at)
         )
-    return FactoredContribution(
-        size, width, norms, weighted_sum, prepare, unit=of_unit, together=contribution.together
-    )
+    return contribution._replace(**changed, norms=norms, weighted_sum=weighted_sum, rows=None)
 
 
 def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:

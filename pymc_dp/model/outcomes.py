@@ -110,31 +110,25 @@ def _outcomes(
         refuse_mixing(graphs, axes, lengths)
     except NotSeparableError:
         return None
-    parts = {
-        (name, i, j): part
-        for name, one in zip(graphs, drawn, strict=True)
-        for i, random in enumerate(one.random)
-        for j, part in enumerate((random.stand_in, *random.parameters))
-    }
-    terms = graphs | {f"{name} {i} {j}": part for (name, i, j), part in parts.items()}
+    random = [each for one in drawn for each in one.random]
+    parts = [part for each in random for part in (each.stand_in, *each.parameters)]
+    every = {str(k): part for k, part in enumerate(dict.fromkeys([*graphs.values(), *parts]))}
     leaves = {str(variable.name): variable for variable in axes.inputs()}
-    batch = build_graph(terms, axes, leaves, rows=None)
-    rebuilt = dict(zip(terms, batch.terms, strict=True))
+    batch = build_graph(every, axes, leaves, rows=None)
+    new = dict(zip(every.values(), batch.terms, strict=True))
     generators: list[AnyVariable] = []
     outcomes, number = {}, pt.lscalar("number")
     for name, one in zip(graphs, drawn, strict=True):
         value: Tensor = batch.inputs[name]
         draws: dict[AnyVariable, AnyVariable] = {}
-        for i, random in enumerate(one.random):
+        for each in one.random:
             generators.append(random_generator_type())
-            stand_in, *parameters = [
-                rebuilt[f"{name} {i} {j}"] for j in range(len(random.parameters) + 1)
-            ]
+            parameters = [new[x] for x in each.parameters]
             parameters = [vectorize_graph(x, draws) if draws else x for x in parameters]
-            size = [number, *[value.shape[k] for k in range(random.batch)]]
-            size += _components(random, parameters)
-            draws[stand_in] = _draw(random.node, generators[-1], size, parameters)
-        outcome: Tensor = vectorize_graph(rebuilt[name], draws)
+            size = [number, *[value.shape[k] for k in range(each.batch)]]
+            size += _components(each, parameters)
+            draws[new[each.stand_in]] = _draw(each.node, generators[-1], size, parameters)
+        outcome: Tensor = vectorize_graph(new[one.graph], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
     variables = {str(one.leaf.name): one.name for one in drawn}
     return Outcomes(outcomes, variables, number, batch.inputs, tuple(generators))

@@ -51,13 +51,13 @@ def likelihood_terms(
     """
     model, public, leaves = hardened.model, hardened.public, hardened.leaves
     variables = [*model.observed_RVs, *model.potentials]
-    factors = [
-        densities[rv] if rv.name in public else _counted(model, rv, unscaled(rv, densities[rv]))
-        for rv in variables
-    ]
-    factors = [
-        _unless_missing(hardened, rv, term) for rv, term in zip(variables, factors, strict=True)
-    ]
+    masks, factors = {mask.name: mask.variable for mask in hardened.masks}, []
+    for rv in variables:
+        term = densities[rv]
+        if rv.name not in public:
+            term = _counted(model, rv, unscaled(rv, term))
+        # entries that are missing add nothing
+        factors.append(pt.switch(masks[rv.name], 0.0, term) if rv.name in masks else term)
     likelihood = dict(zip([rv.name for rv in variables], simplify(factors), strict=True))
     arrays = {v for v, leaf in leaves.items() if leaf.variable.ndim and leaf.name not in public}
     regular = {v for v in arrays if not leaves[v].declared and is_structural(leaves[v].value)}
@@ -120,14 +120,6 @@ def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
     else:
         dist = pm.DirichletMultinomial.dist(n=trials, a=last)
     return pm.logp(dist, value)
-
-
-def _unless_missing(hardened: HardenedModel, rv: AnyVariable, term: AnyVariable) -> AnyVariable:
-    """Let entries that are missing add nothing."""
-    for mask in hardened.masks:
-        if mask.name == rv.name:
-            term = pt.switch(mask.variable, 0.0, term)
-    return term
 
 
 def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:

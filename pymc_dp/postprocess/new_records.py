@@ -46,21 +46,22 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
     by_record = {unscaled(rv, rv): 0 for rv in observed} | own
     computed = [v for v in model.deterministics if (axes.axis.keys() | own) & set(ancestors([v]))]
     # all at once: cloning one variable clones those that it depends on
-    cloned = without_lengths([*by_record, *computed, *shared])
-    along = dict(zip(cloned, by_record.values(), strict=False))
-    formulas = cloned[len(along) : len(along) + len(computed)]
-    latents = cloned[len(along) + len(computed) :]
-    known = _known(hardened, axes, latents, [*along][len(observed) :])
+    every = [*by_record, *computed, *shared]
+    new = dict(zip(every, without_lengths(every), strict=True))
+    along = {new[variable]: axis for variable, axis in by_record.items()}
+    latents = {str(rv.name): new[rv] for rv in shared}
+    known = _known(hardened, axes, [*latents.values()], [new[variable] for variable in own])
     withheld = frozenset(
         str(variable.name)
-        for variable, graph in zip(computed, formulas, strict=True)
-        if unproved_in([graph]) - hardened.public or not is_formula(graph, known)
+        for variable in computed
+        if unproved_in([new[variable]]) - hardened.public or not is_formula(new[variable], known)
     )
-    outputs = _resized([*cloned[: len(observed)], *formulas], latents, along, count)
+    read = [new[unscaled(rv, rv)] for rv in observed] + [new[variable] for variable in computed]
+    outputs = _resized(read, [*latents.values()], along, count)
     graphs = dict(zip([str(v.name) for v in (*observed, *computed)], outputs, strict=True))
     return NewRecords(
         rows=count,
-        latents={str(rv.name): each for rv, each in zip(shared, latents, strict=True)},
+        latents=latents,
         observed={str(rv.name): graphs[rv.name] for rv in observed},
         deterministics={str(v.name): graphs[v.name] for v in computed},
         withheld=withheld,

@@ -5,7 +5,6 @@ scores of outcomes that the model itself draws for the record.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -77,11 +76,6 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
     graphs = list(outcomes.drawn.values())
     compute = on_batch(records, given, graphs, "python", outcomes.inputs)  # NumPy draws on all
 
-    def draw_all(batch: Batch, z: np.ndarray, rng: np.random.Generator, count: int) -> list[Any]:
-        seeds = rng.integers(2**63, size=(len(outcomes.generators), 4))
-        drawn: list[Any] = compute(batch, z, np.asarray(count), *map(np.random.default_rng, seeds))
-        return drawn
-
     def draw(
         batch: Batch, z: np.ndarray, rng: np.random.Generator, count: int
     ) -> tuple[Batch, np.ndarray]:
@@ -94,7 +88,9 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
             part = parts.pop()
             try:
                 some = {name: x[(slice(None),) * axes[name] + (part,)] for name, x in batch.items()}
-                for name, values in zip(drawn, draw_all(some, z, rng, count), strict=True):
+                seeds = rng.integers(2**63, size=(len(outcomes.generators), 4))
+                found = compute(some, z, np.asarray(count), *map(np.random.default_rng, seeds))
+                for name, values in zip(drawn, found, strict=True):
                     drawn[name][:, part] = values
             except (ValueError, FloatingPointError, OverflowError):
                 if part.stop - part.start == 1:

@@ -75,10 +75,10 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     def rows(at: Measured, points: np.ndarray) -> np.ndarray:
         return np.concatenate([gradients()(at.batch, z) for z in points], axis=1)
 
-    def norms(at: Measured, points: np.ndarray) -> np.ndarray:
-        return at.norms
-
-    return FactoredContribution(draws * records.size, width, norms, weighted_sum, prepare, rows)
+    size = draws * records.size
+    return FactoredContribution(
+        size, width, lambda at, points: at.norms, weighted_sum, prepare, rows
+    )
 
 
 def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribution:

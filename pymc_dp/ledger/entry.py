@@ -56,11 +56,6 @@ class Entry(NamedTuple):
         return self.of_plan.rounded()
 
     @property
-    def paid(self) -> Cost:
-        """What its booked releases cost."""
-        return self.of_booked.rounded()
-
-    @property
     def of_plan(self) -> Exact:
         """What its whole plan costs."""
         return self._with((line.price, line.planned) for line in self.lines)

@@ -181,10 +181,11 @@ class Ledger:
         with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
             reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
         if not reopened:
+            paid = self._filter.words(entry.of_booked.rounded())
             raise ValueError(
                 f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
                 f"have taken it: the whole plan costs {self._filter.words(entry.cost)} in "
-                f"{self._filter.measure}, {self._filter.words(entry.paid)} of it are booked, and "
+                f"{self._filter.measure}, {paid} of it are booked, and "
                 f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
                 "still holds its plan ends early."
             )

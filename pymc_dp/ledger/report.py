@@ -60,12 +60,10 @@ def _state(filter: Filter, entry: Entry) -> str:
     if entry.ended:
         return ""
     running = "; it is running, or its process was killed"
-    if entry.paid == entry.cost:
+    if entry.of_booked == entry.of_plan:
         return running
-    return (
-        f" for {filter.words(entry.paid)}{running}, in which case ledger.settle({entry.fit}) frees "
-        "the rest"
-    )
+    booked = filter.words(entry.of_booked.rounded())
+    return f" for {booked}{running}, in which case ledger.settle({entry.fit}) frees the rest"
 
 
 def _warning(fits: list[Entry]) -> list[str]:

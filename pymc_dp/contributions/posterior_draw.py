@@ -29,7 +29,6 @@ class PosteriorDraw(NamedTuple):
     """Draw from a posterior given a batch of records; no data are stored."""
 
     size: int  # the number of unconstrained coordinates
-    width: int  # how many numbers it holds for a row beside the row itself
     # (batch, z (size,)) -> (rows,): each record's log likelihood; nan where the record must not
     # contribute
     log_likelihoods: Callable[[Batch, np.ndarray], np.ndarray]
@@ -122,4 +121,4 @@ def posterior_draw(records: Records, backend: str, transitions: int) -> Posterio
         value, slope = evaluate(batch, z, np.asarray(bound), np.asarray(temperature))
         return value, slope
 
-    return PosteriorDraw(records.size, records.size, log_likelihoods, density, transitions)
+    return PosteriorDraw(records.size, log_likelihoods, density, transitions)

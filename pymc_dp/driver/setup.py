@@ -24,8 +24,7 @@ from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
-from pymc_dp.privacy.contribution import rehearse
-from pymc_dp.privacy.mechanism import Contributions
+from pymc_dp.privacy.contribution import Contributions, rehearse
 from pymc_dp.privacy.probe import FaultyContributionError, probe
 from pymc_dp.privacy.query import Noisy
 

@@ -9,7 +9,7 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.model import Records
-from pymc_dp.privacy.mechanism import Contributions
+from pymc_dp.privacy.contribution import Contributions
 from pymc_dp.privacy.query import Noisy, Query
 
 Draws = dict[str, np.ndarray]

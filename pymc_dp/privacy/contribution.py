@@ -2,16 +2,20 @@
 
 A method hands contributions to the wall, and there are two kinds. For a `RowContribution` the wall
 computes every record's vector and its norm itself. A `FactoredContribution` computes norms without
-forming vectors; `probe` checks these norms on artificial records before every fit.
+forming vectors; `probe` checks these norms on artificial records before every fit. A `Mechanism`
+is neither: its release is no noisy sum, and the method that brings it proves it private.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pymc_dp.accounting.release import Release
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.private_data import Columns, ColumnSpec
+from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.randomness import SecretRandom
 
 Batch = dict[str, np.ndarray]
 
@@ -98,6 +102,25 @@ class FactoredContribution(NamedTuple):
 
 
 Contribution = RowContribution | FactoredContribution
+
+
+class Mechanism(Protocol):
+    """Releases something else than a noisy sum; each must state its own proof of privacy."""
+
+    def release(
+        self, data: Partition, release: Release, query: Query, random: SecretRandom
+    ) -> Noisy:
+        """Make one release, which is already booked, from all the data.
+
+        Raises ReleaseError where the plan accounts the release otherwise, or where it fails.
+        Nothing is released then, and the error text contains no data.
+        """
+
+    def rehearse(self, batch: Batch, context: Any) -> np.ndarray:
+        """Run every function once, and return a vector of a release's shape."""
+
+
+Contributions = Mapping[str, Contribution | Mechanism]  # by the name of the release
 
 
 def with_draws(

@@ -14,8 +14,7 @@ import numpy as np
 from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
-from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.mechanism import Contributions
+from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import Units

@@ -18,8 +18,7 @@ from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
 from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
-from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.mechanism import Contributions
+from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query

@@ -16,8 +16,7 @@ from dask.callbacks import Callback
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.chunks.shipping import keep, packed
 from pymc_dp.privacy.chunks.tasks import Failed, Layout, Question, Sealed, compiles, on_partition
-from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.mechanism import Contributions
+from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, Partitions, nothing
 from pymc_dp.privacy.private_data import Columns, Partition
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from pymc_dp.privacy.mechanism import Contributions
+from pymc_dp.privacy.contribution import Contributions
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pymc as pm
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.model.dims import Dims
@@ -65,9 +64,12 @@ def releasable(
         name for name in names[len(shared) :] if name not in public and name not in formulas
     )
     kept = [name for name in order if name in graphs and name not in withheld]
-    coords = _coords(model, {dim for name in kept for dim in own[name]})
+    used = {dim for name in kept for dim in own[name]}
     return Outputs(
-        {name: graphs[name] for name in kept}, {name: own[name] for name in kept}, coords, withheld
+        graphs={name: graphs[name] for name in kept},
+        dims={name: own[name] for name in kept},
+        coords={d: np.asarray(x) for d, x in model.coords.items() if d in used and x is not None},
+        withheld=withheld,
     )
 
 
@@ -78,14 +80,6 @@ def _known(split: Split, latents: Sequence[AnyVariable], lengths: set[int]) -> K
     declared = [variable for variable, leaf in leaves if leaf.name in public]
     arrays = {variable: leaf.value for variable, leaf in leaves if not leaf.declared}
     return Known(frozenset({*latents, *declared}), frozenset(lengths | sides), arrays)
-
-
-def _coords(model: pm.Model, dims: set[str]) -> dict[str, np.ndarray]:
-    return {
-        dim: np.asarray(values)
-        for dim, values in model.coords.items()
-        if dim in dims and values is not None
-    }
 
 
 def _private(split: Split) -> dict[AnyVariable, str]:

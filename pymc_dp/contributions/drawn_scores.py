@@ -13,7 +13,6 @@ from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.gradients import checked, each_gradient, on_batch
 from pymc_dp.contributions.local_latents import (
     SHARE,
-    LocalFunctions,
     local_densities,
     marginal_scores,
     no_latents,
@@ -101,8 +100,7 @@ def _factored(
     compiled = partial(on_batch, records, [], backend=backend, read=read)
     if records.local_latents:
         weights, density, *_ = graphs
-        functions = LocalFunctions(compiled(graphs[1:]), compiled([density, weights]))
-        second = marginal_scores(records, functions)
+        second = marginal_scores(records, compiled(graphs[1:]), compiled([density, weights]))
     else:
         second = compiled(graphs[0])
 

@@ -10,7 +10,6 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
 from pymc_dp.contributions.ghost import record_rows, record_sums
 from pymc_dp.contributions.local_latents import (
-    LocalFunctions,
     local_densities,
     marginal_scores,
     nodes_of_quadrature,
@@ -132,11 +131,9 @@ def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray
 
 def _marginal_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
     density, *more = (checked(records, graph) for graph in local_densities(records))
-    functions = LocalFunctions(
-        derivatives=on_batch(records, [], [density, *more], backend),
-        scores=on_batch(records, [], [density, _joint_rows(records)], backend),
-    )
-    return marginal_scores(records, functions)
+    derivatives = on_batch(records, [], [density, *more], backend)
+    scores = on_batch(records, [], [density, _joint_rows(records)], backend)
+    return marginal_scores(records, derivatives, scores)
 
 
 def _joint_rows(records: Records) -> Tensor:

@@ -10,7 +10,7 @@ nodes (Stroud 1971).
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import combinations, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,8 @@ NODES = {1: 7, 2: 5}
 SHARE = "share of the prior of local latents"
 
 Scores = Callable[[Batch, np.ndarray], np.ndarray]  # (batch, z) -> (rows, ...)
+# a compiled function of a batch that has local latents and `SHARE`, and of a point z
+Compiled = Callable[[Batch, np.ndarray], list[np.ndarray]]
 
 
 class Rule(NamedTuple):
@@ -138,18 +140,11 @@ class _Joint(NamedTuple):
         return np.stack(summed, axis=1).reshape(self.units, *each.shape[1:])
 
 
-class LocalFunctions(NamedTuple):
-    """Compiled functions of a batch that has local latents and `SHARE`, and of a point z."""
-
-    # -> joint log densities (rows,), their slopes (rows, k) and curvatures (rows, k, k)
-    derivatives: Callable[[Batch, np.ndarray], list[np.ndarray]]
-    # -> joint log densities (rows,), and joint scores, or what these are linear in, (rows, c)
-    scores: Callable[[Batch, np.ndarray], list[np.ndarray]]
-
-
-def marginal_scores(records: Records, compiled: LocalFunctions) -> Scores:
+def marginal_scores(records: Records, derivatives: Compiled, scores: Compiled) -> Scores:
     """Return every record's part of the score of its unit's marginal likelihood, (rows, c).
 
+    ``derivatives`` are the compiled `local_densities`; ``scores`` computes joint log densities
+    (rows,), and joint scores, or what these are linear in, (rows, c).
     The parts of a unit add up to its score. A record that is not finite is nan, and is left out of
     its unit, like an outcome that is missing.
 
@@ -158,32 +153,32 @@ def marginal_scores(records: Records, compiled: LocalFunctions) -> Scores:
     """
     quadrature = rule(size_of_locals(records))
 
-    def scores(batch: Batch, z: np.ndarray) -> np.ndarray:
-        joint, start = _joint(records, compiled, batch, z)
-        modes = find_modes(partial(_density, joint, compiled.derivatives), start)
+    def marginal(batch: Batch, z: np.ndarray) -> np.ndarray:
+        joint, start = _joint(records, derivatives, batch, z)
+        modes = find_modes(partial(_density, joint, derivatives), start)
         points = modes.at + np.einsum("uij,nj->nui", modes.spread, quadrature.nodes)
-        values, each = zip(*[compiled.scores(joint.given(u), z) for u in points], strict=True)
+        values, each = zip(*[scores(joint.given(u), z) for u in points], strict=True)
         weights = _weights(np.stack([joint.sums(value) for value in values]), quadrature)
         total = sum(w[joint.owner, None] * x for w, x in zip(weights, each, strict=True))
         return np.where(joint.good[:, None], total, np.nan)
 
-    return scores
+    return marginal
 
 
 def _joint(
-    records: Records, compiled: LocalFunctions, batch: Batch, z: np.ndarray
+    records: Records, derivatives: Compiled, batch: Batch, z: np.ndarray
 ) -> tuple[_Joint, Density]:
     """Find the records that are finite, and the density of their units where latents are 0."""
     owner = owners(records, batch)
     rows = len(owner)
     joint = _Joint(records, batch, z, owner, np.ones(rows, bool))
     start = np.zeros((joint.units, size_of_locals(records)))
-    found = compiled.derivatives(joint.given(start), z)
+    found = derivatives(joint.given(start), z)
     good = np.all([np.isfinite(x.reshape(rows, -1)).all(axis=1) for x in found], axis=0)
     if good.all():
         return joint, Density(*(joint.sums(x) for x in found))
     joint = joint._replace(good=good)
-    return joint, _density(joint, compiled.derivatives, start)
+    return joint, _density(joint, derivatives, start)
 
 
 def owners(records: Records, batch: Batch) -> np.ndarray:
@@ -199,7 +194,7 @@ def no_latents(records: Records, rows: int) -> Batch:
     return _by_name(records, np.zeros((rows, size_of_locals(records))))
 
 
-def _density(joint: _Joint, derivatives: Any, u: np.ndarray) -> Density:
+def _density(joint: _Joint, derivatives: Compiled, u: np.ndarray) -> Density:
     return Density(*(joint.sums(x) for x in derivatives(joint.given(u), joint.z)))
 
 

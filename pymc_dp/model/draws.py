@@ -79,16 +79,14 @@ def _first(rate: Tensor, uniform: Tensor) -> Tensor:
 
 def mixtures_by_choice(graph: AnyVariable) -> AnyVariable:
     """Replace every mixture in a graph, also those inside others."""
-    while found := _first_mixture(graph):
-        [graph] = clone_replace([graph], found, rebuild_strict=False)
+    while mixtures := [v for v in ancestors([graph]) if _is_mixture(v)]:
+        choice = {mixtures[0]: _choice(mixtures[0].owner, mixtures[0])}
+        [graph] = clone_replace([graph], choice, rebuild_strict=False)
     return graph
 
 
-def _first_mixture(graph: AnyVariable) -> dict[AnyVariable, AnyVariable]:
-    for variable in ancestors([graph]):
-        if isinstance(variable.owner_op, _BaseMixtureRV) and variable.type.ndim:
-            return {variable: _choice(variable.owner, variable)}
-    return {}
+def _is_mixture(variable: AnyVariable) -> bool:
+    return isinstance(variable.owner_op, _BaseMixtureRV) and variable.type.ndim > 0
 
 
 def _choice(node: Node, draw: Tensor) -> Tensor:

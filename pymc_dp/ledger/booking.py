@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pymc_dp.accounting.release import Release
@@ -60,12 +59,7 @@ class Booking:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._process != os.getpid():
             return  # the fit belongs to the process that this one was forked from
         with suppress(sqlite3.Error):  # the whole plan stays owed, as the report says

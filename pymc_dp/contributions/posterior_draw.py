@@ -23,6 +23,7 @@ from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
 
 ValueAndGradient = tuple[np.ndarray, np.ndarray]
+Density = Callable[[np.ndarray], ValueAndGradient]
 
 
 class PosteriorDraw(NamedTuple):
@@ -61,23 +62,18 @@ class PosteriorDraw(NamedTuple):
                 batch = data.take(np.arange(data.number))
                 good = np.flatnonzero(~np.isnan(self.log_likelihoods(batch, query.context)))
                 batch = data.take(good)
-                z = self.draw(batch, query.context, bound, release.temperature, rng)
+                z = self._drawn(
+                    lambda z: self.density(batch, z, bound, release.temperature), query.context, rng
+                )
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The sampler failed with {type(error).__name__}.") from None
         if not np.isfinite(z).all():
             raise ReleaseError(f"Release {release.name!r} is not finite; nothing is handed out.")
         return Noisy(z, 0.0, 1.0)
 
-    def draw(
-        self,
-        batch: Batch,
-        start: np.ndarray,
-        bound: float,
-        temperature: float,
-        rng: np.random.Generator,
-    ) -> np.ndarray:
+    def _drawn(self, density: Density, start: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Run PyMC's sampler on the density and return where it ends; shape (size,)."""
-        target = _Target(lambda z: self.density(batch, z, bound, temperature))
+        target = _Target(density)
         with pm.Model() as model:
             pm.Flat("z", shape=self.size)
         point = {"z": start}
@@ -95,7 +91,7 @@ class _Target:
     _raveled_inputs = True
     dtype = "float64"
 
-    def __init__(self, density: Callable[[np.ndarray], ValueAndGradient]) -> None:
+    def __init__(self, density: Density) -> None:
         self._pytensor_function = density
         self._extra_vars_shared: dict[str, Any] = {}
 

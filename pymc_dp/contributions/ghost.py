@@ -124,14 +124,14 @@ def edges_of(latent: Tensor, edges: Iterable[Edge]) -> list[Edge]:
 def is_itself(operand: Tensor, latent: Tensor) -> bool:
     """Whether the operand is the latent up to its shape, its entries in the same order."""
     while operand is not latent:
-        node = operand.owner
-        if node is None or not isinstance(node.op, DimShuffle | Reshape | SpecifyShape):
-            return False
-        if isinstance(node.op, DimShuffle):
-            kept = [axis for axis in node.op.new_order if axis != "x"]
+        op = operand.owner_op
+        if isinstance(op, DimShuffle):
+            kept = [axis for axis in op.new_order if axis != "x"]
             if kept != sorted(kept):
                 return False
-        operand = node.inputs[0]
+        elif not isinstance(op, Reshape | SpecifyShape):
+            return False
+        operand = operand.owner.inputs[0]
     return True
 
 

@@ -7,9 +7,7 @@ for conjugate models whose statistics have no bound: clipping those would be a b
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
-from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 
@@ -17,8 +15,6 @@ from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 @dataclass(frozen=True, kw_only=True)
 class LinearOptions(BatchOptions, ABC):
     """The options of a method that fits linear predictors; None stands for its default."""
-
-    released: ClassVar[str]  # the name of the releases
 
     noise_aware: bool = option(True, NOISE_AWARE)
     feature_bound: float = option(
@@ -47,7 +43,3 @@ class LinearOptions(BatchOptions, ABC):
     @abstractmethod
     def rate(self, t: int) -> float:
         """Weight of release t = 0, 1, ... in the averages of sums."""
-
-    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
-        """Describe the releases of one fit, given what its class of models takes by default."""
-        return self.release_spec(self.released, count, clip_norm, sample_rate)

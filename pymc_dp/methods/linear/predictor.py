@@ -13,7 +13,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.conjugate.families import gaussian_latents
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
-from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, Link, link_of
+from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, form_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
@@ -30,12 +30,8 @@ class Predictor(NamedTuple):
     # that divides it
     precision: str | None
     shape: tuple[int, ...]  # the shape of psi
-    link: Link  # how the likelihood depends on psi
-
-    @property
-    def form(self) -> str:
-        """`GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`."""
-        return self.link.form
+    form: str  # of the likelihood in psi: `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`
+    single: bool  # whether the likelihood is that of one number, as in `form_of`
 
     @property
     def augmented(self) -> bool:
@@ -99,7 +95,7 @@ def _why_not_gaussian(records: Records, found: Predictor, scale: str) -> str:
     """Say whether a likelihood would be Gaussian if a latent were known."""
     known = {records.latents[scale]: pt.ones(records.point[scale].shape)}
     [given] = clone_replace([found.log_likelihood], known, rebuild_strict=False)
-    if link_of(records, given, found.cut, None, found.shape).form != GAUSSIAN:
+    if form_of(records, given, found.cut, None, found.shape)[0] != GAUSSIAN:
         return f"is not Gaussian, and depends on `{scale}`"
     return (
         f"is Gaussian, but `{scale}` is no Gamma precision of it: with tau=pm.Gamma(...) in place "
@@ -138,8 +134,8 @@ def predictor_at(
     if len(precisions) > 1 or any(records.point[name].size > 1 for name in precisions):
         raise NotConjugateError(f"has a noise precision that is not one number (`{precisions[0]}`)")
     precision = precisions[0] if precisions else None
-    link = link_of(records, log_likelihood, cut, precision, shape)
-    return Predictor(psi, cut, log_likelihood, precision, shape, link)
+    form, single = form_of(records, log_likelihood, cut, precision, shape)
+    return Predictor(psi, cut, log_likelihood, precision, shape, form, single)
 
 
 def _reached(records: Records, names: Collection[str], graph: AnyVariable) -> list[str]:

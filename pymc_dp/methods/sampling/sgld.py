@@ -30,6 +30,8 @@ from pymc_dp.privacy.query import Noisy, Query
 class SgldOptions(BatchOptions):
     """The options of `dp_sgld`."""
 
+    released = "score"
+
     step: float | None = option(
         None, "first step size, in squared units of the unconstrained latents"
     )
@@ -64,7 +66,6 @@ def build(records: Records, options: SgldOptions) -> Method:
     """
     require_integrable(records)
     release = options.release_spec(
-        "score",
         DEFAULTS.releases,
         default_clip_norm(records.size),
         default_sample_rate(options.sampling, options.num_records),

@@ -116,7 +116,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     count = count if settings.noisy else DEFAULTS.noiseless_releases
     per_latent = 1 + DEFAULTS.precision_scale**2
     typical = model.blocks.shape[1] * per_latent + (model.weights is not None)
-    release = settings.as_release(count, DEFAULTS.clip_norm * typical**0.5)
+    release = settings.release_spec(count, DEFAULTS.clip_norm * typical**0.5)
     fit = _Fit(model, Spectrum.of(model.curvature).root(), settings, release.count, annealed)
     method = Method(
         size=layout_of(*model.blocks.shape).size,

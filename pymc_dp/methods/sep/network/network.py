@@ -103,7 +103,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
     typical = typical_of(records, network, start, size)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     clip_norm = DEFAULTS.clip_norm * typical.score
-    release = settings.as_release(count, clip_norm, _sample_rate(settings))
+    release = settings.release_spec(count, clip_norm, _sample_rate(settings))
     bounded = bounded_layout(release.clip_norm, typical, network.output.precision is not None)
     fit = _Fit(network, settings, release.count, bounded, size, typical.curvature)
     return Method(

@@ -114,7 +114,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
         size=layout.size,
-        releases=(settings.as_release(1 if once else count, norm or DEFAULTS.clip_norm),),
+        releases=(settings.release_spec(1 if once else count, norm or DEFAULTS.clip_norm),),
         compile=lambda backend: Compiled(
             {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
         ),

@@ -72,12 +72,12 @@ def _release(structure: FactorModel, settings: Settings) -> ReleaseSpec:
     root = structure.shape[0] ** 0.5
     if not structure.latent.binary:
         count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
-        return settings.as_release(count, DEFAULTS.clip_norm * root)
+        return settings.release_spec(count, DEFAULTS.clip_norm * root)
     rate = 1.0
     if settings.sampling is not Full:
         of_batch = DEFAULTS.binary_batch / (settings.num_records or np.inf)
         rate = min(1.0, max(DEFAULTS.binary_sample_rate, of_batch))
-    return settings.as_release(DEFAULTS.binary_releases, DEFAULTS.binary_clip_norm * root, rate)
+    return settings.release_spec(DEFAULTS.binary_releases, DEFAULTS.binary_clip_norm * root, rate)
 
 
 def _draw(

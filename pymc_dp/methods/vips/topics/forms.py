@@ -138,7 +138,7 @@ def absolute_form(eta: np.ndarray, settings: Settings) -> Form:
 
     return Form(
         releases=(
-            settings.as_release(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate),
+            settings.release_spec(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate),
         ),
         init=init,
         query=lambda state: Query("statistics", geometric_mean(state.concentration.value)),
@@ -160,7 +160,7 @@ def _schedule(settings: Settings) -> Schedule:
 
 def _releases(settings: Settings, schedule: Schedule) -> tuple[ReleaseSpec, ...]:
     """Split the budget; the noisier of the two releases is the one that has a share."""
-    topics = settings.as_release(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate)
+    topics = settings.release_spec(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate)
     topics = dataclasses.replace(topics, name="topics")
     totals = dataclasses.replace(topics, name="totals", sampler=settings.sampling(1.0), count=1)
     share = schedule.totals_share

@@ -81,7 +81,7 @@ def reconstruct(
     with np.errstate(all="ignore"):
         kappa = slopes(batch)
     _refuse_impossible(name, kappa)
-    features = inference_of(structure, iterations).infer(kappa, context).features
+    features = inference_of(structure, iterations)(kappa, context).features
     psi = features @ context.mean.T / structure.gain
     return _arranged(records, model, column, expit(psi) if structure.latent.binary else psi)
 

@@ -3,7 +3,7 @@
 The updates read releases alone: they are post-processing.
 """
 
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +23,7 @@ from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.methods.mixture.model import MixtureModel, components
-from pymc_dp.methods.mixture.places import places_of
-from pymc_dp.methods.mixture.start import after_a_sketch
+from pymc_dp.methods.mixture.start import VisibleComponents
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
 from pymc_dp.methods.sep.mixture.sites import Context, Sites, contribution, layout_of
 from pymc_dp.methods.sep.settings import Settings
@@ -104,14 +103,13 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
 
     **Privacy.** Each release is one vector: sites of the components' means in a record's own
     units, sites of the weights and a one, clipped jointly. Before them, components that are alike
-    at the public initial point take one release of a sketch (`after_a_sketch`). All else is
+    at the public initial point take one release of a sketch (`VisibleComponents`). All else is
     post-processing.
     """
     start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
     alike = not np.ptp(start[model.blocks], axis=0).any()
-    compiled = cache(partial(components, records, model))  # by backend
-    places = places_of(records, model, compiled("python")) if alike else None
-    annealed = alike and places is None
+    visible = VisibleComponents.of(records, model) if alike else None
+    annealed = alike and visible is None
     count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
     count = count if settings.noisy else DEFAULTS.noiseless_releases
     per_latent = 1 + DEFAULTS.precision_scale**2
@@ -122,7 +120,8 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
         size=layout_of(*model.blocks.shape).size,
         releases=(release,),
         compile=lambda backend: Compiled(
-            {"sites": contribution(compiled(backend), model, fit.root)}, partial(_update, fit)
+            {"sites": contribution(components(records, model, backend), model, fit.root)},
+            partial(_update, fit),
         ),
         init=partial(_begin, fit, start),
         query=lambda state, rng: Query("sites", state.context),
@@ -137,10 +136,10 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
         doubts=lambda state: (uncentred(records.term_names),) if settings.noisy else (),
         defaults=(DEFAULTS, LINEAR),
     )
-    if places is None:
+    if visible is None:
         return method
     begin = partial(_begin_at, fit, start)
-    return after_a_sketch(compiled("python"), model, places, method, begin, settings.num_records)
+    return visible.sketched_before(method, begin, settings.num_records)
 
 
 def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.conjugate.exponential import GAMMA
 from pymc_dp.methods.conjugate.noise_aware import draw, split_posterior
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
@@ -23,7 +22,7 @@ from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
-from pymc_dp.methods.sep.network.sites import BoundedLayout, Context, Sites, contribution, unpacked
+from pymc_dp.methods.sep.network.sites import BoundedLayout, Context, Sites, contribution, read
 from pymc_dp.methods.sep.network.start import bounded_layout, scales_of, start_of, typical_of
 from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.model import Records
@@ -149,12 +148,12 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Average the sites, update the Gammas, and move the mean along the averaged scores."""
     t, prior = state.t, fit.network.prior
-    noise = _fresh_noise(noisy, fit.bounded.layout, query.context)
-    sums = _averaged(fit, state, query.context, noisy, noise)
+    latest = read(noisy, fit.bounded.layout, query.context.precision)
+    sums = _averaged(fit, state, latest)
     gammas = _gammas(fit, sums, state.mean, state.variance**0.5, state.gammas)
     linear, precision = prior.natural_diagonals(gammas)
     metric = 1 / (precision + _floored(fit, sums, gammas, DEFAULTS.least_share_in_steps))
-    sd = noise.score**0.5
+    sd = latest.variance.score**0.5
     step = fit.length(t, sd * metric)
     move = step * metric * (sums.value.score + linear - precision * state.mean)
     mean = state.mean + within_trust_region(move, 1 / fit.size**2, DEFAULTS.trust_radius)
@@ -166,28 +165,15 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     return _with_cavity(fit, moved)
 
 
-def _averaged(
-    fit: _Fit, state: State, context: Context, noisy: Noisy, noise: Sites
-) -> NoisyAverage[Sites]:
+def _averaged(fit: _Fit, state: State, latest: NoisyAverage[Sites]) -> NoisyAverage[Sites]:
     """Average released sums, each part with its own weight."""
-    value = noisy.value / noisy.sample_rate
-    latest, sums = unpacked(value, fit.bounded.layout, context.precision), state.sums
+    sums = state.sums
     if state.t == 0:
-        number = fit.number(NoisyAverage(latest, noise))
-        sums = sums._replace(value=fit.sites_of_probes(number, state.gammas))
-    noise_weight = fit.noise_weight(fit.number(sums), noise)
+        sums = sums._replace(value=fit.sites_of_probes(fit.number(latest), state.gammas))
+    noise_weight = fit.noise_weight(fit.number(sums), latest.variance)
     momentum = 1 / max(DEFAULTS.memory * fit.releases, DEFAULTS.shortest_memory)
     weights = Sites(momentum, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
-    return sums.add(latest, noise, weights)
-
-
-def _fresh_noise(noisy: Noisy, layout: Layout, context: Context) -> Sites:
-    """Variance of the noise on an entry of each part of one release."""
-    noise = Sites(**layout.noise_variance(noisy.sd / noisy.sample_rate))
-    return noise._replace(
-        score=noise.score * context.precision,
-        noise=noise.noise / np.array([1.0, context.precision]) ** 2,
-    )
+    return sums.add(*latest, weights)
 
 
 def _gammas(

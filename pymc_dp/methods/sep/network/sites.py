@@ -16,6 +16,7 @@ from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
+from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
@@ -25,6 +26,7 @@ from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.norms import clip_factors, row_norms
+from pymc_dp.privacy.query import Noisy
 
 
 class Context(NamedTuple):
@@ -75,10 +77,15 @@ def layout_of(d: int, scales: Sites) -> Layout:
     return Layout(dict(zip(Sites._fields, parts, strict=True)))
 
 
-def unpacked(value: np.ndarray, layout: Layout, precision: float) -> Sites:
-    """Cut a released vector into sums; scales and the expected noise precision are undone."""
-    sums = Sites(**layout.unpack(value))
-    return sums._replace(score=sums.score * precision**0.5, noise=sums.noise / [1.0, precision])
+def read(noisy: Noisy, layout: Layout, precision: float) -> NoisyAverage[Sites]:
+    """Estimate sums from a release, without scales and the expected noise precision."""
+    sums = Sites(**layout.unpack(noisy.value / noisy.sample_rate))
+    variance = Sites(**layout.noise_variance(noisy.sd / noisy.sample_rate))
+    units = np.array([1.0, precision])
+    return NoisyAverage(
+        sums._replace(score=sums.score * precision**0.5, noise=sums.noise / units),
+        variance._replace(score=variance.score * precision, noise=variance.noise / units**2),
+    )
 
 
 def contribution(

@@ -13,11 +13,11 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
 
-from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages
+from pymc_dp.methods.conjugate.expectation import ConjugatePrior
 from pymc_dp.methods.conjugate.exponential import GAMMA, gradients
-from pymc_dp.methods.conjugate.families import families_of, gaussian_latents
+from pymc_dp.methods.conjugate.families import conjugate_prior, families_of, gaussian_latents
 from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
+from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
 from pymc_dp.methods.linear.predictor import Predictor, predictor_of
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors.likelihood import check_noise, curvature_at_zero
@@ -72,7 +72,8 @@ def recognise(records: Records) -> FactorModel:
     curvature = curvature_at_zero(records, predictor)
     check_noise(records, predictor, curvature)
     shape = records.point[intercept].shape if intercept else curvature.shape
-    prior = _conjugate_prior(records)
+    rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
+    prior = conjugate_prior(records, families_of(records), rng, wider)
     return FactorModel(predictor, latent, loadings, across, intercept, shape, curvature, prior)
 
 
@@ -151,24 +152,6 @@ def _derivatives(
     at_zero = fn(*map(np.zeros, shapes), *rows.values())[0]
     _, *found = fn(*[rng.normal(size=shape) for shape in shapes], *rows.values())
     return _Trial(u.ravel(), z.ravel(), dict(zip(names, found, strict=True)), at_zero)
-
-
-def _conjugate_prior(records: Records) -> ConjugatePrior:
-    """Prove the prior conjugate to every block, of its own family or of one that contains it."""
-    families = families_of(records)
-    rng = np.random.default_rng(0)
-    first, second = (probe_point(records, families, rng) for _ in range(2))
-    messages = {}
-    for name, family in families.items():
-        wider = [family, GENERALISED_INVERSE_GAUSSIAN] if family is GAMMA else [family]
-        for candidate in wider:
-            [message] = prior_messages(records, {name: candidate}).values()
-            if all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
-                families[name], messages[name] = candidate, message
-                break
-        else:
-            raise NotConjugateError(f"the prior of `{name}` is not conjugate")
-    return ConjugatePrior(families, messages)
 
 
 def roles(records: Records, structure: FactorModel) -> dict[str, str]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from pytensor.tensor.random.basic import DirichletRV
 
-from pymc_dp.methods.conjugate.expectation import prior_messages
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, gradients
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point
+from pymc_dp.methods.conjugate.families import conjugate_prior
+from pymc_dp.methods.conjugate.probe_points import nearly_equal
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
@@ -39,7 +39,8 @@ def recognise(records: Records) -> TopicModel:
     """Prove, at probe points, that a document is a multinomial draw from a mixture of topics."""
     topics, weights, counts = _names(records)
     rng = np.random.default_rng(0)
-    eta = _prior_of_topics(records, topics, rng)
+    prior = conjugate_prior(records, {topics: DIRICHLET}, rng)
+    eta = prior.message(topics, {topics: (np.zeros(records.point[topics].shape),)})[0] + 1
     alpha = _prior_of_weights(_slopes(records, topics, weights, counts), eta.shape, rng)
     if not ((eta > 0).all() and (alpha > 0).all()):
         raise NotConjugateError("a Dirichlet prior has a concentration that is not above 0")
@@ -95,15 +96,6 @@ def _counts(records: Records, topics: str, weights: str) -> str:
             f"`{data[0]}` (documents, words) do not match"
         )
     return data[0]
-
-
-def _prior_of_topics(records: Records, topics: str, rng: np.random.Generator) -> np.ndarray:
-    families = {topics: DIRICHLET}
-    message = prior_messages(records, families)[topics]
-    first, second = (message(probe_point(records, families, rng)) for _ in range(2))
-    if not nearly_equal(*first, *second):
-        raise NotConjugateError(f"the prior of `{topics}` is not conjugate")
-    return first[0] + 1
 
 
 def _slopes(records: Records, topics: str, weights: str, counts: str) -> Slopes:

@@ -9,9 +9,8 @@ from scipy.special import log_ndtr
 from pymc_dp.methods.conjugate.exponential import GAMMA, two_derivatives
 from pymc_dp.methods.conjugate.families import precision_family
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, ones, probe_rows
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable
 
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
@@ -87,19 +86,18 @@ def _probes(
     tau = [records.latents[precision]] if precision else []
     family = precision_family(records, precision) if precision else GAMMA
     statistics = family.statistics(log_likelihood, tau[0]) if tau else ()
-    inputs = [psi, *tau, *records.single.inputs.values()]
-    fn = function(inputs, [*two_derivatives(log_likelihood, psi), *statistics], "python")
-    of_tau = records.point[precision].shape if precision else ()
+    graphs, one = [*two_derivatives(log_likelihood, psi), *statistics], ones(records)
+    evaluate = at_point(records, records.single, graphs, [psi])
     for whole in (0, 1):
         rng = np.random.default_rng(whole)
-        rows = list(probe_rows(records, rng, [whole]).values())
-        slope_at_0, second_at_0, *_ = fn(np.zeros(shape), *[np.ones(of_tau) for _ in tau], *rows)
+        rows = probe_rows(records, rng, [whole])
+        slope_at_0, second_at_0, *_ = evaluate(rows, one, np.zeros(shape))
         for _ in range(POINTS):
-            point, value = 3 * rng.normal(size=shape), rng.uniform(0.5, 2.0)
-            slope, _, *found = fn(point, *[np.full(of_tau, value) for _ in tau], *rows)
-            at_1 = fn(point, *[np.ones(of_tau) for _ in tau], *rows)[2:]
+            at, value = 3 * rng.normal(size=shape), rng.uniform(0.5, 2.0)
+            slope, _, *found = evaluate(rows, {name: value * x for name, x in one.items()}, at)
+            _, _, *at_1 = evaluate(rows, one, at)
             scale = 1.0 if not tau else 1 / value if family is INVERSE_GAMMA else value
-            yield _Probe(point, slope / scale, slope_at_0, second_at_0, found, at_1)
+            yield _Probe(at, slope / scale, slope_at_0, second_at_0, found, at_1)
 
 
 def _has_form(form: str, probe: _Probe) -> bool:

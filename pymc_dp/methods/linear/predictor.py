@@ -12,11 +12,10 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
 from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, form_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 
@@ -83,8 +82,7 @@ def linear_predictor(
     if not affine:
         raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
     rows = probe_rows(records, np.random.default_rng(0), [1])
-    inputs = [*records.latents.values(), *records.single.inputs.values()]
-    psi = function(inputs, affine[0], "python")(*records.point.values(), *rows.values())
+    [psi] = at_point(records, records.single, affine[:1])(rows, records.point)
     found = predictor_at(records, term, affine[0], psi.shape)
     if found.precision and found.form != GAUSSIAN:
         raise NotConjugateError(_why_not_gaussian(records, found, found.precision))
@@ -148,15 +146,11 @@ def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
     """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
     if not candidates:
         return []
-    names = gaussian_latents(records)
-    inputs = [*[records.latents[name] for name in names], *records.single.inputs.values()]
-    fn = function(inputs, candidates, "python")
-    rng = np.random.default_rng(0)
+    evaluate, rng = at_point(records, records.single, candidates), np.random.default_rng(0)
     rows = probe_rows(records, rng, [1])
-    u, v = ([rng.normal(size=records.point[name].shape) for name in names] for _ in range(2))
-    both = [a + b for a, b in zip(u, v, strict=True)]
-    zeros = [np.zeros_like(a) for a in u]
-    at_u, at_v, at_both, at_0 = (fn(*z, *rows.values()) for z in (u, v, both, zeros))
+    u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
+    both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}
+    at_u, at_v, at_both, at_0 = (evaluate(rows, z) for z in (u, v, both, zeros))
     return [
         bool(np.isfinite([*map(np.sum, (a, b, ab, z))]).all())
         and nearly_equal(ab - z, (a - z) + (b - z))

@@ -4,7 +4,7 @@ A record's expected sufficient statistics are derivatives of its log likelihood 
 identity), with a mixture's components weighted by their responsibilities.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -20,10 +20,15 @@ from pymc_dp.methods.conjugate.expectation import ConjugatePrior, Point, Rule, a
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, ExponentialFamily, Natural
 from pymc_dp.methods.conjugate.families import conjugate_prior, families_of
 from pymc_dp.methods.conjugate.mixture_term import Mixture, mixture_of
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
+from pymc_dp.methods.conjugate.probe_points import (
+    AtPoint,
+    at_point,
+    nearly_equal,
+    probe_point,
+    probe_rows,
+)
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.norms import row_norms
@@ -130,7 +135,7 @@ class Statistics:
         return self._support(batch, point)[0]
 
     @cached_property
-    def _of_blocks(self) -> dict[str, Callable[..., Natural]]:
+    def _of_blocks(self) -> dict[str, AtPoint]:
         weights = {
             mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
             for mixture in self.structure.mixtures
@@ -139,30 +144,20 @@ class Statistics:
         for name, family in self.structure.in_likelihood.items():
             one = family.statistics(self.structure.completed, self.records.latents[name])
             rows = [checked(self.records, row) for row in by_record(self.records, one, weights)]
-            found[name] = self._compiled(rows, weights.values())
+            found[name] = self._compiled(rows, list(weights.values()))
         return found
 
     @cached_property
-    def _joint(self) -> Callable[..., Natural]:
+    def _joint(self) -> AtPoint:
         joint = [mixture.joint for mixture in self.structure.mixtures]
         return self._compiled(by_record(self.records, joint))
 
     @cached_property
-    def _support(self) -> Callable[..., Natural]:
+    def _support(self) -> AtPoint:
         return self._compiled([pt.isfinite(self.records.batch.log_likelihood())])
 
-    def _compiled(
-        self, rows: list[Tensor], given: Iterable[AnyVariable] = ()
-    ) -> Callable[..., Natural]:
-        """Compile functions of a batch, a point of all latents and the values of ``given``."""
-        inputs, latents = self.records.batch.inputs, self.records.latents
-        fn = function([*given, *inputs.values(), *latents.values()], rows, self.backend)
-
-        def call(batch: Batch, point: Point, *values: np.ndarray) -> Natural:
-            leaves = [batch[name] for name in inputs]
-            return tuple(fn(*values, *leaves, *[point[name] for name in latents]))
-
-        return call
+    def _compiled(self, rows: list[Tensor], further: Sequence[AnyVariable] = ()) -> AtPoint:
+        return at_point(self.records, self.records.batch, rows, further, self.backend)
 
 
 class Context(NamedTuple):

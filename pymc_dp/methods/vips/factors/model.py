@@ -17,13 +17,12 @@ from pymc_dp.methods.conjugate.expectation import ConjugatePrior
 from pymc_dp.methods.conjugate.exponential import GAMMA, gradients
 from pymc_dp.methods.conjugate.families import conjugate_prior, families_of, gaussian_latents
 from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
 from pymc_dp.methods.linear.predictor import Predictor, predictor_of
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors.likelihood import check_noise, curvature_at_zero
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior, latent_prior
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 
 # probe points at which the bilinear form is tried
 TRIALS = 3
@@ -146,11 +145,10 @@ def _derivatives(
     u = rng.normal(size=predictor.shape)
     values = [records.latents[name] for name in names]
     slopes = gradients((pt.constant(u) * predictor.psi).sum(), values)
-    inputs = [*values, *records.single.inputs.values()]
-    fn = function(inputs, [predictor.psi, *slopes], "python")
-    shapes = [records.point[name].shape for name in names]
-    at_zero = fn(*map(np.zeros, shapes), *rows.values())[0]
-    _, *found = fn(*[rng.normal(size=shape) for shape in shapes], *rows.values())
+    evaluate = at_point(records, records.single, [predictor.psi, *slopes])
+    point = {name: rng.normal(size=x.shape) for name, x in records.point.items()}
+    at_zero, *_ = evaluate(rows, {name: 0 * x for name, x in point.items()})
+    _, *found = evaluate(rows, point)
     return _Trial(u.ravel(), z.ravel(), dict(zip(names, found, strict=True)), at_zero)
 
 

@@ -1,8 +1,4 @@
-"""Options that methods for linear predictors share.
-
-Rounds in whitened coordinates are the default of `vips` and `dp_sep` for regressions, and of `vips`
-for conjugate models whose statistics have no bound: clipping those would be a bias.
-"""
+"""Options that methods for linear predictors share."""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,7 +1,4 @@
-"""Mixtures by stochastic expectation propagation: releases, steps and the posterior.
-
-The updates read releases alone: they are post-processing.
-"""
+"""Mixtures by stochastic expectation propagation: releases, steps and the posterior."""
 
 from functools import partial
 from typing import NamedTuple

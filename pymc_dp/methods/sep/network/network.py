@@ -2,8 +2,7 @@
 
 Posteriors are independent Gaussians. Precision sites are averaged slowly; means move along the
 averaged scores at the cavity, in the metric of the precision. A factorised posterior and short
-steps are as much as the noise on hundreds of weights allows. The updates read releases alone: they
-are post-processing.
+steps are as much as the noise on hundreds of weights allows.
 """
 
 from functools import partial
@@ -12,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.methods.conjugate.exponential import GAMMA
-from pymc_dp.methods.conjugate.noise_aware import draw, split_posterior
+from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
+from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
@@ -192,12 +191,12 @@ def _gammas(
     return gammas
 
 
-def _noise_statistics(fit: _Fit, sums: NoisyAverage[Sites]) -> tuple[float, float]:
+def _noise_statistics(fit: _Fit, sums: NoisyAverage[Sites]) -> Natural:
     """Return shape and rate of the noise precision from the records, within their limits."""
     limits = np.multiply(DEFAULTS.shape_range, fit.number(sums))
     # a rate below the noise's standard deviation is raised to it
     rate = max(sums.value.noise[1], sums.variance.noise[1] ** 0.5)
-    return float(np.clip(sums.value.noise[0], *limits)), float(rate)
+    return np.clip(sums.value.noise[0], *limits), np.asarray(rate)
 
 
 def _floored(fit: _Fit, sums: NoisyAverage[Sites], gammas: Gammas, share: float) -> np.ndarray:
@@ -226,9 +225,9 @@ def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
     """Return the factorised posterior around the average of the means."""
     blocks = {}
     if fit.of_noise:
-        of_records = _noise_statistics(fit, state.sums)
-        eta, variance = state.gammas[fit.of_noise], state.sums.variance.noise
-        block = split_posterior(eta, of_records, variance)
+        eta, of_records = state.gammas[fit.of_noise], _noise_statistics(fit, state.sums)
+        prior = tuple(a - b for a, b in zip(eta, of_records, strict=True))
+        block = NoisyBlock(prior, of_records, tuple(state.sums.variance.noise))
         blocks = {fit.of_noise: partial(draw, GAMMA, block)}
     average = state.average
     return GaussianPosterior(average.mean, state.variance, average.noise, state.gammas, blocks)

@@ -1,7 +1,4 @@
-"""VIPS for conjugate models: release expected sufficient statistics, update in closed form.
-
-Rounds in whitened coordinates take the place of sums that clipping would bias.
-"""
+"""VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -19,7 +19,7 @@ from pymc_dp.methods.vips.factors import binary_latents, normal_latents
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
 from pymc_dp.methods.vips.factors.model import FactorModel
-from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, context_of, natural, start
+from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, apart, context_of, start
 from pymc_dp.methods.vips.factors.sums import Infer, contribution
 from pymc_dp.methods.vips.factors.updates import update
 from pymc_dp.methods.vips.settings import Settings
@@ -98,8 +98,7 @@ def _widened(structure: FactorModel, state: State) -> Posterior:
 
 def _noise_sd(structure: FactorModel, state: State) -> dict[str, np.ndarray]:
     sd = np.broadcast_to(np.sqrt(state.noise), (structure.shape[0], len(state.noise)))
-    blocks = natural(structure, sd, np.ones_like(sd))
-    return {name: eta / precision for name, (eta, precision) in blocks.items()}
+    return apart(structure, sd)
 
 
 def _describe(fit: Fit, state: State) -> xr.Dataset:

@@ -1,6 +1,6 @@
 """Where the fit of a factor model stands, and where it starts.
 
-`side_by_side` and `natural` turn loadings and intercept into one matrix, and back.
+`side_by_side` and `apart` turn loadings and intercept into one matrix, and back.
 """
 
 from collections.abc import Mapping
@@ -32,15 +32,12 @@ def side_by_side(
     return first, second
 
 
-def natural(structure: FactorModel, mean: np.ndarray, variance: np.ndarray) -> Posterior:
-    """Undo `side_by_side`, for means and variances, as natural parameters."""
-    blocks = {
-        structure.loadings: (structure.matrix(mean[:, :-1]), structure.matrix(variance[:, :-1]))
-    }
+def apart(structure: FactorModel, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Undo `side_by_side`, for one value of each."""
+    blocks = {structure.loadings: structure.matrix(values[:, :-1])}
     if structure.intercept:
-        shape = structure.intercept_shape
-        blocks[structure.intercept] = (mean[:, -1].reshape(shape), variance[:, -1].reshape(shape))
-    return {name: (m / v, 1 / v) for name, (m, v) in blocks.items()}
+        blocks[structure.intercept] = values[:, -1].reshape(structure.intercept_shape)
+    return blocks
 
 
 def blocks_of(structure: FactorModel) -> list[str]:

@@ -12,8 +12,8 @@ from pymc_dp.methods.vips.factors.state import (
     Fit,
     Posterior,
     State,
+    apart,
     blocks_of,
-    natural,
     side_by_side,
 )
 from pymc_dp.methods.vips.factors.steps import (
@@ -55,7 +55,11 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     stretch = _stretch(structure, state.t, curvature)
     after = curvature.transformed(np.linalg.inv(stretch))
     precision = rows.weight[:, None] * np.diag(after.corrected) + step.alpha
-    moved = natural(structure, step.mean @ stretch, 1 / precision)
+    variance = apart(structure, 1 / precision)
+    moved: Posterior = {
+        name: (mean / variance[name], 1 / variance[name])
+        for name, mean in apart(structure, step.mean @ stretch).items()
+    }
     moved |= _moved_log_odds(fit, state.posterior, curvature, rho)
     energy, likelihood = _noise_precision(fit, state, context, sums, curvature, sd)
     posterior = fit.follow(state.posterior | moved, likelihood)

@@ -105,7 +105,7 @@ def _describe(fit: Fit, state: State) -> xr.Dataset:
     """Show moments of loadings, intercept and log odds; natural parameters of the other blocks."""
     records, structure = fit.records, fit.structure
     variables: dict[str, Any] = {}
-    for name in fit.moved:
+    for name in structure.moved:
         mean, sd = NORMAL.moments(state.posterior[name])
         dims = dims_of(records, name)
         variables |= {f"{name}.mean": (dims, mean), f"{name}.sd": (dims, sd)}

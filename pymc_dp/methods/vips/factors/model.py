@@ -52,6 +52,11 @@ class FactorModel(NamedTuple):
         """Units in which outcomes are taken: known precisions of Gaussian ones, else 1."""
         return np.ones(len(self.curvature)) if self.latent.binary else np.sqrt(self.curvature)
 
+    @property
+    def moved(self) -> list[str]:
+        """The blocks that releases move; the others follow from them in closed form."""
+        return [name for name in (self.loadings, self.intercept, self.latent.log_odds) if name]
+
     def matrix(self, loadings: np.ndarray) -> np.ndarray:
         """Bring values of the loadings to shape (J, K)."""
         return loadings.T if self.across else loadings

@@ -40,11 +40,6 @@ def apart(structure: FactorModel, values: np.ndarray) -> dict[str, np.ndarray]:
     return blocks
 
 
-def blocks_of(structure: FactorModel) -> list[str]:
-    """Name the blocks that stand side by side."""
-    return [name for name in (structure.loadings, structure.intercept) if name]
-
-
 def context_at(structure: FactorModel, moments: Mapping[str, Natural], precision: float) -> Context:
     """Make the context of a batch from means and standard deviations of Gaussian blocks."""
     mean, sd = side_by_side(structure, moments)
@@ -57,11 +52,7 @@ def context_at(structure: FactorModel, moments: Mapping[str, Natural], precision
 
 def context_of(structure: FactorModel, posterior: Posterior) -> Context:
     """Make the context of a batch from a posterior."""
-    moments = {
-        name: NORMAL.moments(posterior[name])
-        for name in (*blocks_of(structure), structure.latent.log_odds)
-        if name
-    }
+    moments = {name: NORMAL.moments(posterior[name]) for name in structure.moved}
     name = structure.predictor.precision
     precision = structure.prior.families[name].reference(posterior[name]) if name else np.ones(())
     return context_at(structure, moments, float(precision.item()))
@@ -93,18 +84,12 @@ class Fit(NamedTuple):
         return layout_of(self.structure.shape, self.structure.predictor.precision is not None)
 
     @property
-    def moved(self) -> list[str]:
-        """The blocks that releases move; the others follow from them in closed form."""
-        log_odds = self.structure.latent.log_odds
-        return [*blocks_of(self.structure), *([log_odds] if log_odds else [])]
-
-    @property
     def following(self) -> list[str]:
-        """The other blocks."""
-        return [name for name in self.structure.prior.families if name not in self.moved]
+        """The blocks that no release moves."""
+        return [name for name in self.structure.prior.families if name not in self.structure.moved]
 
     def follow(self, posterior: Posterior, likelihood: Posterior) -> Posterior:
-        """Update the blocks that no release moves, given the likelihood's natural parameters."""
+        """Update them, given the likelihood's natural parameters."""
         return self.structure.prior.coordinate_ascent(
             self.following, likelihood, posterior, DEFAULTS.prior_rounds
         )
@@ -120,7 +105,7 @@ def start(fit: Fit, rng: np.random.Generator) -> State:
         for name, family in structure.prior.families.items()
     }
     posterior = fit.follow(posterior, {})
-    for name in fit.moved:
+    for name in structure.moved:
         mean = point[name]
         if name == structure.loadings and np.unique(mean).size == 1:
             mean = scale * rng.normal(size=mean.shape)

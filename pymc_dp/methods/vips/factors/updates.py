@@ -13,7 +13,6 @@ from pymc_dp.methods.vips.factors.state import (
     Posterior,
     State,
     apart,
-    blocks_of,
     side_by_side,
 )
 from pymc_dp.methods.vips.factors.steps import (
@@ -103,11 +102,10 @@ def _step(
 ) -> _Step:
     """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m)."""
     structure = fit.structure
-    blocks = blocks_of(structure)
-    linear, alpha = side_by_side(
-        structure, {x: structure.prior.message(x, posterior) for x in blocks}
-    )
-    mean, _ = side_by_side(structure, {x: NORMAL.moments(posterior[x]) for x in blocks})
+    messages = {name: structure.prior.message(name, posterior) for name in structure.moved}
+    linear, alpha = side_by_side(structure, messages)
+    moments = {name: NORMAL.moments(posterior[name]) for name in structure.moved}
+    mean, _ = side_by_side(structure, moments)
     slope = rows.gain[:, None] * sums.score / curvature.share + linear - alpha * mean
     n = mean.shape[1] if structure.intercept else mean.shape[1] - 1
     shared = curvature.corrected[:n, :n]

@@ -14,11 +14,11 @@ from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
+from pymc_dp.methods.gaussian.prior import GaussianPrior
 from pymc_dp.methods.linear.clipping import Scale, bounds_of, first_scale, rescaled
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.link import GAUSSIAN, OTHER
-from pymc_dp.methods.linear.noise_precision import TINY, NoisePrecision
+from pymc_dp.methods.linear.noise_precision import TINY
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.quadratic import Context, Expect, Sums, contribution, layout_of
@@ -38,9 +38,7 @@ class State(NamedTuple):
     scale: Scale  # its clip norm, and the length of a record that this was made for
     mean: np.ndarray
     average: Average  # of the means along the fit
-    covariance: np.ndarray  # the posterior's
-    gammas: Gammas  # {latent: natural parameters}
-    noise: dict[str, NoisePrecision]  # {latent: posterior}: those of the gammas that are noise's
+    solved: Solved
 
 
 class Form(NamedTuple):
@@ -107,11 +105,9 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
         compile=compile_parts,
         init=lambda rng: _init(fit),
         query=lambda state, rng: Query(release.name, state.context, state.scale.clip_norm),
-        posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
-        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
-            prior, draws, rng
-        ),
-        describe=lambda state: _posterior(fit, state).describe(records, prior),
+        posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(state).draw_with_noise(prior, draws, rng),
+        describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
             "clip_norm": ((), state.scale.clip_norm),
@@ -185,11 +181,9 @@ def _init(fit: _Fit) -> State:
     layout = layout_of(len(names), prior.d)
     sums = NoisyAverage(Sums(**layout.unpack(np.zeros(layout.size))), Sums(*np.zeros(5)))
     solved = solve(names, prior, sums, np.zeros(prior.d), prior.start())
-    mean, covariance = solved.covariance @ solved.linear, solved.covariance
-    scale = fit.start.following(solved.noise_precisions)
-    context = _context(fit, (mean, 0 * covariance), scale, solved)
-    average = Average.start(mean)
-    return State(0, sums, context, scale, mean, average, covariance, solved.gammas, solved.noise)
+    mean, scale = solved.covariance @ solved.linear, fit.start.following(solved.noise_precisions)
+    context = _context(fit, (mean, 0 * solved.covariance), scale, solved)
+    return State(0, sums, context, scale, mean, Average.start(mean), solved)
 
 
 def _context(
@@ -228,7 +222,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     latest, noise = _latest(state, noisy, weights)
     sums = state.sums.add(latest, noise, weights)
     loss = float(fit.start.energy.loss) if context.bounds else 0.0
-    solved = solve(fit.structure.precisions, prior, sums, context.mean, state.gammas, loss)
+    solved = solve(fit.structure.precisions, prior, sums, context.mean, state.solved.gammas, loss)
     step = fit.step(t, rho)
     if fit.form.step is None:
         mean = solved.absolute(sums.value)
@@ -252,14 +246,11 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         scale=scale,
         mean=mean,
         average=state.average.add(mean, V @ of_release @ V, step, weight),
-        covariance=solved.covariance,
-        gammas=solved.gammas,
-        noise=solved.noise,
+        solved=solved,
     )
 
 
-def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
-    blocks = {name: found.draw for name, found in state.noise.items()}
-    return GaussianPosterior(
-        state.average.mean, state.covariance, state.average.noise, state.gammas, blocks
-    )
+def _posterior(state: State) -> GaussianPosterior:
+    solved, average = state.solved, state.average
+    blocks = {name: found.draw for name, found in solved.noise.items()}
+    return GaussianPosterior(average.mean, solved.covariance, average.noise, solved.gammas, blocks)

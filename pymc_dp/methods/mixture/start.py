@@ -21,7 +21,7 @@ from pymc_dp.privacy.query import Noisy, Query
 SKETCH = "sketch"
 
 
-class VisibleComponents(NamedTuple):
+class SketchedStart(NamedTuple):
     """The components of a mixture that a sketch can show."""
 
     compute: Components
@@ -36,7 +36,7 @@ class VisibleComponents(NamedTuple):
         places = places_of(records, model, compute)
         return None if places is None else cls(compute, model, places)
 
-    def sketched_before(
+    def before(
         self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
     ) -> Method:
         """Let a method start where a sketch shows the components.

@@ -20,7 +20,7 @@ from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.methods.mixture.model import MixtureModel, components
-from pymc_dp.methods.mixture.start import VisibleComponents
+from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
 from pymc_dp.methods.sep.mixture.sites import Context, Sites, contribution, layout_of
 from pymc_dp.methods.sep.settings import Settings
@@ -100,13 +100,13 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
 
     **Privacy.** Each release is one vector: sites of the components' means in a record's own
     units, sites of the weights and a one, clipped jointly. Before them, components that are alike
-    at the public initial point take one release of a sketch (`VisibleComponents`). All else is
+    at the public initial point take one release of a sketch (`SketchedStart`). All else is
     post-processing.
     """
     start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
     alike = not np.ptp(start[model.blocks], axis=0).any()
-    visible = VisibleComponents.of(records, model) if alike else None
-    annealed = alike and visible is None
+    sketched = SketchedStart.of(records, model) if alike else None
+    annealed = alike and sketched is None
     count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
     count = count if settings.noisy else DEFAULTS.noiseless_releases
     per_latent = 1 + DEFAULTS.precision_scale**2
@@ -133,10 +133,10 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
         doubts=lambda state: (uncentred(records.term_names),) if settings.noisy else (),
         defaults=(DEFAULTS, LINEAR),
     )
-    if visible is None:
+    if sketched is None:
         return method
     begin = partial(_begin_at, fit, start)
-    return visible.sketched_before(method, begin, settings.num_records)
+    return sketched.before(method, begin, settings.num_records)
 
 
 def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:

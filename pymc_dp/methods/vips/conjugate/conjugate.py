@@ -19,7 +19,7 @@ from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel
 from pymc_dp.methods.mixture.model import recognise as recognise_components
-from pymc_dp.methods.mixture.start import VisibleComponents
+from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.model import (
@@ -97,7 +97,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
 
     **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
     clipped jointly. If nothing but the record enters them they are released once. Before them,
-    Gaussian components of known covariance take one release of a sketch (`VisibleComponents`).
+    Gaussian components of known covariance take one release of a sketch (`SketchedStart`).
     """
     probe = Statistics(records, structure, "python")
     norm = common_norm(records, structure, probe)
@@ -130,19 +130,19 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
         doubts=lambda state: doubts,
         defaults=(DEFAULTS,),
     )
-    visible = _visible(fit)
-    if visible is None:
+    sketched = _sketched(fit)
+    if sketched is None:
         return method
-    begin = partial(_begin_at, fit, visible.model)
-    return visible.sketched_before(method, begin, settings.num_records)
+    begin = partial(_begin_at, fit, sketched.model)
+    return sketched.before(method, begin, settings.num_records)
 
 
-def _visible(fit: _Fit) -> VisibleComponents | None:
+def _sketched(fit: _Fit) -> SketchedStart | None:
     """Find the components that a sketch can show, if they start alike."""
     if not fit.structure.mixtures or any(map(fit.starts_apart, fit.gaussian)):
         return None
     try:
-        return VisibleComponents.of(fit.records, recognise_components(fit.records))
+        return SketchedStart.of(fit.records, recognise_components(fit.records))
     except NotConjugateError:
         return None
 

@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
+from pymc_dp.methods.gaussian.whitened import by_rounds
+from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 
 
@@ -23,18 +25,15 @@ class LinearOptions(BatchOptions, ABC):
             raise ValueError(f"feature_bound={self.feature_bound!r} must be above 0.")
 
     @property
-    def takes_rounds(self) -> bool:
-        """Whether rounds may take the place of the method's own updates.
+    def rounds(self) -> OnRealLine | None:
+        """Rounds in whitened coordinates, in the place of the method's own updates.
 
-        By default they do. Own updates are the reference without noise, and reproduce papers: every
-        option that only they have asks for them.
+        By default there are some. Own updates are the reference without noise, and reproduce
+        papers: every option that only they have asks for them.
         """
-        return self.noise_aware and not self.rules_out_rounds
-
-    @property
-    def releases_of_rounds(self) -> int:
-        """The number of releases that rounds make."""
-        return ROUNDS + 1 if self.n is None else check_length(self.n)
+        if not self.noise_aware or self.rules_out_rounds:
+            return None
+        return by_rounds(self.num_records, ROUNDS + 1 if self.n is None else check_length(self.n))
 
     @abstractmethod
     def rate(self, t: int) -> float:

@@ -15,7 +15,6 @@ from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bound
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel
 from pymc_dp.methods.mixture.model import recognise as recognise_components
@@ -101,8 +100,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     """
     probe = Statistics(records, structure, "python")
     norm = common_norm(records, structure, probe)
-    if norm is None and not structure.mixtures and settings.takes_rounds:
-        return by_rounds(settings.num_records, settings.releases_of_rounds)
+    if norm is None and not structure.mixtures and settings.rounds:
+        return settings.rounds
     families, layout = structure.families, layout_of(records, structure)
     once = _depend_on_records_alone(records, structure)
     fit = _Fit(records, structure, layout, probe, settings)

@@ -58,12 +58,12 @@ def conjugate_prior(
     ``wider`` maps a family to one that contains it, for blocks to which their own does not do.
     """
     first, second = (probe_point(records, families, rng) for _ in range(2))
-    found, messages = dict(families), {}
+    found, messages = {}, {}
     for name, family in families.items():
-        for found[name] in (family, wider.get(family, family)):
-            [messages[name]] = prior_messages(records, {name: found[name]}).values()
-            at = (messages[name](point) for point in (first, first | {name: second[name]}))
-            if all(map(nearly_equal, *at)):
+        for candidate in (family, wider.get(family, family)):
+            [message] = prior_messages(records, {name: candidate}).values()
+            if all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
+                found[name], messages[name] = candidate, message
                 break
         else:
             raise NotConjugateError(f"the prior of `{name}` is not conjugate")

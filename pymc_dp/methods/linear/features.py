@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import batched
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -19,25 +19,25 @@ from pymc_dp.privacy.contribution import Batch
 
 
 class Features(NamedTuple):
-    """Features of records for one predictor; none depends on the latents."""
+    """Features of records for one predictor, or their graphs; none depends on the latents."""
 
-    design: np.ndarray  # derivatives of psi with respect to the Gaussian latents
-    offset: np.ndarray  # psi where all Gaussian latents are 0
+    design: Any  # derivatives of psi with respect to the Gaussian latents
+    offset: Any  # psi where all Gaussian latents are 0
     # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
     # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
-    slope: np.ndarray
-    curvature: np.ndarray
+    slope: Any
+    curvature: Any
     # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
     # none
-    shape: np.ndarray
-    energy: np.ndarray
+    shape: Any
+    energy: Any
 
 
 def features(
     records: Records, predictors: tuple[Predictor, ...], backend: str
 ) -> Callable[[Batch], list[Features]]:
     """Compile the features of a batch, one value for each predictor."""
-    graphs = [graph for predictor in predictors for graph in _feature_graphs(records, predictor)]
+    graphs = [graph for predictor in predictors for graph in feature_graphs(records, predictor)]
     evaluate = for_each_row(records, graphs, backend)
     zeros = {name: np.zeros(records.point[name].shape) for name in gaussian_latents(records)}
     point = ones(records) | zeros
@@ -49,8 +49,8 @@ def features(
     return compute
 
 
-def _feature_graphs(records: Records, predictor: Predictor) -> list[Tensor]:
-    """The graphs of `Features` for one record; none depends on the latents."""
+def feature_graphs(records: Records, predictor: Predictor) -> Features:
+    """Return the graphs of one record's features; none depends on the latents."""
     log_likelihood, precision = predictor.log_likelihood, predictor.precision
     derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
     slope, minus_curvature = derivatives
@@ -65,7 +65,8 @@ def _feature_graphs(records: Records, predictor: Predictor) -> list[Tensor]:
     entries = np.eye(math.prod(predictor.shape)).reshape(-1, *predictor.shape)
     design = [flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries]
     graphs = [pt.stack(design), predictor.psi, slope, -minus_curvature, shape, rate]
-    return clone_replace(graphs, {predictor.cut: predictor.psi.zeros_like()}, rebuild_strict=False)
+    zeros = {predictor.cut: predictor.psi.zeros_like()}
+    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
 
 
 def _arranged(design: np.ndarray, *others: np.ndarray) -> Features:

@@ -20,7 +20,7 @@ from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSS
 from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
 from pymc_dp.methods.linear.predictor import Predictor, predictor_of
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.factors.likelihood import check_noise, curvature_at_zero
+from pymc_dp.methods.vips.factors.likelihood import curvature_at_zero
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior, latent_prior
 from pymc_dp.model import Records
 
@@ -74,7 +74,6 @@ def recognise(records: Records) -> FactorModel:
         )
     loadings, across, intercept = _roles(records, predictor, latent)
     curvature = curvature_at_zero(records, predictor)
-    check_noise(records, predictor, curvature)
     shape = records.point[intercept].shape if intercept else curvature.shape
     rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
     prior = conjugate_prior(records, families_of(records), rng, wider)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, ClassVar, get_args, get_origin
 
 from pymc_dp.accounting.arguments import check_count, refuse_text
 from pymc_dp.accounting.release import ReleaseSpec
@@ -75,18 +75,18 @@ class Options:
 class BatchOptions(Options):
     """Options of methods whose releases are all alike."""
 
+    released: ClassVar[str]  # the name of the releases
+
     clip_norm: float | None = option(None, CLIP_NORM)
     sample_rate: float | None = option(None, SAMPLE_RATE)
 
-    def release_spec(
-        self, name: str, count: int, clip_norm: float, sample_rate: float
-    ) -> ReleaseSpec:
+    def release_spec(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
         """Describe the releases: as the options say, else by the defaults given here."""
         rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
         clip = self.clip_norm
         clip = self.default_clip_norm(clip_norm) if clip is None else float(clip)
         count = count if self.n is None else self.n
-        return ReleaseSpec(name, self.sampling(rate), clip, count)
+        return ReleaseSpec(self.released, self.sampling(rate), clip, count)
 
 
 def _check_type(name: str, declared: Any, value: Any) -> None:

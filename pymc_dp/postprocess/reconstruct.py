@@ -13,7 +13,7 @@ from pymc_dp.methods.vips.factors import model as factor_model
 from pymc_dp.methods.vips.factors.factors import inference_of
 from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
 from pymc_dp.methods.vips.factors.model import FactorModel
-from pymc_dp.methods.vips.factors.state import blocks_of, context_at
+from pymc_dp.methods.vips.factors.state import context_at
 from pymc_dp.methods.vips.factors.sums import Context
 from pymc_dp.model import Column, Records, constrained, separate
 from pymc_dp.model.dims import default_dims
@@ -81,19 +81,18 @@ def reconstruct(
     with np.errstate(all="ignore"):
         kappa = slopes(batch)
     _refuse_impossible(name, kappa)
-    features = inference_of(structure, iterations).infer(kappa, context).features
+    features = inference_of(structure, iterations)(kappa, context).features
     psi = features @ context.mean.T / structure.gain
     return _arranged(records, model, column, expit(psi) if structure.latent.binary else psi)
 
 
 def _released_context(structure: FactorModel, released: xr.Dataset) -> Context:
     """Read the posterior off the ``fit`` group."""
-    names = [name for name in (*blocks_of(structure), structure.latent.log_odds) if name]
     noise = structure.predictor.precision
     try:
         moments = {
             name: (released[f"{name}.mean"].to_numpy(), released[f"{name}.sd"].to_numpy())
-            for name in names
+            for name in structure.moved
         }
         precision = 1.0
         if noise:

@@ -403,7 +403,7 @@ def with_unknown_precision():
 def test_the_noise_on_a_noise_precision_is_what_draws_contain(method):
     prepared, compiled = ready(with_unknown_precision, method, form=OWN_UPDATES[method])
     states = [repeated(prepared, compiled, k) for k in range(300)]
-    means = [(a + 1) / b for a, b in (state.gammas["tau"] for state in states)]
+    means = [(a + 1) / b for a, b in (state.solved.gammas["tau"] for state in states)]
     aware, plain = prepared.method.noise_aware, prepared.method.posterior
     variances = [
         np.mean([np.var(draw(state, 500, np.random.default_rng(1))["tau"]) for state in states])

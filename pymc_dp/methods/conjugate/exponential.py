@@ -73,11 +73,6 @@ def flat_gradient(value: AnyVariable, wrt: Iterable[AnyVariable]) -> Tensor:
     return pt.concatenate([slope.ravel() for slope in gradients(value, wrt)])
 
 
-def _normal_restore(eta: Natural, mean: np.ndarray, unit: np.ndarray) -> Natural:
-    precision = eta[1] * unit
-    return eta[0] * unit**0.5 + precision * mean, precision
-
-
 def _normal_statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:
     """Eta x - Lambda x^2 / 2, as (eta, Lambda)."""
     first, second = two_derivatives(log_density, x)
@@ -91,7 +86,7 @@ NORMAL = ExponentialFamily(
     reference=lambda eta: eta[0] / eta[1],
     lower_bounds=(-np.inf, 0.0),
     whiten=lambda eta, mean, unit: ((eta[0] - eta[1] * mean) / unit**0.5, eta[1] / unit),
-    restore=_normal_restore,
+    restore=lambda eta, mean, unit: (eta[0] * unit**0.5 + eta[1] * unit * mean, eta[1] * unit),
     raised_to_noise=(False, True),
     sample=lambda eta, draws, rng: rng.normal(
         eta[0] / eta[1], eta[1] ** -0.5, (draws, *eta[0].shape)

@@ -1,7 +1,9 @@
-"""The family of a block, by the distribution of its prior."""
+"""The family of a block, by the distribution of its prior, and a proof that it is conjugate."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
+import numpy as np
 from pytensor.tensor.random.basic import (
     BetaRV,
     DirichletRV,
@@ -12,8 +14,10 @@ from pytensor.tensor.random.basic import (
     NormalRV,
 )
 
+from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA
+from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
 
@@ -41,6 +45,29 @@ def families_of(records: Records, apart: Collection[str] = ()) -> dict[str, Expo
             )
         families[name] = FAMILY_OF[op]
     return families
+
+
+def conjugate_prior(
+    records: Records,
+    families: Mapping[str, ExponentialFamily],
+    rng: np.random.Generator,
+    wider: Mapping[ExponentialFamily, ExponentialFamily] = MappingProxyType({}),
+) -> ConjugatePrior:
+    """Compile the prior's messages, and prove at random points that it is conjugate to each block.
+
+    ``wider`` maps a family to one that contains it, for blocks to which their own does not do.
+    """
+    first, second = (probe_point(records, families, rng) for _ in range(2))
+    found, messages = {}, {}
+    for name, family in families.items():
+        for candidate in (family, wider.get(family, family)):
+            [message] = prior_messages(records, {name: candidate}).values()
+            if all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
+                found[name], messages[name] = candidate, message
+                break
+        else:
+            raise NotConjugateError(f"the prior of `{name}` is not conjugate")
+    return ConjugatePrior(found, messages)
 
 
 def gaussian_latents(records: Records) -> list[str]:

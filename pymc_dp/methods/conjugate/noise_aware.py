@@ -5,8 +5,7 @@ true sums plus noise of a known size. Every draw first puts that much noise on t
 which is the posterior of the true sums where nothing else is known about them.
 """
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,22 +18,6 @@ class NoisyBlock(NamedTuple):
     prior: Natural  # the prior's part
     likelihood: Natural  # the likelihood's part, as released
     variances: Natural  # of the noise on every entry of it
-
-
-def split_posterior(
-    eta: Natural, likelihood: Iterable[Any], variances: Iterable[Any]
-) -> NoisyBlock:
-    """Subtract the likelihood's part from natural parameters: the rest is the prior's.
-
-    >>> split_posterior((np.array(5.0),), likelihood=[3.0], variances=[0.5]).prior
-    (array(2.),)
-    """
-    full = tuple(np.full_like(a, b) for a, b in zip(eta, likelihood, strict=True))
-    return NoisyBlock(
-        prior=tuple(np.asarray(a - b) for a, b in zip(eta, full, strict=True)),
-        likelihood=full,
-        variances=tuple(np.full_like(a, v) for a, v in zip(eta, variances, strict=True)),
-    )
 
 
 def within_bounds(family: ExponentialFamily, likelihood: Natural, variances: Natural) -> Natural:
@@ -57,17 +40,14 @@ def draw(
     """Draw a block, each draw with its own noise on what was released."""
     values = []
     for _ in range(draws):
-        likelihood = within_bounds(family, _perturbed(family, block, rng), block.variances)
+        noise = tuple(v**0.5 * rng.standard_normal(v.shape) for v in block.variances)
+        if family is NORMAL:
+            noise = _noise_of_normal(block, noise[1], rng)
+        likelihood = tuple(a + b for a, b in zip(block.likelihood, noise, strict=True))
+        likelihood = within_bounds(family, likelihood, block.variances)
         eta = tuple(a + b for a, b in zip(block.prior, likelihood, strict=True))
         values.append(family.sample(eta, 1, rng)[0])
     return np.stack(values)
-
-
-def _perturbed(family: ExponentialFamily, block: NoisyBlock, rng: np.random.Generator) -> Natural:
-    noise = tuple(v**0.5 * rng.standard_normal(v.shape) for v in block.variances)
-    if family is NORMAL:
-        noise = _noise_of_normal(block, noise[1], rng)
-    return tuple(a + b for a, b in zip(block.likelihood, noise, strict=True))
 
 
 def _noise_of_normal(block: NoisyBlock, precision: np.ndarray, rng: np.random.Generator) -> Natural:

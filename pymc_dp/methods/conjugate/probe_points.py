@@ -1,16 +1,54 @@
-"""Random rows and points at which the structure of a graph is tested; no data are read."""
+"""Graphs as functions of rows and points, and random ones at which their structure is tested."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.methods.conjugate.expectation import Point
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily
 from pymc_dp.model import Records
+from pymc_dp.model.batch import RecordGraph
+from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
+
+# (rows, point of all latents, values of further inputs) -> values of graphs
+AtPoint = Callable[..., tuple[np.ndarray, ...]]
 
 # relative difference of values that count as equal; graphs are evaluated in double precision
 TOLERANCE = 1e-6
+
+
+def at_point(
+    records: Records,
+    graph: RecordGraph,
+    outputs: Iterable[AnyVariable],
+    further: Sequence[AnyVariable] = (),
+    backend: str = "python",
+) -> AtPoint:
+    """Compile variables of a graph of records; ``further`` are inputs beside rows and latents."""
+    inputs = [*further, *graph.inputs.values(), *records.latents.values()]
+    fn = function(inputs, list(outputs), backend)
+
+    def evaluate(rows: Batch, point: Point, *values: np.ndarray) -> tuple[np.ndarray, ...]:
+        leaves = [rows[name] for name in graph.inputs]
+        return tuple(fn(*values, *leaves, *[point[name] for name in records.latents]))
+
+    return evaluate
+
+
+def for_each_row(
+    records: Records, one: Sequence[Tensor], backend: str, further: Sequence[AnyVariable] = ()
+) -> AtPoint:
+    """Compile variables of the graph of one record, for every row of a batch."""
+    rows = [checked(records, row) for row in by_record(records, one)]
+    return at_point(records, records.batch, rows, further, backend)
+
+
+def ones(records: Records) -> Point:
+    """Return the point at which every latent is 1."""
+    return {name: np.ones(value.shape) for name, value in records.point.items()}
 
 
 def probe_rows(records: Records, rng: np.random.Generator, whole: Sequence[int]) -> Batch:

@@ -4,7 +4,8 @@ The clip norm matters most for features that are sparse or of odd scale. Below i
 above it only noisier.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -36,6 +37,13 @@ class Scale(NamedTuple):
         """Typical length of a score."""
         return self.residual * self.radius
 
+    def following(self, precisions: Sequence[float]) -> Self:
+        """Let the typical residual follow the noise precisions, where the model has any."""
+        if not precisions:
+            return self
+        scale = self._replace(residual=float(min(precisions) ** -0.5))
+        return scale if scale.fixed else scale._replace(clip_norm=scale.multiple * scale.length)
+
 
 def first_scale(
     records: Records,
@@ -59,12 +67,6 @@ def first_scale(
     if np.isfinite(clip_norm):
         guess = guess._replace(radius=clip_norm / (DEFAULTS.first_clip * guess.residual))
     return guess._replace(clip_norm=float(clip_norm))
-
-
-def with_residual(scale: Scale, residual: float) -> Scale:
-    """Follow the typical residual, where a noise precision determines it."""
-    scale = scale._replace(residual=residual)
-    return scale if scale.fixed else scale._replace(clip_norm=scale.multiple * scale.length)
 
 
 def scaled(layout: Layout, scale: Scale) -> Layout:

@@ -2,66 +2,55 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import batched
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
 from pymc_dp.methods.conjugate.families import gaussian_latents, precision_family
+from pymc_dp.methods.conjugate.probe_points import for_each_row, ones
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import Batch
 
 
 class Features(NamedTuple):
-    """Features of records for one predictor; none depends on the latents."""
+    """Features of records for one predictor, or their graphs; none depends on the latents."""
 
-    design: np.ndarray  # derivatives of psi with respect to the Gaussian latents
-    offset: np.ndarray  # psi where all Gaussian latents are 0
+    design: Any  # derivatives of psi with respect to the Gaussian latents
+    offset: Any  # psi where all Gaussian latents are 0
     # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
     # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
-    slope: np.ndarray
-    curvature: np.ndarray
+    slope: Any
+    curvature: Any
     # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
     # none
-    shape: np.ndarray
-    energy: np.ndarray
+    shape: Any
+    energy: Any
 
 
 def features(
     records: Records, predictors: tuple[Predictor, ...], backend: str
 ) -> Callable[[Batch], list[Features]]:
     """Compile the features of a batch, one value for each predictor."""
-    graphs = [graph for predictor in predictors for graph in _feature_graphs(records, predictor)]
-    rows = [checked(records, row) for row in by_record(records, graphs)]
-    # also the check of indices asks for the latents' shapes
-    rows = clone_replace(rows, _at_rest(records), rebuild_strict=False)
-    fn = function(list(records.batch.inputs.values()), rows, backend)
-    names, width = list(records.batch.inputs), len(Features._fields)
+    graphs = [graph for predictor in predictors for graph in feature_graphs(records, predictor)]
+    evaluate = for_each_row(records, graphs, backend)
+    zeros = {name: np.zeros(records.point[name].shape) for name in gaussian_latents(records)}
+    point = ones(records) | zeros
 
     def compute(batch: Batch) -> list[Features]:
-        values = fn(*[batch[name] for name in names])
-        return [_arranged(values[start : start + width]) for start in range(0, len(values), width)]
+        values = batched(evaluate(batch, point), len(Features._fields))
+        return [_arranged(*each) for each in values]
 
     return compute
 
 
-def _at_rest(records: Records) -> dict[AnyVariable, AnyVariable]:
-    """Where features are taken: Gaussian latents at 0, precisions and variances at 1."""
-    gaussian = gaussian_latents(records)
-    return {
-        v: pt.constant(np.full(records.point[name].shape, float(name not in gaussian)))
-        for name, v in records.latents.items()
-    }
-
-
-def _feature_graphs(records: Records, predictor: Predictor) -> list[Tensor]:
-    """The graphs of `Features` for one record; none depends on the latents."""
+def feature_graphs(records: Records, predictor: Predictor) -> Features:
+    """Return the graphs of one record's features; none depends on the latents."""
     log_likelihood, precision = predictor.log_likelihood, predictor.precision
     derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
     slope, minus_curvature = derivatives
@@ -76,10 +65,11 @@ def _feature_graphs(records: Records, predictor: Predictor) -> list[Tensor]:
     entries = np.eye(math.prod(predictor.shape)).reshape(-1, *predictor.shape)
     design = [flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries]
     graphs = [pt.stack(design), predictor.psi, slope, -minus_curvature, shape, rate]
-    return clone_replace(graphs, {predictor.cut: predictor.psi.zeros_like()}, rebuild_strict=False)
+    zeros = {predictor.cut: predictor.psi.zeros_like()}
+    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
 
 
-def _arranged(values: list[np.ndarray]) -> Features:
-    design, *by_entry, shape, energy = values
+def _arranged(design: np.ndarray, *others: np.ndarray) -> Features:
+    *by_entry, shape, energy = others
     offset, slope, curvature = (x.reshape(len(design), -1) for x in by_entry)
     return Features(design, offset, slope, curvature, shape, energy)

@@ -1,6 +1,6 @@
 """The form of a log likelihood in its predictor, decided at probe points; Pólya-Gamma means."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +9,8 @@ from scipy.special import log_ndtr
 from pymc_dp.methods.conjugate.exponential import GAMMA, two_derivatives
 from pymc_dp.methods.conjugate.families import precision_family
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, ones, probe_rows
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable
 
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
@@ -28,32 +27,15 @@ POINTS = 4
 SMALL = 1e-6
 
 
-class Link(NamedTuple):
-    """How a log likelihood depends on psi."""
-
-    form: str  # `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`
-    # whether it is that of one number: a Normal outcome, or a Bernoulli one of which psi is the
-    # logit or probit
-    single: bool
-
-
-class _At(NamedTuple):
-    """Derivatives in psi at a point, and statistics (shape, rate) of the noise precision."""
+class _Probe(NamedTuple):
+    """A likelihood at one probe row and a random psi; slopes are over the noise precision."""
 
     psi: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    statistics: list[np.ndarray]
-
-
-class _Probe(NamedTuple):
-    """A likelihood at one probe row: at psi = 0, and at random points.
-
-    ``pairs`` hold each point twice: at a random noise precision, and at 1.
-    """
-
-    zero: _At
-    pairs: list[tuple[_At, _At]]
+    slope: np.ndarray  # at psi
+    slope_at_0: np.ndarray
+    second_at_0: np.ndarray  # the second derivative
+    statistics: list[np.ndarray]  # shape and rate of the noise precision, at a random one
+    statistics_at_1: list[np.ndarray]  # the same at a noise precision of 1
 
 
 def _probit_slope(psi: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -71,23 +53,26 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = 
 }
 
 
-def link_of(
+def form_of(
     records: Records,
     log_likelihood: AnyVariable,
     psi: AnyVariable,
     precision: str | None,
     shape: tuple[int, ...],
-) -> Link:
+) -> tuple[str, bool]:
     """Compare the likelihood of one record, a scalar, with the known forms at probe rows.
 
     It is a function of ``psi``, which has this shape, and of the latent ``precision``, which may
-    multiply it, or divide it where it is a variance. The rows' whole numbers are 0 or 1.
+    multiply it, or divide it where it is a variance. The rows' whole numbers are 0 or 1. Return
+    also whether it is that of one number: a Normal outcome, or a Bernoulli one of which psi is the
+    logit or probit.
     """
-    probes = _probes(records, log_likelihood, psi, precision, shape)
-    for form in SLOPES if precision is None else (GAUSSIAN,):
-        if all(_has_form(form, probe) for probe in probes):
-            return Link(form, all(_is_single(form, probe) for probe in probes))
-    return Link(OTHER, single=False)
+    with np.errstate(all="ignore"):
+        probes = list(_probes(records, log_likelihood, psi, precision, shape))
+        for form in SLOPES if precision is None else (GAUSSIAN,):
+            if all(_has_form(form, probe) for probe in probes):
+                return form, all(_is_single(form, probe) for probe in probes)
+    return OTHER, False
 
 
 def _probes(
@@ -96,63 +81,46 @@ def _probes(
     psi: AnyVariable,
     precision: str | None,
     shape: tuple[int, ...],
-) -> list[_Probe]:
-    """Evaluate a likelihood at two probe rows; derivatives are divided by the noise precision."""
+) -> Iterator[_Probe]:
+    """Evaluate a likelihood at random points of two probe rows."""
     tau = [records.latents[precision]] if precision else []
     family = precision_family(records, precision) if precision else GAMMA
     statistics = family.statistics(log_likelihood, tau[0]) if tau else ()
-    inputs = [psi, *tau, *records.single.inputs.values()]
-    fn = function(inputs, [*two_derivatives(log_likelihood, psi), *statistics], "python")
-    of_tau = records.point[precision].shape if precision else ()
-
-    def probe(whole: int) -> _Probe:
+    graphs, one = [*two_derivatives(log_likelihood, psi), *statistics], ones(records)
+    evaluate = at_point(records, records.single, graphs, [psi])
+    for whole in (0, 1):
         rng = np.random.default_rng(whole)
-        rows = list(probe_rows(records, rng, [whole]).values())
-
-        def at(psi: np.ndarray, value: float) -> _At:
-            first, second, *noise = fn(psi, *[np.full(of_tau, value) for _ in tau], *rows)
-            scale = 1.0 if not tau else 1 / value if family is INVERSE_GAMMA else value
-            return _At(psi, first / scale, second / scale, noise)
-
-        zero, pairs = at(np.zeros(shape), 1.0), []
+        rows = probe_rows(records, rng, [whole])
+        slope_at_0, second_at_0, *_ = evaluate(rows, one, np.zeros(shape))
         for _ in range(POINTS):
-            psi, value = 3 * rng.normal(size=shape), rng.uniform(0.5, 2.0)
-            pairs.append((at(psi, value), at(psi, 1.0)))
-        return _Probe(zero, pairs)
-
-    with np.errstate(all="ignore"):
-        return [probe(whole) for whole in (0, 1)]
+            at, value = 3 * rng.normal(size=shape), rng.uniform(0.5, 2.0)
+            slope, _, *found = evaluate(rows, {name: value * x for name, x in one.items()}, at)
+            _, _, *at_1 = evaluate(rows, one, at)
+            scale = 1.0 if not tau else 1 / value if family is INVERSE_GAMMA else value
+            yield _Probe(at, slope / scale, slope_at_0, second_at_0, found, at_1)
 
 
 def _has_form(form: str, probe: _Probe) -> bool:
     """Whether slopes follow from those at psi = 0, and statistics do not depend on precisions."""
-    zero = probe.zero
-    with np.errstate(all="ignore"):
-        return all(
-            nearly_equal(at.first, SLOPES[form](at.psi, zero.first, zero.second))
-            and all(map(nearly_equal, at.statistics, at_one.statistics))
-            for at, at_one in probe.pairs
-        )
-
-
-def _is_single(form: str, probe: _Probe) -> bool:
-    """Whether slopes are those of one Normal or Bernoulli outcome."""
-    zero = probe.zero
-    if zero.psi.size > 1:
-        return False
-    if form != GAUSSIAN:
-        first, second = BINARY_SLOPES[form]
-        return nearly_equal(np.abs(zero.first), first) and nearly_equal(zero.second, second)
-    return bool((zero.second < 0).all()) and all(
-        _of_normal(probe.zero, at) for at, _ in probe.pairs if at.statistics
+    expected = SLOPES[form](probe.psi, probe.slope_at_0, probe.second_at_0)
+    return nearly_equal(probe.slope, expected) and all(
+        map(nearly_equal, probe.statistics, probe.statistics_at_1)
     )
 
 
-def _of_normal(zero: _At, at: _At) -> bool:
-    """Whether the noise precision has the statistics 1/2 and (y - psi)^2 / 2."""
-    shape, rate = at.statistics
-    energy = (zero.first + zero.second * at.psi) ** 2 / (-2 * zero.second)
-    return nearly_equal(shape, np.full_like(shape, 0.5)) and nearly_equal(rate, energy)
+def _is_single(form: str, probe: _Probe) -> bool:
+    """Whether the slope is that of one Normal or Bernoulli outcome."""
+    slope, second = probe.slope_at_0, probe.second_at_0
+    if probe.psi.size > 1:
+        return False
+    if form != GAUSSIAN:
+        of_one = BINARY_SLOPES[form]
+        return nearly_equal(np.abs(slope), of_one[0]) and nearly_equal(second, of_one[1])
+    if not (second < 0).all():
+        return False
+    # the noise precision then has the statistics 1/2 and (y - psi)^2 / 2
+    energy = (slope + second * probe.psi) ** 2 / (-2 * second)
+    return all(map(nearly_equal, probe.statistics, (np.full_like(energy, 0.5), energy)))
 
 
 def pg_weight(c: np.ndarray) -> np.ndarray:

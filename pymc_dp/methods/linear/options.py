@@ -1,24 +1,18 @@
-"""Options that methods for linear predictors share.
-
-Rounds in whitened coordinates are the default of `vips` and `dp_sep` for regressions, and of `vips`
-for conjugate models whose statistics have no bound: clipping those would be a bias.
-"""
+"""Options that methods for linear predictors share."""
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
-from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
+from pymc_dp.methods.gaussian.whitened import by_rounds
+from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearOptions(BatchOptions, ABC):
     """The options of a method that fits linear predictors; None stands for its default."""
-
-    released: ClassVar[str]  # the name of the releases
 
     noise_aware: bool = option(True, NOISE_AWARE)
     feature_bound: float = option(
@@ -31,23 +25,16 @@ class LinearOptions(BatchOptions, ABC):
             raise ValueError(f"feature_bound={self.feature_bound!r} must be above 0.")
 
     @property
-    def takes_rounds(self) -> bool:
-        """Whether rounds may take the place of the method's own updates.
+    def rounds(self) -> OnRealLine | None:
+        """Rounds in whitened coordinates, in the place of the method's own updates.
 
-        By default they do. Own updates are the reference without noise, and reproduce papers: every
-        option that only they have asks for them.
+        By default there are some. Own updates are the reference without noise, and reproduce
+        papers: every option that only they have asks for them.
         """
-        return self.noise_aware and not self.rules_out_rounds
-
-    @property
-    def releases_of_rounds(self) -> int:
-        """The number of releases that rounds make."""
-        return ROUNDS + 1 if self.n is None else check_length(self.n)
+        if not self.noise_aware or self.rules_out_rounds:
+            return None
+        return by_rounds(self.num_records, ROUNDS + 1 if self.n is None else check_length(self.n))
 
     @abstractmethod
     def rate(self, t: int) -> float:
         """Weight of release t = 0, 1, ... in the averages of sums."""
-
-    def as_release(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
-        """Describe the releases of one fit, given what its class of models takes by default."""
-        return self.release_spec(self.released, count, clip_norm, sample_rate)

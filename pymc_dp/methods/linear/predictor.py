@@ -12,11 +12,10 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
-from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, Link, link_of
+from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
+from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, form_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 
@@ -30,12 +29,8 @@ class Predictor(NamedTuple):
     # that divides it
     precision: str | None
     shape: tuple[int, ...]  # the shape of psi
-    link: Link  # how the likelihood depends on psi
-
-    @property
-    def form(self) -> str:
-        """`GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`."""
-        return self.link.form
+    form: str  # of the likelihood in psi: `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`
+    single: bool  # whether the likelihood is that of one number, as in `form_of`
 
     @property
     def augmented(self) -> bool:
@@ -87,8 +82,7 @@ def linear_predictor(
     if not affine:
         raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
     rows = probe_rows(records, np.random.default_rng(0), [1])
-    inputs = [*records.latents.values(), *records.single.inputs.values()]
-    psi = function(inputs, affine[0], "python")(*records.point.values(), *rows.values())
+    [psi] = at_point(records, records.single, affine[:1])(rows, records.point)
     found = predictor_at(records, term, affine[0], psi.shape)
     if found.precision and found.form != GAUSSIAN:
         raise NotConjugateError(_why_not_gaussian(records, found, found.precision))
@@ -99,7 +93,7 @@ def _why_not_gaussian(records: Records, found: Predictor, scale: str) -> str:
     """Say whether a likelihood would be Gaussian if a latent were known."""
     known = {records.latents[scale]: pt.ones(records.point[scale].shape)}
     [given] = clone_replace([found.log_likelihood], known, rebuild_strict=False)
-    if link_of(records, given, found.cut, None, found.shape).form != GAUSSIAN:
+    if form_of(records, given, found.cut, None, found.shape)[0] != GAUSSIAN:
         return f"is not Gaussian, and depends on `{scale}`"
     return (
         f"is Gaussian, but `{scale}` is no Gamma precision of it: with tau=pm.Gamma(...) in place "
@@ -138,8 +132,8 @@ def predictor_at(
     if len(precisions) > 1 or any(records.point[name].size > 1 for name in precisions):
         raise NotConjugateError(f"has a noise precision that is not one number (`{precisions[0]}`)")
     precision = precisions[0] if precisions else None
-    link = link_of(records, log_likelihood, cut, precision, shape)
-    return Predictor(psi, cut, log_likelihood, precision, shape, link)
+    form, single = form_of(records, log_likelihood, cut, precision, shape)
+    return Predictor(psi, cut, log_likelihood, precision, shape, form, single)
 
 
 def _reached(records: Records, names: Collection[str], graph: AnyVariable) -> list[str]:
@@ -152,15 +146,11 @@ def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
     """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
     if not candidates:
         return []
-    names = gaussian_latents(records)
-    inputs = [*[records.latents[name] for name in names], *records.single.inputs.values()]
-    fn = function(inputs, candidates, "python")
-    rng = np.random.default_rng(0)
+    evaluate, rng = at_point(records, records.single, candidates), np.random.default_rng(0)
     rows = probe_rows(records, rng, [1])
-    u, v = ([rng.normal(size=records.point[name].shape) for name in names] for _ in range(2))
-    both = [a + b for a, b in zip(u, v, strict=True)]
-    zeros = [np.zeros_like(a) for a in u]
-    at_u, at_v, at_both, at_0 = (fn(*z, *rows.values()) for z in (u, v, both, zeros))
+    u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
+    both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}
+    at_u, at_v, at_both, at_0 = (evaluate(rows, z) for z in (u, v, both, zeros))
     return [
         bool(np.isfinite([*map(np.sum, (a, b, ab, z))]).all())
         and nearly_equal(ab - z, (a - z) + (b - z))

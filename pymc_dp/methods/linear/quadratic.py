@@ -19,11 +19,19 @@ from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.norms import clip_factors, row_norms
 
-# (batch, features, mean of psi, its variance) -> residual around that mean, and weight
-Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = 1e140
+
+
+class Quadratic(NamedTuple):
+    """Likelihoods that are quadratic in psi, or were made so, around a mean of psi; (rows, J)."""
+
+    residual: np.ndarray  # the slope at the mean
+    weight: np.ndarray  # omega, the curvature
+
+
+# (batch, features, mean of psi, its variance) -> Quadratic
+Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], Quadratic]
 
 
 class Bounds(NamedTuple):
@@ -139,13 +147,11 @@ def _shortened(part: Features, bound: float) -> Features:
 def variational(predictor: Predictor) -> Expect:
     """Make a likelihood quadratic by Pólya-Gamma means omega at c^2 = E psi^2, if need be."""
 
-    def expect(
-        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
         weight = part.curvature
         if predictor.augmented:
             weight = weight * pg_weight(np.sqrt(mean**2 + variance))
-        return part.slope - weight * mean, weight
+        return Quadratic(part.slope - weight * mean, weight)
 
     return expect
 
@@ -157,14 +163,13 @@ def own_curvature(predictor: Predictor) -> Expect:
     """
     bound = variational(predictor)
 
-    def expect(
-        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        residual, weight = bound(batch, part, mean, variance)
-        if predictor.augmented:
-            shrink = (1 + np.pi * variance / 8) ** -0.5
-            weight = part.curvature * shrink / np.cosh(shrink * mean / 2) ** 2
-        return residual, weight
+    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+        found = bound(batch, part, mean, variance)
+        if not predictor.augmented:
+            return found
+        shrink = (1 + np.pi * variance / 8) ** -0.5
+        own = part.curvature * shrink / np.cosh(shrink * mean / 2) ** 2
+        return found._replace(weight=own)
 
     return expect
 
@@ -172,11 +177,9 @@ def own_curvature(predictor: Predictor) -> Expect:
 def from_origin(expect: Expect) -> Expect:
     """Take scores where the latents are 0, not at their mean: A' (kappa - omega psi_0)."""
 
-    def moved(
-        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def moved(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
         residual, weight = expect(batch, part, mean, variance)
-        return residual + weight * (mean - part.offset), weight
+        return Quadratic(residual + weight * (mean - part.offset), weight)
 
     return moved
 

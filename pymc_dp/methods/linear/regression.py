@@ -14,11 +14,11 @@ from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
-from pymc_dp.methods.linear.clipping import Scale, bounds_of, first_scale, rescaled, with_residual
+from pymc_dp.methods.gaussian.prior import GaussianPrior
+from pymc_dp.methods.linear.clipping import Scale, bounds_of, first_scale, rescaled
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.link import GAUSSIAN, OTHER
-from pymc_dp.methods.linear.noise_precision import TINY, NoisePrecision
+from pymc_dp.methods.linear.noise_precision import TINY
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.quadratic import Context, Expect, Sums, contribution, layout_of
@@ -38,9 +38,7 @@ class State(NamedTuple):
     scale: Scale  # its clip norm, and the length of a record that this was made for
     mean: np.ndarray
     average: Average  # of the means along the fit
-    covariance: np.ndarray  # the posterior's
-    gammas: Gammas  # {latent: natural parameters}
-    noise: dict[str, NoisePrecision]  # {latent: posterior}: those of the gammas that are noise's
+    solved: Solved
 
 
 class Form(NamedTuple):
@@ -77,6 +75,11 @@ class Structure(NamedTuple):
     predictors: tuple[Predictor, ...]
     prior: GaussianPrior
 
+    @property
+    def precisions(self) -> tuple[str | None, ...]:
+        """The noise precision of each predictor that has one."""
+        return tuple(predictor.precision for predictor in self.predictors)
+
 
 def build(records: Records, structure: Structure, settings: LinearOptions, form: Form) -> Method:
     """Build a method for linear predictors.
@@ -88,7 +91,7 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
     predictors, prior = structure
     start = first_scale(records, predictors, prior.d, _clip_norm(settings), settings.feature_bound)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
-    release = settings.as_release(count, start.clip_norm)
+    release = settings.release_spec(count, start.clip_norm)
     fit = _Fit(structure, form, settings, start, release.count)
 
     def compile_parts(backend: str) -> Compiled:
@@ -102,11 +105,9 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
         compile=compile_parts,
         init=lambda rng: _init(fit),
         query=lambda state, rng: Query(release.name, state.context, state.scale.clip_norm),
-        posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
-        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
-            prior, draws, rng
-        ),
-        describe=lambda state: _posterior(fit, state).describe(records, prior),
+        posterior=lambda state, draws, rng: _posterior(state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(state).draw_with_noise(prior, draws, rng),
+        describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
             "clip_norm": ((), state.scale.clip_norm),
@@ -151,11 +152,6 @@ class _Fit(NamedTuple):
     releases: int
 
     @property
-    def precisions(self) -> tuple[str | None, ...]:
-        """The noise precision of each predictor that has one."""
-        return tuple(predictor.precision for predictor in self.structure.predictors)
-
-    @property
     def least_clip(self) -> float:
         """The least clip norm in typical lengths: noise can be accounted for, bias cannot."""
         return DEFAULTS.noise_aware_clip if self.settings.noise_aware else DEFAULTS.least_clip
@@ -181,22 +177,20 @@ class _Fit(NamedTuple):
 
 
 def _init(fit: _Fit) -> State:
-    names, prior = fit.precisions, fit.structure.prior
+    names, prior = fit.structure.precisions, fit.structure.prior
     layout = layout_of(len(names), prior.d)
     sums = NoisyAverage(Sums(**layout.unpack(np.zeros(layout.size))), Sums(*np.zeros(5)))
     solved = solve(names, prior, sums, np.zeros(prior.d), prior.start())
-    mean, covariance = solved.covariance @ solved.linear, solved.covariance
-    scale = _following(fit, fit.start, solved)
-    context = _context(fit, (mean, 0 * covariance), scale, solved)
-    average = Average.start(mean)
-    return State(0, sums, context, scale, mean, average, covariance, solved.gammas, solved.noise)
+    mean, scale = solved.covariance @ solved.linear, fit.start.following(solved.noise_precisions)
+    context = _context(fit, (mean, 0 * solved.covariance), scale, solved)
+    return State(0, sums, context, scale, mean, Average.start(mean), solved)
 
 
 def _context(
     fit: _Fit, moments: tuple[np.ndarray, np.ndarray], scale: Scale, solved: Solved
 ) -> Context:
     """Take the next batch at these moments, and at the precisions that were found."""
-    layout = fit.form.scaled(layout_of(len(fit.precisions), fit.structure.prior.d), scale)
+    layout = fit.form.scaled(layout_of(len(fit.structure.predictors), fit.structure.prior.d), scale)
     return Context(*moments, layout, solved.weights, bounds_of(layout, scale))
 
 
@@ -228,7 +222,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     latest, noise = _latest(state, noisy, weights)
     sums = state.sums.add(latest, noise, weights)
     loss = float(fit.start.energy.loss) if context.bounds else 0.0
-    solved = solve(fit.precisions, prior, sums, context.mean, state.gammas, loss)
+    solved = solve(fit.structure.precisions, prior, sums, context.mean, state.solved.gammas, loss)
     step = fit.step(t, rho)
     if fit.form.step is None:
         mean = solved.absolute(sums.value)
@@ -240,7 +234,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     scale = state.scale
     if t == 0:
         scale = rescaled(scale, latest, noise, fit.releases, fit.least_clip)
-    scale = _following(fit, scale, solved)
+    scale = scale.following(solved.noise_precisions)
     number = number_of(fit.settings.num_records, sums.value.number, sums.variance.number)
     V, of_release = solved.step_covariance, fit.form.noise(noise, solved.weights, mean)
     # weights of the average of the means grow like t
@@ -252,20 +246,11 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         scale=scale,
         mean=mean,
         average=state.average.add(mean, V @ of_release @ V, step, weight),
-        covariance=solved.covariance,
-        gammas=solved.gammas,
-        noise=solved.noise,
+        solved=solved,
     )
 
 
-def _following(fit: _Fit, scale: Scale, solved: Solved) -> Scale:
-    """Let the clip norm follow the noise precisions, where the model has any."""
-    weights = [w for name, w in zip(fit.precisions, solved.weights, strict=True) if name]
-    return with_residual(scale, float(min(weights) ** -0.5)) if weights else scale
-
-
-def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
-    blocks = {name: found.draw for name, found in state.noise.items()}
-    return GaussianPosterior(
-        state.average.mean, state.covariance, state.average.noise, state.gammas, blocks
-    )
+def _posterior(state: State) -> GaussianPosterior:
+    solved, average = state.solved, state.average
+    blocks = {name: found.draw for name, found in solved.noise.items()}
+    return GaussianPosterior(average.mean, solved.covariance, average.noise, solved.gammas, blocks)

@@ -21,6 +21,7 @@ class Solved(NamedTuple):
     linear: np.ndarray
     precision: np.ndarray
     weights: np.ndarray  # expected noise precision of each predictor
+    noise_precisions: list[float]  # those that are latents
     # posterior covariance: eigenvalues of the curvature that noise made negative count as 0
     covariance: np.ndarray
     step_covariance: np.ndarray  # for steps: eigenvalues below the noise's edge are raised to it
@@ -77,7 +78,8 @@ def solve(
                 gammas[name] = tuple(a + b for a, b in both)
         if converged(before, gammas):
             break
-    return Solved(linear, precision, weights, covariance, step_covariance, gammas, noise)
+    latent = [w for name, w in zip(precisions, weights, strict=True) if name]
+    return Solved(linear, precision, weights, latent, covariance, step_covariance, gammas, noise)
 
 
 def energies_of(

@@ -12,16 +12,21 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import DirichletRV
 
-from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.conjugate.expectation import prior_messages
+from pymc_dp.methods.conjugate.expectation import Point, prior_messages
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
 from pymc_dp.methods.conjugate.families import gaussian_latents
 from pymc_dp.methods.conjugate.mixture_term import mixture_of
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.probe_points import (
+    AtPoint,
+    at_point,
+    for_each_row,
+    nearly_equal,
+    ones,
+    probe_rows,
+)
 from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import Batch
 
@@ -96,30 +101,25 @@ def _weights(records: Records) -> str | None:
 class _Trial(NamedTuple):
     """Log joint densities of one probe record, and their slopes in all Gaussian latents."""
 
-    # (rows, v, value of all other latents) -> (K,), (K, d_v)
-    evaluate: Callable[[Batch, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-    d: int  # length of v
+    prior: GaussianPrior
+    even: Point  # at which the components have even weights
+    evaluate: AtPoint  # (rows, point) -> (K,), (K, d)
+
+    @property
+    def d(self) -> int:
+        return self.prior.d
 
     def slopes(self, rows: Batch, v: np.ndarray) -> np.ndarray:
         """Slopes where the components have even weights."""
-        return self.evaluate(rows, v, np.ones(1))[1]
+        return self.evaluate(rows, self.even | self.prior.point(v))[1]
 
 
 def _trial(records: Records, prior: GaussianPrior, joint: Tensor) -> _Trial:
     gaussian = [records.latents[name] for name in prior.shapes]
-    others = {name: v for name, v in records.latents.items() if name not in prior.shapes}
-    inputs = [*gaussian, *others.values(), *records.single.inputs.values()]
-    shapes = [records.point[name].shape for name in others]
-
-    def at(rows: Batch, v: np.ndarray, rest: np.ndarray) -> list[np.ndarray]:
-        given = [np.broadcast_to(rest, shape) for shape in shapes]
-        return [*prior.point(v).values(), *given, *rows.values()]
-
-    point = at(probe_rows(records, np.random.default_rng(0), [1]), np.zeros(prior.d), np.ones(1))
-    count = int(function(inputs, joint.shape[0], "python")(*point))
-    each = pt.stack([flat_gradient(joint[k], gaussian) for k in range(count)])
-    fn = function(inputs, [joint, each], "python")
-    return _Trial(lambda rows, v, rest: tuple(fn(*at(rows, v, rest))), prior.d)
+    row = probe_rows(records, np.random.default_rng(0), [1])
+    [count] = at_point(records, records.single, [joint.shape[0]])(row, records.point)
+    each = pt.stack([flat_gradient(joint[k], gaussian) for k in range(int(count))])
+    return _Trial(prior, ones(records), at_point(records, records.single, [joint, each]))
 
 
 def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.ndarray:
@@ -162,13 +162,14 @@ def _concentration(
     records: Records, trial: _Trial, weights: str, rng: np.random.Generator
 ) -> np.ndarray:
     """Read the weights' prior; prove that each component has the logarithm of its own weight."""
-    shape, zeros = records.point[weights].shape, np.zeros(trial.d)
+    shape, zeros = records.point[weights].shape, trial.prior.point(np.zeros(trial.d))
     rows, w = probe_rows(records, rng, [1]), rng.uniform(0.2, 0.8, shape)
     [message] = prior_messages(records, {weights: DIRICHLET}).values()
     first, second = (message({weights: x})[0] + 1 for x in (w, w[::-1].copy()))
     if not nearly_equal(first, second):
         raise NotConjugateError(f"the prior of `{weights}` is not conjugate")
-    even, uneven = (trial.evaluate(rows, zeros, x)[0] for x in (np.ones(1), w))
+    points = (trial.even | zeros, trial.even | zeros | {weights: w})
+    even, uneven = (trial.evaluate(rows, point)[0] for point in points)
     if even.shape != shape or not nearly_equal(uneven - even, np.log(w)):
         raise NotConjugateError(f"`{weights}` is not the weights of the components")
     return first
@@ -176,19 +177,13 @@ def _concentration(
 
 def components(records: Records, model: MixtureModel, backend: str) -> Components:
     """Compile log joint densities and slopes of a batch, with even weights at 1."""
-    values = [records.latents[name] for name in model.prior.shapes]
+    values, others = [records.latents[name] for name in model.prior.shapes], ones(records)
     # components share no latent, so the slope of their sum holds the slope of each
     slope: Tensor = flat_gradient(model.joint.sum(), values)
-    inputs = records.batch.inputs
-    rows = by_record(records, [model.joint, slope[model.blocks]])
-    others = {name: v for name, v in records.latents.items() if name not in model.prior.shapes}
-    given = [*values, *others.values(), *inputs.values()]
-    fn = function(given, [checked(records, row) for row in rows], backend)
-    rest = [np.ones(records.point[name].shape) for name in others]
+    evaluate = for_each_row(records, [model.joint, slope[model.blocks]], backend)
 
     def compute(batch: Batch, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        leaves = [batch[name] for name in inputs]
-        joint, slopes = fn(*model.prior.point(v).values(), *rest, *leaves)
+        joint, slopes = evaluate(batch, others | model.prior.point(v))
         return joint, slopes
 
     return compute

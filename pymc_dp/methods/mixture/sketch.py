@@ -87,11 +87,6 @@ def contribution(
     return RowContribution(layout.size, width, lambda rows, context: rows, prepare)
 
 
-def size_of(frequencies: np.ndarray) -> int:
-    """The length of a record's vector."""
-    return _layout(len(frequencies)).size
-
-
 def read(frequencies: np.ndarray, noisy: Noisy) -> Sketch:
     """Read what was released."""
     layout = _layout(len(frequencies))

@@ -30,6 +30,8 @@ from pymc_dp.privacy.query import Noisy, Query
 class SgldOptions(BatchOptions):
     """The options of `dp_sgld`."""
 
+    released = "score"
+
     step: float | None = option(
         None, "first step size, in squared units of the unconstrained latents"
     )
@@ -41,13 +43,11 @@ class SgldOptions(BatchOptions):
 
 
 class State(NamedTuple):
-    """Where a chain stands; ``earlier`` are the states that led here."""
+    """A chain: its start and all iterates, and how the last was made."""
 
-    t: int
-    z: np.ndarray
+    path: tuple[np.ndarray, ...]
     step: float
     noise_to_signal: float
-    earlier: "State | None"
 
 
 def build(records: Records, options: SgldOptions) -> Method:
@@ -64,7 +64,6 @@ def build(records: Records, options: SgldOptions) -> Method:
     """
     require_integrable(records)
     release = options.release_spec(
-        "score",
         DEFAULTS.releases,
         default_clip_norm(records.size),
         default_sample_rate(options.sampling, options.num_records),
@@ -77,10 +76,10 @@ def build(records: Records, options: SgldOptions) -> Method:
         prior = prior_gradient(records, backend)
 
         def update(state: State, query: Query, noisy: Noisy) -> State:
-            step = langevin_step(steps[state.t], noisy)
-            drift = prior(state.z) + noisy.value / noisy.sample_rate
-            z = state.z + step / 2 * drift + filling_sd(step, noisy) * query.draw
-            return State(state.t + 1, _fixed(z), step, noisy.noise_to_signal, state)
+            step, z = langevin_step(steps[len(state.path) - 1], noisy), state.path[-1]
+            drift = prior(z) + noisy.value / noisy.sample_rate
+            z = z + step / 2 * drift + filling_sd(step, noisy) * query.draw
+            return State((*state.path, _fixed(z)), step, noisy.noise_to_signal)
 
         return Compiled({"score": gradient(records, backend)}, update)
 
@@ -88,7 +87,7 @@ def build(records: Records, options: SgldOptions) -> Method:
         size=records.size,
         releases=(release,),
         compile=compile_parts,
-        init=lambda rng: State(0, _fixed(records.start), float(steps[0]), math.nan, None),
+        init=lambda rng: State((_fixed(records.start),), float(steps[0]), math.nan),
         query=_query,
         posterior=partial(_posterior, records),
         describe=partial(_describe, records),
@@ -123,7 +122,8 @@ def _first_step(records: Records, release: ReleaseSpec, options: SgldOptions) ->
 
 
 def _query(state: State, rng: np.random.Generator) -> Query:
-    return Query("score", state.z[None], draw=rng.standard_normal(state.z.size))
+    z = state.path[-1]
+    return Query("score", z[None], draw=rng.standard_normal(z.size))
 
 
 def _fixed(z: np.ndarray) -> np.ndarray:
@@ -157,12 +157,8 @@ def filling_sd(step: float, noisy: Noisy) -> float:
 
 def _kept(state: State) -> np.ndarray:
     """The iterates after burn-in, shape (kept, size); the start alone if there is none."""
-    path = [state.z]
-    while state.earlier is not None:
-        state = state.earlier
-        path.append(state.z)
-    made = path[:-1] or path
-    return np.array(made[: len(made) - int(DEFAULTS.burn_in * len(made))][::-1])
+    made = state.path[1:] or state.path
+    return np.array(made[int(DEFAULTS.burn_in * len(made)) :])
 
 
 def _posterior(records: Records, state: State, draws: int, rng: np.random.Generator) -> Draws:
@@ -179,7 +175,7 @@ def _describe(records: Records, state: State) -> xr.Dataset:
 
 def _trace(state: State) -> Trace:
     return {
-        "sample_path": (("rows",), state.z),
+        "sample_path": (("rows",), state.path[-1]),
         "step": ((), state.step),
         "noise_to_signal": ((), state.noise_to_signal),
     }

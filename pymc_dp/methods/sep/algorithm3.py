@@ -45,10 +45,8 @@ class _Fit(NamedTuple):
 
     def state(self, sites: np.ndarray, variance: float, gammas: Gammas, mean: np.ndarray) -> State:
         """Multiply sites and prior; eigenvalues that noise made negative count as 0."""
-        predictors, prior = self.structure
         sums = NoisyAverage(Sums(**self.layout.unpack(sites)), Sums(*np.zeros(5)))
-        names = tuple(found.precision for found in predictors)
-        solved = solve(names, prior, sums, mean, gammas)
+        solved = solve(self.structure.precisions, self.structure.prior, sums, mean, gammas)
         return State(sites, variance, solved, solved.absolute(sums.value))
 
 
@@ -66,7 +64,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
             "public number."
         )
     gamma = DEFAULTS.papers_damping if settings.step is None else settings.step
-    release = settings.as_release(
+    release = settings.release_spec(
         DEFAULTS.papers_passes * number, DEFAULTS.papers_clip_norm, 1 / number
     )
     passed = gamma * release.count * release.sampler.rate / number

@@ -5,7 +5,6 @@ preconditions; the absolute form (the paper's) solves with both noisy statistics
 """
 
 from pymc_dp.methods.gaussian.prior import gaussian_prior
-from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.linear import predictor
 from pymc_dp.methods.linear.clipping import paper_scaled, scaled
 from pymc_dp.methods.linear.quadratic import from_origin, own_curvature, variational
@@ -51,8 +50,8 @@ def roles(records: Records, structure: Structure) -> dict[str, str]:
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
     """Build VIPS for linear predictors: by default rounds, else one of its own forms."""
-    if settings.takes_rounds:
-        return by_rounds(settings.num_records, settings.releases_of_rounds)
+    if settings.rounds:
+        return settings.rounds
     form = FORMS[settings.form or "residual"]
     if form is BOUNDED and settings.noise_aware:
         form = OWN

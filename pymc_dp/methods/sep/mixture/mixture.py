@@ -1,9 +1,6 @@
-"""Mixtures by stochastic expectation propagation: releases, steps and the posterior.
+"""Mixtures by stochastic expectation propagation: releases, steps and the posterior."""
 
-The updates read releases alone: they are post-processing.
-"""
-
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +20,7 @@ from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.methods.mixture.model import MixtureModel, components
-from pymc_dp.methods.mixture.places import places_of
-from pymc_dp.methods.mixture.start import after_a_sketch
+from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
 from pymc_dp.methods.sep.mixture.sites import Context, Sites, contribution, layout_of
 from pymc_dp.methods.sep.settings import Settings
@@ -104,25 +100,25 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
 
     **Privacy.** Each release is one vector: sites of the components' means in a record's own
     units, sites of the weights and a one, clipped jointly. Before them, components that are alike
-    at the public initial point take one release of a sketch (`after_a_sketch`). All else is
+    at the public initial point take one release of a sketch (`SketchedStart`). All else is
     post-processing.
     """
     start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
     alike = not np.ptp(start[model.blocks], axis=0).any()
-    compiled = cache(partial(components, records, model))  # by backend
-    places = places_of(records, model, compiled("python")) if alike else None
-    annealed = alike and places is None
+    sketched = SketchedStart.of(records, model) if alike else None
+    annealed = alike and sketched is None
     count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
     count = count if settings.noisy else DEFAULTS.noiseless_releases
     per_latent = 1 + DEFAULTS.precision_scale**2
     typical = model.blocks.shape[1] * per_latent + (model.weights is not None)
-    release = settings.as_release(count, DEFAULTS.clip_norm * typical**0.5)
+    release = settings.release_spec(count, DEFAULTS.clip_norm * typical**0.5)
     fit = _Fit(model, Spectrum.of(model.curvature).root(), settings, release.count, annealed)
     method = Method(
         size=layout_of(*model.blocks.shape).size,
         releases=(release,),
         compile=lambda backend: Compiled(
-            {"sites": contribution(compiled(backend), model, fit.root)}, partial(_update, fit)
+            {"sites": contribution(components(records, model, backend), model, fit.root)},
+            partial(_update, fit),
         ),
         init=partial(_begin, fit, start),
         query=lambda state, rng: Query("sites", state.context),
@@ -137,10 +133,10 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
         doubts=lambda state: (uncentred(records.term_names),) if settings.noisy else (),
         defaults=(DEFAULTS, LINEAR),
     )
-    if places is None:
+    if sketched is None:
         return method
     begin = partial(_begin_at, fit, start)
-    return after_a_sketch(compiled("python"), model, places, method, begin, settings.num_records)
+    return sketched.before(method, begin, settings.num_records)
 
 
 def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:

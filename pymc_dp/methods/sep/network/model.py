@@ -80,7 +80,7 @@ def _output(records: Records) -> Predictor:
             found = predictor_at(records, term, variable, shape)
         except NotConjugateError:
             continue
-        if found.link.single:
+        if found.single:
             return found
     raise NotConjugateError(
         f"the likelihood of `{records.term_names[0]}` has no single output in which it is Normal "

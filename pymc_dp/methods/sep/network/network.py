@@ -2,8 +2,7 @@
 
 Posteriors are independent Gaussians. Precision sites are averaged slowly; means move along the
 averaged scores at the cavity, in the metric of the precision. A factorised posterior and short
-steps are as much as the noise on hundreds of weights allows. The updates read releases alone: they
-are post-processing.
+steps are as much as the noise on hundreds of weights allows.
 """
 
 from functools import partial
@@ -12,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.conjugate.exponential import GAMMA
-from pymc_dp.methods.conjugate.noise_aware import draw, split_posterior
+from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
+from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
@@ -23,7 +21,7 @@ from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
-from pymc_dp.methods.sep.network.sites import BoundedLayout, Context, Sites, contribution, unpacked
+from pymc_dp.methods.sep.network.sites import BoundedLayout, Context, Sites, contribution, read
 from pymc_dp.methods.sep.network.start import bounded_layout, scales_of, start_of, typical_of
 from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.model import Records
@@ -103,7 +101,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
     typical = typical_of(records, network, start, size)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     clip_norm = DEFAULTS.clip_norm * typical.score
-    release = settings.as_release(count, clip_norm, _sample_rate(settings))
+    release = settings.release_spec(count, clip_norm, _sample_rate(settings))
     bounded = bounded_layout(release.clip_norm, typical, network.output.precision is not None)
     fit = _Fit(network, settings, release.count, bounded, size, typical.curvature)
     return Method(
@@ -149,12 +147,12 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Average the sites, update the Gammas, and move the mean along the averaged scores."""
     t, prior = state.t, fit.network.prior
-    noise = _fresh_noise(noisy, fit.bounded.layout, query.context)
-    sums = _averaged(fit, state, query.context, noisy, noise)
+    latest = read(noisy, fit.bounded.layout, query.context.precision)
+    sums = _averaged(fit, state, latest)
     gammas = _gammas(fit, sums, state.mean, state.variance**0.5, state.gammas)
     linear, precision = prior.natural_diagonals(gammas)
     metric = 1 / (precision + _floored(fit, sums, gammas, DEFAULTS.least_share_in_steps))
-    sd = noise.score**0.5
+    sd = latest.variance.score**0.5
     step = fit.length(t, sd * metric)
     move = step * metric * (sums.value.score + linear - precision * state.mean)
     mean = state.mean + within_trust_region(move, 1 / fit.size**2, DEFAULTS.trust_radius)
@@ -166,28 +164,15 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     return _with_cavity(fit, moved)
 
 
-def _averaged(
-    fit: _Fit, state: State, context: Context, noisy: Noisy, noise: Sites
-) -> NoisyAverage[Sites]:
+def _averaged(fit: _Fit, state: State, latest: NoisyAverage[Sites]) -> NoisyAverage[Sites]:
     """Average released sums, each part with its own weight."""
-    value = noisy.value / noisy.sample_rate
-    latest, sums = unpacked(value, fit.bounded.layout, context.precision), state.sums
+    sums = state.sums
     if state.t == 0:
-        number = fit.number(NoisyAverage(latest, noise))
-        sums = sums._replace(value=fit.sites_of_probes(number, state.gammas))
-    noise_weight = fit.noise_weight(fit.number(sums), noise)
+        sums = sums._replace(value=fit.sites_of_probes(fit.number(latest), state.gammas))
+    noise_weight = fit.noise_weight(fit.number(sums), latest.variance)
     momentum = 1 / max(DEFAULTS.memory * fit.releases, DEFAULTS.shortest_memory)
     weights = Sites(momentum, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
-    return sums.add(latest, noise, weights)
-
-
-def _fresh_noise(noisy: Noisy, layout: Layout, context: Context) -> Sites:
-    """Variance of the noise on an entry of each part of one release."""
-    noise = Sites(**layout.noise_variance(noisy.sd / noisy.sample_rate))
-    return noise._replace(
-        score=noise.score * context.precision,
-        noise=noise.noise / np.array([1.0, context.precision]) ** 2,
-    )
+    return sums.add(*latest, weights)
 
 
 def _gammas(
@@ -206,12 +191,12 @@ def _gammas(
     return gammas
 
 
-def _noise_statistics(fit: _Fit, sums: NoisyAverage[Sites]) -> tuple[float, float]:
+def _noise_statistics(fit: _Fit, sums: NoisyAverage[Sites]) -> Natural:
     """Return shape and rate of the noise precision from the records, within their limits."""
     limits = np.multiply(DEFAULTS.shape_range, fit.number(sums))
     # a rate below the noise's standard deviation is raised to it
     rate = max(sums.value.noise[1], sums.variance.noise[1] ** 0.5)
-    return float(np.clip(sums.value.noise[0], *limits)), float(rate)
+    return np.clip(sums.value.noise[0], *limits), np.asarray(rate)
 
 
 def _floored(fit: _Fit, sums: NoisyAverage[Sites], gammas: Gammas, share: float) -> np.ndarray:
@@ -240,9 +225,9 @@ def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
     """Return the factorised posterior around the average of the means."""
     blocks = {}
     if fit.of_noise:
-        of_records = _noise_statistics(fit, state.sums)
-        eta, variance = state.gammas[fit.of_noise], state.sums.variance.noise
-        block = split_posterior(eta, of_records, variance)
+        eta, of_records = state.gammas[fit.of_noise], _noise_statistics(fit, state.sums)
+        prior = tuple(a - b for a, b in zip(eta, of_records, strict=True))
+        block = NoisyBlock(prior, of_records, tuple(state.sums.variance.noise))
         blocks = {fit.of_noise: partial(draw, GAMMA, block)}
     average = state.average
     return GaussianPosterior(average.mean, state.variance, average.noise, state.gammas, blocks)

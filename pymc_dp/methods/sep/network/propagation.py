@@ -100,25 +100,19 @@ def _join(op: Join | MakeVector, node: Node, operands: list[Moments]) -> Pair:
     return mean, variance
 
 
-@rule.register
-def _sub(op: ps.Sub, node: Node, operands: list[Moments]) -> Pair:
-    refuse_dependent(node, operands)
-    (mean, variance), (other_mean, other_variance) = (x.pair for x in operands)
-    return mean - other_mean, variance + other_variance
-
-
 # --- sums and products ------------------------------------------------------------------------
 
 
-PAIRS = {
+PAIRS: dict[type, Callable[[Pair, Pair], Pair]] = {
     ps.Add: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    ps.Sub: lambda a, b: (a[0] - b[0], a[1] + b[1]),
     ps.Mul: lambda a, b: (a[0] * b[0], a[1] * b[0] ** 2 + a[0] ** 2 * b[1] + a[1] * b[1]),
 }
 
 
 @rule.register
-def _pairwise(op: ps.Add | ps.Mul, node: Node, operands: list[Moments]) -> Pair:
-    """Add or multiply independent operands."""
+def _pairwise(op: ps.Add | ps.Sub | ps.Mul, node: Node, operands: list[Moments]) -> Pair:
+    """Add, subtract or multiply independent operands."""
     refuse_dependent(node, operands)
     return reduce(PAIRS[type(op)], [x.pair for x in operands])
 
@@ -190,7 +184,7 @@ def _maximum(op: ps.Maximum, node: Node, operands: list[Moments]) -> Pair:
 @rule.register(ps.GE)
 def _above(op: Any, node: Node, operands: list[Moments]) -> Pair:
     refuse_dependent(node, operands)
-    return step(*_sub(op, node, operands))
+    return step(*PAIRS[ps.Sub](*[x.pair for x in operands]))
 
 
 @rule.register

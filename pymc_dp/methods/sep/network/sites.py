@@ -13,18 +13,19 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
 from pymc_dp.contributions import RowContribution
-from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
+from pymc_dp.methods.conjugate.probe_points import for_each_row
+from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.moments import PROBIT_SCALE, log_cdf
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.norms import clip_factors, row_norms
+from pymc_dp.privacy.query import Noisy
 
 
 class Context(NamedTuple):
@@ -75,10 +76,15 @@ def layout_of(d: int, scales: Sites) -> Layout:
     return Layout(dict(zip(Sites._fields, parts, strict=True)))
 
 
-def unpacked(value: np.ndarray, layout: Layout, precision: float) -> Sites:
-    """Cut a released vector into sums; scales and the expected noise precision are undone."""
-    sums = Sites(**layout.unpack(value))
-    return sums._replace(score=sums.score * precision**0.5, noise=sums.noise / [1.0, precision])
+def read(noisy: Noisy, layout: Layout, precision: float) -> NoisyAverage[Sites]:
+    """Estimate sums from a release, without scales and the expected noise precision."""
+    sums = Sites(**layout.unpack(noisy.value / noisy.sample_rate))
+    variance = Sites(**layout.noise_variance(noisy.sd / noisy.sample_rate))
+    units = np.array([1.0, precision])
+    return NoisyAverage(
+        sums._replace(score=sums.score * precision**0.5, noise=sums.noise / units),
+        variance._replace(score=variance.score * precision, noise=variance.noise / units**2),
+    )
 
 
 def contribution(
@@ -164,26 +170,21 @@ def derivatives(
     records: Records, network: Network, backend: str
 ) -> Callable[[Batch, Context], Derivatives]:
     """Compile the derivatives of log Z in means and variances of all weights."""
-    prior, inputs = network.prior, records.batch.inputs
+    prior, variances = network.prior, list(network.variances.values())
     means = [records.latents[name] for name in prior.shapes]
-    variances = list(network.variances.values())
     value, *others = (graph.sum() for graph in log_z(network))
     in_mean, in_variance = (flat_gradient(value, wrt) for wrt in (means, variances))
     # a record outside the likelihood's support must not contribute
     [log_likelihood] = at_zero(network, [network.output.log_likelihood])
     in_mean = pt.switch(abs(log_likelihood) < np.inf, in_mean, np.nan)
-    rows = by_record(records, [in_mean, in_variance, *others])
-    rest = {name: v for name, v in records.latents.items() if name not in prior.shapes}
-    given = [*means, *variances, *rest.values(), *inputs.values()]
-    fn = function(given, [checked(records, row) for row in rows], backend)
+    evaluate = for_each_row(records, [in_mean, in_variance, *others], backend, variances)
 
     def compute(batch: Batch, context: Context) -> Derivatives:
-        points = [*prior.point(context.mean).values(), *prior.point(context.variance).values()]
-        precision = np.asarray(context.precision)
-        taus = [
-            np.broadcast_to(prior.values(name, precision), records.point[name].shape)
-            for name in rest
-        ]
-        return Derivatives(*fn(*points, *taus, *[batch[name] for name in inputs]))
+        precisions = {
+            name: prior.values(name, np.full(shape, context.precision))
+            for name, shape in prior.gamma_shapes.items()
+        }
+        point = precisions | prior.point(context.mean)
+        return Derivatives(*evaluate(batch, point, *prior.point(context.variance).values()))
 
     return compute

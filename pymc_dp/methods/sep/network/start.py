@@ -10,15 +10,13 @@ import numpy as np
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
-from pymc_dp.contributions.gradients import by_record
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
-from pymc_dp.methods.conjugate.probe_points import probe_rows
+from pymc_dp.methods.conjugate.probe_points import for_each_row, ones, probe_rows
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.moments import inner
 from pymc_dp.methods.sep.network.sites import BoundedLayout, Sites, at_zero, layout_of
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.norms import row_norms
 
@@ -75,17 +73,13 @@ def typical_of(records: Records, network: Network, mean: np.ndarray, scales: np.
     """Measure probe records of unit scale at a start."""
     output, prior = network.output, network.prior
     values = [records.latents[name] for name in prior.shapes]
-    rest = {name: v for name, v in records.latents.items() if name not in prior.shapes}
     second: Tensor = two_derivatives(output.log_likelihood, output.cut)[1]
     graphs = [flat_gradient(network.moments.mean.sum(), values), *at_zero(network, [second.sum()])]
-    rows = by_record(records, graphs)
+    evaluate = for_each_row(records, graphs, "python", list(network.variances.values()))
     batch = probe_rows(records, np.random.default_rng(0), [0, 1] * (DEFAULTS.probes // 2))
-    leaves = [(x - CENTRE) / SPREAD if x.dtype.kind == "f" else x for x in batch.values()]
-    given = [*values, *network.variances.values(), *rest.values()]
-    inputs = [*given, *records.batch.inputs.values()]
-    points = [*prior.point(mean).values(), *prior.point((DEFAULTS.start_sd * scales) ** 2).values()]
-    ones = [np.ones(records.point[name].shape) for name in rest]
-    design_rows, minus_curvature = function(inputs, rows, "python")(*points, *ones, *leaves)
+    unit = {k: (x - CENTRE) / SPREAD if x.dtype.kind == "f" else x for k, x in batch.items()}
+    variances = prior.point((DEFAULTS.start_sd * scales) ** 2).values()
+    design_rows, minus_curvature = evaluate(unit, ones(records) | prior.point(mean), *variances)
     curvature = np.nan_to_num(-minus_curvature[:, None] * design_rows**2, posinf=0.0, neginf=0.0)
     score, tau = (float(np.median(row_norms(x))) for x in (curvature**0.5, curvature))
     return Typical(max(score, 1e-6), max(tau, 1e-6), curvature.mean(axis=0))

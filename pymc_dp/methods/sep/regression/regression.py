@@ -4,7 +4,6 @@ import numpy as np
 
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
-from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.linear import predictor
 from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
@@ -58,8 +57,8 @@ DAMPED = Form(
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
     """Build a method for linear predictors: by default rounds, else one of dp_sep's own forms."""
-    if settings.takes_rounds:
-        return by_rounds(settings.num_records, settings.releases_of_rounds)
+    if settings.rounds:
+        return settings.rounds
     if settings.form == "algorithm3":
         return algorithm3.build(records, structure, settings)
     form = DAMPED if settings.step is None else DAMPED._replace(step=settings.step)

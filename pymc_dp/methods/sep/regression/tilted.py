@@ -18,7 +18,7 @@ from pymc_dp.methods.conjugate.exponential import two_derivatives
 from pymc_dp.methods.linear.features import Features
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT, PROBIT_SLOPE
 from pymc_dp.methods.linear.predictor import Predictor
-from pymc_dp.methods.linear.quadratic import Expect
+from pymc_dp.methods.linear.quadratic import Expect, Quadratic, variational
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
@@ -39,58 +39,40 @@ class LogZ(NamedTuple):
     curvature: np.ndarray
 
 
-class Site(NamedTuple):
-    """A site around the cavity's mean: nu - tau mu, and tau, shape (rows,) each."""
-
-    residual: np.ndarray
-    precision: np.ndarray
-
-
 def sites(records: Records, found: Predictor, backend: str) -> Expect:
     """Compile a record's site in psi from the cavity's mean and variance."""
     if found.form == GAUSSIAN:
-        return _exact
+        return variational(found)
     if found.form == PROBIT:
         return _closed
     along = likelihood_of_psi(records, found, backend)
 
-    def expect(
-        batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
         log_z = quadrature(along, batch, mean[:, 0], variance[:, 0])
-        residual, precision = site(log_z, variance[:, 0])
-        return residual[:, None], precision[:, None]
+        return Quadratic(*(x[:, None] for x in site(log_z, variance[:, 0])))
 
     return expect
 
 
-def _exact(
-    batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    return part.slope - part.curvature * mean, part.curvature
-
-
-def _closed(
-    batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _closed(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
     # log Phi(c psi), with c from its slope at psi = 0
     c = part.slope / PROBIT_SLOPE
     mean, variance = c * mean, c**2 * variance
     residual, precision = site(probit(mean, variance), variance)
-    return c * residual, c**2 * precision
+    return Quadratic(c * residual, c**2 * precision)
 
 
-def site(log_z: LogZ, variance: np.ndarray) -> Site:
-    """Divide the tilted density's Gaussian by the cavity, of variance s^2.
+def site(log_z: LogZ, variance: np.ndarray) -> Quadratic:
+    """Divide the tilted density's Gaussian by the cavity, of variance s^2: nu - tau mu, and tau.
 
     >>> import numpy as np
     >>> y, mu, variance = 2.0, 0.5, 3.0  # a Gaussian likelihood with noise of variance 1
     >>> known = LogZ(np.array([(y - mu) / (1 + variance)]), np.array([-1 / (1 + variance)]))
     >>> site(known, np.array([variance]))
-    Site(residual=array([1.5]), precision=array([1.]))
+    Quadratic(residual=array([1.5]), weight=array([1.]))
     """
     share = np.maximum(1 + variance * log_z.curvature, DEFAULTS.least_tilted)
-    return Site(log_z.slope / share, -log_z.curvature / share)
+    return Quadratic(log_z.slope / share, -log_z.curvature / share)
 
 
 def probit(mean: np.ndarray, variance: np.ndarray) -> LogZ:

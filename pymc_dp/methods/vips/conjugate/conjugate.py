@@ -1,8 +1,6 @@
-"""VIPS for conjugate models: release expected sufficient statistics, update in closed form.
+"""VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
 
-Rounds in whitened coordinates take the place of sums that clipping would bias.
-"""
-
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -11,27 +9,27 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.conjugate.description import describe, mean_path
-from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages, rules_of
+from pymc_dp.methods.conjugate.expectation import rules_of
 from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
-from pymc_dp.methods.mixture.model import Components, MixtureModel, components
+from pymc_dp.methods.mixture.model import MixtureModel
 from pymc_dp.methods.mixture.model import recognise as recognise_components
-from pymc_dp.methods.mixture.places import Places, places_of
-from pymc_dp.methods.mixture.start import after_a_sketch
+from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
-from pymc_dp.methods.vips.conjugate.expected_sums import (
+from pymc_dp.methods.vips.conjugate.model import (
     Context,
+    Posterior,
+    Statistics,
+    Structure,
     common_norm,
     contribution,
     layout_of,
 )
-from pymc_dp.methods.vips.conjugate.model import Posterior, Statistics, Structure
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
@@ -54,12 +52,11 @@ class _Fit(NamedTuple):
     records: Records
     structure: Structure
     layout: Layout
-    prior: ConjugatePrior
     probe: Statistics
     settings: Settings
 
     @property
-    def families(self) -> dict[str, ExponentialFamily]:
+    def families(self) -> Mapping[str, ExponentialFamily]:
         return self.structure.families
 
     @property
@@ -99,22 +96,21 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
 
     **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
     clipped jointly. If nothing but the record enters them they are released once. Before them,
-    Gaussian components of known covariance take one release of a sketch (`after_a_sketch`).
+    Gaussian components of known covariance take one release of a sketch (`SketchedStart`).
     """
     probe = Statistics(records, structure, "python")
     norm = common_norm(records, structure, probe)
-    if norm is None and not structure.mixtures and settings.takes_rounds:
-        return by_rounds(settings.num_records, settings.releases_of_rounds)
+    if norm is None and not structure.mixtures and settings.rounds:
+        return settings.rounds
     families, layout = structure.families, layout_of(records, structure)
     once = _depend_on_records_alone(records, structure)
-    prior = ConjugatePrior(families, prior_messages(records, families))
-    fit = _Fit(records, structure, layout, prior, probe, settings)
+    fit = _Fit(records, structure, layout, probe, settings)
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
     doubts = () if exact or not settings.noisy else (uncentred(records.term_names),)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
         size=layout.size,
-        releases=(settings.as_release(1 if once else count, norm or DEFAULTS.clip_norm),),
+        releases=(settings.release_spec(1 if once else count, norm or DEFAULTS.clip_norm),),
         compile=lambda backend: Compiled(
             {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
         ),
@@ -133,30 +129,21 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
         doubts=lambda state: doubts,
         defaults=(DEFAULTS,),
     )
-    found = _sketched(fit)
-    if found is None:
+    sketched = _sketched(fit)
+    if sketched is None:
         return method
-    begin = partial(_begin_at, fit, found.model)
-    return after_a_sketch(*found, method, begin, settings.num_records)
+    begin = partial(_begin_at, fit, sketched.model)
+    return sketched.before(method, begin, settings.num_records)
 
 
-class _Sketched(NamedTuple):
-    compute: Components
-    model: MixtureModel
-    places: Places
-
-
-def _sketched(fit: _Fit) -> _Sketched | None:
+def _sketched(fit: _Fit) -> SketchedStart | None:
     """Find the components that a sketch can show, if they start alike."""
     if not fit.structure.mixtures or any(map(fit.starts_apart, fit.gaussian)):
         return None
     try:
-        model = recognise_components(fit.records)
+        return SketchedStart.of(fit.records, recognise_components(fit.records))
     except NotConjugateError:
         return None
-    compute = components(fit.records, model, "python")
-    places = places_of(fit.records, model, compute)
-    return None if places is None else _Sketched(compute, model, places)
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
@@ -176,8 +163,8 @@ def _context(fit: _Fit, posterior: Posterior) -> Context:
     batch = probe_rows(fit.records, np.random.default_rng(0), [1])
     rules = rules_of(fit.families, posterior)
     weights = [np.ones_like(x) for x in fit.probe.responsibilities(batch, rules)]
-    units = {name: np.ones(fit.shape(name)) for name in fit.families}
-    for name, family in fit.families.items():
+    units = {name: np.ones(fit.shape(name)) for name in fit.structure.in_likelihood}
+    for name, family in fit.structure.in_likelihood.items():
         if family is NORMAL:
             _, precision = fit.probe.expected(name, batch, weights, posterior)
             units[name] = np.maximum(np.abs(precision[0]), SMALLEST_UNIT)
@@ -210,7 +197,7 @@ def _prior(fit: _Fit, rng: np.random.Generator) -> Posterior:
         name: family.random_parameters(fit.shape(name), rng)
         for name, family in fit.families.items()
     }
-    return fit.prior.coordinate_ascent(fit.families, {}, posterior)
+    return fit.structure.prior.coordinate_ascent(fit.families, {}, posterior)
 
 
 def _start(fit: _Fit, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
@@ -225,7 +212,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Average the statistics with step rho_t, then update every block in closed form."""
     latest, variance = _restored(fit, state.context, noisy)
     likelihood = state.likelihood.add(latest, variance, fit.settings.rate(state.t))
-    posterior = fit.prior.coordinate_ascent(
+    posterior = fit.structure.prior.coordinate_ascent(
         fit.families, fit.within_bounds(likelihood), state.context.posterior
     )
     return State(state.t + 1, likelihood, _context(fit, posterior))

@@ -4,38 +4,55 @@ A record's expected sufficient statistics are derivatives of its log likelihood 
 identity), with a mixture's components weighted by their responsibilities.
 """
 
-from collections.abc import Callable, Iterable
-from functools import cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
 from scipy.special import softmax
 
+from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.conjugate.expectation import Point, Rule, average, prior_messages, rules_of
+from pymc_dp.contributions.layout import Layout, Part
+from pymc_dp.methods.conjugate.expectation import ConjugatePrior, Point, Rule, average, rules_of
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, ExponentialFamily, Natural
-from pymc_dp.methods.conjugate.families import families_of
+from pymc_dp.methods.conjugate.families import conjugate_prior, families_of
 from pymc_dp.methods.conjugate.mixture_term import Mixture, mixture_of
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
+from pymc_dp.methods.conjugate.probe_points import (
+    AtPoint,
+    at_point,
+    nearly_equal,
+    probe_point,
+    probe_rows,
+)
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.norms import row_norms
 
 Posterior = dict[str, Natural]
+
+# made-up values of every outcome: both of a Bernoulli variable, and two categories
+OUTCOMES = (0, 1)
 
 
 class Structure(NamedTuple):
     """A model whose blocks are all conjugate."""
 
-    families: dict[str, ExponentialFamily]  # by the latent's name
-    # of the blocks in the likelihood. The others follow from these, and nothing is released about
-    # them.
+    prior: ConjugatePrior
+    # families of the blocks in the likelihood; nothing is released about the others, which follow
+    # from these
     in_likelihood: dict[str, ExponentialFamily]
     mixtures: tuple[Mixture, ...]
     completed: Tensor  # the log likelihood of one record, its mixtures' components weighted
+
+    @property
+    def families(self) -> Mapping[str, ExponentialFamily]:
+        """The family of every block."""
+        return self.prior.families
 
     @property
     def has_probabilities_alone(self) -> bool:
@@ -46,20 +63,17 @@ class Structure(NamedTuple):
 def recognise(records: Records) -> Structure:
     """Prove, at probe points, that every block is conjugate."""
     refuse_local_latents(records)
-    families = families_of(records)
+    families, rng = families_of(records), np.random.default_rng(0)
     mixtures, completed = _complete(records)
     ancestry = set(ancestors([completed]))
     in_likelihood = {name: f for name, f in families.items() if records.latents[name] in ancestry}
-    structure = Structure(families, in_likelihood, mixtures, completed)
-    rng = np.random.default_rng(0)
+    prior = conjugate_prior(records, families, rng)
+    structure = Structure(prior, in_likelihood, mixtures, completed)
     likelihood = Statistics(records, structure, "python")
-    prior = prior_messages(records, families)
     batch, first = probe_rows(records, rng, (0, 1, 1)), probe_point(records, families, rng)
     weights = likelihood.responsibilities(batch, [[first]])
-    for name in families:
+    for name in in_likelihood:
         second = first | {name: probe_point(records, families, rng)[name]}
-        if not all(map(nearly_equal, prior[name](first), prior[name](second))):
-            raise NotConjugateError(f"the prior of `{name}` is not conjugate")
         rows = [likelihood.at_point(name, batch, weights, point) for point in (first, second)]
         if not all(map(nearly_equal, *rows)):
             of = ", ".join(f"`{term}`" for term in records.term_names)
@@ -87,61 +101,119 @@ def _complete(records: Records) -> tuple[tuple[Mixture, ...], Tensor]:
     return mixtures, pt.add(pt.constant(0.0), *parts)
 
 
+@dataclass(frozen=True, eq=False)
 class Statistics:
     """The statistics of a batch, one row a record; functions are compiled on first use."""
 
-    def __init__(self, records: Records, structure: Structure, backend: str) -> None:
-        self._records, self._structure = records, structure
-        self._compile = partial(function, backend=backend)
-        self._inputs = [*records.batch.inputs.values(), *records.latents.values()]
-        self._given: dict[AnyVariable, AnyVariable] = {
-            mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
-            for mixture in structure.mixtures
-        }
-        self._of_block = cache(self._compile_block)
-        self._joint = cache(self._compile_joint)
-        self._support = cache(self._compile_support)
+    records: Records
+    structure: Structure
+    backend: str
 
     def responsibilities(self, batch: Batch, rules: Iterable[Rule]) -> list[np.ndarray]:
         """E-step: softmax of the expected log joint densities; one array a mixture."""
-        if not self._structure.mixtures:
+        if not self.structure.mixtures:
             return []
-        expected = average(lambda point: self._call(self._joint(), batch, point, []), rules)
-        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self._structure.mixtures]
+        expected = average(partial(self._joint, batch), rules)
+        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self.structure.mixtures]
         return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
 
     def at_point(self, name: str, batch: Batch, weights: list[np.ndarray], point: Point) -> Natural:
         """Statistics of one block at a point of all latents, each (rows, *shape of the block)."""
-        return self._call(self._of_block(name), batch, point, weights)
+        return self._of_blocks[name](batch, point, *weights)
 
     def expected(
         self, name: str, batch: Batch, weights: list[np.ndarray], posterior: Posterior
     ) -> Natural:
         """Statistics of one block: its own reference point, the other blocks averaged."""
-        rules = rules_of(self._structure.families, posterior, own=name)
+        rules = rules_of(self.structure.families, posterior, own=name)
         return tuple(average(partial(self.at_point, name, batch, weights), rules))
 
     def in_support(self, batch: Batch, posterior: Posterior) -> np.ndarray:
         """Whether each record is in the likelihood's support, (rows,)."""
-        families = self._structure.families.items()
+        families = self.structure.families.items()
         point = {name: family.reference(posterior[name]) for name, family in families}
-        return self._call(self._support(), batch, point, [])[0]
+        return self._support(batch, point)[0]
 
-    def _call(
-        self, fn: Callable[..., Any], batch: Batch, point: Point, weights: list[np.ndarray]
-    ) -> Natural:
-        leaves = [batch[name] for name in self._records.batch.inputs]
-        return tuple(fn(*weights, *leaves, *[point[name] for name in self._records.latents]))
+    @cached_property
+    def _of_blocks(self) -> dict[str, AtPoint]:
+        weights = {
+            mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
+            for mixture in self.structure.mixtures
+        }
+        found = {}
+        for name, family in self.structure.in_likelihood.items():
+            one = family.statistics(self.structure.completed, self.records.latents[name])
+            rows = [checked(self.records, row) for row in by_record(self.records, one, weights)]
+            found[name] = self._compiled(rows, list(weights.values()))
+        return found
 
-    def _compile_block(self, name: str) -> Callable[..., Any]:
-        family, x = self._structure.families[name], self._records.latents[name]
-        one = family.statistics(self._structure.completed, x)
-        rows = [checked(self._records, row) for row in by_record(self._records, one, self._given)]
-        return self._compile([*self._given.values(), *self._inputs], rows)
+    @cached_property
+    def _joint(self) -> AtPoint:
+        joint = [mixture.joint for mixture in self.structure.mixtures]
+        return self._compiled(by_record(self.records, joint))
 
-    def _compile_joint(self) -> Callable[..., Any]:
-        joint = [mixture.joint for mixture in self._structure.mixtures]
-        return self._compile(self._inputs, by_record(self._records, joint))
+    @cached_property
+    def _support(self) -> AtPoint:
+        return self._compiled([pt.isfinite(self.records.batch.log_likelihood())])
 
-    def _compile_support(self) -> Callable[..., Any]:
-        return self._compile(self._inputs, [pt.isfinite(self._records.batch.log_likelihood())])
+    def _compiled(self, rows: list[Tensor], further: Sequence[AnyVariable] = ()) -> AtPoint:
+        return at_point(self.records, self.records.batch, rows, further, self.backend)
+
+
+class Context(NamedTuple):
+    """Public values that a record's vector depends on."""
+
+    posterior: Posterior  # under which statistics are expected
+    # by latent: the curvature of one probe row, in units of which Gaussian statistics are taken
+    units: dict[str, np.ndarray]
+
+
+def layout_of(records: Records, structure: Structure) -> Layout:
+    """Lay out a record's vector: all natural parameters of the blocks in the likelihood."""
+    return Layout(
+        {
+            name: Part((len(family.parameters), *records.point[name].shape))
+            for name, family in structure.in_likelihood.items()
+        }
+    )
+
+
+def contribution(records: Records, structure: Structure, backend: str) -> RowContribution:
+    """Contribute expected sufficient statistics, block by block; the context is a `Context`."""
+    statistics = Statistics(records, structure, backend)
+    layout = layout_of(records, structure)
+
+    def prepare(batch: Batch, context: Context) -> np.ndarray:
+        posterior, units = context
+        weights = statistics.responsibilities(batch, rules_of(structure.families, posterior))
+        parts = {}
+        for name, family in structure.in_likelihood.items():
+            expected = statistics.expected(name, batch, weights, posterior)
+            at = family.reference(posterior[name])
+            parts[name] = np.stack(family.whiten(expected, at, units[name]), axis=1)
+        # a record outside the likelihood's support must not contribute
+        inside = statistics.in_support(batch, posterior)
+        return np.where(inside[:, None], layout.pack(parts), np.nan)
+
+    return RowContribution(
+        layout.size, 2 * layout.size, rows=lambda rows, context: rows, prepare=prepare
+    )
+
+
+def common_norm(records: Records, structure: Structure, statistics: Statistics) -> float | None:
+    """Return the norm of every record's statistics; None where norms may differ.
+
+    Parts of a mixture's statistics are weighted by responsibilities, so that their norms differ.
+    """
+    families = structure.in_likelihood
+    if structure.mixtures or not structure.has_probabilities_alone:
+        return None
+    rng = np.random.default_rng(0)
+    batch = probe_rows(records, rng, OUTCOMES)
+    posterior = {n: f.random_parameters(records.point[n].shape, rng) for n, f in families.items()}
+    parts = [x for n in families for x in statistics.expected(n, batch, [], posterior)]
+    norms = row_norms(np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1))
+    # a likelihood that rules one of them out is neither Bernoulli nor categorical
+    possible = statistics.in_support(batch, posterior).all()
+    alike = possible and norms[0] > 0 and np.allclose(norms, norms[0], rtol=1e-9, atol=0)
+    return float(norms[0]) if alike else None

@@ -4,7 +4,6 @@ The logistic likelihood becomes quadratic by Pólya-Gamma variables, whose means
 for every record and every sweep.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +11,10 @@ from scipy.special import expit
 
 from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
-from pymc_dp.methods.vips.factors.sums import Context, Inference, Sums, with_one
+from pymc_dp.methods.vips.factors.sums import Context, Sums, with_one
 
 
-class RecordMoments(NamedTuple):
+class BinaryMoments(NamedTuple):
     """One row a record."""
 
     residual: np.ndarray  # kappa - omega E psi
@@ -27,16 +26,36 @@ class RecordMoments(NamedTuple):
         """Variances p (1 - p) of (z, 1)."""
         return np.asarray(self.features * (1 - self.features))
 
+    def norms(self, context: Context) -> Sums:
+        """Norms of r z~' - omega u' o W and of p~ p~' + diag(u).
 
-def binary_latents(curvature: np.ndarray, sweeps: int) -> Inference:
-    """Infer binary latents; ``curvature`` is the outcomes' largest, 1/4 for a yes or no."""
-    return Inference(partial(infer, curvature, sweeps), norms, sums)
+        Differences of squares are raised by their rounding error: no norm may be short.
+        """
+        p, u = self.features, self.spread
+        straight = np.vecdot(self.residual, self.residual) * np.vecdot(p, p)
+        correction = np.vecdot(u**2, self.weight**2 @ context.mean**2)
+        crossed = 2 * np.vecdot(p * u, (self.residual * self.weight) @ context.mean)
+        score = np.maximum(straight - crossed + correction, 0.0) + 1e-12 * (straight + correction)
+        curvature = np.vecdot(p, p) ** 2 + np.vecdot(u, u + 2 * p**2)
+        return Sums(np.sqrt(score), np.sqrt(curvature))
+
+    def sums(self, context: Context, weights: np.ndarray) -> Sums:
+        """Weighted sums over records."""
+        p, u = self.features, self.spread
+        residual, weight = (weights[:, None] * x for x in (self.residual, self.weight))
+        return Sums(
+            residual.T @ p - context.mean * (weight.T @ u),
+            (weights[:, None] * p).T @ p + np.diag(weights @ u),
+        )
 
 
 def infer(
     curvature: np.ndarray, sweeps: int, slopes: np.ndarray, context: Context
-) -> RecordMoments:
-    """E-step: start at the prior, update all latents at once, ``sweeps`` times."""
+) -> BinaryMoments:
+    """E-step: start at the prior, update all latents at once, ``sweeps`` times.
+
+    ``curvature`` is the largest of each outcome, 1/4 for a yes or no.
+    """
     loadings, intercept = context.mean[:, :-1], context.mean[:, -1]
     squares, second = loadings**2, loadings**2 + context.variance[:, :-1]
     transposed = (np.ascontiguousarray(x.T) for x in (loadings, squares, second))
@@ -55,28 +74,4 @@ def infer(
         log_odds += DEFAULTS.damping * (context.parameter + fresh - log_odds)
     p = expit(log_odds)
     psi, omega = weigh(p)
-    return RecordMoments(slopes - omega * psi, with_one(p), omega)
-
-
-def norms(moments: RecordMoments, context: Context) -> Sums:
-    """Norms of r z~' - omega u' o W and of p~ p~' + diag(u).
-
-    Differences of squares are raised by their rounding error: no norm may be short.
-    """
-    p, u = moments.features, moments.spread
-    straight = np.vecdot(moments.residual, moments.residual) * np.vecdot(p, p)
-    correction = np.vecdot(u**2, moments.weight**2 @ context.mean**2)
-    crossed = 2 * np.vecdot(p * u, (moments.residual * moments.weight) @ context.mean)
-    score = np.maximum(straight - crossed + correction, 0.0) + 1e-12 * (straight + correction)
-    curvature = np.vecdot(p, p) ** 2 + np.vecdot(u, u + 2 * p**2)
-    return Sums(np.sqrt(score), np.sqrt(curvature))
-
-
-def sums(moments: RecordMoments, context: Context, weights: np.ndarray) -> Sums:
-    """Weighted sums over records."""
-    p, u = moments.features, moments.spread
-    residual, weight = (weights[:, None] * x for x in (moments.residual, moments.weight))
-    return Sums(
-        residual.T @ p - context.mean * (weight.T @ u),
-        (weights[:, None] * p).T @ p + np.diag(weights @ u),
-    )
+    return BinaryMoments(slopes - omega * psi, with_one(p), omega)

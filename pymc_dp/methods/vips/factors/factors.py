@@ -15,13 +15,12 @@ from pymc_dp.accounting.samplers import Full
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.vips.factors.binary_latents import binary_latents
+from pymc_dp.methods.vips.factors import binary_latents, normal_latents
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
 from pymc_dp.methods.vips.factors.model import FactorModel
-from pymc_dp.methods.vips.factors.normal_latents import normal_latents
-from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, context_of, natural, start
-from pymc_dp.methods.vips.factors.sums import Inference, contribution
+from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, apart, context_of, start
+from pymc_dp.methods.vips.factors.sums import Infer, contribution
 from pymc_dp.methods.vips.factors.updates import update
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
@@ -36,11 +35,17 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
     clipped jointly. A record's latents are inferred behind the wall and never released.
     """
     fit = Fit(records, structure, settings)
-    inference = inference_of(structure, settings.iterations)
+    infer = inference_of(structure, settings.iterations)
+
+    def compile_parts(backend: str) -> Compiled:
+        slopes = scores_at_zero(records, structure.predictor, structure.latent, backend)
+        contributions = {"statistics": contribution(fit.layout, slopes, infer)}
+        return Compiled(contributions, partial(update, fit))
+
     return Method(
         size=fit.layout.size,
         releases=(_release(structure, settings),),
-        compile=partial(_compiled, fit, inference),
+        compile=compile_parts,
         init=partial(start, fit),
         query=lambda state, rng: Query("statistics", context_of(structure, state.posterior)),
         posterior=lambda state, draws, rng: _draw(structure, state.posterior, draws, rng),
@@ -54,30 +59,24 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
     )
 
 
-def inference_of(structure: FactorModel, iterations: int | None) -> Inference:
+def inference_of(structure: FactorModel, iterations: int | None) -> Infer:
     """Choose how the records' latents are inferred."""
     if structure.latent.binary:
-        return binary_latents(structure.curvature, iterations or DEFAULTS.sweeps)
-    return normal_latents(np.sqrt(structure.curvature))
-
-
-def _compiled(fit: Fit, inference: Inference, backend: str) -> Compiled:
-    structure = fit.structure
-    slopes = scores_at_zero(fit.records, structure.predictor, structure.latent, backend)
-    contributions = {"statistics": contribution(fit.layout, slopes, inference)}
-    return Compiled(contributions, partial(update, fit))
+        sweeps = iterations or DEFAULTS.sweeps
+        return partial(binary_latents.infer, structure.curvature, sweeps)
+    return partial(normal_latents.infer, np.sqrt(structure.curvature))
 
 
 def _release(structure: FactorModel, settings: Settings) -> ReleaseSpec:
     root = structure.shape[0] ** 0.5
     if not structure.latent.binary:
         count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
-        return settings.as_release(count, DEFAULTS.clip_norm * root)
+        return settings.release_spec(count, DEFAULTS.clip_norm * root)
     rate = 1.0
     if settings.sampling is not Full:
         of_batch = DEFAULTS.binary_batch / (settings.num_records or np.inf)
         rate = min(1.0, max(DEFAULTS.binary_sample_rate, of_batch))
-    return settings.as_release(DEFAULTS.binary_releases, DEFAULTS.binary_clip_norm * root, rate)
+    return settings.release_spec(DEFAULTS.binary_releases, DEFAULTS.binary_clip_norm * root, rate)
 
 
 def _draw(
@@ -99,15 +98,14 @@ def _widened(structure: FactorModel, state: State) -> Posterior:
 
 def _noise_sd(structure: FactorModel, state: State) -> dict[str, np.ndarray]:
     sd = np.broadcast_to(np.sqrt(state.noise), (structure.shape[0], len(state.noise)))
-    blocks = natural(structure, sd, np.ones_like(sd))
-    return {name: eta / precision for name, (eta, precision) in blocks.items()}
+    return apart(structure, sd)
 
 
 def _describe(fit: Fit, state: State) -> xr.Dataset:
     """Show moments of loadings, intercept and log odds; natural parameters of the other blocks."""
     records, structure = fit.records, fit.structure
     variables: dict[str, Any] = {}
-    for name in fit.moved:
+    for name in structure.moved:
         mean, sd = NORMAL.moments(state.posterior[name])
         dims = dims_of(records, name)
         variables |= {f"{name}.mean": (dims, mean), f"{name}.sd": (dims, sd)}

@@ -3,75 +3,48 @@
 from collections.abc import Callable
 
 import numpy as np
-from pytensor.graph.replace import clone_replace
 
-from pymc_dp.contributions.gradients import by_record, checked
-from pymc_dp.methods.conjugate.exponential import GAMMA, two_derivatives
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.families import is_variance
+from pymc_dp.methods.conjugate.probe_points import for_each_row, nearly_equal, ones, probe_rows
+from pymc_dp.methods.linear.features import feature_graphs, features
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graph_types import pt
 from pymc_dp.privacy.contribution import Batch
 
 
 def curvature_at_zero(records: Records, predictor: Predictor) -> np.ndarray:
-    """Find the curvature at psi = 0, and prove that it is the same for every record."""
-    _, second = two_derivatives(predictor.log_likelihood, predictor.cut)
-    graphs = _at_zero(records, predictor, [-second])
-    fn = function(list(records.single.inputs.values()), graphs, "python")
-    rng = np.random.default_rng(0)
-    rows = [probe_rows(records, rng, [whole]).values() for whole in (0, 1, 1)]
-    first, *others = (np.asarray(fn(*row)[0]).ravel() for row in rows)
+    """Find the curvature at psi = 0, and prove that it is the same for every record.
+
+    Prove also that the noise's precision has statistics J / 2 and half of the squared residuals.
+    """
+    rows = probe_rows(records, np.random.default_rng(0), [0, 1, 1])
+    [probe] = features(records, (predictor,), "python")(rows)
+    first, *others = probe.curvature
     if not all(nearly_equal(first, other) for other in others) or not (first > 0).all():
         raise NotConjugateError("the curvature of the likelihood differs from record to record")
-    return first
-
-
-def check_noise(records: Records, predictor: Predictor, curvature: np.ndarray) -> None:
-    """Prove that the noise's precision has statistics J / 2 and half of the squared residuals."""
-    if predictor.precision is None:
-        return
-    statistics = GAMMA.statistics(predictor.log_likelihood, records.latents[predictor.precision])
-    slope, _ = two_derivatives(predictor.log_likelihood, predictor.cut)
-    fn = function(
-        list(records.single.inputs.values()),
-        _at_zero(records, predictor, [slope, *statistics]),
-        "python",
-    )
-    slope, shape, rate = fn(*probe_rows(records, np.random.default_rng(0), [1]).values())
-    energy = np.sum(slope.ravel() ** 2 / curvature)
-    found, expected = [shape.sum(), rate.sum()], [len(curvature) / 2, energy / 2]
-    if not nearly_equal(np.array(found), np.array(expected)):
-        raise NotConjugateError(f"`{predictor.precision}` is not the precision of the outcomes")
+    name, energy = predictor.precision, np.sum(probe.slope**2 / first, axis=1)
+    half = np.full_like(energy, len(first) / 2)
+    known = nearly_equal(probe.shape, half) and nearly_equal(probe.energy, energy / 2)
+    if name and (is_variance(records, name) or not known):
+        raise NotConjugateError(f"`{name}` is not the precision of the outcomes")
+    return np.asarray(first)
 
 
 def scores_at_zero(
     records: Records, predictor: Predictor, latent: LatentPrior, backend: str
 ) -> Callable[[Batch], np.ndarray]:
     """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J)."""
-    slope, _ = two_derivatives(predictor.log_likelihood, predictor.cut)
-    outside = pt.isinf(predictor.log_likelihood)
-    one = _at_zero(records, predictor, [pt.switch(outside, np.nan, slope.ravel())])
-    [rows] = [checked(records, row) for row in by_record(records, one)]
-    inputs = records.batch.inputs
-    fn = function(list(inputs.values()), rows, backend)
+    graphs = feature_graphs(records, predictor)
+    # a record outside the likelihood's support must not contribute
+    slope = pt.switch(pt.isnan(graphs.shape), np.nan, graphs.slope.ravel())
+    evaluate, inputs = for_each_row(records, [slope], backend), records.batch.inputs
 
     def compute(batch: Batch) -> np.ndarray:
         count = next(value.shape[records.batch.axis[inputs[name]]] for name, value in batch.items())
         leaves = {**batch, latent.name: latent.at_zero(count, inputs[latent.name].type.dtype)}
-        return np.asarray(fn(*[leaves[name] for name in inputs]))
+        return evaluate(leaves, ones(records))[0]
 
     return compute
-
-
-def _at_zero(records: Records, predictor: Predictor, graphs: list[Tensor]) -> list[AnyVariable]:
-    """Put zeros for psi and ones for a noise precision."""
-    zeros = {predictor.cut: pt.zeros_like(predictor.psi)}
-    at_zero: list[AnyVariable] = clone_replace(graphs, zeros, rebuild_strict=False)
-    ones: dict[AnyVariable, AnyVariable] = {
-        x: pt.ones(records.point[name].shape) for name, x in records.latents.items()
-    }
-    return clone_replace(at_zero, ones, rebuild_strict=False)

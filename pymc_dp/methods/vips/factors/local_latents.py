@@ -8,10 +8,9 @@ from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 
 from pymc_dp.methods.conjugate.exponential import gradients
 from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import nearly_equal
+from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 
 
@@ -79,10 +78,11 @@ def _gaussian(records: Records, term: Tensor, prior: LatentPrior) -> LatentPrior
     z = records.single.inputs[prior.name]
     if set(ancestors([term])) & {*records.latents.values()}:
         raise NotConjugateError(f"the prior of `{prior.name}` depends on other latents")
-    fn = function([*records.single.inputs.values()], gradients(term.sum(), [z]), "python")
+    evaluate = at_point(records, records.single, gradients(term.sum(), [z]))
     rng = np.random.default_rng(0)
-    points = [prior.probe(rng).reshape(prior.shape) for _ in range(2)]
-    first, second = (-fn(*_inputs(records, prior, z))[0] / z for z in points)
+    values = [prior.probe(rng).reshape(prior.shape) for _ in range(2)]
+    row = probe_rows(records, rng, [0])
+    first, second = (-evaluate(row | {prior.name: z}, records.point)[0] / z for z in values)
     if not nearly_equal(first, second):
         raise NotConjugateError(f"the prior of `{prior.name}` is not Gaussian around 0")
     return prior._replace(parameter=first.ravel())
@@ -94,23 +94,14 @@ def _with_log_odds(records: Records, term: AnyVariable, prior: LatentPrior) -> L
     names = [name for name, x in records.latents.items() if x in reached]
     if not set(names) <= set(gaussian_latents(records)) or len(names) > 1:
         raise NotConjugateError(f"the log odds of `{prior.name}` are not one Gaussian latent")
-    values = [records.latents[name] for name in names]
-    fn = function([*values, *records.single.inputs.values()], term, "python")
-    rng = np.random.default_rng(0)
-    b = [rng.normal(size=records.point[name].shape) for name in names]
-    none, every = (fn(*b, *_inputs(records, prior, np.full(prior.shape, k))) for k in (0, 1))
+    evaluate, rng = at_point(records, records.single, [term]), np.random.default_rng(0)
+    point = records.point | {n: rng.normal(size=records.point[n].shape) for n in names}
+    # probe rows have latents of one value
+    none, every = (evaluate(probe_rows(records, rng, [k]), point)[0] for k in (0, 1))
     log_odds = (every - none).ravel()
     if not names:
         return prior._replace(parameter=log_odds)
-    if b[0].size != log_odds.size or not nearly_equal(b[0].ravel(), log_odds):
+    b = point[names[0]]
+    if b.size != log_odds.size or not nearly_equal(b.ravel(), log_odds):
         raise NotConjugateError(f"`{names[0]}` is not the log odds of `{prior.name}`, one for each")
     return prior._replace(log_odds=names[0])
-
-
-def _inputs(records: Records, prior: LatentPrior, z: np.ndarray) -> list[np.ndarray]:
-    """Inputs of one record's graph; its prior reads none but z."""
-    values = []
-    for name, x in records.single.inputs.items():
-        shape = [1 if length is None else length for length in records.shapes[name]]
-        values.append(np.asarray(z if name == prior.name else np.zeros(shape), x.type.dtype))
-    return values

@@ -5,27 +5,26 @@ z is Gaussian and the likelihood quadratic in psi (factor analysis), or z is bin
 likelihood of the logistic kind (sigmoid belief networks).
 """
 
-from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
 
-from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages
-from pymc_dp.methods.conjugate.exponential import GAMMA, gradients
-from pymc_dp.methods.conjugate.families import families_of, gaussian_latents
+from pymc_dp.methods.conjugate.expectation import ConjugatePrior
+from pymc_dp.methods.conjugate.exponential import GAMMA
+from pymc_dp.methods.conjugate.families import conjugate_prior, families_of, gaussian_latents
 from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
+from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.linear.features import features
 from pymc_dp.methods.linear.predictor import Predictor, predictor_of
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.vips.factors.likelihood import check_noise, curvature_at_zero
+from pymc_dp.methods.vips.factors.likelihood import curvature_at_zero
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior, latent_prior
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 
-# probe points at which the bilinear form is tried
+# probe records at which the bilinear form is tried
 TRIALS = 3
 
 
@@ -53,6 +52,11 @@ class FactorModel(NamedTuple):
         """Units in which outcomes are taken: known precisions of Gaussian ones, else 1."""
         return np.ones(len(self.curvature)) if self.latent.binary else np.sqrt(self.curvature)
 
+    @property
+    def moved(self) -> list[str]:
+        """The blocks that releases move; the others follow from them in closed form."""
+        return [name for name in (self.loadings, self.intercept, self.latent.log_odds) if name]
+
     def matrix(self, loadings: np.ndarray) -> np.ndarray:
         """Bring values of the loadings to shape (J, K)."""
         return loadings.T if self.across else loadings
@@ -70,9 +74,9 @@ def recognise(records: Records) -> FactorModel:
         )
     loadings, across, intercept = _roles(records, predictor, latent)
     curvature = curvature_at_zero(records, predictor)
-    check_noise(records, predictor, curvature)
     shape = records.point[intercept].shape if intercept else curvature.shape
-    prior = _conjugate_prior(records)
+    rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
+    prior = conjugate_prior(records, families_of(records), rng, wider)
     return FactorModel(predictor, latent, loadings, across, intercept, shape, curvature, prior)
 
 
@@ -100,75 +104,50 @@ def _predictor(records: Records, latent: str) -> Predictor:
 def _roles(
     records: Records, predictor: Predictor, latent: LatentPrior
 ) -> tuple[str, bool, str | None]:
-    """Identify loadings and intercept by the derivatives of u'psi for random u."""
-    ancestry = set(ancestors([predictor.psi]))
-    names = [name for name in gaussian_latents(records) if records.latents[name] in ancestry]
-    trials = [_derivatives(records, predictor, latent, names, seed) for seed in range(TRIALS)]
-
-    def follow(pattern: Callable[[_Trial, str], bool]) -> list[str]:
-        return [name for name in names if all(pattern(trial, name) for trial in trials)]
-
-    along = follow(lambda trial, name: _same(trial.slopes[name], np.outer(trial.u, trial.z)))
-    across = follow(lambda trial, name: _same(trial.slopes[name], np.outer(trial.z, trial.u)))
-    constant = follow(lambda trial, name: _same(trial.slopes[name].ravel(), trial.u))
-    loadings = along + across
+    """Identify loadings and intercept by the derivatives of psi at random latents of records."""
+    z, designs, offset = _designs(records, predictor, latent)
+    J = offset.shape[1]
+    loaded = np.eye(J)[:, :, None] * z[:, None, None]
+    along = [name for name, design in designs.items() if _same(design, loaded)]
+    across = [name for name, x in designs.items() if _same(x, np.swapaxes(loaded, 2, 3))]
+    loadings, even = along + across, np.broadcast_to(np.eye(J), (TRIALS, J, J))
+    constant = [name for name, x in designs.items() if _same(x.reshape(TRIALS, J, -1), even)]
     intercepts = [name for name in constant if name not in loadings]
-    for name in names:
+    for name in designs:
         if name not in loadings + intercepts:
             raise NotConjugateError(
                 f"`{name}` is neither the loadings of `{latent.name}` nor an intercept"
             )
     if len(loadings) != 1 or len(intercepts) > 1:
         raise NotConjugateError(f"`{latent.name}` has not one matrix of loadings")
-    if any(trial.psi_at_zero.any() for trial in trials):
+    if offset.any():
         raise NotConjugateError("the predictor has an offset")
     return loadings[0], bool(across), intercepts[0] if intercepts else None
 
 
-class _Trial(NamedTuple):
-    u: np.ndarray
-    z: np.ndarray
-    slopes: dict[str, np.ndarray]
-    psi_at_zero: np.ndarray
+def _designs(
+    records: Records, predictor: Predictor, latent: LatentPrior
+) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Return latents of probe records, slopes of psi in its Gaussian latents there, and offsets."""
+    rng, reached = np.random.default_rng(0), set(ancestors([predictor.psi]))
+    z = np.stack([latent.probe(rng) for _ in range(TRIALS)])
+    rows = probe_rows(records, rng, [1] * TRIALS)
+    by_row = np.moveaxis(rows[latent.name], latent.axis, 0)
+    rows[latent.name] = np.moveaxis(z.reshape(by_row.shape), 0, latent.axis)
+    [probe] = features(records, (predictor,), "python")(rows)
+    shapes = {name: records.point[name].shape for name in gaussian_latents(records)}
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    parts = np.split(probe.design, ends[:-1], axis=2)
+    designs = {
+        name: part.reshape(*part.shape[:2], *shapes[name])
+        for name, part in zip(shapes, parts, strict=True)
+        if records.latents[name] in reached
+    }
+    return z, designs, probe.offset
 
 
 def _same(first: np.ndarray, second: np.ndarray) -> bool:
     return first.shape == second.shape and nearly_equal(first, second)
-
-
-def _derivatives(
-    records: Records, predictor: Predictor, latent: LatentPrior, names: list[str], seed: int
-) -> _Trial:
-    rng = np.random.default_rng(seed)
-    rows = probe_rows(records, rng, [1])
-    z = rows[latent.name] = latent.probe(rng).reshape(rows[latent.name].shape)
-    u = rng.normal(size=predictor.shape)
-    values = [records.latents[name] for name in names]
-    slopes = gradients((pt.constant(u) * predictor.psi).sum(), values)
-    inputs = [*values, *records.single.inputs.values()]
-    fn = function(inputs, [predictor.psi, *slopes], "python")
-    shapes = [records.point[name].shape for name in names]
-    at_zero = fn(*map(np.zeros, shapes), *rows.values())[0]
-    _, *found = fn(*[rng.normal(size=shape) for shape in shapes], *rows.values())
-    return _Trial(u.ravel(), z.ravel(), dict(zip(names, found, strict=True)), at_zero)
-
-
-def _conjugate_prior(records: Records) -> ConjugatePrior:
-    """Prove the prior conjugate to every block, of its own family or of one that contains it."""
-    families = families_of(records)
-    rng = np.random.default_rng(0)
-    first, second = (probe_point(records, families, rng) for _ in range(2))
-    messages = {}
-    for name, family in families.items():
-        wider = [family, GENERALISED_INVERSE_GAUSSIAN] if family is GAMMA else [family]
-        for candidate in wider:
-            [message] = prior_messages(records, {name: candidate}).values()
-            if all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
-                families[name], messages[name] = candidate, message
-                break
-        else:
-            raise NotConjugateError(f"the prior of `{name}` is not conjugate")
-    return ConjugatePrior(families, messages)
 
 
 def roles(records: Records, structure: FactorModel) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Where the fit of a factor model stands, and where it starts.
 
-`side_by_side` and `natural` turn loadings and intercept into one matrix, and back.
+`side_by_side` and `apart` turn loadings and intercept into one matrix, and back.
 """
 
 from collections.abc import Mapping
@@ -32,20 +32,12 @@ def side_by_side(
     return first, second
 
 
-def natural(structure: FactorModel, mean: np.ndarray, variance: np.ndarray) -> Posterior:
-    """Undo `side_by_side`, for means and variances, as natural parameters."""
-    blocks = {
-        structure.loadings: (structure.matrix(mean[:, :-1]), structure.matrix(variance[:, :-1]))
-    }
+def apart(structure: FactorModel, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Undo `side_by_side`, for one value of each."""
+    blocks = {structure.loadings: structure.matrix(values[:, :-1])}
     if structure.intercept:
-        shape = structure.intercept_shape
-        blocks[structure.intercept] = (mean[:, -1].reshape(shape), variance[:, -1].reshape(shape))
-    return {name: (m / v, 1 / v) for name, (m, v) in blocks.items()}
-
-
-def blocks_of(structure: FactorModel) -> list[str]:
-    """Name the blocks that stand side by side."""
-    return [name for name in (structure.loadings, structure.intercept) if name]
+        blocks[structure.intercept] = values[:, -1].reshape(structure.intercept_shape)
+    return blocks
 
 
 def context_at(structure: FactorModel, moments: Mapping[str, Natural], precision: float) -> Context:
@@ -60,11 +52,7 @@ def context_at(structure: FactorModel, moments: Mapping[str, Natural], precision
 
 def context_of(structure: FactorModel, posterior: Posterior) -> Context:
     """Make the context of a batch from a posterior."""
-    moments = {
-        name: NORMAL.moments(posterior[name])
-        for name in (*blocks_of(structure), structure.latent.log_odds)
-        if name
-    }
+    moments = {name: NORMAL.moments(posterior[name]) for name in structure.moved}
     name = structure.predictor.precision
     precision = structure.prior.families[name].reference(posterior[name]) if name else np.ones(())
     return context_at(structure, moments, float(precision.item()))
@@ -96,18 +84,12 @@ class Fit(NamedTuple):
         return layout_of(self.structure.shape, self.structure.predictor.precision is not None)
 
     @property
-    def moved(self) -> list[str]:
-        """The blocks that releases move; the others follow from them in closed form."""
-        log_odds = self.structure.latent.log_odds
-        return [*blocks_of(self.structure), *([log_odds] if log_odds else [])]
-
-    @property
     def following(self) -> list[str]:
-        """The other blocks."""
-        return [name for name in self.structure.prior.families if name not in self.moved]
+        """The blocks that no release moves."""
+        return [name for name in self.structure.prior.families if name not in self.structure.moved]
 
     def follow(self, posterior: Posterior, likelihood: Posterior) -> Posterior:
-        """Update the blocks that no release moves, given the likelihood's natural parameters."""
+        """Update them, given the likelihood's natural parameters."""
         return self.structure.prior.coordinate_ascent(
             self.following, likelihood, posterior, DEFAULTS.prior_rounds
         )
@@ -123,7 +105,7 @@ def start(fit: Fit, rng: np.random.Generator) -> State:
         for name, family in structure.prior.families.items()
     }
     posterior = fit.follow(posterior, {})
-    for name in fit.moved:
+    for name in structure.moved:
         mean = point[name]
         if name == structure.loadings and np.unique(mean).size == 1:
             mean = scale * rng.normal(size=mean.shape)

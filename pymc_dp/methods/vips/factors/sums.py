@@ -5,7 +5,7 @@ the records. Both have factors, so the norm of a record's vector needs neither o
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,14 +39,22 @@ class Sums(NamedTuple):
     energy: Any = 0.0  # squared residuals, in expectation
 
 
-class Inference(NamedTuple):
-    """How latents of one kind are inferred, and what their factors are."""
+class Moments(Protocol):
+    """The posterior of the latents of a batch: one row a record."""
 
-    # (slopes at psi = 0, Context) -> moments: record by record
-    infer: Callable[[np.ndarray, Context], Any]
-    # (moments, Context) -> Sums: norms of each record's score, curvature and energy
-    norms: Callable[[Any, Context], Sums]
-    sums: Callable[[Any, Context, np.ndarray], Sums]  # (moments, Context, weights) -> Sums
+    @property
+    def features(self) -> np.ndarray:
+        """The expected latents, and a one."""
+
+    def norms(self, context: Context) -> Sums:
+        """Norms of each record's score, curvature and energy; none may be short."""
+
+    def sums(self, context: Context, weights: np.ndarray) -> Sums:
+        """Sum over records, each times its weight."""
+
+
+# (slopes at psi = 0, (rows, J), Context) -> Moments
+Infer = Callable[[np.ndarray, Context], Moments]
 
 
 def with_one(z: np.ndarray) -> np.ndarray:
@@ -65,21 +73,17 @@ def layout_of(shape: tuple[int, int], energy: bool) -> Layout:
 
 
 def contribution(
-    layout: Layout, slopes: Callable[[Batch], np.ndarray], inference: Inference
+    layout: Layout, slopes: Callable[[Batch], np.ndarray], infer: Infer
 ) -> FactoredContribution:
     """Contribute score, curvature and energy; the context is a `Context`."""
 
-    def prepare(batch: Batch, context: Context) -> Any:
-        return inference.infer(slopes(batch), context)
-
-    def norms(moments: Any, context: Context) -> np.ndarray:
-        return layout.norms(released(inference.norms(moments, context)))
-
-    def weighted_sum(moments: Any, context: Context, weights: np.ndarray) -> np.ndarray:
-        return layout.pack(released(inference.sums(moments, context, weights)))
-
-    def released(sums: Sums) -> dict[str, np.ndarray]:
+    def parts(sums: Sums) -> dict[str, np.ndarray]:
         return {name: getattr(sums, name) for name in layout.parts}
 
-    held = HELD * sum(layout.parts["score"].shape)
-    return FactoredContribution(layout.size, held, norms, weighted_sum, prepare)
+    return FactoredContribution(
+        layout.size,
+        HELD * sum(layout.parts["score"].shape),
+        norms=lambda at, context: layout.norms(parts(at.norms(context))),
+        weighted_sum=lambda at, context, weights: layout.pack(parts(at.sums(context, weights))),
+        prepare=lambda batch, context: infer(slopes(batch), context),
+    )

@@ -12,8 +12,7 @@ from pymc_dp.methods.vips.factors.state import (
     Fit,
     Posterior,
     State,
-    blocks_of,
-    natural,
+    apart,
     side_by_side,
 )
 from pymc_dp.methods.vips.factors.steps import (
@@ -55,7 +54,11 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     stretch = _stretch(structure, state.t, curvature)
     after = curvature.transformed(np.linalg.inv(stretch))
     precision = rows.weight[:, None] * np.diag(after.corrected) + step.alpha
-    moved = natural(structure, step.mean @ stretch, 1 / precision)
+    variance = apart(structure, 1 / precision)
+    moved: Posterior = {
+        name: (mean / variance[name], 1 / variance[name])
+        for name, mean in apart(structure, step.mean @ stretch).items()
+    }
     moved |= _moved_log_odds(fit, state.posterior, curvature, rho)
     energy, likelihood = _noise_precision(fit, state, context, sums, curvature, sd)
     posterior = fit.follow(state.posterior | moved, likelihood)
@@ -99,11 +102,10 @@ def _step(
 ) -> _Step:
     """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m)."""
     structure = fit.structure
-    blocks = blocks_of(structure)
-    linear, alpha = side_by_side(
-        structure, {x: structure.prior.message(x, posterior) for x in blocks}
-    )
-    mean, _ = side_by_side(structure, {x: NORMAL.moments(posterior[x]) for x in blocks})
+    messages = {name: structure.prior.message(name, posterior) for name in structure.moved}
+    linear, alpha = side_by_side(structure, messages)
+    moments = {name: NORMAL.moments(posterior[name]) for name in structure.moved}
+    mean, _ = side_by_side(structure, moments)
     slope = rows.gain[:, None] * sums.score / curvature.share + linear - alpha * mean
     n = mean.shape[1] if structure.intercept else mean.shape[1] - 1
     shared = curvature.corrected[:n, :n]

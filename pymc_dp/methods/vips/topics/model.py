@@ -5,24 +5,20 @@ those are, at probe points, the derivatives of a multinomial whose probabilities
 of topics, then the counts are the document itself, and no dense graph need run in a fit.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from pytensor.tensor.random.basic import DirichletRV
 
-from pymc_dp.methods.conjugate.expectation import prior_messages
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, gradients
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point
+from pymc_dp.methods.conjugate.families import conjugate_prior
+from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor
 
 # probe documents: the mean count of a word in each; one has no words
 TRIALS = (0.0, 0.3, 1.5, 40.0)
-
-Slopes = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class TopicModel(NamedTuple):
@@ -39,8 +35,9 @@ def recognise(records: Records) -> TopicModel:
     """Prove, at probe points, that a document is a multinomial draw from a mixture of topics."""
     topics, weights, counts = _names(records)
     rng = np.random.default_rng(0)
-    eta = _prior_of_topics(records, topics, rng)
-    alpha = _prior_of_weights(_slopes(records, topics, weights, counts), eta.shape, rng)
+    prior = conjugate_prior(records, {topics: DIRICHLET}, rng)
+    eta = prior.message(topics, {topics: (np.zeros(records.point[topics].shape),)})[0] + 1
+    alpha = _prior_of_weights(records, topics, weights, counts, rng)
     if not ((eta > 0).all() and (alpha > 0).all()):
         raise NotConjugateError("a Dirichlet prior has a concentration that is not above 0")
     return TopicModel(topics, weights, counts, eta, alpha)
@@ -97,35 +94,20 @@ def _counts(records: Records, topics: str, weights: str) -> str:
     return data[0]
 
 
-def _prior_of_topics(records: Records, topics: str, rng: np.random.Generator) -> np.ndarray:
-    families = {topics: DIRICHLET}
-    message = prior_messages(records, families)[topics]
-    first, second = (message(probe_point(records, families, rng)) for _ in range(2))
-    if not nearly_equal(*first, *second):
-        raise NotConjugateError(f"the prior of `{topics}` is not conjugate")
-    return first[0] + 1
-
-
-def _slopes(records: Records, topics: str, weights: str, counts: str) -> Slopes:
-    """Compile the derivatives of a log joint density, in the shares and in the topics."""
-    graph = records.batch
-    inputs = [graph.inputs[counts], graph.inputs[weights], records.latents[topics]]
-    joint: Tensor = graph.log_likelihood()
-    call = function(inputs, gradients(joint.sum(), inputs[1:]), "python")
-    dtype = graph.inputs[counts].type.dtype
-    return lambda w, theta, beta: call(w.astype(dtype), theta, beta)
-
-
 def _prior_of_weights(
-    slopes: Slopes, shape: tuple[int, int], rng: np.random.Generator
+    records: Records, topics: str, weights: str, counts: str, rng: np.random.Generator
 ) -> np.ndarray:
     """Subtract a mixture's expected counts from the derivatives; the rest must be constant."""
+    joint: Tensor = records.batch.log_likelihood()
+    wrt = [records.batch.inputs[weights], records.latents[topics]]
+    slopes = at_point(records, records.batch, gradients(joint.sum(), wrt))
+    shape, dtype = records.point[topics].shape, records.batch.inputs[counts].type.dtype
     remainders: list[np.ndarray] = []
     for mean in TRIALS:
         # neither sums to 1: the expected counts must hold as functions, not only on a simplex
         theta, beta = rng.uniform(0.1, 0.9, (1, shape[0])) / shape[0], rng.uniform(0.1, 0.9, shape)
         w = rng.poisson(mean, (1, shape[1]))
-        of_theta, of_beta = slopes(w, theta, beta)
+        of_theta, of_beta = slopes({counts: w.astype(dtype), weights: theta}, {topics: beta})
         ratio = w / (theta @ beta)
         if not nearly_equal(beta * (theta.T * ratio), beta * of_beta):
             raise NotConjugateError("the likelihood is not a multinomial over a mixture of topics")

@@ -92,7 +92,7 @@ def factors():
         (coin, "vips", "one release is enough"),
         (mixture, "dp_sep", "finds the components"),
         (network, "dp_sep", "test errors"),
-        (factors, "vips", "behind the wall"),
+        (factors, "vips", "never releases them"),
         (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
         (probit, "dp_advi", "serve as well"),
         (scale, "dp_advi", "gradients alone"),

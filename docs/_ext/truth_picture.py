@@ -42,7 +42,7 @@ def draw() -> None:
     plt.rcParams["font.size"] = 9
     found = rows()
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(4.1, 5), sharey=True, width_ratios=(3, 2), layout="constrained"
+        1, 2, figsize=(4.1, 4.3), sharey=True, width_ratios=(3, 2), layout="constrained"
     )
     for height, (_, (mean, least, most), width) in enumerate(found):
         left.plot([least, most], [height, height], color="C0", lw=1.5, alpha=0.5)

@@ -60,6 +60,7 @@ nb_execution_in_temp = True  # pages write ledgers and results
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_output_stderr = "remove"
+nb_merge_streams = True
 
 # the notebooks live beside the docs; Sphinx reads what is below this folder alone
 GENERATED = HERE / "generated"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from PIL import Image, ImageDraw
+from PIL import Image
 
 DOCS = Path(__file__).parents[1]
 FOLDER = DOCS / "pictures/notebooks"
@@ -22,21 +22,13 @@ def main() -> None:
 
 
 def last_picture(path: Path) -> Image.Image:
-    """Run a notebook and return the last picture among its outputs, or what it prints last."""
+    """Run a notebook and return the last picture among its outputs."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     found = [o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {})]
-    if not found:
-        return _written("".join([o["text"] for o in outputs if o.get("name") == "stdout"][-1:]))
     return Image.open(io.BytesIO(base64.b64decode(found[-1]))).convert("RGB")
-
-
-def _written(text: str) -> Image.Image:
-    card = Image.new("RGB", SIZE, "white")
-    ImageDraw.Draw(card).multiline_text((24, 24), text, fill="black", font_size=16)
-    return card
 
 
 def shrunk(picture: Image.Image) -> Image.Image:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import matplotlib as mpl
 
 DOCS = Path(__file__).parents[1]
-PICTURE = DOCS / "pictures/truth.png"
+PICTURE = DOCS / "pictures/front_truth.png"
 NUMBER = r"(\d*\.?\d+)"
 RANGE = re.compile(rf"{NUMBER}(?: \({NUMBER}-{NUMBER}\))?")
 
@@ -21,11 +21,12 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Read the rows of ``dp_advi``, the others of which name their method."""
+    """Read the first table of results."""
     page = (DOCS / "truth.md").read_text(encoding="utf-8")
-    table = page.split("| problem | sets |")[1].split("\n\n")[0].splitlines()[2:]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    return [Row(c[0], _range(c[2]), float(c[6])) for c in cells if "`" not in c[0]]
+    head, *lines = page.split("\n| problem |")[1].split("\n\n")[0].splitlines()
+    width = head.split("|").index(" width ") + 1
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+    return [Row(c[0], _range(c[1]), float(c[width])) for c in cells]
 
 
 def _range(cell: str) -> tuple[float, float, float]:
@@ -38,23 +39,23 @@ def draw() -> None:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
+    plt.rcParams["font.size"] = 9
     found = rows()
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.2, 4.4), sharey=True, width_ratios=(3, 2), layout="constrained"
+        1, 2, figsize=(4.1, 4.3), sharey=True, width_ratios=(3, 2), layout="constrained"
     )
     for height, (_, (mean, least, most), width) in enumerate(found):
         left.plot([least, most], [height, height], color="C0", lw=1.5, alpha=0.5)
-        left.plot(mean, height, "o", color="C0", ms=5)
-        right.plot(width, height, "o", color="C1", ms=5)
-    left.axvline(0.9, color="0.6", lw=1, zorder=0)
-    left.set(xlim=(0.5, 1), xlabel="share of 90% intervals\nthat hold the truth")
-    right.axvline(1, color="0.6", lw=1, zorder=0)
-    right.set(xlim=(0.9, 2), xlabel="width of intervals\n(1: without privacy)")
+        left.plot(mean, height, "o", color="C0", ms=4)
+        right.plot(width, height, "o", color="C1", ms=4)
+    left.set(xlim=(0.4, 1.02), xlabel="share of 90% intervals\nthat hold the truth")
+    right.set(xlim=(0.9, 2), xlabel="width\n(without\nprivacy: 1)")
     left.set(yticks=range(len(found)), yticklabels=[row.problem for row in found])
     left.set_ylim(len(found) - 0.5, -0.5)
-    for ax in (left, right):
+    for ax, right_value in ((left, 0.9), (right, 1)):
+        ax.axvline(right_value, color="0.6", lw=1, zorder=0)
         ax.spines[["top", "right"]].set_visible(False)
-    fig.savefig(PICTURE, dpi=150)
+    fig.savefig(PICTURE, dpi=160)
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def _any_model(spec: MethodSpec, records: Records) -> Fits:
     except NotSeparableError as reason:
         return Fits(f"do not fit: {reason}", {})
     how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
-    return Fits("fit, with local latents integrated out behind the wall.", how)
+    return Fits("fit; latents of single records are integrated out, and never released.", how)
 
 
 def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:

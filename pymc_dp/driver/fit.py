@@ -52,8 +52,8 @@ def fit(
     """Fit a PyMC model with differential privacy.
 
     ``epsilon`` and ``delta``, the budget, and ``method`` matter first; the other settings have
-    public defaults, for predictors of about unit size. `pymc_dp.explain` says which methods fit a
-    model, and `pymc_dp.plan` what a fit would cost; neither spends anything.
+    public defaults. `pymc_dp.explain` says which methods fit a model, and `pymc_dp.plan` what a fit
+    would cost; neither spends anything.
 
     {methods}
 
@@ -83,12 +83,13 @@ def fit(
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
         What computes epsilon: the first is the tightest; fixed-size batches need another one.
     num_records : int, optional
-        A public, nominal number of records. It sizes defaults, and replaces the noisy count that
-        dp_sep needs; only fixed-size batches need it to be exact.
+        A public, nominal number of records. It sizes defaults, and replaces the noisy counts of
+        rounds and of dp_sep; only fixed-size batches need it to be exact.
     unit : str, optional
         Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``
-        are those of persons. No part of the model may read it.
+        are those of persons. The model may read it as the index of a latent of persons alone,
+        which is then integrated out.
     ledger : Ledger or path, optional
         The data set's budget, in which the whole plan is set aside before the first release; a
         path opens a ledger that exists.

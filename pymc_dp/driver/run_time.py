@@ -95,6 +95,8 @@ class RunTime(NamedTuple):
         if not self.seconds_of:
             return "a time that cannot be foretold"
         slowest = max(self.seconds_of, key=self.seconds_of.__getitem__)
+        if self.seconds < 1:
+            return f"less than a second of one processor{records}"
         return (
             f"about {in_words(self.seconds)} of one processor{records}, "
             f"{in_words(self.seconds_of[slowest])} of it for {slowest!r}"

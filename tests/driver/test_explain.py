@@ -90,9 +90,9 @@ def factors():
     [
         (logistic, "dp_advi", "serve as well as updates in closed form"),
         (coin, "vips", "one release is enough"),
-        (mixture, "dp_sep", "finds the components"),
+        (mixture, "dp_sep", "whose component is uncertain"),
         (network, "dp_sep", "test errors"),
-        (factors, "vips", "behind the wall"),
+        (factors, "vips", "never releases them"),
         (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
         (probit, "dp_advi", "serve as well"),
         (scale, "dp_advi", "gradients alone"),

@@ -32,7 +32,7 @@ MODEL_CLASSES = (
         options=("step",),
         near=mixture_model.is_near,
         better=lambda structure: (
-            "it finds the components as often as vips, mostly with smaller errors of their means"
+            "its intervals allow for records whose component is uncertain, and those of vips do not"
         ),
     ),
     ModelClass(

@@ -30,7 +30,7 @@ class Settings(LinearOptions):
         "for topics",
     )
     iterations: int | None = option(
-        None, "rounds of updates of latents of single records, behind the wall"
+        None, "updates of the latents of single records before a release"
     )
     tau0: float = option(1.0, "released sums are averaged with steps (tau0 + t)^-kappa")
     kappa: float | None = option(None, "see ``tau0``")

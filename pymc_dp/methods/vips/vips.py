@@ -13,7 +13,7 @@ from pymc_dp.methods.vips.topics import model as topic_model
 from pymc_dp.methods.vips.topics import topics
 from pymc_dp.model import Records
 
-BEHIND_THE_WALL = "it fits the latents of single records in closed form, behind the wall"
+NEVER_RELEASED = "it fits the latents of single records in closed form, and never releases them"
 
 
 def _better_for_blocks(structure: conjugate_model.Structure) -> str:
@@ -53,7 +53,7 @@ MODEL_CLASSES = (
         forms=tuple(topics.FORMS),
         options=("iterations", "tau0", "kappa"),
         near=topic_model.is_near,
-        better=lambda structure: BEHIND_THE_WALL,
+        better=lambda structure: NEVER_RELEASED,
     ),
     ModelClass(
         "factor models",
@@ -63,7 +63,7 @@ MODEL_CLASSES = (
         forms=("residual",),
         options=("iterations",),
         near=factor_model.is_near,
-        better=lambda structure: BEHIND_THE_WALL,
+        better=lambda structure: NEVER_RELEASED,
     ),
 )
 

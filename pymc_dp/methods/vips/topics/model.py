@@ -54,7 +54,7 @@ def roles(records: Records, model: TopicModel) -> dict[str, str]:
     return {
         model.topics: "topics, a Dirichlet block",
         **terms,
-        model.weights: "shares of a document's topics, fitted behind the wall",
+        model.weights: "shares of a document's topics, never released",
     }
 
 

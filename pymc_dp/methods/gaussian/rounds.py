@@ -29,6 +29,7 @@ from pymc_dp.methods.gaussian.coordinates import (
     whitening,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.hyperpriors import Likelihood, NormalPrior
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
@@ -46,13 +47,21 @@ class Learnt(NamedTuple):
     mode: Mode
     way: Way  # the latest step of its mean
     curvature: Curvature | None  # of the log likelihood, from the rounds
+    latest: "Latest"
     independent: Curvature  # a guess from the scales of scores, as if latents were independent
     # a lower bound of the curvature's diagonal without clipping, (d,): the largest that was seen
     # since the point last moved
     unclipped_diagonal: np.ndarray
     variance_share: VarianceShare
+    likelihood_curvature: np.ndarray  # that the posterior is made of, (d, d)
     covariance: np.ndarray  # the posterior's, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
+
+
+class Latest(NamedTuple):
+    point: np.ndarray
+    score: np.ndarray
+    noise: np.ndarray
 
 
 class State(NamedTuple):
@@ -103,9 +112,11 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
         mode=Mode(start, DEFAULTS.start_width * covariance),
         way=Way.of(np.zeros(d)),
         curvature=None,
+        latest=None,
         independent=Curvature(nothing, np.eye(d)),
         unclipped_diagonal=np.zeros(d),
         variance_share=VarianceShare(),
+        likelihood_curvature=nothing,
         covariance=covariance,
         noise=nothing,
     )
@@ -180,9 +191,10 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 
 def _stepped(prior_gradient: Gradient, shares: list[Shares], state: State, noisy: Noisy) -> State:
     release = _unwhitened(noisy, state)
-    curvature, independent = _updated(state.learnt, release.curvature)
+    curvature, independent = _updated(state.learnt, release, state)
     local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)
     learnt = _learnt(state.learnt, release, local, curvature, independent)
+    learnt = learnt._replace(latest=Latest(state.at.point, release.score, release.score_noise))
     state = state._replace(
         t=state.t + 1,
         noise_to_signal=noisy.noise_to_signal,
@@ -226,16 +238,29 @@ def _unwhitened(noisy: Noisy, state: State) -> Release:
     )
 
 
-def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
+def _updated(learnt: Learnt, release, state) -> tuple[Curvature, Curvature]:
     """Return the curvature from all rounds, and the guess for independent latents.
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
+    found = release.curvature
     weak = weakly_correlated(np.linalg.inv(learnt.covariance))
     independent = learnt.independent.scaled_like(found, weak)
     if learnt.curvature is None:
         return found, independent
-    return learnt.curvature.scaled_like(found, weak).combined(found), independent
+    joint = learnt.curvature.scaled_like(found, weak).combined(found)
+    step = state.at.point - learnt.latest.point
+    H = joint.combined(independent).spectrum().matrix(DEFAULTS.floor_in_steps)
+    fall = learnt.latest.score - release.score
+    drop = H @ step
+    length = float(step @ drop)
+    bend = min(1.0, 4 * DEFAULTS.nonlinearity**2 * length / state.number)
+    noise = DEFAULTS.secant_noise * (release.score_noise + learnt.latest.noise) + bend * (
+        np.outer(drop, drop) + length / len(step) * H
+    ) / 2
+    if DEFAULTS.secant:
+        joint = joint.along(step, fall, noise)
+    return joint, independent
 
 
 def _local_posterior(
@@ -246,7 +271,7 @@ def _local_posterior(
     return LocalPosterior(
         gradient=release.score + prior_gradient(point),
         gradient_noise=release.score_noise,
-        curvature_noise=curvature.noise,
+        curvature_noise=curvature.spectrum().error,
         spectrum=curvature.spectrum(),
         prior_precision=prior_precision(prior_gradient, point),
         prior_at_start=state.prior_at_start,
@@ -272,10 +297,12 @@ def _learnt(
     return Learnt(
         mode=mode,
         way=way,
+        latest=None,
         curvature=curvature.moved(nonlinearity, DEFAULTS.floor_in_steps),
         independent=independent.moved(nonlinearity, DEFAULTS.floor_in_steps),
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
         variance_share=variance_share,
+        likelihood_curvature=spectrum.matrix(DEFAULTS.floor_in_posterior),
         covariance=covariance,
         noise=_added_by_noise(covariance, mode, way, local.prior_precision),
     )
@@ -317,6 +344,20 @@ def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndar
     added = no_wider(symmetric(covariance + uncertain), prior) - covariance
     noise: np.ndarray = symmetric(Spectrum.of(symmetric(added)).floored(0.0))
     return noise
+
+
+def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> Likelihood:
+    """Return what the releases say of the likelihood, without the prior that rounds have taken.
+
+    The score at the mode m is that of the prior, with the other sign, and errors of covariance S.
+    The likelihood H (v H + S)^-1 H is as wide as records and noise make it; ``noise`` is 0 to leave
+    S out, or 1.
+    """
+    H, m, P = learnt.likelihood_curvature, learnt.mode.mean, prior.precision
+    uncertain = learnt.mode.covariance + np.diag(learnt.way.unfinished**2)
+    S = noise * (H + P) @ uncertain @ (H + P)
+    gain = H @ np.linalg.pinv(symmetric(learnt.variance_share.upper * H + S), hermitian=True)
+    return Likelihood(gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H))
 
 
 def _prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:

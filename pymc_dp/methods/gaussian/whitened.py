@@ -16,11 +16,13 @@ from pymc_dp.contributions.whitened import vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
+from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, NormalPrior, hyperpriors
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import (
     Gradient,
     State,
     begin,
+    likelihood,
     measured,
     near_prior_mode,
     step,
@@ -79,8 +81,11 @@ def whitened_stages(
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
-    shares, d = schedule(count - 1), records.size
-    slope = cache(lambda: prior("python"))
+    shares, hyper = schedule(count - 1), hyperpriors(records)
+    records = hyper.read if hyper else records
+    d = records.size
+    slope = cache(lambda: partial(NormalPrior.gradient, hyper.prior) if hyper else prior("python"))
+    draw = partial(_draw_with, hyper) if hyper else partial(_draw, records)
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
     scales = Method(
@@ -93,7 +98,7 @@ def whitened_stages(
             lambda state, query, noisy: measured(slope(), shares, number, state, noisy),
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
-        posterior=partial(_draw, records, 0.0),
+        posterior=partial(draw, 0.0),
         describe=partial(_describe, records),
         trace=_trace,
         doubts=partial(doubts_of_rounds, records),
@@ -106,10 +111,15 @@ def whitened_stages(
             {SCORES: whitened_scores(compiled())}, partial(step, slope(), shares)
         ),
         query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
-        noise_aware=partial(_noise_aware, records),
+        noise_aware=partial(_noise_aware, draw),
     )
+
+    def start(state: Any) -> State:
+        start = point(state)
+        return _begin(records, start[hyper.index] if hyper else start, slope(), number)
+
     return (
-        Stage(scales, lambda state: _begin(records, point(state), slope(), number)),
+        Stage(scales, start),
         Stage(rounds),
     )
 
@@ -136,12 +146,18 @@ def _draw(
     return dict(zip(records.point, records.split(v), strict=True))
 
 
+def _draw_with(
+    hyper: Hyperpriors, noise: float, state: State, draws: int, rng: np.random.Generator
+) -> Draws:
+    return hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
+
+
 def _noise_aware(
-    records: Records, state: State, draws: int, rng: np.random.Generator
+    draw: Callable[..., Draws], state: State, draws: int, rng: np.random.Generator
 ) -> Draws | None:
     """Draw with the noise; None before the first round, when it is not known, and without any."""
     known = state.t > 1 and state.noise_unit > 0
-    return _draw(records, 1.0, state, draws, rng) if known else None
+    return draw(1.0, state, draws, rng) if known else None
 
 
 def _describe(records: Records, state: State) -> xr.Dataset:

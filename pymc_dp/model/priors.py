@@ -83,7 +83,7 @@ def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[An
     """
     by_name = {model.rvs_to_values[rv].name: rv for rv in model.free_RVs}
 
-    def unconstrained(rv: Any) -> AnyVariable:
+    def unconstrained(rv: Any) -> Any:
         transform = model.rvs_to_transforms[rv]
         return rv if transform is None else transform.forward(rv, *rv.owner.inputs)
 

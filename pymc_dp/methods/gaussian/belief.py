@@ -106,26 +106,6 @@ class Curvature(NamedTuple):
         grown = new > own + DEFAULTS.visible_scale * noise_sd and own > 0
         return new / own if grown else 1.0
 
-    def along(self, step: np.ndarray, fall: np.ndarray, fall_noise: np.ndarray) -> "Curvature":
-        """Learn from how far scores fell along a step: fall = H step + noise."""
-        root = np.linalg.cholesky(self.noise)
-        inverse = np.linalg.inv(root)
-        moved = root.T @ step
-        length = float(np.linalg.norm(moved))
-        if length == 0:
-            return self
-        u = moved / length
-        R = symmetric(inverse @ fall_noise @ inverse.T) / length**2
-        known = (np.eye(len(u)) + np.outer(u, u)) / 2
-        error = inverse @ (fall - self.estimate @ step) / length
-        g = known @ np.linalg.solve(known + R, error)
-        change = np.outer(g, u) + np.outer(u, g) - float(u @ g) * np.outer(u, u)
-        own = float(u @ R @ u)
-        r = (float(np.trace(R)) - own) / max(len(u) - 1, 1)
-        left = max((own / (1 + own)) ** 0.5, r / (0.5 + r))
-        noise = root @ (np.eye(len(u)) - (1 - left) * np.outer(u, u)) @ root.T
-        return Curvature(symmetric(self.estimate + root @ change @ root.T), symmetric(noise))
-
     def spectrum(self) -> "CurvatureSpectrum":
         """Decompose the estimate in units of its noise."""
         root = np.linalg.cholesky(self.noise)
@@ -163,18 +143,22 @@ class CurvatureSpectrum(NamedTuple):
     def visible(self, floor: float) -> np.ndarray:
         """Remove the noise's effect on eigenvalues.
 
-        Hidden ones become a share of the edge, or their mean less its noise if that is more: the
-        mean of many hidden directions is visible.
+        Hidden ones become a share of the edge, or more if their mean is more for sure: noise does
+        not change the sum of all.
         """
-        hidden = self.values[self.hidden]
-        mean = float(hidden.mean() - min(DEFAULTS.mean_sds, self.edge) / hidden.size**0.5) if hidden.size else 0.0
+        d, hidden = len(self.values), max(int(self.hidden.sum()), 1)
+        left = self.values.sum() - without_noise(self.values, self.edge, 0.0).sum()
+        mean = float(left - DEFAULTS.visible_scale * d**0.5) / hidden
         return without_noise(self.values, self.edge, max(floor * self.edge, mean))
 
     @property
     def error(self) -> np.ndarray:
-        """Q of what is wrong with the curvature once noise is removed."""
+        """Q of what is wrong with the curvature once noise is removed, (d, d).
+
+        Where many eigenvalues are hidden, most are near their mean, not as far as noise may go.
+        """
         count = max(int(self.hidden.sum()), 1)
-        share = np.clip(DEFAULTS.error_sds / count**0.5, DEFAULTS.error_least, 1.0)
+        share = np.clip(DEFAULTS.hidden_error / count**0.5, DEFAULTS.least_error, 1.0)
         return symmetric((self.vectors * np.where(self.hidden, share, 1.0)) @ self.vectors.T)
 
     def matrix(self, floor: float) -> np.ndarray:

@@ -34,12 +34,12 @@ class Defaults(NamedTuple):
     floor_in_steps: float = 0.15
     floor_in_coordinates: float = 0.7
     floor_in_posterior: float = 0.03
-    error_sds: float = 4.0
-    error_least: float = 0.5
-    mean_sds: float = 3.0
-    secant: bool = False
-    secant_noise: float = 2.0
-    # a latent's curvature is known where it is so many standard deviations of its noise
+    # errors of hidden eigenvalues, as a share of the noise: so much over the root of their number,
+    # and at least so much
+    hidden_error: float = 4.0
+    least_error: float = 0.6
+    # a curvature of a latent, or of all together, is known where it is so many standard deviations
+    # of its noise
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
@@ -88,14 +88,13 @@ class Defaults(NamedTuple):
     # the curvature loses so many times as much as that share, and this much of it is left at least
     clipped_curvature: float = 1.5
     least_curvature: float = 0.4
-    # draws of a prior that other latents stand behind, and four more for each coordinate; they
-    # are cut off so many median deviations from the middle
+    # draws of a prior that has latents behind latents, and four more for each coordinate; they are
+    # cut off so many median deviations from the middle
     prior_draws: int = 500
     tail: float = 8.0
-    # Hamiltonian Monte Carlo: chains, the lengths of the phases in which it warms up, the most
-    # leapfrog steps of a trajectory, trajectories for one draw, the size of the first step, how
-    # fast sizes follow, and the acceptance rate that they seek
-    chatty: bool = False
+    # Hamiltonian Monte Carlo: the number of chains, the lengths of the phases that warm it up, the
+    # most leapfrog steps of a trajectory, how many trajectories lie between draws, the size of the
+    # first steps, how fast sizes follow the rate of acceptance, and the rate that they seek
     chains: int = 100
     warm_up: tuple[int, ...] = (20, 30, 50)
     most_steps: int = 12

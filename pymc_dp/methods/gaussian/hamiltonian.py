@@ -1,19 +1,19 @@
-"""Hamiltonian Monte Carlo with many chains in step, for densities that are cheap for many points.
+"""Hamiltonian Monte Carlo with many chains in step, for log densities of many points at once.
 
-All chains make the same number of leapfrog steps of the same size, so that a density which takes
-a batch of points costs about as much for a hundred chains as for one.
+All chains make as many leapfrog steps of the same size, so that a hundred of them take hardly
+longer than one.
 
 Source: Neal (2011), MCMC using Hamiltonian dynamics.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
-# points (chains, d) -> log density (chains,), and its gradient (chains, d)
+# points (n, d) -> log density (n,), and its gradient (n, d)
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -25,75 +25,84 @@ class Chains(NamedTuple):
     gradient: np.ndarray  # (chains, d)
 
     @classmethod
-    def at(cls, density: LogDensity, points: np.ndarray) -> "Chains":
-        """Evaluate the density; where it is not a number, it is 0."""
+    def at(cls, log_density: LogDensity, points: np.ndarray) -> Self:
+        """Evaluate the density; it is 0 where it is not a number."""
         with np.errstate(all="ignore"):
-            value, gradient = density(points)
+            value, gradient = log_density(points)
         fine = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
         return cls(points, np.where(fine, value, -np.inf), np.where(fine[:, None], gradient, 0.0))
 
-    def where(self, chosen: np.ndarray, other: "Chains") -> "Chains":
-        """Take some chains from here, and the others from there."""
-        pick = chosen[:, None]
+    def moved(self, accepted: np.ndarray, to: "Chains") -> "Chains":
+        """Move some chains, (chains,)."""
         return Chains(
-            np.where(pick, self.points, other.points),
-            np.where(chosen, self.log_density, other.log_density),
-            np.where(pick, self.gradient, other.gradient),
+            np.where(accepted[:, None], to.points, self.points),
+            np.where(accepted, to.log_density, self.log_density),
+            np.where(accepted[:, None], to.gradient, self.gradient),
         )
 
 
-def draw_by_hamiltonian(
-    density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Draw from a density, shape (draws, d); ``start``, (chains, d), is about as wide as it.
+class Pace(NamedTuple):
+    """How far leapfrog steps go."""
 
-    The size of steps and the covariance that whitens them are found first.
+    root: np.ndarray  # a square root of the covariance that whitens them, (d, d)
+    log_size: float
+
+    def after(self, acceptance: float) -> Self:
+        """Go further where more is accepted than should be."""
+        change = DEFAULTS.step_rate * (acceptance - DEFAULTS.accepted)
+        return self._replace(log_size=self.log_size + change)
+
+
+def draw_by_hamiltonian(
+    log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw from a density that need not be normalised, shape (draws, d).
+
+    ``start``, shape (n, d), is about as wide as the density; chains begin at its last points.
 
     >>> rng = np.random.default_rng(0)
-    >>> start = rng.normal(size=(100, 2))
     >>> normal = lambda x: (-(((x - 5.0) / 3.0) ** 2).sum(axis=1) / 2, -(x - 5.0) / 9.0)
-    >>> drawn = draw_by_hamiltonian(normal, start, 4000, rng)
+    >>> drawn = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
     >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round()
     ((4000, 2), array([5., 5.]), array([3., 3.]))
     """
-    chains, log_size = Chains.at(density, start), np.log(DEFAULTS.first_step)
-    root = _root(start)
-    for length in DEFAULTS.warm_up:
-        for _ in range(length):
-            chains, accepted = _move(density, chains, root, float(np.exp(log_size)), rng)
-            print(round(accepted,2), round(float(np.exp(log_size)),3), end=" ") if DEFAULTS.chatty else None
-            log_size += DEFAULTS.step_rate * (accepted - DEFAULTS.accepted)
-        root = _root(chains.points)
+    chains = Chains.at(log_density, start[-DEFAULTS.chains :])
+    pace = Pace(_root(start), float(np.log(DEFAULTS.first_step)))
+    for trajectories in DEFAULTS.warm_up:
+        for _ in range(trajectories):
+            chains, acceptance = _trajectory(log_density, chains, pace, rng)
+            pace = pace.after(acceptance)
+        pace = pace._replace(root=_root(chains.points))
     kept = []
-    for _ in range(-(-draws // len(start))):
+    for _ in range(-(-draws // len(chains.points))):
         for _ in range(DEFAULTS.thinning):
-            chains, _ = _move(density, chains, root, float(np.exp(log_size)), rng)
+            chains, _ = _trajectory(log_density, chains, pace, rng)
         kept.append(chains.points)
     return np.concatenate(kept)[:draws]
 
 
 def _root(points: np.ndarray) -> np.ndarray:
-    """A square root of the covariance of points, shrunk to its diagonal where these are few."""
+    """Return a root of the covariance of points, shrunk to its diagonal where they are few."""
     n, d = points.shape
     covariance = np.cov(points, rowvar=False).reshape(d, d)
-    diagonal = np.diag(np.maximum(np.diag(covariance), np.finfo(float).tiny))
-    diagonal += 1e-6 * np.trace(diagonal) / d * np.eye(d)
+    variances = np.diag(covariance)
+    diagonal = np.diag(variances + 1e-6 * variances.mean())
     return np.linalg.cholesky((n * covariance + 2 * d * diagonal) / (n + 2 * d))
 
 
-def _move(
-    density: LogDensity, chains: Chains, root: np.ndarray, size: float, rng: np.random.Generator
+def _trajectory(
+    log_density: LogDensity, chains: Chains, pace: Pace, rng: np.random.Generator
 ) -> tuple[Chains, float]:
-    """Make one trajectory of every chain; return the mean probability of acceptance."""
-    steps = 1 + rng.integers(DEFAULTS.most_steps)
+    """Move all chains by a trajectory; return the mean probability that it is accepted."""
+    size, steps = np.exp(pace.log_size), 1 + rng.integers(DEFAULTS.most_steps)
     momentum = rng.normal(size=chains.points.shape)
-    p = momentum + size / 2 * chains.gradient @ root
-    for i in range(steps):
-        moved = Chains.at(density, (moved if i else chains).points + size * p @ root.T)
-        p = p + (size if i < steps - 1 else size / 2) * moved.gradient @ root
+    end, p = chains, momentum + size / 2 * chains.gradient @ pace.root
+    for left in reversed(range(steps)):
+        end = Chains.at(log_density, end.points + size * p @ pace.root.T)
+        p = p + (size if left else size / 2) * end.gradient @ pace.root
+    lost = ((p**2).sum(axis=1) - (momentum**2).sum(axis=1)) / 2
     with np.errstate(invalid="ignore"):
-        change = moved.log_density - chains.log_density
-        change = change + ((momentum**2).sum(axis=1) - (p**2).sum(axis=1)) / 2
-    probability = np.exp(np.minimum(np.where(np.isfinite(change), change, -np.inf), 0.0))
+        gained = end.log_density - chains.log_density - lost
+    probability = np.exp(np.minimum(np.where(np.isnan(gained), -np.inf, gained), 0.0))
     accepted = rng.random(len(probability)) < probability
-    return moved.where(accepted, chains), float(probability.mean())
+    return chains.moved(accepted, end), float(probability.mean())

@@ -1,129 +1,130 @@
-"""Latents that the prior of others reads, and no record: means and spreads of groups.
+"""Latents that the priors of others read, and no record: means and spreads of groups.
 
-Records say nothing of them but through the latents that records read. Rounds release scores of
-those alone, under a normal prior with the moments of their own; draws of the posterior then take
-the prior as it is written, with what the releases say of the likelihood. At the joint mode of all
-latents a spread would be too small, or nothing.
+Records tell of them through the others alone. Rounds release scores of those that records read,
+under a normal prior of the same moments. The posterior of all is then drawn with the prior as it
+is written, and with what the releases say of the likelihood: a normal distribution around the joint
+mode would make spreads too small.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
-from scipy.special import softmax
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
+from pymc_dp.methods.gaussian.hamiltonian import LogDensity, draw_by_hamiltonian
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
 from pymc_dp.model.compile import PYTHON, function, without_c
+from pymc_dp.model.graph_types import AnyVariable, pt
 
 
-class Likelihood(NamedTuple):
-    """A likelihood that is normal in the latents: exp(h'z - z' Lambda z / 2)."""
+class NormalLikelihood(NamedTuple):
+    """The likelihood exp(h'x - x' Lambda x / 2)."""
 
     linear: np.ndarray  # h, (d,)
     precision: np.ndarray  # Lambda, (d, d)
 
 
-class NormalPrior(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class NormalPrior:
     """A normal distribution with the moments of a prior."""
 
-    mean: np.ndarray
-    precision: np.ndarray
+    mean: np.ndarray  # (d,)
+    precision: np.ndarray  # (d, d)
 
     @classmethod
     def of(cls, draws: np.ndarray) -> Self:
-        """Take the moments of draws, (n, d), without what lies far out in heavy tails."""
+        """Take the moments of draws, (n, d), without what lies far out in heavy tails.
+
+        >>> draws = np.random.default_rng(0).normal(3, 0.5, (1000, 1))
+        >>> NormalPrior.of(draws).gradient(np.full(1, 4.0)).round()
+        array([-4.])
+        """
         middle = np.median(draws, axis=0)
-        spread = np.maximum(np.median(abs(draws - middle), axis=0), 1e-9)
-        near = np.clip(draws, middle - DEFAULTS.tail * spread, middle + DEFAULTS.tail * spread)
+        deviation = np.maximum(np.median(abs(draws - middle), axis=0), 1e-9)
+        farthest = DEFAULTS.tail * deviation
+        near = np.clip(draws, middle - farthest, middle + farthest)
         covariance = np.cov(near, rowvar=False).reshape(len(middle), -1)
         return cls(near.mean(axis=0), np.linalg.inv(covariance))
 
-    def gradient(self, z: np.ndarray) -> np.ndarray:
-        """Gradient of the log density."""
-        return np.asarray(self.precision @ (self.mean - z))
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient of the log density at a point, (d,)."""
+        return np.asarray(self.precision @ (self.mean - x))
 
 
 class Hyperpriors(NamedTuple):
-    """A model's latents, as those that records read and the others."""
+    """A model some of whose latents are read by no record."""
 
-    whole: Records
-    read: Records  # with the latents that records read alone
-    index: np.ndarray  # where their coordinates are among all
-    prior: NormalPrior  # of those
-    draws: np.ndarray  # of all latents from their prior, (n, size)
+    records: Records
+    read: Records  # the same, with the latents that records read alone
+    places: np.ndarray  # of their coordinates among all, (d,)
+    prior: NormalPrior  # of these
+    prior_draws: np.ndarray  # of all latents, (n, size)
 
-    def draw(self, likelihood: Likelihood, draws: int, rng: np.random.Generator) -> Draws:
-        """Draw all latents."""
-        index, h, Lambda = self.index, likelihood.linear, likelihood.precision
-        prior = _log_prior(self.whole)
+    def draw(self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator) -> Draws:
+        """Draw the posterior of all latents, given the likelihood of those that records read."""
+        h, Lambda = likelihood
+        log_prior = _log_prior(self.records)
 
-        def density(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            value, gradient = prior(z)
-            x, gradient = z[:, index], gradient.copy()
-            slope = x @ Lambda
-            gradient[:, index] += h - slope
-            return value + x @ h - (x * slope).sum(axis=1) / 2, gradient
+        def log_posterior(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            value, slope = log_prior(z)
+            x, gradient = z[:, self.places], slope.copy()
+            gradient[:, self.places] += h - x @ Lambda
+            return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
 
-        z = draw_by_hamiltonian(density, self._start(likelihood, prior, rng), draws, rng)
-        return dict(zip(self.whole.point, self.whole.split(z), strict=True))
+        z = draw_by_hamiltonian(log_posterior, self._start(likelihood, log_prior, rng), draws, rng)
+        return dict(zip(self.records.point, self.records.split(z), strict=True))
 
-    def _start(self, likelihood, prior, rng) -> np.ndarray:
-        """Draw what records read as if the prior were normal, and choose likely others."""
-        covariance = np.linalg.inv(likelihood.precision + self.prior.precision)
-        mean = covariance @ (likelihood.linear + self.prior.precision @ self.prior.mean)
-        points = self.draws.copy()
-        points[:, self.index] = rng.multivariate_normal(mean, covariance, len(points))
-        weight, _ = prior(points)
-        weight = np.where(np.isfinite(weight), weight, -np.inf)
-        chosen = rng.choice(len(points), DEFAULTS.chains, p=softmax(weight))
-        return points[chosen]
+    def _start(
+        self, likelihood: NormalLikelihood, log_prior: LogDensity, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draw as if the prior of what records read were normal; the likeliest come last."""
+        h, Lambda = likelihood
+        covariance = np.linalg.inv(Lambda + self.prior.precision)
+        mean = covariance @ (h + self.prior.precision @ self.prior.mean)
+        z = self.prior_draws.copy()
+        z[:, self.places] = rng.multivariate_normal(mean, covariance, len(z))
+        with np.errstate(all="ignore"):
+            density, _ = log_prior(z)
+        return np.asarray(z[np.argsort(np.where(np.isnan(density), -np.inf, density))])
 
 
 def hyperpriors(records: Records) -> Hyperpriors | None:
-    """Find latents that no record reads; None without any, or if the prior cannot be drawn."""
-    reached = set(ancestors(records.batch.terms))
-    read = [name for name, value in records.latents.items() if value in reached]
-    if len(read) == len(records.latents) or not read or not records.prior_draws:
+    """Return the model's latents, apart; None if records read all, or nothing draws the prior."""
+    terms = set(ancestors(records.batch.terms))
+    names = [name for name, value in records.latents.items() if value in terms]
+    if not names or len(names) == len(records.latents) or not records.prior_draws:
         return None
-    own = records._replace(
-        latents={name: records.latents[name] for name in read},
-        point={name: records.point[name] for name in read},
-    )
-    index = np.concatenate(
-        [
-            part.ravel()
-            for name, part in zip(records.point, records.split(np.arange(records.size)), strict=True)
-            if name in read
-        ]
+    every = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
+    places = np.concatenate([every[name].ravel() for name in names])
+    read = records._replace(
+        latents={name: records.latents[name] for name in names},
+        point={name: records.point[name] for name in names},
     )
     drawn = _draw_prior(records)
-    return Hyperpriors(records, own, index, NormalPrior.of(drawn[:, index]), drawn)
+    return Hyperpriors(records, read, places, NormalPrior.of(drawn[:, places]), drawn)
 
 
 def _draw_prior(records: Records) -> np.ndarray:
-    """Draw latents from their prior, shape (n, size)."""
+    """Draw all latents from their prior, shape (n, size)."""
     number = DEFAULTS.prior_draws + 4 * records.size
     with without_c():
-        found = pm.draw(list(records.prior_draws), number, random_seed=0, mode=PYTHON)
-    return np.concatenate([x.reshape(number, -1) for x in found], axis=1).astype("float64")
+        drawn = pm.draw(list(records.prior_draws), number, random_seed=0, mode=PYTHON)
+    return np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
 
 
-def _log_prior(
-    records: Records,
-) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Compile the log prior of points (n, size), and its gradient."""
+def _log_prior(records: Records) -> LogDensity:
+    """Compile the log prior of points, (n, size), and its gradient."""
     z = pt.matrix("z", shape=(None, records.size), dtype="float64")
-    parts = records.split(np.arange(records.size))
-    batched = {
-        value: z[:, part.ravel()].reshape((-1, *part.shape)).astype(value.dtype)
-        for value, part in zip(records.latents.values(), parts, strict=True)
+    places = records.split(np.arange(records.size))
+    points: dict[AnyVariable, AnyVariable] = {
+        value: z[:, place.ravel()].reshape((-1, *place.shape)).astype(value.type.dtype)
+        for value, place in zip(records.latents.values(), places, strict=True)
     }
-    value = vectorize_graph(records.prior, batched)
-    return function([z], [value, pt.grad(value.sum(), z)], "python")
+    values: Any = vectorize_graph(records.prior, points)
+    compiled: LogDensity = function([z], [values, pt.grad(values.sum(), z)], "python")
+    return compiled

@@ -29,7 +29,7 @@ from pymc_dp.methods.gaussian.coordinates import (
     whitening,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.hyperpriors import Likelihood, NormalPrior
+from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
@@ -47,21 +47,14 @@ class Learnt(NamedTuple):
     mode: Mode
     way: Way  # the latest step of its mean
     curvature: Curvature | None  # of the log likelihood, from the rounds
-    latest: "Latest"
     independent: Curvature  # a guess from the scales of scores, as if latents were independent
     # a lower bound of the curvature's diagonal without clipping, (d,): the largest that was seen
     # since the point last moved
     unclipped_diagonal: np.ndarray
     variance_share: VarianceShare
-    likelihood_curvature: np.ndarray  # that the posterior is made of, (d, d)
+    likelihood_curvature: np.ndarray  # H of the posterior, with a value for what noise hides
     covariance: np.ndarray  # the posterior's, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
-
-
-class Latest(NamedTuple):
-    point: np.ndarray
-    score: np.ndarray
-    noise: np.ndarray
 
 
 class State(NamedTuple):
@@ -112,7 +105,6 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
         mode=Mode(start, DEFAULTS.start_width * covariance),
         way=Way.of(np.zeros(d)),
         curvature=None,
-        latest=None,
         independent=Curvature(nothing, np.eye(d)),
         unclipped_diagonal=np.zeros(d),
         variance_share=VarianceShare(),
@@ -191,10 +183,9 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 
 def _stepped(prior_gradient: Gradient, shares: list[Shares], state: State, noisy: Noisy) -> State:
     release = _unwhitened(noisy, state)
-    curvature, independent = _updated(state.learnt, release, state)
+    curvature, independent = _updated(state.learnt, release.curvature)
     local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)
     learnt = _learnt(state.learnt, release, local, curvature, independent)
-    learnt = learnt._replace(latest=Latest(state.at.point, release.score, release.score_noise))
     state = state._replace(
         t=state.t + 1,
         noise_to_signal=noisy.noise_to_signal,
@@ -238,41 +229,28 @@ def _unwhitened(noisy: Noisy, state: State) -> Release:
     )
 
 
-def _updated(learnt: Learnt, release, state) -> tuple[Curvature, Curvature]:
+def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
     """Return the curvature from all rounds, and the guess for independent latents.
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
-    found = release.curvature
     weak = weakly_correlated(np.linalg.inv(learnt.covariance))
     independent = learnt.independent.scaled_like(found, weak)
     if learnt.curvature is None:
         return found, independent
-    joint = learnt.curvature.scaled_like(found, weak).combined(found)
-    step = state.at.point - learnt.latest.point
-    H = joint.combined(independent).spectrum().matrix(DEFAULTS.floor_in_steps)
-    fall = learnt.latest.score - release.score
-    drop = H @ step
-    length = float(step @ drop)
-    bend = min(1.0, 4 * DEFAULTS.nonlinearity**2 * length / state.number)
-    noise = DEFAULTS.secant_noise * (release.score_noise + learnt.latest.noise) + bend * (
-        np.outer(drop, drop) + length / len(step) * H
-    ) / 2
-    if DEFAULTS.secant:
-        joint = joint.along(step, fall, noise)
-    return joint, independent
+    return learnt.curvature.scaled_like(found, weak).combined(found), independent
 
 
 def _local_posterior(
     release: Release, curvature: Curvature, prior_gradient: Gradient, state: State
 ) -> LocalPosterior:
     """Add the prior to what the records say at this round's point."""
-    point = state.at.point
+    point, spectrum = state.at.point, curvature.spectrum()
     return LocalPosterior(
         gradient=release.score + prior_gradient(point),
         gradient_noise=release.score_noise,
-        curvature_noise=curvature.spectrum().error,
-        spectrum=curvature.spectrum(),
+        curvature_noise=spectrum.error,
+        spectrum=spectrum,
         prior_precision=prior_precision(prior_gradient, point),
         prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,
@@ -293,16 +271,16 @@ def _learnt(
     mode, way, nonlinearity = newton_step(before.mode, before.way, local)
     spectrum = curvature.spectrum()
     variance_share = _variance_share(before.variance_share, release, spectrum)
-    covariance = _covariance(spectrum, local.prior_precision, variance_share.upper)
+    H = spectrum.matrix(DEFAULTS.floor_in_posterior)
+    covariance = _covariance(H, local.prior_precision, variance_share.upper)
     return Learnt(
         mode=mode,
         way=way,
-        latest=None,
         curvature=curvature.moved(nonlinearity, DEFAULTS.floor_in_steps),
         independent=independent.moved(nonlinearity, DEFAULTS.floor_in_steps),
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
         variance_share=variance_share,
-        likelihood_curvature=spectrum.matrix(DEFAULTS.floor_in_posterior),
+        likelihood_curvature=H,
         covariance=covariance,
         noise=_added_by_noise(covariance, mode, way, local.prior_precision),
     )
@@ -325,15 +303,12 @@ def _unclipped_diagonal(before: Learnt, found: Curvature, share: VarianceShare) 
     return np.asarray(np.maximum(near * before.unclipped_diagonal, seen))
 
 
-def _covariance(
-    spectrum: CurvatureSpectrum, prior: np.ndarray, variance_share: float
-) -> np.ndarray:
+def _covariance(H: np.ndarray, prior: np.ndarray, variance_share: float) -> np.ndarray:
     """Covariance from the records alone: V (v H + P) V with V = (H + P)^-1.
 
     v is the variance of clipped scores over the slope of their mean, 1 without clipping, as large
     as its own noise may hide.
     """
-    H = spectrum.matrix(DEFAULTS.floor_in_posterior)
     V = np.linalg.inv(H + prior)
     return no_wider(symmetric(V @ (variance_share * H + prior) @ V), prior)
 
@@ -346,18 +321,17 @@ def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndar
     return noise
 
 
-def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> Likelihood:
-    """Return what the releases say of the likelihood, without the prior that rounds have taken.
+def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikelihood:
+    """Return what the releases say of the likelihood, without the prior that the rounds had.
 
-    The score at the mode m is that of the prior, with the other sign, and errors of covariance S.
-    The likelihood H (v H + S)^-1 H is as wide as records and noise make it; ``noise`` is 0 to leave
-    S out, or 1.
+    The likelihood's score at the mode m is minus the prior's, with an error of covariance S. As
+    wide as records and noise make it, its precision is H (v H + S)^-1 H; ``noise`` is 1, or 0 to
+    leave S out.
     """
     H, m, P = learnt.likelihood_curvature, learnt.mode.mean, prior.precision
-    uncertain = learnt.mode.covariance + np.diag(learnt.way.unfinished**2)
-    S = noise * (H + P) @ uncertain @ (H + P)
+    S = noise * (H + P) @ (learnt.mode.covariance + np.diag(learnt.way.unfinished**2)) @ (H + P)
     gain = H @ np.linalg.pinv(symmetric(learnt.variance_share.upper * H + S), hermitian=True)
-    return Likelihood(gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H))
+    return NormalLikelihood(gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H))
 
 
 def _prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:

@@ -16,7 +16,7 @@ from pymc_dp.contributions.whitened import vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
-from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, NormalPrior, hyperpriors
+from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import (
     Gradient,
@@ -74,7 +74,8 @@ def whitened_stages(
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
     ``prior`` compiles the gradient of the log prior for a backend, ``number`` is the declared
-    number of records, and ``point`` returns where the method before has ended.
+    number of records, and ``point`` returns where the method before has ended. Latents that no
+    record reads are drawn with the others, in the end.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
     one, and ``count - 1`` vectors of score, curvature and variance, whose joint norm is clipped.
@@ -82,10 +83,10 @@ def whitened_stages(
     post-processing.
     """
     shares, hyper = schedule(count - 1), hyperpriors(records)
-    records = hyper.read if hyper else records
+    slope = cache(lambda: hyper.prior.gradient if hyper else prior("python"))
+    draw = partial(_draw_with_hyperpriors, hyper) if hyper else partial(_draw, records)
+    records, own = (hyper.read, hyper.places) if hyper else (records, slice(None))
     d = records.size
-    slope = cache(lambda: partial(NormalPrior.gradient, hyper.prior) if hyper else prior("python"))
-    draw = partial(_draw_with, hyper) if hyper else partial(_draw, records)
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
     scales = Method(
@@ -113,13 +114,8 @@ def whitened_stages(
         query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
         noise_aware=partial(_noise_aware, draw),
     )
-
-    def start(state: Any) -> State:
-        start = point(state)
-        return _begin(records, start[hyper.index] if hyper else start, slope(), number)
-
     return (
-        Stage(scales, start),
+        Stage(scales, lambda state: _begin(records, point(state)[own], slope(), number)),
         Stage(rounds),
     )
 
@@ -146,7 +142,7 @@ def _draw(
     return dict(zip(records.point, records.split(v), strict=True))
 
 
-def _draw_with(
+def _draw_with_hyperpriors(
     hyper: Hyperpriors, noise: float, state: State, draws: int, rng: np.random.Generator
 ) -> Draws:
     return hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)

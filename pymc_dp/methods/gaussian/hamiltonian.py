@@ -27,8 +27,7 @@ class Chains(NamedTuple):
     @classmethod
     def at(cls, log_density: LogDensity, points: np.ndarray) -> Self:
         """Evaluate the density; it is 0 where it is not a number."""
-        with np.errstate(all="ignore"):
-            value, gradient = log_density(points)
+        value, gradient = log_density(points)
         fine = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
         return cls(points, np.where(fine, value, -np.inf), np.where(fine[:, None], gradient, 0.0))
 
@@ -66,6 +65,13 @@ def draw_by_hamiltonian(
     >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round()
     ((4000, 2), array([5., 5.]), array([3., 3.]))
     """
+    with np.errstate(all="ignore"):  # what is no number is not accepted
+        return _draw(log_density, start, draws, rng)
+
+
+def _draw(
+    log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
+) -> np.ndarray:
     chains = Chains.at(log_density, start[-DEFAULTS.chains :])
     pace = Pace(_root(start), float(np.log(DEFAULTS.first_step)))
     for trajectories in DEFAULTS.warm_up:
@@ -101,8 +107,7 @@ def _trajectory(
         end = Chains.at(log_density, end.points + size * p @ pace.root.T)
         p = p + (size if left else size / 2) * end.gradient @ pace.root
     lost = ((p**2).sum(axis=1) - (momentum**2).sum(axis=1)) / 2
-    with np.errstate(invalid="ignore"):
-        gained = end.log_density - chains.log_density - lost
+    gained = end.log_density - chains.log_density - lost
     probability = np.exp(np.minimum(np.where(np.isnan(gained), -np.inf, gained), 0.0))
     accepted = rng.random(len(probability)) < probability
     return chains.moved(accepted, end), float(probability.mean())

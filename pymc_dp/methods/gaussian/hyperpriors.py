@@ -7,6 +7,7 @@ mode would make spreads too small.
 """
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -56,32 +57,40 @@ class NormalPrior:
         return np.asarray(self.precision @ (self.mean - x))
 
 
-class Hyperpriors(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Hyperpriors:
     """A model some of whose latents are read by no record."""
 
     records: Records
     read: Records  # the same, with the latents that records read alone
     places: np.ndarray  # of their coordinates among all, (d,)
-    prior: NormalPrior  # of these
+
     prior_draws: np.ndarray  # of all latents, (n, size)
+
+    @cached_property
+    def prior(self) -> NormalPrior:
+        """The normal prior of what records read."""
+        return NormalPrior.of(self.prior_draws[:, self.places])
+
+    @cached_property
+    def log_prior(self) -> LogDensity:
+        """The log prior of all latents, and its gradient."""
+        return _log_prior(self.records)
 
     def draw(self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator) -> Draws:
         """Draw the posterior of all latents, given the likelihood of those that records read."""
         h, Lambda = likelihood
-        log_prior = _log_prior(self.records)
 
         def log_posterior(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            value, slope = log_prior(z)
+            value, slope = self.log_prior(z)
             x, gradient = z[:, self.places], slope.copy()
             gradient[:, self.places] += h - x @ Lambda
             return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
 
-        z = draw_by_hamiltonian(log_posterior, self._start(likelihood, log_prior, rng), draws, rng)
+        z = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
         return dict(zip(self.records.point, self.records.split(z), strict=True))
 
-    def _start(
-        self, likelihood: NormalLikelihood, log_prior: LogDensity, rng: np.random.Generator
-    ) -> np.ndarray:
+    def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
         """Draw as if the prior of what records read were normal; the likeliest come last."""
         h, Lambda = likelihood
         covariance = np.linalg.inv(Lambda + self.prior.precision)
@@ -89,7 +98,7 @@ class Hyperpriors(NamedTuple):
         z = self.prior_draws.copy()
         z[:, self.places] = rng.multivariate_normal(mean, covariance, len(z))
         with np.errstate(all="ignore"):
-            density, _ = log_prior(z)
+            density, _ = self.log_prior(z)
         return np.asarray(z[np.argsort(np.where(np.isnan(density), -np.inf, density))])
 
 
@@ -99,22 +108,28 @@ def hyperpriors(records: Records) -> Hyperpriors | None:
     names = [name for name, value in records.latents.items() if value in terms]
     if not names or len(names) == len(records.latents) or not records.prior_draws:
         return None
+    drawn = _draw_all(records.prior_draws, DEFAULTS.prior_draws + 4 * records.size)
+    if drawn is None:
+        return None
     every = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     places = np.concatenate([every[name].ravel() for name in names])
     read = records._replace(
         latents={name: records.latents[name] for name in names},
         point={name: records.point[name] for name in names},
     )
-    drawn = _draw_prior(records)
-    return Hyperpriors(records, read, places, NormalPrior.of(drawn[:, places]), drawn)
+    return Hyperpriors(records, read, places, drawn)
 
 
-def _draw_prior(records: Records) -> np.ndarray:
-    """Draw all latents from their prior, shape (n, size)."""
-    number = DEFAULTS.prior_draws + 4 * records.size
-    with without_c():
-        drawn = pm.draw(list(records.prior_draws), number, random_seed=0, mode=PYTHON)
-    return np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
+@lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
+def _draw_all(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
+    """Draw latents from their prior, shape (number, size); None where nothing draws it."""
+    try:
+        with without_c():
+            drawn = pm.draw(list(latents), number, random_seed=0, mode=PYTHON)
+    except NotImplementedError:  # a flat prior, or a density of the author's alone
+        return None
+    flat = np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
+    return flat[np.isfinite(flat).all(axis=1)]
 
 
 def _log_prior(records: Records) -> LogDensity:

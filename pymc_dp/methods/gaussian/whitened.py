@@ -83,9 +83,9 @@ def whitened_stages(
     post-processing.
     """
     shares, hyper = schedule(count - 1), hyperpriors(records)
-    slope = cache(lambda: hyper.prior.gradient if hyper else prior("python"))
+    slope = cache(lambda: _slope_of(hyper) if hyper else prior("python"))
     draw = partial(_draw_with_hyperpriors, hyper) if hyper else partial(_draw, records)
-    records, own = (hyper.read, hyper.places) if hyper else (records, slice(None))
+    records, places = (hyper.read, hyper.places) if hyper else (records, slice(None))
     d = records.size
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
@@ -115,9 +115,15 @@ def whitened_stages(
         noise_aware=partial(_noise_aware, draw),
     )
     return (
-        Stage(scales, lambda state: _begin(records, point(state)[own], slope(), number)),
+        Stage(scales, lambda state: _begin(records, point(state)[places], slope(), number)),
         Stage(rounds),
     )
+
+
+def _slope_of(hyper: Hyperpriors) -> Gradient:
+    """Return the slope of the normal prior; what cannot be drawn in the end fails here."""
+    hyper.log_prior(hyper.prior_draws[:1])
+    return hyper.prior.gradient
 
 
 def _begin(records: Records, start: np.ndarray, slope: Gradient, number: int | None) -> State:

@@ -97,7 +97,7 @@ class Defaults(NamedTuple):
     # first steps, how fast sizes follow the rate of acceptance, and the rate that they seek
     chains: int = 100
     warm_up: tuple[int, ...] = (20, 30, 50)
-    most_steps: int = 12
+    most_steps: int = 9
     thinning: int = 3
     first_step: float = 0.3
     step_rate: float = 0.2

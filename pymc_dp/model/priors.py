@@ -76,6 +76,20 @@ def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Mod
     return density
 
 
+def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[AnyVariable, ...]:
+    """Return random variables that draw the latents from their prior, on the real line.
+
+    ``latents`` are value variables by name, in the order of what is returned.
+    """
+    by_name = {model.rvs_to_values[rv].name: rv for rv in model.free_RVs}
+
+    def unconstrained(rv: Any) -> Any:
+        transform = model.rvs_to_transforms[rv]
+        return rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+
+    return tuple(unconstrained(by_name[name]) for name in latents)
+
+
 def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
     with without_c():

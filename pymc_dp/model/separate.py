@@ -20,7 +20,7 @@ from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
-from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_graphs
+from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
@@ -36,6 +36,9 @@ class Records(NamedTuple):
 
     prior: AnyVariable  # log prior density of the latents in their unconstrained space
     observes_public: bool  # whether it holds public observations, or potentials without data
+    # random variables that draw the latents from their prior, on the real line; none where
+    # `observes_public`
+    prior_draws: tuple[AnyVariable, ...]
     batch: RecordGraph  # batch, single: the log likelihood of a batch of records, and of one record
     single: RecordGraph
     # the variables whose log densities are the terms of ``batch`` and ``single``
@@ -209,6 +212,7 @@ def _records(
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
+        prior_draws=() if split.potentials or local else prior_draws(model, latents),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),

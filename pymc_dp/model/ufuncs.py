@@ -54,8 +54,8 @@ def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
         return None  # one record's alone, such as the inverse below
     if isinstance(core, AllocDiag) and (core.offset, core.axis1, core.axis2) == (0, 0, 1):
         whole = _diagonals(node.inputs[0], len(node.op.inputs_sig[0]))
-    elif isinstance(core, SolveTriangular) and all(node.inputs[0].type.broadcastable[:-2]):
-        whole = _solved_by_one(core, *node.inputs)
+    elif isinstance(core, SolveTriangular) and any(node.inputs[0].type.broadcastable[:-2]):
+        whole = _solved_by_inverse(core, *node.inputs)
     elif isinstance(core, AdvancedSubtensor) and _takes_single_values(node):
         whole = _values_at(*node.inputs)
     else:
@@ -70,11 +70,12 @@ def _diagonals(x: Tensor, core: int) -> Tensor:
     return pt.moveaxis(pt.switch(on, x[..., None], 0.0), (-2, -1), (batch, batch + 1))
 
 
-def _solved_by_one(solve: SolveTriangular, a: Tensor, b: Tensor) -> Tensor:
-    """Solve by the inverse of the one matrix that all records share."""
-    one = a[(0,) * (a.ndim - 2)]
+def _solved_by_inverse(solve: SolveTriangular, a: Tensor, b: Tensor) -> Tensor:
+    """Solve by the inverse of each matrix, where several right sides share one."""
+    if all(a.type.broadcastable[:-2]):
+        a = a[(0,) * (a.ndim - 2)]
     settings: Any = {"lower": solve.lower, "unit_diagonal": solve.unit_diagonal}
-    inverse = pt.linalg.solve_triangular(one, pt.eye(one.shape[0]), b_ndim=2, **settings)
+    inverse = pt.linalg.solve_triangular(a, pt.eye(a.shape[-1]), b_ndim=2, **settings)
     right = b[..., None] if solve.b_ndim == 1 else b
     solved = pt.matmul(inverse, right)
     return solved[..., 0] if solve.b_ndim == 1 else solved

@@ -34,7 +34,12 @@ class Defaults(NamedTuple):
     floor_in_steps: float = 0.15
     floor_in_coordinates: float = 0.7
     floor_in_posterior: float = 0.03
-    # a latent's curvature is known where it is so many standard deviations of its noise
+    # errors of hidden eigenvalues, as a share of the noise: so much over the root of their number,
+    # and at least so much
+    hidden_error: float = 4.0
+    least_error: float = 0.6
+    # a curvature of a latent, or of all together, is known where it is so many standard deviations
+    # of its noise
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
@@ -83,6 +88,20 @@ class Defaults(NamedTuple):
     # the curvature loses so many times as much as that share, and this much of it is left at least
     clipped_curvature: float = 1.5
     least_curvature: float = 0.4
+    # draws of a prior that has latents behind latents, and four more for each coordinate; they are
+    # cut off so many median deviations from the middle
+    prior_draws: int = 500
+    tail: float = 8.0
+    # Hamiltonian Monte Carlo: the number of chains, the lengths of the phases that warm it up, the
+    # most leapfrog steps of a trajectory, how many trajectories lie between draws, the size of the
+    # first steps, how fast sizes follow the rate of acceptance, and the rate that they seek
+    chains: int = 100
+    warm_up: tuple[int, ...] = (20, 30, 50)
+    most_steps: int = 9
+    thinning: int = 3
+    first_step: float = 0.3
+    step_rate: float = 0.2
+    accepted: float = 0.8
     # the share of the budget of rounds that follow gradient steps
     share_after_steps: float = 0.8
 

@@ -29,6 +29,7 @@ from pymc_dp.methods.gaussian.coordinates import (
     whitening,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
@@ -51,6 +52,7 @@ class Learnt(NamedTuple):
     # since the point last moved
     unclipped_diagonal: np.ndarray
     variance_share: VarianceShare
+    likelihood_curvature: np.ndarray  # H of the posterior, with a value for what noise hides
     covariance: np.ndarray  # the posterior's, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
 
@@ -106,6 +108,7 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
         independent=Curvature(nothing, np.eye(d)),
         unclipped_diagonal=np.zeros(d),
         variance_share=VarianceShare(),
+        likelihood_curvature=nothing,
         covariance=covariance,
         noise=nothing,
     )
@@ -242,12 +245,12 @@ def _local_posterior(
     release: Release, curvature: Curvature, prior_gradient: Gradient, state: State
 ) -> LocalPosterior:
     """Add the prior to what the records say at this round's point."""
-    point = state.at.point
+    point, spectrum = state.at.point, curvature.spectrum()
     return LocalPosterior(
         gradient=release.score + prior_gradient(point),
         gradient_noise=release.score_noise,
-        curvature_noise=curvature.noise,
-        spectrum=curvature.spectrum(),
+        curvature_noise=spectrum.error,
+        spectrum=spectrum,
         prior_precision=prior_precision(prior_gradient, point),
         prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,
@@ -268,7 +271,8 @@ def _learnt(
     mode, way, nonlinearity = newton_step(before.mode, before.way, local)
     spectrum = curvature.spectrum()
     variance_share = _variance_share(before.variance_share, release, spectrum)
-    covariance = _covariance(spectrum, local.prior_precision, variance_share.upper)
+    H = spectrum.matrix(DEFAULTS.floor_in_posterior)
+    covariance = _covariance(H, local.prior_precision, variance_share.upper)
     return Learnt(
         mode=mode,
         way=way,
@@ -276,6 +280,7 @@ def _learnt(
         independent=independent.moved(nonlinearity, DEFAULTS.floor_in_steps),
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
         variance_share=variance_share,
+        likelihood_curvature=H,
         covariance=covariance,
         noise=_added_by_noise(covariance, mode, way, local.prior_precision),
     )
@@ -298,15 +303,12 @@ def _unclipped_diagonal(before: Learnt, found: Curvature, share: VarianceShare) 
     return np.asarray(np.maximum(near * before.unclipped_diagonal, seen))
 
 
-def _covariance(
-    spectrum: CurvatureSpectrum, prior: np.ndarray, variance_share: float
-) -> np.ndarray:
+def _covariance(H: np.ndarray, prior: np.ndarray, variance_share: float) -> np.ndarray:
     """Covariance from the records alone: V (v H + P) V with V = (H + P)^-1.
 
     v is the variance of clipped scores over the slope of their mean, 1 without clipping, as large
     as its own noise may hide.
     """
-    H = spectrum.matrix(DEFAULTS.floor_in_posterior)
     V = np.linalg.inv(H + prior)
     return no_wider(symmetric(V @ (variance_share * H + prior) @ V), prior)
 
@@ -317,6 +319,19 @@ def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndar
     added = no_wider(symmetric(covariance + uncertain), prior) - covariance
     noise: np.ndarray = symmetric(Spectrum.of(symmetric(added)).floored(0.0))
     return noise
+
+
+def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikelihood:
+    """Return what the releases say of the likelihood, without the prior that the rounds had.
+
+    The likelihood's score at the mode m is minus the prior's, with an error of covariance S. As
+    wide as records and noise make it, its precision is H (v H + S)^-1 H; ``noise`` is 1, or 0 to
+    leave S out.
+    """
+    H, m, P = learnt.likelihood_curvature, learnt.mode.mean, prior.precision
+    S = noise * (H + P) @ (learnt.mode.covariance + np.diag(learnt.way.unfinished**2)) @ (H + P)
+    gain = H @ np.linalg.pinv(symmetric(learnt.variance_share.upper * H + S), hermitian=True)
+    return NormalLikelihood(gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H))
 
 
 def _prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:

@@ -16,11 +16,13 @@ from pymc_dp.contributions.whitened import vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
+from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import (
     Gradient,
     State,
     begin,
+    likelihood,
     measured,
     near_prior_mode,
     step,
@@ -72,15 +74,19 @@ def whitened_stages(
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
     ``prior`` compiles the gradient of the log prior for a backend, ``number`` is the declared
-    number of records, and ``point`` returns where the method before has ended.
+    number of records, and ``point`` returns where the method before has ended. Latents that no
+    record reads are drawn with the others, in the end.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
     one, and ``count - 1`` vectors of score, curvature and variance, whose joint norm is clipped.
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
-    shares, d = schedule(count - 1), records.size
-    slope = cache(lambda: prior("python"))
+    shares, hyper = schedule(count - 1), hyperpriors(records)
+    slope = cache(lambda: _slope_of(hyper) if hyper else prior("python"))
+    draw = partial(_draw_with_hyperpriors, hyper) if hyper else partial(_draw, records)
+    records, places = (hyper.read, hyper.places) if hyper else (records, slice(None))
+    d = records.size
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
     scales = Method(
@@ -93,7 +99,7 @@ def whitened_stages(
             lambda state, query, noisy: measured(slope(), shares, number, state, noisy),
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
-        posterior=partial(_draw, records, 0.0),
+        posterior=partial(draw, 0.0),
         describe=partial(_describe, records),
         trace=_trace,
         doubts=partial(doubts_of_rounds, records),
@@ -106,12 +112,18 @@ def whitened_stages(
             {SCORES: whitened_scores(compiled())}, partial(step, slope(), shares)
         ),
         query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
-        noise_aware=partial(_noise_aware, records),
+        noise_aware=partial(_noise_aware, draw),
     )
     return (
-        Stage(scales, lambda state: _begin(records, point(state), slope(), number)),
+        Stage(scales, lambda state: _begin(records, point(state)[places], slope(), number)),
         Stage(rounds),
     )
+
+
+def _slope_of(hyper: Hyperpriors) -> Gradient:
+    """Return the slope of the normal prior; what cannot be drawn in the end fails here."""
+    hyper.log_prior(hyper.prior_draws[:1])
+    return hyper.prior.gradient
 
 
 def _begin(records: Records, start: np.ndarray, slope: Gradient, number: int | None) -> State:
@@ -136,12 +148,18 @@ def _draw(
     return dict(zip(records.point, records.split(v), strict=True))
 
 
+def _draw_with_hyperpriors(
+    hyper: Hyperpriors, noise: float, state: State, draws: int, rng: np.random.Generator
+) -> Draws:
+    return hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
+
+
 def _noise_aware(
-    records: Records, state: State, draws: int, rng: np.random.Generator
+    draw: Callable[..., Draws], state: State, draws: int, rng: np.random.Generator
 ) -> Draws | None:
     """Draw with the noise; None before the first round, when it is not known, and without any."""
     known = state.t > 1 and state.noise_unit > 0
-    return _draw(records, 1.0, state, draws, rng) if known else None
+    return draw(1.0, state, draws, rng) if known else None
 
 
 def _describe(records: Records, state: State) -> xr.Dataset:

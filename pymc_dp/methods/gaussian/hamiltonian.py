@@ -1,0 +1,113 @@
+"""Hamiltonian Monte Carlo with many chains in step, for log densities of many points at once.
+
+All chains make as many leapfrog steps of the same size, so that a hundred of them take hardly
+longer than one.
+
+Source: Neal (2011), MCMC using Hamiltonian dynamics.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+
+# points (n, d) -> log density (n,), and its gradient (n, d)
+LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class Chains(NamedTuple):
+    """Where all chains are."""
+
+    points: np.ndarray  # (chains, d)
+    log_density: np.ndarray  # (chains,)
+    gradient: np.ndarray  # (chains, d)
+
+    @classmethod
+    def at(cls, log_density: LogDensity, points: np.ndarray) -> Self:
+        """Evaluate the density; it is 0 where it is not a number."""
+        value, gradient = log_density(points)
+        fine = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
+        return cls(points, np.where(fine, value, -np.inf), np.where(fine[:, None], gradient, 0.0))
+
+    def moved(self, accepted: np.ndarray, to: "Chains") -> "Chains":
+        """Move some chains, (chains,)."""
+        return Chains(
+            np.where(accepted[:, None], to.points, self.points),
+            np.where(accepted, to.log_density, self.log_density),
+            np.where(accepted[:, None], to.gradient, self.gradient),
+        )
+
+
+class Pace(NamedTuple):
+    """How far leapfrog steps go."""
+
+    root: np.ndarray  # a square root of the covariance that whitens them, (d, d)
+    log_size: float
+
+    def after(self, acceptance: float) -> Self:
+        """Go further where more is accepted than should be."""
+        change = DEFAULTS.step_rate * (acceptance - DEFAULTS.accepted)
+        return self._replace(log_size=self.log_size + change)
+
+
+def draw_by_hamiltonian(
+    log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw from a density that need not be normalised, shape (draws, d).
+
+    ``start``, shape (n, d), is about as wide as the density; chains begin at its last points.
+
+    >>> rng = np.random.default_rng(0)
+    >>> normal = lambda x: (-(((x - 5.0) / 3.0) ** 2).sum(axis=1) / 2, -(x - 5.0) / 9.0)
+    >>> drawn = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
+    >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round()
+    ((4000, 2), array([5., 5.]), array([3., 3.]))
+    """
+    with np.errstate(all="ignore"):  # what is no number is not accepted
+        return _draw(log_density, start, draws, rng)
+
+
+def _draw(
+    log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    chains = Chains.at(log_density, start[-DEFAULTS.chains :])
+    pace = Pace(_root(start), float(np.log(DEFAULTS.first_step)))
+    for trajectories in DEFAULTS.warm_up:
+        for _ in range(trajectories):
+            chains, acceptance = _trajectory(log_density, chains, pace, rng)
+            pace = pace.after(acceptance)
+        pace = pace._replace(root=_root(chains.points))
+    kept = []
+    for _ in range(-(-draws // len(chains.points))):
+        for _ in range(DEFAULTS.thinning):
+            chains, _ = _trajectory(log_density, chains, pace, rng)
+        kept.append(chains.points)
+    return np.concatenate(kept)[:draws]
+
+
+def _root(points: np.ndarray) -> np.ndarray:
+    """Return a root of the covariance of points, shrunk to its diagonal where they are few."""
+    n, d = points.shape
+    covariance = np.cov(points, rowvar=False).reshape(d, d)
+    variances = np.diag(covariance)
+    diagonal = np.diag(variances + 1e-6 * variances.mean())
+    return np.linalg.cholesky((n * covariance + 2 * d * diagonal) / (n + 2 * d))
+
+
+def _trajectory(
+    log_density: LogDensity, chains: Chains, pace: Pace, rng: np.random.Generator
+) -> tuple[Chains, float]:
+    """Move all chains by a trajectory; return the mean probability that it is accepted."""
+    size, steps = np.exp(pace.log_size), 1 + rng.integers(DEFAULTS.most_steps)
+    momentum = rng.normal(size=chains.points.shape)
+    end, p = chains, momentum + size / 2 * chains.gradient @ pace.root
+    for left in reversed(range(steps)):
+        end = Chains.at(log_density, end.points + size * p @ pace.root.T)
+        p = p + (size if left else size / 2) * end.gradient @ pace.root
+    lost = ((p**2).sum(axis=1) - (momentum**2).sum(axis=1)) / 2
+    gained = end.log_density - chains.log_density - lost
+    probability = np.exp(np.minimum(np.where(np.isnan(gained), -np.inf, gained), 0.0))
+    accepted = rng.random(len(probability)) < probability
+    return chains.moved(accepted, end), float(probability.mean())

@@ -1,0 +1,53 @@
+"""Many chains in step draw from the density that they are given."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pymc_dp.methods.gaussian import hamiltonian
+from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
+
+DRAWS = 4000
+
+
+def log_of_exponential(z):
+    """Log density of log(x), where x is exponential; it is not a number below -30."""
+    x = np.exp(z)
+    value = np.where(z > -30, z - x, np.nan)
+    return value.sum(axis=1), 1 - x
+
+
+def drawn(density, d=1, seed=0):
+    rng = np.random.default_rng(seed)
+    return draw_by_hamiltonian(density, rng.normal(size=(100, d)), DRAWS, rng)
+
+
+def test_a_skewed_density_is_drawn():
+    x = np.exp(drawn(log_of_exponential))
+    assert stats.kstest(x[::4].ravel(), "expon").pvalue > 1e-6
+
+
+def test_correlations_and_scales_are_drawn():
+    covariance = np.array([[100.0, 9.0], [9.0, 1.0]])
+    precision = np.linalg.inv(covariance)
+
+    def density(z):
+        slope = -z @ precision
+        return (z * slope).sum(axis=1) / 2, slope
+
+    found = np.cov(drawn(density, d=2), rowvar=False)
+    assert found == pytest.approx(covariance, rel=0.2)
+
+
+def test_draws_of_trajectories_that_are_always_accepted_are_not_those_of_the_density(monkeypatch):
+    move = hamiltonian.Chains.moved
+    everyone = np.full(100, True)
+    monkeypatch.setattr(hamiltonian.Chains, "moved", lambda self, _, to: move(self, everyone, to))
+    monkeypatch.setattr(hamiltonian.Pace, "after", lambda self, acceptance: self)
+    monkeypatch.setattr(hamiltonian, "DEFAULTS", hamiltonian.DEFAULTS._replace(first_step=0.7))
+    x = np.exp(drawn(log_of_exponential))
+    assert not stats.kstest(x[::4].ravel(), "expon").pvalue > 1e-6
+
+
+def test_the_same_random_numbers_give_the_same_draws():
+    assert np.array_equal(drawn(log_of_exponential), drawn(log_of_exponential))

@@ -1,0 +1,148 @@
+"""Means and spreads of groups, which no record reads: their posterior follows their own priors."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior, hyperpriors
+from pymc_dp.methods.gaussian.rounds import begin, likelihood
+from tests.zoo import separated
+
+GROUPS, ROWS = 12, 200
+rng = np.random.default_rng(20261123)
+OF_GROUP = rng.normal(0.5, 0.4, GROUPS)
+NOISE = 0.3  # the likelihood's sd of each group
+GROUP = rng.integers(0, GROUPS, ROWS)
+Y = rng.normal(OF_GROUP[GROUP], 1.0)
+
+
+def groups(spread=pm.HalfNormal):
+    mu, tau = pm.Normal("mu", 0, 2), spread("tau", 1.0)
+    a = pm.Normal("a", mu, tau, shape=GROUPS)
+    pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
+
+
+def records_of(build):
+    with pm.Model() as model:
+        build()
+    return separated(model)[0]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return hyperpriors(records_of(groups))
+
+
+def of_independent_errors(sd):
+    precision = np.eye(GROUPS) / sd**2
+    return NormalLikelihood(precision @ OF_GROUP, precision)
+
+
+def exact(sd):
+    """Mean and sd of log(tau), by summing over a grid; group means are integrated out."""
+    mu, log_tau = np.linspace(-2, 3, 301)[:, None, None], np.linspace(-8, 2, 501)[:, None]
+    tau = np.exp(log_tau)
+    log_p = stats.norm.logpdf(mu, 0, 2) + stats.halfnorm.logpdf(tau) + log_tau
+    log_p = log_p[..., 0] + stats.norm.logpdf(OF_GROUP, mu, np.hypot(tau, sd)).sum(axis=-1)
+    p = np.exp(log_p - log_p.max()).sum(axis=0)
+    p, x = p / p.sum(), log_tau[:, 0]
+    mean = p @ x
+    return mean, (p @ (x - mean) ** 2) ** 0.5
+
+
+def log_tau(found, sd, seed=0):
+    draws = found.draw(of_independent_errors(sd), 2000, np.random.default_rng(seed))
+    return draws["tau_log__"]
+
+
+def check_draws(x, sd):
+    mean, deviation = exact(sd)
+    assert x.mean() == pytest.approx(mean, abs=0.15 * deviation)
+    assert x.std() == pytest.approx(deviation, rel=0.2)
+
+
+def test_rounds_take_the_latents_that_records_read(found):
+    assert list(found.read.latents) == ["a"]
+    assert found.read.size == GROUPS < found.records.size
+    assert found.records.labels[found.places[0]] == "a[0]"
+
+
+@pytest.mark.parametrize("sd", [0.05, NOISE])
+def test_the_posterior_of_a_spread_is_that_of_its_own_prior(found, sd):
+    check_draws(log_tau(found, sd), sd)
+
+
+def test_a_normal_distribution_around_the_joint_mode_is_not_that_posterior(found):
+    # planted fault: at the joint mode of means and spread the spread is too small
+    log_tau = np.linspace(-3, 2, 2001)[:, None]
+    shrunk = np.exp(2 * log_tau) / (np.exp(2 * log_tau) + NOISE**2)
+    mu = OF_GROUP.mean()
+    a = mu + shrunk * (OF_GROUP - mu)
+    joint = stats.norm.logpdf(a, mu, np.exp(log_tau)).sum(axis=1)
+    joint += stats.norm.logpdf(OF_GROUP, a, NOISE).sum(axis=1)
+    joint += stats.halfnorm.logpdf(np.exp(log_tau[:, 0])) + log_tau[:, 0]
+    steps = np.diff(joint)
+    mode = log_tau[1 + np.flatnonzero((steps[:-1] > 0) & (steps[1:] <= 0)), 0]
+    mean, deviation = exact(NOISE)
+    assert not mode.size or mode[-1] < mean - deviation / 2
+    with pytest.raises(AssertionError):
+        check_draws(np.random.default_rng(0).normal(mean - deviation / 2, deviation, 4000), NOISE)
+
+
+def test_a_prior_with_heavy_tails_is_drawn():
+    found = hyperpriors(records_of(lambda: groups(pm.HalfCauchy)))
+    assert np.isfinite(found.prior.precision).all()
+    assert np.linalg.eigvalsh(found.prior.precision)[0] > 0
+    assert log_tau(found, NOISE).std() < 2
+
+
+def test_without_such_latents_there_is_nothing_to_part():
+    def alone():
+        pm.Normal("y", pm.Normal("mu"), pm.HalfNormal("s"), observed=Y)
+
+    assert hyperpriors(records_of(alone)) is None
+
+
+def held_down():
+    groups()
+    pm.Potential("soft", -((pm.modelcontext(None)["mu"] - 1.0) ** 2))
+
+
+def of_a_flat_mean():
+    a = pm.Normal("a", pm.Flat("mu"), 1.0, shape=GROUPS)
+    pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
+
+
+@pytest.mark.parametrize("build", [held_down, of_a_flat_mean])
+def test_what_nothing_draws_stays_with_the_rounds(build):
+    assert hyperpriors(records_of(build)) is None
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_the_prior_of_the_rounds_does_not_stay_in_the_likelihood(noise):
+    rng = np.random.default_rng(0)
+    root, error = rng.normal(size=(2, 3, 3))
+    H, S, peak = root @ root.T + np.eye(3), error @ error.T, rng.normal(size=3)
+
+    def left(prior):
+        """End at the mode under a prior, and take the prior out again."""
+        V = np.linalg.inv(H + prior.precision)
+        state = begin(np.zeros(3), prior.gradient, number=100.0)
+        mode = state.learnt.mode._replace(
+            mean=V @ (H @ peak + prior.precision @ prior.mean), covariance=V @ S @ V
+        )
+        learnt = state.learnt._replace(mode=mode, likelihood_curvature=H)
+        return likelihood(learnt, prior, noise)
+
+    wide = left(NormalPrior(np.zeros(3), 0.01 * np.eye(3)))
+    narrow = left(NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])))
+    precision = H @ np.linalg.inv(learnt_variance(H) + noise * S) @ H
+    for found in (wide, narrow):
+        assert found.precision == pytest.approx(precision)
+        assert found.linear == pytest.approx(precision @ peak)
+
+
+def learnt_variance(H):
+    """Variance of scores before any round has measured it: the curvature, or a little less."""
+    return begin(np.zeros(3), np.negative, 100.0).learnt.variance_share.upper * H

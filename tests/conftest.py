@@ -1,5 +1,6 @@
 """Tests run on PyTensor's Python linker, which starts in tenths of a second."""
 
+import gc
 import itertools
 import os
 
@@ -11,6 +12,13 @@ pytensor.config.cxx = ""
 # where a variable was made: read in no test, and written for every one
 pytensor.config.traceback__limit = 0
 pytensor.config.traceback__compile_limit = 0
+
+
+def pytest_collection_finish(session):
+    """Modules and tests live until the end: the garbage collector need not walk them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)  # graphs are many small objects
 
 
 @pytest.fixture

@@ -211,6 +211,6 @@ def test_a_faulty_clip_is_caught(clip):
 
 
 def check_faulty_clip(clip, found):
-    check_neighbours(covered_after(clip_jointly, found), TAME, examples=100)
+    check_neighbours(covered_after(clip_jointly, found), TAME, examples=30)
     with pytest.raises(AssertionError):
         check_neighbours(covered_after(clip, found), TAME, examples=100)

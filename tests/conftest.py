@@ -7,11 +7,15 @@ import os
 import pytensor
 import pytest
 
+from pymc_dp.model import same_graph
+
 pytensor.config.linker = "py"
 pytensor.config.cxx = ""
 # where a variable was made: read in no test, and written for every one
 pytensor.config.traceback__limit = 0
 pytensor.config.traceback__compile_limit = 0
+# the models of the tests come back in many files
+same_graph.MOST_KEPT = 10_000
 
 
 def pytest_collection_finish(session):

@@ -7,19 +7,18 @@ import os
 import pytensor
 import pytest
 
-from pymc_dp.model import same_graph
-
 pytensor.config.linker = "py"
 pytensor.config.cxx = ""
 # where a variable was made: read in no test, and written for every one
 pytensor.config.traceback__limit = 0
 pytensor.config.traceback__compile_limit = 0
-# the models of the tests come back in many files
-same_graph.MOST_KEPT = 10_000
 
 
 def pytest_collection_finish(session):
-    """Modules and tests live until the end: the garbage collector need not walk them."""
+    """Keep what lives until the end: modules from the garbage collector, and rewritten graphs."""
+    from pymc_dp.model import same_graph  # not where tests are only handed out
+
+    same_graph.MOST_KEPT = 10_000  # models come back in many files
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)  # graphs are many small objects

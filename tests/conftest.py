@@ -1,5 +1,6 @@
 """Tests run on PyTensor's Python linker, which starts in tenths of a second."""
 
+import gc
 import itertools
 import os
 
@@ -11,6 +12,16 @@ pytensor.config.cxx = ""
 # where a variable was made: read in no test, and written for every one
 pytensor.config.traceback__limit = 0
 pytensor.config.traceback__compile_limit = 0
+
+
+def pytest_collection_finish(session):
+    """Keep what lives until the end: modules from the garbage collector, and rewritten graphs."""
+    from pymc_dp.model import same_graph  # not where tests are only handed out
+
+    same_graph.MOST_KEPT = 10_000  # models come back in many files
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)  # graphs are many small objects
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ NOMINAL_RECORDS = 10_000
 MANY_RECORDS = 1_000_000
 # rows that are timed: so many, and as many as take so many seconds, or are such a share of a batch
 FEWEST_ROWS, TIMED_SECONDS, SHARE_OF_BATCH = 32, 0.1, 0.25
+# what a release is taken to last that a coarse clock does not see
+UNSEEN_SECONDS = 1e-4
 # seconds from which on a fit is announced
 ANNOUNCED_SECONDS = 180
 
@@ -61,7 +63,7 @@ def timed(
 
         return _seconds(call)
 
-    few = one_sum(FEWEST_ROWS)
+    few = max(one_sum(FEWEST_ROWS), UNSEEN_SECONDS)
     if few > TIMED_SECONDS:  # what many rows add is not waited for
         return ReleaseTime(_seconds(update), few / FEWEST_ROWS)
     rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * TIMED_SECONDS / few, SHARE_OF_BATCH * batch)))

@@ -308,10 +308,10 @@ def test_autodp_is_never_asked_for_its_characteristic_functions(monkeypatch):
 
 
 def test_a_schedule_of_many_rates_is_calibrated_in_seconds_and_on_the_safe_side():
-    rates = np.linspace(0.05, 0.15, 18)
+    rates = np.linspace(0.05, 0.15, 17)
     specs = [ReleaseSpec("score", Poisson(float(q)), 1.0, count=1) for q in rates]
     start = time.process_time()
     calibrated = calibrate_plan(TERMS, specs, 1.0)
     assert time.process_time() - start < 18  # a few seconds, on a busy machine too
-    [fine] = Pld(grid=3e-4).epsilons(calibrated, (1e-5,))
+    [fine] = Pld(grid=5e-4).epsilons(calibrated, (1e-5,))
     assert 0.98 < fine <= calibrated.epsilon() <= 1

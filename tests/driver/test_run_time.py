@@ -57,6 +57,14 @@ def test_a_release_is_timed_by_its_fixed_part_and_by_its_records(once, each):
     assert abs(cost.each - each) <= 0.3 * each + 2e-6
 
 
+def test_a_release_that_a_coarse_clock_does_not_see_is_timed_as_a_short_one(monkeypatch):
+    # processes are timed in steps of a sixty-fourth of a second on Windows
+    monkeypatch.setattr(timing, "_once", lambda call: 0.0)
+    data = PrivateData({"x": Column(np.zeros(3), 0, "float64")})
+    cost = timed(working(0.0, 0.0), lambda: None, data, None, batch=20_000)
+    assert cost == ReleaseTime(timing.UNSEEN_SECONDS, 0.0)
+
+
 def test_the_time_of_a_plan_is_that_of_its_releases_and_of_the_records_that_they_draw():
     times = {"few": ReleaseTime(1.0, 1e-3), "many": ReleaseTime(0.5, 1e-3)}
     found = run_time(plan_of(5000), times)

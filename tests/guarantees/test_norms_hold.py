@@ -17,7 +17,7 @@ from tests.guarantees.toys import before_noise, wall_of
 from tests.zoo import separated
 
 # dense where a sigmoid rounds to 0 or 1, and far beyond
-SWEEP = np.concatenate([np.linspace(-40, 40, 500), np.linspace(-800, 800, 70)])
+SWEEP = np.concatenate([np.linspace(-40, 40, 200), np.linspace(-800, 800, 30)])
 ROWS = len(SWEEP)
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import strategies as st
 
 from pymc_dp.contributions import FactoredContribution
-from pymc_dp.driver.setup import compile_method
 from pymc_dp.errors import ReleaseError
 from pymc_dp.methods.linear import quadratic
 from pymc_dp.privacy.norms import row_norms
@@ -139,7 +138,7 @@ def moved(build, by, **settings):
     settings = {"sampling": "poisson", "sample_rate": RATE, "num_records": N, **settings}
     terms = {"noise_multiplier": NOISE, "clip_norm": CLIP_NORM, **settings}
     found = prepared(build, 3, "dp_sep", **terms)
-    compiled, method = compile_method(found, "python"), found.method
+    compiled, method = found.method.compile("python"), found.method
 
     def score(last):
         rng = np.random.default_rng(6)

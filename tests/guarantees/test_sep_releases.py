@@ -10,7 +10,6 @@ import pickle
 import numpy as np
 import pytest
 
-from pymc_dp.driver.setup import compile_method
 from pymc_dp.privacy.query import Noisy
 from tests.guarantees import vips_toys
 from tests.guarantees.test_allow_list import build, everything, found_in, saved
@@ -45,7 +44,7 @@ def test_the_first_query_of_algorithm_3_is_the_same_for_any_data(monkeypatch):
 def last_state(model, settings, start=0.5):
     """Where a fit stands after three releases that are made up."""
     found = prepared(model, 3, noise_multiplier=2.0, **settings)
-    compiled, method = compile_method(found, "python"), found.method
+    compiled, method = found.method.compile("python"), found.method
     rng = np.random.default_rng(7)
     state = method.init(rng)
     for value in (start, 1.0, 2.0):

@@ -84,7 +84,7 @@ def loud(build, **changed):
 @pytest.mark.parametrize("later", [0, 1])
 @pytest.mark.parametrize("build", [*REGRESSIONS, *BLOCKS])
 def test_no_record_moves_a_release_beyond_the_clip_norm(build, later):
-    check_neighbours(covered_by_vips(build, later=later), records_of(build), examples=30)
+    check_neighbours(covered_by_vips(build, later=later), records_of(build), examples=20)
 
 
 @pytest.mark.parametrize("form", FORMS[1:])
@@ -211,6 +211,6 @@ def test_a_faulty_clip_is_caught(clip):
 
 
 def check_faulty_clip(clip, found):
-    check_neighbours(covered_after(clip_jointly, found), TAME, examples=100)
+    check_neighbours(covered_after(clip_jointly, found), TAME, examples=30)
     with pytest.raises(AssertionError):
         check_neighbours(covered_after(clip, found), TAME, examples=100)

@@ -13,7 +13,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import compile_method
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees import vips_toys
@@ -32,7 +31,7 @@ from tests.guarantees.vips_toys import BLOCKS, REGRESSIONS, prepared, toy
 def queries(build, **settings):
     """Return the first state, and the queries of three releases with repeatable noise."""
     found = prepared(build, 3, **{"noise_multiplier": 2.0, **settings})
-    compiled, method = compile_method(found, "python"), found.method
+    compiled, method = found.method.compile("python"), found.method
     rng = np.random.default_rng(1)
     first = state = method.init(rng)
     asked = []

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_dp.contributions import Contribution
-from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.method import Method
 from pymc_dp.privacy.query import Noisy
 from tests.zoo import columns_of
@@ -159,8 +159,8 @@ def prepared(build, n, method="vips", **settings):
 
 def toy(build, n=2, method="vips", **settings):
     """Prepare a model; what its first release says is made up."""
-    found = prepared(build, n, method, **{"epsilon": 1.0, **settings})
-    compiled, method = compile_method(found, "python"), found.method
+    found = prepared(build, n, method, **{"noise_multiplier": 5.0, **settings})
+    compiled, method = found.method.compile("python"), found.method
     rng = np.random.default_rng(5)
     state = method.init(rng)
     query = method.query(state, rng=rng)

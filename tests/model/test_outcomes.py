@@ -1,6 +1,7 @@
 """Outcomes are drawn from the model's own distributions, for each record from the record alone."""
 
 import contextlib
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -167,17 +168,23 @@ def density_alone():
 NOT_DRAWN = [potential, two_or_more, outcome_as_predictor, density_alone]
 
 
+@cache
 def separated(build):
     with pm.Model() as model:
         build()
     return zoo.separated(model)
 
 
+@cache
+def draws_of(build):
+    return compile_draws(separated(build)[0], COUNT)
+
+
 def drawn(build, z=None, seed=0):
     records, columns = separated(build)
     batch = {name: column.take(np.arange(ROWS)) for name, column in columns.items()}
     point = records.start if z is None else np.asarray(z, float)
-    found = compile_draws(records, COUNT)(batch, point, np.random.default_rng(seed))
+    found = draws_of(build)(batch, point, np.random.default_rng(seed))
     assert not found.pop(UNDRAWN).any()
     leaves = [leaf for stage in records.outcomes for leaf in stage.drawn]
     assert found.keys() == {drawn_name(leaf) for leaf in leaves}

@@ -61,13 +61,13 @@ def without_noise(model, **settings):
 
 @pytest.mark.parametrize("build", [logistic, hierarchical, counts])
 def test_without_noise_and_clipping_the_means_are_those_of_advi(build):
-    ours = without_noise(build(), n=1500)["fit"]
+    ours = without_noise(build(), n=800)["fit"]
     means, sds = stock_advi(build())
     for name, mean in zip(ours["rows"].values, ours["mean_vector"].values, strict=True):
         assert abs(mean - means[name]) < 0.25 * sds[name], name
 
 
-def stock_advi(model, n=4000):
+def stock_advi(model, n=2000):
     """Posterior means and standard deviations of pm.ADVI, its last half averaged."""
     path = []
     with model:

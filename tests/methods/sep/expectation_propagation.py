@@ -5,7 +5,7 @@ Its state holds a site of every record, so it cannot be released; it is no part 
 
 import numpy as np
 
-GRID = np.linspace(-8, 8, 2001)
+GRID = np.linspace(-8, 8, 401)
 
 
 def moments(log_likelihood, mean, variance):

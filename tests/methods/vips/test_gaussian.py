@@ -225,7 +225,7 @@ def vb_scaled_correlated():
     ],
 )
 def test_a_precision_is_that_of_variational_bayes(build, names, reference, form):
-    idata = fitted(build, form=form)
+    idata = fitted(build, form=form, n=40)
     same_to(1e-8, (*gaussian(idata, names), *parameters(idata, "tau")), reference())
 
 

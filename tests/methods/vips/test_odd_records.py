@@ -22,7 +22,7 @@ def fitted(build, values, seed=1, **settings):
         build(values)
     settings = {"noise_multiplier": 2.0, "delta": 1e-5, "sampling": "full", **settings}
     # own updates: rounds draw outcomes for every record, so that one more changes them all
-    settings = {"method": "vips", "noise_aware": False, "n": 20, **settings}
+    settings = {"method": "vips", "noise_aware": False, "n": 6, **settings}
     with deterministic_noise(seed):
         return pymc_dp.fit(
             model=model,

@@ -143,23 +143,12 @@ class CurvatureSpectrum(NamedTuple):
     def visible(self, floor: float) -> np.ndarray:
         """Remove the noise's effect on eigenvalues.
 
-        Hidden ones become a share of the edge, or more if their mean is more for sure: noise does
-        not change the sum of all.
+        Hidden ones become a share of the edge, or their mean less its noise if that is more: the
+        mean of many hidden directions is visible.
         """
-        d, hidden = len(self.values), max(int(self.hidden.sum()), 1)
-        left = self.values.sum() - without_noise(self.values, self.edge, 0.0).sum()
-        mean = float(left - DEFAULTS.visible_scale * d**0.5) / hidden
+        hidden = self.values[self.hidden]
+        mean = float(hidden.mean() - self.edge / hidden.size**0.5) if hidden.size else 0.0
         return without_noise(self.values, self.edge, max(floor * self.edge, mean))
-
-    @property
-    def error(self) -> np.ndarray:
-        """Q of what is wrong with the curvature once noise is removed, (d, d).
-
-        Where many eigenvalues are hidden, most are near their mean, not as far as noise may go.
-        """
-        count = max(int(self.hidden.sum()), 1)
-        share = np.clip(DEFAULTS.hidden_error / count**0.5, DEFAULTS.least_error, 1.0)
-        return symmetric((self.vectors * np.where(self.hidden, share, 1.0)) @ self.vectors.T)
 
     def matrix(self, floor: float) -> np.ndarray:
         """Return the curvature without noise, with a value for what is hidden."""

@@ -34,12 +34,7 @@ class Defaults(NamedTuple):
     floor_in_steps: float = 0.15
     floor_in_coordinates: float = 0.7
     floor_in_posterior: float = 0.03
-    # errors of hidden eigenvalues, as a share of the noise: so much over the root of their number,
-    # and at least so much
-    hidden_error: float = 4.0
-    least_error: float = 0.6
-    # a curvature of a latent, or of all together, is known where it is so many standard deviations
-    # of its noise
+    # a latent's curvature is known where it is so many standard deviations of its noise
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5

@@ -22,7 +22,7 @@ class LocalPosterior(NamedTuple):
 
     gradient: np.ndarray  # s, (d,)
     gradient_noise: np.ndarray  # covariance of its privacy noise, (d, d)
-    curvature_noise: np.ndarray  # Q of the errors of H, (d, d)
+    curvature_noise: np.ndarray  # Q of `Curvature`, (d, d)
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
     prior_at_start: np.ndarray  # the same where the rounds began, (d, d)

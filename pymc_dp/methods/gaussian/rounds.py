@@ -245,12 +245,12 @@ def _local_posterior(
     release: Release, curvature: Curvature, prior_gradient: Gradient, state: State
 ) -> LocalPosterior:
     """Add the prior to what the records say at this round's point."""
-    point, spectrum = state.at.point, curvature.spectrum()
+    point = state.at.point
     return LocalPosterior(
         gradient=release.score + prior_gradient(point),
         gradient_noise=release.score_noise,
-        curvature_noise=spectrum.error,
-        spectrum=spectrum,
+        curvature_noise=curvature.noise,
+        spectrum=curvature.spectrum(),
         prior_precision=prior_precision(prior_gradient, point),
         prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,

@@ -92,7 +92,8 @@ def _root(points: np.ndarray) -> np.ndarray:
     n, d = points.shape
     covariance = np.cov(points, rowvar=False).reshape(d, d)
     variances = np.diag(covariance)
-    diagonal = np.diag(variances + 1e-6 * variances.mean())
+    # positive where all points are the same
+    diagonal = np.diag(variances + 1e-6 * variances.mean() + np.finfo(float).tiny)
     return np.linalg.cholesky((n * covariance + 2 * d * diagonal) / (n + 2 * d))
 
 

@@ -51,3 +51,8 @@ def test_draws_of_trajectories_that_are_always_accepted_are_not_those_of_the_den
 
 def test_the_same_random_numbers_give_the_same_draws():
     assert np.array_equal(drawn(log_of_exponential), drawn(log_of_exponential))
+
+
+def test_chains_that_start_at_one_point_do_not_fail():
+    x = draw_by_hamiltonian(log_of_exponential, np.zeros((100, 1)), 200, np.random.default_rng(0))
+    assert np.isfinite(x).all()

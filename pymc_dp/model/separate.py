@@ -37,7 +37,7 @@ class Records(NamedTuple):
     prior: AnyVariable  # log prior density of the latents in their unconstrained space
     observes_public: bool  # whether it holds public observations, or potentials without data
     # random variables that draw the latents from their prior, on the real line; none where
-    # `observes_public`
+    # `observes_public`, and where nothing proves that they hold no data
     prior_draws: tuple[AnyVariable, ...]
     batch: RecordGraph  # batch, single: the log likelihood of a batch of records, and of one record
     single: RecordGraph
@@ -172,7 +172,8 @@ def separate_unread(
     outcomes = find_outcomes(split, dims.lengths)
     lengths = None if number_is_public else shapes
     checked = partial(_checked, split, Partition(columns, units), lengths)
-    return records._replace(outcomes=outcomes), checked
+    drawn = _prior_draws(split, records, allowed)
+    return records._replace(outcomes=outcomes, prior_draws=drawn), checked
 
 
 def _checked(
@@ -212,7 +213,7 @@ def _records(
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
-        prior_draws=() if split.potentials or local else prior_draws(model, latents),
+        prior_draws=(),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),
@@ -228,6 +229,16 @@ def _records(
         trusted=trusted,
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
     )
+
+
+def _prior_draws(
+    split: Split, records: Records, allowed: frozenset[str]
+) -> tuple[AnyVariable, ...]:
+    """Draw the latents from their prior, unless an author's code that may hold data would."""
+    if split.potentials or split.local:
+        return ()
+    found = prior_draws(split.hardened.model, records.latents)
+    return found if unproved_in(found) <= allowed else ()
 
 
 def _graphs_read(

@@ -54,7 +54,7 @@ def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
         return None  # one record's alone, such as the inverse below
     if isinstance(core, AllocDiag) and (core.offset, core.axis1, core.axis2) == (0, 0, 1):
         whole = _diagonals(node.inputs[0], len(node.op.inputs_sig[0]))
-    elif isinstance(core, SolveTriangular) and any(node.inputs[0].type.broadcastable[:-2]):
+    elif isinstance(core, SolveTriangular) and _shares_matrices(node):
         whole = _solved_by_inverse(core, *node.inputs)
     elif isinstance(core, AdvancedSubtensor) and _takes_single_values(node):
         whole = _values_at(*node.inputs)
@@ -68,6 +68,15 @@ def _diagonals(x: Tensor, core: int) -> Tensor:
     on = pt.eye(x.shape[-1], dtype="bool")
     batch = x.ndim - core
     return pt.moveaxis(pt.switch(on, x[..., None], 0.0), (-2, -1), (batch, batch + 1))
+
+
+def _shares_matrices(node: Node) -> bool:
+    """Whether several right sides share a matrix; those of an inverse do not."""
+    of_a, of_b = (
+        x.type.broadcastable[: x.type.ndim - len(sides)]
+        for x, sides in zip(node.inputs, node.op.inputs_sig, strict=True)
+    )
+    return any(a and not b for a, b in zip(of_a, of_b, strict=True))
 
 
 def _solved_by_inverse(solve: SolveTriangular, a: Tensor, b: Tensor) -> Tensor:

@@ -56,6 +56,27 @@ def test_one_triangular_matrix_is_inverted_once_for_all_records():
     ]
 
 
+@pytest.mark.parametrize("shape", [(50, 1), (1, 4)])
+@pytest.mark.parametrize("sides", [1, 2])
+def test_triangular_matrices_are_inverted_once_for_all_that_share_them(shape, sides):
+    a = pt.tensor("a", shape=(*(1 if n == 1 else None for n in shape), 3, 3), dtype="float64")
+    b = pt.tensor("b", shape=(None, None, 3, 2)[: 2 + sides], dtype="float64")
+    rng = np.random.default_rng(0)
+    lower = np.tril(rng.normal(size=(*shape, 3, 3))) + 3 * np.eye(3)
+    many = rng.normal(size=(50, 4, 3, 2)[: 2 + sides])
+    fn = function([a, b], solve_triangular(a, b, lower=True, b_ndim=sides), "python")
+    right = many if sides == 2 else many[..., None]
+    expected = np.linalg.solve(lower, right)
+    np.testing.assert_allclose(
+        fn(lower, many), expected if sides == 2 else expected[..., 0], rtol=1e-10
+    )
+    nowhere = many.copy()
+    nowhere[7, 2] = np.nan  # one right side says nothing of the others
+    there = np.isnan(fn(lower, nowhere)).any(axis=tuple(range(2, 2 + sides)))
+    assert there[7, 2]
+    assert there.sum() == 1
+
+
 @pytest.mark.parametrize("core", [1, 2])
 def test_diagonals_are_made_for_all_records_at_once(core):
     values = np.random.default_rng(2).normal(size=(7, 4, 3)[: core + 1])

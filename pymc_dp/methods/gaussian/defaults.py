@@ -87,6 +87,10 @@ class Defaults(NamedTuple):
     # cut off so many median deviations from the middle
     prior_draws: int = 500
     tail: float = 8.0
+    # the least and the most sd of such a prior on the real line, and its least eigenvalue, as a
+    # share of the variances
+    prior_sd: tuple[float, float] = (1e-6, 1e3)
+    least_share: float = 1e-6
     # Hamiltonian Monte Carlo: the number of chains, the lengths of the phases that warm it up, the
     # most leapfrog steps of a trajectory, how many trajectories lie between draws, the size of the
     # first steps, how fast sizes follow the rate of acceptance, and the rate that they seek

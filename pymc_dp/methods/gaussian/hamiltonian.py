@@ -73,12 +73,13 @@ def _draw(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
 ) -> np.ndarray:
     chains = Chains.at(log_density, start[-DEFAULTS.chains :])
-    pace = Pace(_root(start), float(np.log(DEFAULTS.first_step)))
+    root = _root(start)
     for trajectories in DEFAULTS.warm_up:
+        pace = Pace(root, float(np.log(DEFAULTS.first_step)))
         for _ in range(trajectories):
             chains, acceptance = _trajectory(log_density, chains, pace, rng)
             pace = pace.after(acceptance)
-        pace = pace._replace(root=_root(chains.points))
+        root = _root(chains.points)
     kept = []
     for _ in range(-(-draws // len(chains.points))):
         for _ in range(DEFAULTS.thinning):
@@ -88,13 +89,12 @@ def _draw(
 
 
 def _root(points: np.ndarray) -> np.ndarray:
-    """Return a root of the covariance of points, shrunk to its diagonal where they are few."""
+    """Return a root of the covariance of points, with correlations shrunk where they are few."""
     n, d = points.shape
-    covariance = np.cov(points, rowvar=False).reshape(d, d)
-    variances = np.diag(covariance)
-    # positive where all points are the same
-    diagonal = np.diag(variances + 1e-6 * variances.mean() + np.finfo(float).tiny)
-    return np.linalg.cholesky((n * covariance + 2 * d * diagonal) / (n + 2 * d))
+    sd = np.maximum(points.std(axis=0), np.finfo(float).tiny)  # 0 where all are the same
+    white = (points - points.mean(axis=0)) / sd
+    correlation = (white.T @ white + 2 * d * np.eye(d)) / (n + 2 * d)
+    return np.asarray(sd[:, None] * np.linalg.cholesky(correlation))
 
 
 def _trajectory(

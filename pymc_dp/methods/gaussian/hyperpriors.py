@@ -17,6 +17,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity, draw_by_hamiltonian
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
 from pymc_dp.model.compile import PYTHON, function, without_c
@@ -45,16 +46,25 @@ class NormalPrior:
         >>> NormalPrior.of(draws).gradient(np.full(1, 4.0)).round()
         array([-4.])
         """
-        middle = np.median(draws, axis=0)
-        deviation = np.maximum(np.median(abs(draws - middle), axis=0), 1e-9)
-        farthest = DEFAULTS.tail * deviation
-        near = np.clip(draws, middle - farthest, middle + farthest)
-        covariance = np.cov(near, rowvar=False).reshape(len(middle), -1)
-        return cls(near.mean(axis=0), np.linalg.inv(covariance))
+        near = _without_tails(draws)
+        sd = np.clip(near.std(axis=0), *DEFAULTS.prior_sd)
+        white = (near - near.mean(axis=0)) / sd
+        correlations = Spectrum.of(white.T @ white / len(white))
+        inverse = correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
+        return cls(near.mean(axis=0), inverse / np.outer(sd, sd))
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient of the log density at a point, (d,)."""
         return np.asarray(self.precision @ (self.mean - x))
+
+
+def _without_tails(draws: np.ndarray) -> np.ndarray:
+    """Cut draws, (n, d), off so many median deviations from the middle."""
+    middle = np.median(draws, axis=0)
+    deviation = np.maximum(np.median(abs(draws - middle), axis=0), DEFAULTS.prior_sd[0])
+    deviation = np.minimum(deviation, DEFAULTS.prior_sd[1])
+    near = np.clip(draws, middle - DEFAULTS.tail * deviation, middle + DEFAULTS.tail * deviation)
+    return np.asarray(near)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +72,8 @@ class Hyperpriors:
     """A model some of whose latents are read by no record."""
 
     records: Records
-    read: Records  # the same, with the latents that records read alone
+    reduced: Records  # the same, with the latents that records read alone
     places: np.ndarray  # of their coordinates among all, (d,)
-
     prior_draws: np.ndarray  # of all latents, (n, size)
 
     @cached_property
@@ -91,12 +100,15 @@ class Hyperpriors:
         return dict(zip(self.records.point, self.records.split(z), strict=True))
 
     def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
-        """Draw as if the prior of what records read were normal; the likeliest come last."""
+        """Draw as if the prior of what records read were normal.
+
+        Those of the highest prior density come last: there the others agree with what is read.
+        """
         h, Lambda = likelihood
         covariance = np.linalg.inv(Lambda + self.prior.precision)
         mean = covariance @ (h + self.prior.precision @ self.prior.mean)
-        z = self.prior_draws.copy()
-        z[:, self.places] = rng.multivariate_normal(mean, covariance, len(z))
+        z = _without_tails(self.prior_draws)
+        z[:, self.places] = rng.multivariate_normal(mean, covariance, len(z), check_valid="ignore")
         with np.errstate(all="ignore"):
             density, _ = self.log_prior(z)
         return np.asarray(z[np.argsort(np.where(np.isnan(density), -np.inf, density))])
@@ -113,11 +125,11 @@ def hyperpriors(records: Records) -> Hyperpriors | None:
         return None
     every = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     places = np.concatenate([every[name].ravel() for name in names])
-    read = records._replace(
+    reduced = records._replace(
         latents={name: records.latents[name] for name in names},
         point={name: records.point[name] for name in names},
     )
-    return Hyperpriors(records, read, places, drawn)
+    return Hyperpriors(records, reduced, places, drawn)
 
 
 @lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
@@ -126,10 +138,11 @@ def _draw_all(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | Non
     try:
         with without_c():
             drawn = pm.draw(list(latents), number, random_seed=0, mode=PYTHON)
-    except NotImplementedError:  # a flat prior, or a density of the author's alone
-        return None
+    except (NotImplementedError, ValueError, ArithmeticError):
+        return None  # a flat prior, or parameters that are 0 by rounding
     flat = np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
-    return flat[np.isfinite(flat).all(axis=1)]
+    finite = np.isfinite(flat).all(axis=1)
+    return flat[finite] if finite.mean() > 0.5 else None
 
 
 def _log_prior(records: Records) -> LogDensity:

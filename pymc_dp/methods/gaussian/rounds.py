@@ -330,7 +330,12 @@ def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikeli
     """
     H, m, P = learnt.likelihood_curvature, learnt.mode.mean, prior.precision
     S = noise * (H + P) @ (learnt.mode.covariance + np.diag(learnt.way.unfinished**2)) @ (H + P)
-    gain = H @ np.linalg.pinv(symmetric(learnt.variance_share.upper * H + S), hermitian=True)
+    variance = symmetric(learnt.variance_share.upper * H + S)
+    if not np.isfinite(variance).all():  # the records tell nothing that numbers can hold
+        return NormalLikelihood(np.zeros(len(m)), np.zeros_like(P))
+    unit = np.sqrt(np.maximum(np.diag(variance), np.finfo(float).tiny))
+    inverse = np.linalg.pinv(variance / np.outer(unit, unit), hermitian=True)
+    gain = H @ (inverse / np.outer(unit, unit))
     return NormalLikelihood(gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H))
 
 

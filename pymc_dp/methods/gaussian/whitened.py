@@ -33,6 +33,9 @@ from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 
+# (how much of the privacy noise, state, draws, rng) -> draws
+Draw = Callable[[float, State, int, np.random.Generator], Draws]
+
 SCALES, SCORES = "score scales", "whitened scores"
 
 
@@ -42,8 +45,15 @@ def whitened_method(
     number: int | None,
     count: int = ROUNDS + 1,
 ) -> Method:
-    """Fit by rounds alone, from the model's initial point; ``count`` releases in all."""
-    scales, rounds = whitened_stages(records, prior, number, count)
+    """Fit by rounds alone, from the model's initial point; ``count`` releases in all.
+
+    Latents that no record reads are drawn with the others, in the end.
+    """
+    hyper, draw = hyperpriors(records), None
+    if hyper is not None:
+        records, prior = hyper.reduced, partial(_slope_of, hyper)
+        draw = partial(_draw_with_hyperpriors, hyper)
+    scales, rounds = whitened_stages(records, prior, number, count, draw=draw)
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *others, last = (*scales.method.releases, *rounds.method.releases)
     releases = (*others, dataclasses.replace(last, share=None))
@@ -70,23 +80,21 @@ def whitened_stages(
     count: int = ROUNDS + 1,
     share: float = 1.0,
     point: Callable[[Any], np.ndarray] = lambda state: np.zeros(0),
+    draw: Draw | None = None,
 ) -> tuple[Stage, Stage]:
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
     ``prior`` compiles the gradient of the log prior for a backend, ``number`` is the declared
-    number of records, and ``point`` returns where the method before has ended. Latents that no
-    record reads are drawn with the others, in the end.
+    number of records, and ``point`` returns where the method before has ended. ``draw`` draws the
+    posterior; by default it is normal.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
     one, and ``count - 1`` vectors of score, curvature and variance, whose joint norm is clipped.
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
-    shares, hyper = schedule(count - 1), hyperpriors(records)
-    slope = cache(lambda: _slope_of(hyper) if hyper else prior("python"))
-    draw = partial(_draw_with_hyperpriors, hyper) if hyper else partial(_draw, records)
-    records, places = (hyper.read, hyper.places) if hyper else (records, slice(None))
-    d = records.size
+    shares, d = schedule(count - 1), records.size
+    slope, draw = cache(lambda: prior("python")), draw or partial(_draw, records)
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
     scales = Method(
@@ -115,12 +123,12 @@ def whitened_stages(
         noise_aware=partial(_noise_aware, draw),
     )
     return (
-        Stage(scales, lambda state: _begin(records, point(state)[places], slope(), number)),
+        Stage(scales, lambda state: _begin(records, point(state), slope(), number)),
         Stage(rounds),
     )
 
 
-def _slope_of(hyper: Hyperpriors) -> Gradient:
+def _slope_of(hyper: Hyperpriors, backend: str) -> Gradient:
     """Return the slope of the normal prior; what cannot be drawn in the end fails here."""
     hyper.log_prior(hyper.prior_draws[:1])
     return hyper.prior.gradient
@@ -154,9 +162,7 @@ def _draw_with_hyperpriors(
     return hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
 
 
-def _noise_aware(
-    draw: Callable[..., Draws], state: State, draws: int, rng: np.random.Generator
-) -> Draws | None:
+def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:
     """Draw with the noise; None before the first round, when it is not known, and without any."""
     known = state.t > 1 and state.noise_unit > 0
     return draw(1.0, state, draws, rng) if known else None

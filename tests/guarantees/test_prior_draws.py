@@ -1,0 +1,62 @@
+"""Draws of a prior run how its author says that it is drawn: only where that can hold no data."""
+
+import sys
+
+import numpy as np
+import pymc as pm
+import pytest
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
+from tests.zoo import separated
+
+GROUP = np.arange(40) % 4
+SECRET = np.random.default_rng(0).normal(3.0, 1.0, size=40)
+
+
+def by_a_function():
+    def draw(mu, rng=None, size=None):
+        return rng.normal(mu + SECRET.mean(), 1.0, size=size)
+
+    return pm.CustomDist("h", 0.0, logp=lambda v, mu: -((v - mu) ** 2) / 2, random=draw)
+
+
+class SecretRV(NormalRV):
+    @classmethod
+    def rng_fn(cls, rng, mu, sigma, size):
+        return rng.normal(mu + SECRET.mean(), sigma, size)
+
+
+class SecretNormal(pm.Normal):
+    rv_op = SecretRV()
+
+
+def by_a_distribution():
+    return SecretNormal("h", 0, 1)
+
+
+def found(mean_of_groups, **settings):
+    with pm.Model() as model:
+        b = pm.Normal("b", mean_of_groups(), 1, shape=4)
+        pm.Normal("y", b[pm.Data("g", GROUP)], 1, observed=SECRET)
+    return hyperpriors(separated(model, **settings)[0])
+
+
+@pytest.mark.parametrize("mean_of_groups", [by_a_function, by_a_distribution])
+def test_a_prior_that_is_drawn_by_code_of_its_author_is_not_drawn(mean_of_groups):
+    assert found(mean_of_groups) is None
+
+
+def test_it_is_drawn_where_the_author_declares_it_public():
+    assert found(by_a_function, public=["CustomDist_h"]) is not None
+
+
+def test_a_prior_of_a_library_is_drawn():
+    assert found(lambda: pm.Normal("h")) is not None
+
+
+def test_without_the_check_the_draws_would_hold_data(monkeypatch):
+    separate = sys.modules["pymc_dp.model.separate"]
+    monkeypatch.setattr(separate, "unproved_in", lambda graphs, **_: frozenset())
+    drawn = found(by_a_function).prior_draws[:, 0]
+    assert drawn.mean() == pytest.approx(SECRET.mean(), abs=0.3)

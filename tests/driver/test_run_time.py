@@ -59,7 +59,7 @@ def test_a_release_is_timed_by_its_fixed_part_and_by_its_records(once, each):
 
 def test_a_release_that_a_coarse_clock_does_not_see_is_timed_as_a_short_one(monkeypatch):
     # processes are timed in steps of a sixty-fourth of a second on Windows
-    monkeypatch.setattr(timing, "_once", lambda call: 0.0)
+    monkeypatch.setattr(timing, "_seconds", lambda call: 0.0)
     data = PrivateData({"x": Column(np.zeros(3), 0, "float64")})
     cost = timed(working(0.0, 0.0), lambda: None, data, None, batch=20_000)
     assert cost == ReleaseTime(timing.UNSEEN_SECONDS, 0.0)

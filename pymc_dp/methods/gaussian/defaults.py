@@ -89,7 +89,7 @@ class Defaults(NamedTuple):
     tail: float = 8.0
     # the least and the most sd of such a prior on the real line, and its least eigenvalue, as a
     # share of the variances
-    prior_sd: tuple[float, float] = (1e-6, 1e3)
+    prior_sd: tuple[float, float] = (1e-9, 1e9)
     least_share: float = 1e-6
     # Hamiltonian Monte Carlo: the number of chains, the lengths of the phases that warm it up, the
     # most leapfrog steps of a trajectory, how many trajectories lie between draws, the size of the

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.model.compile import PYTHON, without_c
+from pymc_dp.model.priors import draw_of_prior
 
 DRAWS = 500
 # the ends of the intervals that are compared
@@ -24,8 +24,7 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset | None:
     """
     latents = [rv for rv in model.free_RVs if rv.name in posterior]
     try:
-        with without_c():
-            drawn = pm.draw(latents, draws=DRAWS, random_seed=0, mode=PYTHON)
+        drawn = draw_of_prior(latents, DRAWS)
     except NotImplementedError:  # a flat prior
         return None
     found = {}

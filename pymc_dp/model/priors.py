@@ -1,6 +1,6 @@
 """The priors of a model's latents: their densities, and where an inference starts from them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.model.compile import without_c
+from pymc_dp.model.compile import PYTHON, without_c
 from pymc_dp.model.graph_types import AnyVariable, Tensor, stored_value
 from pymc_dp.model.terms import simplify
 
@@ -88,6 +88,13 @@ def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[An
         return rv if transform is None else transform.forward(rv, *rv.owner.inputs)
 
     return tuple(unconstrained(by_name[name]) for name in latents)
+
+
+def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:
+    """Draw random variables jointly, each of shape (number, ...); the same in every call."""
+    with without_c():
+        drawn: list[np.ndarray] = pm.draw(list(variables), number, random_seed=0, mode=PYTHON)
+    return drawn
 
 
 def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:

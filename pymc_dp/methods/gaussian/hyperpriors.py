@@ -11,7 +11,6 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import pymc as pm
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
@@ -20,8 +19,9 @@ from pymc_dp.methods.gaussian.hamiltonian import LogDensity, draw_by_hamiltonian
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
-from pymc_dp.model.compile import PYTHON, function, without_c
+from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.priors import draw_of_prior
 
 
 class NormalLikelihood(NamedTuple):
@@ -61,8 +61,7 @@ class NormalPrior:
 def _without_tails(draws: np.ndarray) -> np.ndarray:
     """Cut draws, (n, d), off so many median deviations from the middle."""
     middle = np.median(draws, axis=0)
-    deviation = np.maximum(np.median(abs(draws - middle), axis=0), DEFAULTS.prior_sd[0])
-    deviation = np.minimum(deviation, DEFAULTS.prior_sd[1])
+    deviation = np.clip(np.median(abs(draws - middle), axis=0), *DEFAULTS.prior_sd)
     near = np.clip(draws, middle - DEFAULTS.tail * deviation, middle + DEFAULTS.tail * deviation)
     return np.asarray(near)
 
@@ -136,8 +135,7 @@ def hyperpriors(records: Records) -> Hyperpriors | None:
 def _draw_all(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
     """Draw latents from their prior, shape (number, size); None where nothing draws it."""
     try:
-        with without_c():
-            drawn = pm.draw(list(latents), number, random_seed=0, mode=PYTHON)
+        drawn = draw_of_prior(latents, number)
     except (NotImplementedError, ValueError, ArithmeticError):
         return None  # a flat prior, or parameters that are 0 by rounding
     flat = np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")

@@ -12,7 +12,7 @@ from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated
 
 GROUPS, ROWS = 12, 200
-QUIETLY = {"progressbar": False, "backend": "python"}
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
 rng = np.random.default_rng(20261123)
 OF_GROUP = rng.normal(0.5, 0.4, GROUPS)
 NOISE = 0.3  # the likelihood's sd of each group

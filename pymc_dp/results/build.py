@@ -125,8 +125,10 @@ def _posteriors(
     halves = {n: np.split(x, 2) for n, x in transform_draws(records, both).items()}
     without = _posterior(records, {name: half[0] for name, half in halves.items()})
     posterior = _posterior(records, {name: half[1] for name, half in halves.items()})
-    wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
-    return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
+    # draws of a spread whose logarithm is as wide as its prior may be infinite
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
+        return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
 
 
 def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:

@@ -113,6 +113,12 @@ class Curvature(NamedTuple):
         values, vectors = np.linalg.eigh(symmetric(inverse @ self.estimate @ inverse.T))
         return CurvatureSpectrum(values, root @ vectors)
 
+    def at_least(self, floor: float) -> np.ndarray:
+        """Return the estimate with eigenvalues of a share of the noise's edge at least."""
+        values, vectors = self.spectrum()
+        least = floor * spectral_edge(1.0, len(values))
+        return symmetric((vectors * np.maximum(values, least)) @ vectors.T)
+
     def moved(self, share: float, floor: float) -> "Curvature":
         """Let the curvature change by a share of itself, as it does where the point moves.
 
@@ -166,15 +172,19 @@ class Mode(NamedTuple):
     mean: np.ndarray
     covariance: np.ndarray
 
-    def update(self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray) -> "Update":
+    def update(
+        self, slope: np.ndarray, total: np.ndarray, cautious: np.ndarray, noise: np.ndarray
+    ) -> "Update":
         """Learn from s = (H + P)(mode - mean) + noise.
 
-        ``total`` is H + P and ``noise`` the covariance of all that is noise in s.
+        The step is what ``cautious``, H + P or more, says; what it leaves unknown follows from
+        ``total``, which is H + P. ``noise`` is the covariance of all that is noise in s.
         """
-        spread = symmetric(total @ self.covariance @ total + noise)
-        gain = np.linalg.solve(spread, total @ self.covariance).T
+        spread = symmetric(cautious @ self.covariance @ cautious + noise)
+        gain = np.linalg.solve(spread, cautious @ self.covariance).T
         step = gain @ slope
-        covariance = symmetric(self.covariance - gain @ total @ self.covariance)
+        left = np.eye(len(slope)) - gain @ total
+        covariance = symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
         surprise = float(slope @ np.linalg.solve(spread, slope)) / len(slope)
         return Update(step, covariance, surprise)
 

@@ -25,7 +25,7 @@ def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray)
     """
     d = len(prior_precision)
     floored = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates) + prior_precision
-    curvature = spectrum.matrix(DEFAULTS.floor_in_steps)
+    curvature = spectrum.matrix(DEFAULTS.floor_on_average)
     visible = float(np.trace(np.linalg.solve(floored, curvature)))
     return float(np.clip(visible, np.clip(d / 4, 1.0, DEFAULTS.least_visible), d))
 

@@ -29,11 +29,22 @@ class Defaults(NamedTuple):
     score_range: tuple[float, float] = (1.6, 5.0)
     # the curvature is taken to be visible in a quarter of the directions, or in so many, at least
     least_visible: float = 8.0
-    # eigenvalues of the curvature that noise hides become this share of the noise's edge: in steps,
-    # in the coordinates of the next round (as a least value), and in the reported posterior
-    floor_in_steps: float = 0.15
+    # eigenvalues of the curvature that noise hides become this share of the noise's edge: on
+    # average, in steps (as a least value), in the coordinates of the next round (as a least value),
+    # and in the reported posterior
+    floor_on_average: float = 0.15
+    floor_in_steps: float = 0.5
     floor_in_coordinates: float = 0.7
     floor_in_posterior: float = 0.03
+    # a curvature of a diagonal and a few factors: steps of its fit, how far beyond the noise's edge
+    # a factor is, and the least share of its diagonal that a latent has for itself
+    factor_steps: int = 12
+    visible_factor: float = 1.02
+    least_uniqueness: float = 0.01
+    # the curvature along a step is raised to what was found where it is so many standard deviations
+    # of the noise below, for so many steps
+    visible_along_step: float = 1.0
+    checked_steps: int = 10
     # a latent's curvature is known where it is so many standard deviations of its noise
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
@@ -58,8 +69,8 @@ class Defaults(NamedTuple):
     most_inflation: float = 5.0
     # how far eigenvalues of the curvature are from what independent latents would have, at first:
     # where all latents are correlated, one eigenvalue has a share of the sum of them all
-    correlation: float = 0.8
-    correlation_by_latent: float = 0.08
+    correlation: float = 3.0
+    correlation_by_latent: float = 0.3
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)

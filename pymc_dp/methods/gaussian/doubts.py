@@ -12,7 +12,7 @@ from pymc_dp.model import Records
 
 def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     """List what is doubtful about the posterior of the last round."""
-    curvature, long_steps = state.learnt.curvature, _long_steps(records, state.learnt.way)
+    curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.way)
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return tuple(long_steps)
     clipped = [uncentred(records.term_names)] if records.outcomes is None else []

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.gaussian.belief import (
+    Curvature,
     CurvatureSpectrum,
     Mode,
     Update,
@@ -22,8 +23,10 @@ class LocalPosterior(NamedTuple):
 
     gradient: np.ndarray  # s, (d,)
     gradient_noise: np.ndarray  # covariance of its privacy noise, (d, d)
-    curvature_noise: np.ndarray  # Q of `Curvature`, (d, d)
+    believed: Curvature  # H, with noise for all that is not known of it
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
+    likelihood_curvature: np.ndarray  # H, (d, d)
+    step_curvature: np.ndarray  # H or more, (d, d): what steps go by
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
     prior_at_start: np.ndarray  # the same where the rounds began, (d, d)
     prior_gradient: Callable[[np.ndarray], np.ndarray]  # point -> gradient of the log prior
@@ -32,14 +35,14 @@ class LocalPosterior(NamedTuple):
     reach: float  # how many whitened units a step may be long
 
     @property
-    def likelihood_curvature(self) -> np.ndarray:
-        """H, with a value for what noise hides."""
-        return self.spectrum.matrix(DEFAULTS.floor_in_steps)
-
-    @property
     def total_curvature(self) -> np.ndarray:
         """H + P."""
         return np.asarray(self.likelihood_curvature + self.prior_precision)
+
+    @property
+    def cautious_total(self) -> np.ndarray:
+        """H + P, or more: what steps go by."""
+        return np.asarray(self.step_curvature + self.prior_precision)
 
     @property
     def unit(self) -> np.ndarray:
@@ -94,7 +97,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     the gradient bends, the more so the longer the step is.
     """
     noise = _noise_with_unknown_curvature(mode, local)
-    linear = mode.update(local.gradient, local.total_curvature, noise)
+    linear = mode.update(local.gradient, local.total_curvature, local.cautious_total, noise)
     step = along_slope(
         linear.step,
         local.whitened_gradient,
@@ -112,7 +115,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
 
 def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarray:
     """Add to the gradient's noise what errors of H would do to it, on the way to the mode."""
-    Q, C = local.curvature_noise, mode.covariance
+    Q, C = local.believed.noise, mode.covariance
     return symmetric(local.gradient_noise + (np.trace(Q @ C) * Q + Q @ C @ Q) / 2)
 
 
@@ -145,7 +148,7 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, far: float
         surprise=_surprise(local.spectrum),
         most=DEFAULTS.most_growth,
     )
-    near = doubted.update(gradient, total, noise).covariance
+    near = doubted.update(gradient, total, local.cautious_total, noise).covariance
     covariance = far * doubted.covariance + (1 - far) * near
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))

@@ -10,9 +10,13 @@ import xarray as xr
 from pymc_dp.methods.conjugate.description import labels_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import GAMMA, NORMAL
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_variance
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise, mean_with_noise
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
 from pymc_dp.model import Records
+
+# eigenvalues of correlations are at least so large
+LEAST_EIGENVALUE = 1e-12
 
 
 class GaussianPosterior(NamedTuple):
@@ -101,4 +105,8 @@ def draw_gaussian(
     """Draw from a Gaussian, shape (draws, d); ``covariance`` may be a diagonal, shape (d,)."""
     if covariance.ndim == 1:
         return mean + covariance**0.5 * rng.normal(size=(draws, len(mean)))
-    return rng.multivariate_normal(mean, covariance, draws, method="cholesky")
+    # in units of the latents, which may be of any size, rounding makes no eigenvalue negative
+    unit = np.sqrt(np.diag(covariance))
+    correlation = Spectrum.of(covariance / np.outer(unit, unit)).floored(LEAST_EIGENVALUE)
+    root = unit[:, None] * np.linalg.cholesky(correlation)
+    return np.asarray(mean + rng.normal(size=(draws, len(mean))) @ root.T)

@@ -29,6 +29,7 @@ from pymc_dp.methods.gaussian.coordinates import (
     whitening,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
 from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
@@ -47,6 +48,7 @@ class Learnt(NamedTuple):
     mode: Mode
     way: Way  # the latest step of its mean
     curvature: Curvature | None  # of the log likelihood, from the rounds
+    believed: Curvature | None  # of the posterior, with noise for all that is not known of it
     independent: Curvature  # a guess from the scales of scores, as if latents were independent
     # a lower bound of the curvature's diagonal without clipping, (d,): the largest that was seen
     # since the point last moved
@@ -105,6 +107,7 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
         mode=Mode(start, DEFAULTS.start_width * covariance),
         way=Way.of(np.zeros(d)),
         curvature=None,
+        believed=None,
         independent=Curvature(nothing, np.eye(d)),
         unclipped_diagonal=np.zeros(d),
         variance_share=VarianceShare(),
@@ -246,12 +249,21 @@ def _local_posterior(
 ) -> LocalPosterior:
     """Add the prior to what the records say at this round's point."""
     point = state.at.point
+    gradient = release.score + prior_gradient(point)
+    prior = prior_precision(prior_gradient, point)
+    believed, error = with_factors(curvature)
+    believed = visible_along_steps(believed, curvature, gradient, prior)
+    spectrum = believed.spectrum()
+    H = spectrum.matrix(DEFAULTS.floor_on_average)
     return LocalPosterior(
-        gradient=release.score + prior_gradient(point),
+        gradient=gradient,
         gradient_noise=release.score_noise,
-        curvature_noise=curvature.noise,
-        spectrum=curvature.spectrum(),
-        prior_precision=prior_precision(prior_gradient, point),
+        believed=believed._replace(noise=error),
+        spectrum=spectrum,
+        likelihood_curvature=H,
+        # where noise hides the curvature, steps are as short as a large one makes them
+        step_curvature=curvature._replace(estimate=H).at_least(DEFAULTS.floor_in_steps),
+        prior_precision=prior,
         prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,
         whitening=release.whitening,
@@ -269,15 +281,16 @@ def _learnt(
 ) -> Learnt:
     """Move the mode, and update all estimates."""
     mode, way, nonlinearity = newton_step(before.mode, before.way, local)
-    spectrum = curvature.spectrum()
+    spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum)
     H = spectrum.matrix(DEFAULTS.floor_in_posterior)
     covariance = _covariance(H, local.prior_precision, variance_share.upper)
     return Learnt(
         mode=mode,
         way=way,
-        curvature=curvature.moved(nonlinearity, DEFAULTS.floor_in_steps),
-        independent=independent.moved(nonlinearity, DEFAULTS.floor_in_steps),
+        curvature=curvature.moved(nonlinearity, DEFAULTS.floor_on_average),
+        believed=local.believed,
+        independent=independent.moved(nonlinearity, DEFAULTS.floor_on_average),
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
         variance_share=variance_share,
         likelihood_curvature=H,
@@ -290,7 +303,7 @@ def _variance_share(
     before: VarianceShare, release: Release, spectrum: CurvatureSpectrum
 ) -> VarianceShare:
     W = release.whitening
-    trace = float(np.trace(W @ spectrum.matrix(DEFAULTS.floor_in_steps) @ W.T))
+    trace = float(np.trace(W @ spectrum.matrix(DEFAULTS.floor_on_average) @ W.T))
     noise_sd = release.variance_noise_sd
     return before.add(release.whitened_variance, trace, noise_sd, release.squared_bound)
 

@@ -172,9 +172,9 @@ def _describe(records: Records, state: State) -> xr.Dataset:
     learnt = state.learnt
     described = describe_gaussian(learnt.mode.mean, learnt.covariance, records.labels)
     found = described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
-    if learnt.curvature is None or state.noise_unit == 0:
+    if learnt.believed is None or state.noise_unit == 0:
         return found
-    hidden = hidden_directions(records, learnt.curvature)
+    hidden = hidden_directions(records, learnt.believed)
     return found.assign(
         hidden_directions=int(hidden.sum()),
         directions=hidden.size,

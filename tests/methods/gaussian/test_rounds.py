@@ -101,7 +101,7 @@ def test_two_curvatures_are_weighed_by_their_noise():
 def test_a_mode_is_learnt_as_bayes_theorem_says():
     total, noise = np.diag([4.0, 1.0]), np.diag([2.0, 1.0])
     before = Mode(np.zeros(2), np.eye(2))
-    found = before.update(np.array([4.0, 1.0]), total, noise)
+    found = before.update(np.array([4.0, 1.0]), total, total, noise)
     precision = 1 + np.array([16.0, 1.0]) / np.array([2.0, 1.0])
     np.testing.assert_allclose(np.diag(found.covariance), 1 / precision)
     np.testing.assert_allclose(found.step, np.array([8.0, 1.0]) / precision)
@@ -174,8 +174,10 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
         return LocalPosterior(
             gradient=np.ones(1),
             gradient_noise=np.eye(1),
-            curvature_noise=np.eye(1),
+            believed=Curvature(np.zeros((1, 1)), np.eye(1)),
             spectrum=Curvature(np.zeros((1, 1)), np.eye(1)).spectrum(),
+            likelihood_curvature=np.zeros((1, 1)),
+            step_curvature=np.zeros((1, 1)),
             prior_precision=1e-8 * np.eye(1),
             prior_at_start=at_start * np.eye(1),
             prior_gradient=lambda z: -np.ones(1),

@@ -1,0 +1,137 @@
+"""Curvature of many latents as a diagonal and a few factors: far fewer numbers than a matrix has.
+
+Noise on a whole matrix hides its small eigenvalues, and with them how well the records tell latents
+apart. It hides neither the diagonal nor the few directions that many latents share, and these say
+most of what the small eigenvalues are.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erfcx
+
+from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.noise_floor import spectral_edge, without_noise
+
+
+class FactorModel(NamedTuple):
+    """M = diag(uniqueness) + U U', fitted to a noisy curvature."""
+
+    uniqueness: np.ndarray  # (d,)
+    shared: np.ndarray  # U U', (d, d)
+    factors: int  # columns of U
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """M, (d, d)."""
+        return np.asarray(np.diag(self.uniqueness) + self.shared)
+
+    @property
+    def fitted_share(self) -> float:
+        """How many numbers are fitted, over those that a symmetric matrix has."""
+        return 2 * (1 + self.factors) / (len(self.uniqueness) + 1)
+
+
+class Believed(NamedTuple):
+    """A curvature, and what may be wrong with it."""
+
+    curvature: Curvature  # its noise may hide eigenvalues
+    error: np.ndarray  # (d, d): as `Curvature.noise`, of all that is not known of the curvature
+
+
+def with_factors(found: Curvature) -> Believed:
+    """Weigh a noisy curvature against the factor model that was fitted to it.
+
+    How far curvatures are from such a model follows from what the fit leaves over. Where that is
+    noise alone, the model is believed; where it is more, or where the model has as many numbers as
+    the matrix, the matrix. Of many latents only the diagonal is released, and believed.
+    """
+    if len(found.estimate) > MANY_LATENTS:
+        return Believed(found, found.noise)
+    model = _fitted(found)
+    share, M = model.fitted_share, model.matrix
+    if share >= 1:
+        return Believed(found, found.noise)
+    believed = found.combined(Curvature(M, _distance(found, M, share) * M))
+    return Believed(believed, believed.noise + share**0.5 * found.noise)
+
+
+def _fitted(found: Curvature) -> FactorModel:
+    """Fit by generalized least squares, the factors and the uniquenesses in turn."""
+    H, Q = found
+    root = np.linalg.cholesky(Q)
+    inverse = np.linalg.inv(root)
+    precision = inverse.T @ inverse
+    covariance = np.linalg.inv(precision**2)  # of a diagonal's estimate by least squares
+    noise_sd = np.sqrt(np.diag(covariance))
+    uniqueness = diagonal = np.maximum(np.diag(H), np.diag(Q) / 2)
+    for _ in range(DEFAULTS.factor_steps):
+        visible, factors = _visible(symmetric(inverse @ (H - np.diag(uniqueness)) @ inverse.T))
+        shared = symmetric(root @ visible @ root.T)
+        estimate = covariance @ np.diag(precision @ (H - shared) @ precision)
+        least = DEFAULTS.least_uniqueness * diagonal
+        uniqueness = (uniqueness + np.maximum(_positive(estimate, noise_sd), least)) / 2
+    return FactorModel(uniqueness, shared, factors)
+
+
+def _visible(matrix: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return what is visible of a matrix, and its rank; entries of svec have the noise N(0, 1)."""
+    values, vectors = np.linalg.eigh(matrix)
+    edge = spectral_edge(1.0, len(values))
+    visible = values > DEFAULTS.visible_factor * edge
+    values, vectors = without_noise(values[visible], edge, 0.0), vectors[:, visible]
+    return (vectors * values) @ vectors.T, len(values)
+
+
+def _positive(estimate: np.ndarray, noise_sd: np.ndarray) -> np.ndarray:
+    """Return the mean of positive numbers that were measured with normal noise.
+
+    >>> _positive(np.array([100.0, 0.0, -9.0]), np.ones(3)).round(2)
+    array([100.  ,   0.8 ,   0.11])
+    """
+    hazard = (2 / np.pi) ** 0.5 / erfcx(-estimate / noise_sd / 2**0.5)
+    return np.asarray(estimate + noise_sd * hazard)
+
+
+def _distance(found: Curvature, M: np.ndarray, fitted_share: float) -> float:
+    """Estimate the scale of a curvature's distance from M, as if it were noise like M; by moments.
+
+    It is one standard deviation larger. In coordinates that make M the identity and the noise
+    diagonal, with entries n_i, the entry (i, j) of svec has the variance n_i n_j of its noise, and
+    the squared scale.
+    """
+    inverse = np.linalg.inv(np.linalg.cholesky(M))
+    n, vectors = np.linalg.eigh(symmetric(inverse @ found.noise @ inverse.T))
+    to = vectors.T @ inverse
+    rows, columns = np.triu_indices(len(n))
+    left = (to @ (found.estimate - M) @ to.T)[rows, columns]
+    squares = np.where(rows == columns, 1, 2) * left**2 / (1 - fitted_share)
+    noise, squared = n[rows] * n[columns], 0.0
+    for _ in range(DEFAULTS.factor_steps):
+        weights = (noise + squared) ** -2.0
+        squared = max(0.0, float(weights @ (squares - noise) / weights.sum()))
+    weights = (noise + squared) ** -2.0
+    sd = (2 / weights.sum()) ** 0.5 / (1 - fitted_share)
+    return float((squared + sd) ** 0.5)
+
+
+def visible_along_steps(
+    believed: Curvature, found: Curvature, slope: np.ndarray, prior: np.ndarray
+) -> Curvature:
+    """Make a curvature as large along the next steps as it was found to be.
+
+    A single direction of a noisy curvature is visible where the noise hides its eigenvectors, and a
+    step that takes its curvature for too small goes too far. Steps go along ``(H + prior)^-1
+    slope``.
+    """
+    H = believed.estimate
+    for _ in range(DEFAULTS.checked_steps):
+        step = np.linalg.solve(H + prior, slope)
+        missing = (found.estimate - H) @ step
+        along, noise_sd = float(step @ missing), float(step @ found.noise @ step)
+        if not along > DEFAULTS.visible_along_step * noise_sd:
+            break
+        H = symmetric(H + np.outer(missing, missing) / along)
+    return believed._replace(estimate=H)

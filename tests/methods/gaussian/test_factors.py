@@ -1,0 +1,140 @@
+"""A curvature is a diagonal and a few factors, as far as the release does not say otherwise."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.gaussian import rounds
+from pymc_dp.methods.gaussian.belief import Curvature, Mode
+from pymc_dp.methods.gaussian.factors import Believed, visible_along_steps, with_factors
+from pymc_dp.testing import deterministic_noise
+
+D = 60
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
+
+
+def noise(rng, Q):
+    """Draw Q^(1/2) G Q^(1/2) with svec(G) ~ N(0, I)."""
+    root = np.linalg.cholesky(Q)
+    G = rng.normal(size=Q.shape) / 2**0.5
+    return root @ ((G + G.T) / 2**0.5) @ root.T
+
+
+def intercept_and_rare_predictors(rng):
+    """The curvature of an intercept and of indicators, most of which are rare."""
+    shares = rng.uniform(0.05, 0.4, D - 1)
+    mean = np.concatenate([[1.0], shares])
+    return 1000 * (np.outer(mean, mean) + np.diag(np.concatenate([[0.01], shares * (1 - shares)])))
+
+
+def log_ratio(H, estimate):
+    """The root mean square of the logarithms of ratios of variances, over all directions."""
+    root = np.linalg.cholesky(np.linalg.inv(H))
+    ratios = np.linalg.eigvalsh(root.T @ estimate @ root)
+    return float(np.sqrt(np.mean(np.log(ratios) ** 2)))
+
+
+def found_in(rng, H, share):
+    """Release a curvature with noise of this share of each latent's own."""
+    Q = share * np.diag(np.diag(H))
+    return Curvature(H + noise(rng, Q), Q)
+
+
+def test_noise_does_not_hide_the_small_eigenvalues_of_a_diagonal_and_a_factor():
+    rng = np.random.default_rng(0)
+    H = intercept_and_rare_predictors(rng)
+    found = found_in(rng, H, 0.1)
+    assert log_ratio(H, with_factors(found).curvature.estimate) < 0.4
+    assert log_ratio(H, found.spectrum().matrix(0.15)) > 0.7
+
+
+def test_the_error_of_what_is_believed_is_smaller_and_as_large_as_it_says():
+    rng = np.random.default_rng(1)
+    H = intercept_and_rare_predictors(rng)
+    found = found_in(rng, H, 0.1)
+    believed, error = with_factors(found)
+    root = np.linalg.inv(np.linalg.cholesky(found.noise))
+
+    def size(matrix):
+        return float(np.linalg.norm(root @ matrix @ root.T) / D)
+
+    assert np.trace(root @ error @ root.T) / D < 0.5
+    mean_square = np.trace(root @ error @ root.T) ** 2 / 2 / D**2
+    assert size(believed.estimate - H) < 2 * mean_square**0.5
+    assert size(believed.estimate - H) < size(found.estimate - H) / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_curvature_of_another_form_is_believed_as_it_was_found(seed):
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(D, 2 * D))
+    H = a @ a.T
+    found = found_in(rng, H, 0.01)
+    believed = with_factors(found).curvature.estimate
+    assert np.linalg.norm(believed - H) < 1.2 * np.linalg.norm(found.estimate - H)
+    # as if it were a diagonal
+    assert np.linalg.norm(np.diag(np.diag(H)) - H) > 10 * np.linalg.norm(found.estimate - H)
+
+
+def test_one_latent_and_very_many_are_believed_as_they_were_found():
+    for d in (1, 200):
+        found = Curvature(np.eye(d), np.eye(d))
+        assert with_factors(found) == Believed(found, found.noise)
+
+
+def test_a_step_is_as_short_as_the_curvature_along_it():
+    rng = np.random.default_rng(2)
+    stiff = np.ones(D) / D**0.5
+    H = np.eye(D) + 20 * np.outer(stiff, stiff)
+    found = Curvature(H + noise(rng, np.eye(D)), np.eye(D))
+    hidden, prior = Curvature(np.eye(D), np.eye(D)), 0.01 * np.eye(D)
+    slope = H @ stiff  # the mode is one unit away
+    assert stiff @ np.linalg.solve(hidden.estimate + prior, slope) > 20
+    seen = visible_along_steps(hidden, found, slope, prior).estimate
+    assert stiff @ np.linalg.solve(seen + prior, slope) < 4
+
+
+def test_a_cautious_step_says_how_much_it_leaves():
+    rng = np.random.default_rng(3)
+    total, sd = np.diag([4.0, 0.5]), np.array([1.0, 0.5])
+    away = rng.normal(size=(20_000, 2))
+    slopes = away @ total + sd * rng.normal(size=away.shape)
+    update = Mode(np.zeros(2), np.eye(2)).update(slopes[0], total, 3 * total, np.diag(sd**2))
+    spread = 9 * total @ total + np.diag(sd**2)
+    gain = np.linalg.solve(spread, 3 * total).T
+    left = away - slopes @ gain.T
+    np.testing.assert_allclose(np.cov(left.T), update.covariance, atol=0.03)
+    best = Mode(np.zeros(2), np.eye(2)).update(slopes[0], total, total, np.diag(sd**2))
+    assert np.trace(best.covariance) < np.trace(update.covariance)
+
+
+def fitted_to_rare_predictors(number):
+    """Sds of a fit with many rare predictors, over what the records tell without privacy."""
+    rng = np.random.default_rng(4)
+    X = (rng.uniform(size=(4000, number)) < rng.uniform(0.05, 0.2, number)).astype(float)
+    b = 0.5 * rng.normal(size=number)
+    p = 1 / (1 + np.exp(-X @ b))
+    with pm.Model() as model:
+        eta = pm.Normal("a", 0, 2) + X @ pm.Normal("b", 0, 2, shape=number)
+        pm.Bernoulli("y", logit_p=eta, observed=(rng.uniform(size=4000) < p).astype(int))
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, **QUIETLY)
+    whole = np.column_stack([np.ones(4000), X])
+    H = whole.T @ ((p * (1 - p))[:, None] * whole) + np.eye(number + 1) / 4
+    draws = idata["posterior"]["b"].to_numpy()[0]
+    error = (draws.mean(axis=0) - b) / draws.std(axis=0)
+    return draws.std(axis=0) / np.sqrt(np.diag(np.linalg.inv(H)))[1:], error
+
+
+def test_many_rare_predictors_get_intervals_of_their_size():
+    width, error = fitted_to_rare_predictors(60)
+    assert np.median(width) < 3
+    assert 0.6 < np.sqrt(np.mean(error**2)) < 1.4
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_the_matrix_alone_would_make_them_wide(monkeypatch):
+    monkeypatch.setattr(rounds, "with_factors", lambda found: Believed(found, found.noise))
+    width, _ = fitted_to_rare_predictors(60)
+    assert np.median(width) > 6

@@ -19,6 +19,7 @@ from pymc_dp.methods.gaussian.hamiltonian import LogDensity, draw_by_hamiltonian
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
+from pymc_dp.model.centred import Centred, centred
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.priors import draw_of_prior
@@ -70,10 +71,16 @@ def _without_tails(draws: np.ndarray) -> np.ndarray:
 class Hyperpriors:
     """A model some of whose latents are read by no record."""
 
-    records: Records
-    reduced: Records  # the same, with the latents that records read alone
+    model: Centred
+    written: tuple[str, ...]  # names of the latents as the model has them
+    reduced: Records  # the model's, with the latents that records read alone
     places: np.ndarray  # of their coordinates among all, (d,)
     prior_draws: np.ndarray  # of all latents, (n, size)
+
+    @property
+    def records(self) -> Records:
+        """The model with groups for latents."""
+        return self.model.records
 
     @cached_property
     def prior(self) -> NormalPrior:
@@ -96,7 +103,8 @@ class Hyperpriors:
             return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
 
         z = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
-        return dict(zip(self.records.point, self.records.split(z), strict=True))
+        found = dict(zip(self.records.point, self.records.split(z), strict=True))
+        return dict(zip(self.written, self.model.as_written(found), strict=True))
 
     def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
         """Draw as if the prior of what records read were normal.
@@ -113,11 +121,15 @@ class Hyperpriors:
         return np.asarray(z[np.argsort(np.where(np.isnan(density), -np.inf, density))])
 
 
-def hyperpriors(records: Records) -> Hyperpriors | None:
+def hyperpriors(written: Records) -> Hyperpriors | None:
     """Return the model's latents, apart; None if records read all, or nothing draws the prior."""
+    if not written.prior_draws:
+        return None
+    model = centred(written)
+    records = model.records
     terms = set(ancestors(records.batch.terms))
     names = [name for name, value in records.latents.items() if value in terms]
-    if not names or len(names) == len(records.latents) or not records.prior_draws:
+    if not names or len(names) == len(records.latents):
         return None
     drawn = _draw_all(records.prior_draws, DEFAULTS.prior_draws + 4 * records.size)
     if drawn is None:
@@ -128,7 +140,7 @@ def hyperpriors(records: Records) -> Hyperpriors | None:
         latents={name: records.latents[name] for name in names},
         point={name: records.point[name] for name in names},
     )
-    return Hyperpriors(records, reduced, places, drawn)
+    return Hyperpriors(model, tuple(written.latents), reduced, places, drawn)
 
 
 @lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same

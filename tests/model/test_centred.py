@@ -1,0 +1,152 @@
+"""Groups written as ``mu + tau * z`` become latents, and the posterior is that of the model."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.optimize import approx_fprime
+
+import pymc_dp
+from pymc_dp.methods.gaussian import hyperpriors
+from pymc_dp.methods.gaussian.hyperpriors import hyperpriors as parted
+from pymc_dp.model import separate
+from pymc_dp.model.centred import Centred, centred
+from pymc_dp.testing import deterministic_noise
+
+ROWS, GROUPS = 600, 8
+rng = np.random.default_rng(0)
+MEMBER, X, Y = rng.integers(0, GROUPS, ROWS), rng.normal(size=ROWS), rng.normal(size=ROWS)
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
+
+
+def member():
+    return pm.Data("member", MEMBER)
+
+
+def observed(mean):
+    pm.Normal("y", mean, 1.0, observed=Y)
+
+
+def scaled():
+    observed((pm.Normal("mu") + pm.HalfNormal("tau") * pm.Normal("z", shape=GROUPS))[member()])
+
+
+def scaled_behind_an_index():
+    z = pm.Normal("z", shape=GROUPS)
+    observed(pm.Normal("mu") + pm.HalfNormal("tau") * z[member()])
+
+
+def divided_and_subtracted():
+    z = pm.Normal("z", shape=GROUPS)
+    observed((pm.Normal("mu") - z / pm.Gamma("root", 2, 1))[member()])
+
+
+def horseshoe():
+    local = pm.HalfCauchy("local", 1, shape=3)
+    b = pm.Normal("z", shape=3) * local * pm.HalfCauchy("whole", 1)
+    observed(b[0] * pm.Data("x", X) + b[1] * pm.Data("w", X**2) + b[2])
+
+
+def rotated():
+    sds = pm.Gamma.dist(4, 4, size=2)
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
+    line = pm.Normal("mu", shape=2) + pm.Normal("z", shape=(GROUPS, 2)) @ chol.T
+    mine = line[member()]
+    observed(mine[:, 0] + mine[:, 1] * pm.Data("x", X))
+
+
+def records_of(build):
+    with pm.Model() as model:
+        build()
+    return separate(model)[0]
+
+
+@pytest.mark.parametrize(
+    "build", [scaled, scaled_behind_an_index, divided_and_subtracted, horseshoe, rotated]
+)
+def test_the_prior_is_that_of_the_model_by_the_change_of_variables(build):
+    written = records_of(build)
+    found = centred(written)
+    assert "groups of z" in found.records.latents
+    point = 0.3 * np.random.default_rng(1).normal(size=found.records.size)
+
+    def as_written(x):
+        draws = dict(zip(found.records.latents, found.records.split(x[None]), strict=True))
+        return np.concatenate([value.ravel() for value in found.as_written(draws)])
+
+    def log_prior(records, x):
+        return hyperpriors._log_prior(records)(x[None])[0][0]
+
+    jacobian = approx_fprime(point, as_written)
+    determinant = np.linalg.slogdet(jacobian)[1]
+    as_it_was = log_prior(written, as_written(point))
+    np.testing.assert_allclose(log_prior(found.records, point), as_it_was + determinant, rtol=1e-5)
+    assert abs(determinant) > 0.01
+
+
+@pytest.mark.parametrize("build", [scaled, scaled_behind_an_index])
+def test_draws_of_the_prior_are_those_of_groups(build):
+    parts = parted(records_of(build))
+    assert set(parts.reduced.latents) <= {"groups of z", "mu"}
+    value, _ = parts.log_prior(parts.prior_draws)
+    assert np.isfinite(value).mean() > 0.99
+
+
+def moved():
+    observed((pm.Normal("mu") + pm.Normal("z", shape=GROUPS))[member()])
+
+
+def read_twice():
+    z, tau = pm.Normal("z", shape=GROUPS), pm.HalfNormal("tau")
+    observed((tau * z)[member()] + z[0])
+
+
+def scaled_by_records():
+    z = pm.Normal("z", shape=GROUPS)
+    observed(z[member()] * pm.Data("x", X) * pm.HalfNormal("tau"))
+
+
+def scaled_by_a_number():
+    observed((2.0 * pm.Normal("z", shape=GROUPS))[member()])
+
+
+@pytest.mark.parametrize("build", [moved, read_twice, scaled_by_records, scaled_by_a_number])
+def test_other_latents_stay(build):
+    written = records_of(build)
+    assert list(centred(written).records.latents) == list(written.latents)
+
+
+def spread_of_groups():
+    """A fit of twelve groups whose records leave little doubt; draws of their spread."""
+    draw = np.random.default_rng(3)
+    member = draw.integers(0, 12, 3000)
+    truth = 0.5 + 1.5 * draw.normal(size=12)
+    with pm.Model() as model:
+        z, tau = pm.Normal("z", shape=12), pm.HalfNormal("tau", 2)
+        a = pm.Deterministic("a", pm.Normal("mu", 0, 2) + tau * z)
+        y = draw.normal(truth[member], 1.0)
+        pm.Normal("y", a[pm.Data("member", member)], 1.0, observed=y)
+    with deterministic_noise(2):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    posterior = idata["posterior"]
+    np.testing.assert_allclose(
+        posterior["a"],
+        posterior["mu"].expand_dims(g=12, axis=-1)
+        + posterior["tau"].expand_dims(g=12, axis=-1) * posterior["z"].to_numpy(),
+    )
+    # with groups known, the spread's posterior sd is about tau / sqrt(2 * 12)
+    return posterior["tau"].to_numpy(), truth.std()
+
+
+def test_the_spread_of_groups_is_as_doubtful_as_twelve_groups_leave_it():
+    tau, truth = spread_of_groups()
+    assert abs(tau.mean() - truth) < 2 * tau.std()
+    assert 0.6 < tau.std() / (truth / 24**0.5) < 1.8
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_a_normal_around_the_joint_mode_is_not(monkeypatch):
+    monkeypatch.setattr(
+        hyperpriors, "centred", lambda records: Centred(records, tuple(records.latents.values()))
+    )
+    tau, truth = spread_of_groups()
+    assert not 0.6 < tau.std() / (truth / 24**0.5) < 1.8

@@ -241,7 +241,8 @@ def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
     independent = learnt.independent.scaled_like(found, weak)
     if learnt.curvature is None:
         return found, independent
-    return learnt.curvature.scaled_like(found, weak).combined(found), independent
+    earlier = learnt.curvature.scaled_like(found, weak)
+    return earlier.doubted_along(learnt.way.step, found).combined(found), independent
 
 
 def _local_posterior(

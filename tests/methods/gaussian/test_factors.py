@@ -138,3 +138,30 @@ def test_the_matrix_alone_would_make_them_wide(monkeypatch):
     monkeypatch.setattr(rounds, "with_factors", lambda found: Believed(found, found.noise))
     width, _ = fitted_to_rare_predictors(60)
     assert np.median(width) > 6
+
+
+def error_of_strong_effects():
+    """The error along the truth, in sds of its own, of a logistic regression of strong effects."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(6000, 8))
+    b = 1.2 * rng.choice([-1.0, 1.0], 8)
+    y = rng.uniform(size=6000) < 1 / (1 + np.exp(-X @ b))
+    with pm.Model() as model:
+        w = pm.Normal("b", 0, 1, shape=8)
+        pm.Bernoulli("y", logit_p=X @ w, observed=y.astype(int))
+    errors = []
+    for key in range(4):
+        with deterministic_noise(key):
+            idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, **QUIETLY)
+        along = idata["posterior"]["b"].to_numpy()[0] @ b / (b @ b)
+        errors.append((along.mean() - 1) / along.std())
+    return np.mean(np.square(errors)) ** 0.5
+
+
+def test_strong_effects_are_found_though_curvature_falls_on_the_way_to_them():
+    assert error_of_strong_effects() < 1
+
+
+def test_with_the_curvature_from_before_they_would_not_be(monkeypatch):
+    monkeypatch.setattr(Curvature, "doubted_along", lambda self, *_: self)
+    assert error_of_strong_effects() > 1.2

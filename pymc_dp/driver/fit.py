@@ -83,8 +83,9 @@ def fit(
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
         What computes epsilon: the first is the tightest; fixed-size batches need another one.
     num_records : int, optional
-        A public, nominal number of records. It sizes defaults, and replaces the noisy counts of
-        rounds and of dp_sep; only fixed-size batches need it to be exact.
+        A public, nominal number of records, or of units with ``unit=``, which count once however
+        many records they have. It sizes defaults, and replaces noisy counts; only fixed-size
+        batches need it to be exact.
     unit : str, optional
         Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``

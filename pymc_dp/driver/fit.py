@@ -1,6 +1,7 @@
 """The driver: one loop for all private methods."""
 
 import contextlib
+import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -189,8 +190,9 @@ def fit(
     with progress(left, setup.data.partitions, progressbar) as (steps, done):
         states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
     outcome = outcome._replace(public=public)
-    _warn(setup.method.doubts(states[-1]))
-    return build_result(setup.records, setup.method, states, outcome, draws, rng)
+    idata = build_result(setup.records, setup.method, states, outcome, draws, rng)
+    _warn(json.loads(idata["privacy"].attrs["doubts"]))
+    return idata
 
 
 def _warn(doubts: Sequence[str]) -> None:

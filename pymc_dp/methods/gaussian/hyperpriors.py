@@ -6,7 +6,7 @@ is written, and with what the releases say of the likelihood: a normal distribut
 mode would make spreads too small.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -74,6 +74,8 @@ class Hyperpriors:
     reduced: Records  # the same, with the latents that records read alone
     places: np.ndarray  # of their coordinates among all, (d,)
     prior_draws: np.ndarray  # of all latents, (n, size)
+    # of each posterior that was drawn so far, the share of chains that hardly moved
+    stuck: list[float] = field(default_factory=list)
 
     @cached_property
     def prior(self) -> NormalPrior:
@@ -95,7 +97,8 @@ class Hyperpriors:
             gradient[:, self.places] += h - x @ Lambda
             return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
 
-        z = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
+        z, stuck = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
+        self.stuck.append(stuck)
         return dict(zip(self.records.point, self.records.split(z), strict=True))
 
     def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:

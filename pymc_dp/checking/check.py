@@ -99,7 +99,8 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
         * ``clipping``: the share of the scores' variance that clipping takes. Known of the same
           fits; how many records were clipped is never released.
         * ``prior``: the largest width of a posterior over that of the prior, as intervals of 90
-          percent.
+          percent. Not known of priors that are flat, or drawn by a Python function that the fit
+          did not declare public.
 
     Raises
     ------
@@ -202,9 +203,11 @@ def _prior(idata: xr.DataTree, model: pm.Model | None) -> Check:
     if model is None:
         return Check("prior", math.nan, UNKNOWN, "Give the model as well: check(idata, model).")
     posterior = idata["posterior"].to_dataset()
-    drawn = prior_draws(model, posterior)
-    if drawn is None:
-        return Check("prior", math.nan, UNKNOWN, "The prior cannot be drawn from.")
+    public = json.loads(privacy_of(idata).attrs.get("declared_public", "[]"))
+    try:
+        drawn = prior_draws(model, posterior, public)
+    except NotImplementedError as reason:
+        return Check("prior", math.nan, UNKNOWN, str(reason))
     ratios = by_label(widths(posterior[[*drawn]]) / widths(drawn))
     return _judged(
         "prior",

@@ -1,9 +1,14 @@
 """Widths of a prior, from draws of it."""
 
+from collections.abc import Collection, Iterable
+
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph.traversal import ancestors
 
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.priors import draw_of_prior
 
 DRAWS = 500
@@ -17,16 +22,30 @@ def widths(values: xr.Dataset) -> xr.Dataset:
     return (high.drop_vars("quantile") - low.drop_vars("quantile")).astype("float64")
 
 
-def prior_draws(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset | None:
-    """Draw the prior of the latents that a posterior holds; None where one cannot be drawn.
+def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] = ()) -> xr.Dataset:
+    """Draw the prior of the latents that a posterior holds.
 
-    **Privacy.** No prior of a fitted model reads private data.
+    ``public`` is what the fit declared public: arrays, and operations that hold no data.
+
+    Raises
+    ------
+    NotImplementedError
+        A prior is flat, or is drawn by a Python function that was not declared public.
+    ValueError
+        The model is not the one that was fitted.
+
+    Notes
+    -----
+    **Privacy.** No prior of a fitted model reads private data, but the fit proves nothing of how
+    its variables are drawn unless it draws them.
     """
     latents = [rv for rv in model.free_RVs if rv.name in posterior]
+    _refuse_data(model, latents, public)
+    _refuse_own_functions(latents, public)
     try:
         drawn = draw_of_prior(latents, DRAWS)
-    except NotImplementedError:  # a flat prior
-        return None
+    except NotImplementedError as error:
+        raise NotImplementedError("The prior is flat: nothing can be drawn from it.") from error
     found = {}
     for rv, values in zip(latents, drawn, strict=True):
         like = posterior[rv.name]
@@ -37,3 +56,20 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset | None:
             )
         found[rv.name] = (like.dims, np.asarray(values)[None])
     return xr.Dataset(found)
+
+
+def _refuse_data(model: pm.Model, latents: Iterable[AnyVariable], public: Collection[str]) -> None:
+    read = set(ancestors(latents)).intersection(model.data_vars)
+    for name in sorted({str(variable.name) for variable in read}.difference(public)):
+        raise ValueError(
+            f"A prior reads the data `{name}`, which the fit did not declare public: give the "
+            "model that was fitted."
+        )
+
+
+def _refuse_own_functions(latents: Iterable[AnyVariable], public: Collection[str]) -> None:
+    for name in sorted(unproved_in(latents).difference(public)):
+        raise NotImplementedError(
+            f"A prior is drawn by `{name}`, which may hold private records: declare "
+            f"public=[{name!r}] in the fit if it holds none."
+        )

@@ -91,7 +91,8 @@ def score(
         Where the difference between a record's densities under another model and under the first
         one is clipped to, on both sides. Half of it halves the noise on differences.
     num_records : int, optional
-        The number of these records, if it is public. Otherwise a noisy count takes its place.
+        The number of these records, or of persons with ``unit=``, if it is public. Otherwise a
+        noisy count takes its place.
 
     Returns
     -------
@@ -134,9 +135,7 @@ def score(
     )
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
-    terms = Terms(
-        check_range(score_range), largest_difference, None if unit is not None else num_records
-    )
+    terms = Terms(check_range(score_range), largest_difference, num_records)
     fitted = _open(model, idata, data, budget)
     first = next(iter(fitted.values()))
     public = tuple(sorted({name for each in fitted.values() for name in each.public}))

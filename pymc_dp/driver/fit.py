@@ -1,6 +1,7 @@
 """The driver: one loop for all private methods."""
 
 import contextlib
+import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -83,8 +84,9 @@ def fit(
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
         What computes epsilon: the first is the tightest; fixed-size batches need another one.
     num_records : int, optional
-        A public, nominal number of records. It sizes defaults, and replaces the noisy counts of
-        rounds and of dp_sep; only fixed-size batches need it to be exact.
+        A public, nominal number of records, or of units with ``unit=``, which count once however
+        many records they have. It sizes defaults, and replaces noisy counts; only fixed-size
+        batches need it to be exact.
     unit : str, optional
         Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``
@@ -188,8 +190,9 @@ def fit(
     with progress(left, setup.data.partitions, progressbar) as (steps, done):
         states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
     outcome = outcome._replace(public=public)
-    _warn(setup.method.doubts(states[-1]))
-    return build_result(setup.records, setup.method, states, outcome, draws, rng)
+    idata = build_result(setup.records, setup.method, states, outcome, draws, rng)
+    _warn(json.loads(idata["privacy"].attrs["doubts"]))
+    return idata
 
 
 def _warn(doubts: Sequence[str]) -> None:

@@ -25,13 +25,14 @@ class PlannedFit:
     # * noise_multiplier / sample_rate), in the first release
     noise_sd: float
     # the noise's norm over the largest norm that the sum of ``num_records`` clipped contributions
-    # can have; nan if their number was not given, or with a ``unit``, whose number is not known.
-    # Near 1 and above, one release is mostly noise.
+    # can have, of units with a ``unit``; nan if their number was not given. Near 1 and above, one
+    # release is mostly noise.
     noise_to_signal: float
     # how many times all records are read; of records in chunks, every release reads all
     passes: float
     # seconds of one processor that the releases would take, from releases of made-up rows, for
-    # ``num_records`` records, or 10,000 if it was not given. Draws of `dp_ops` are not foretold.
+    # ``num_records`` records, or 10,000 if it was not given; a unit counts as one record. Draws of
+    # `dp_ops` are not foretold.
     run_time: RunTime
 
     def __str__(self) -> str:
@@ -97,8 +98,7 @@ def plan(
     first = setup.plan.releases[0]
     # 0 without noise, also where the clip norm is infinite
     noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
-    number = setup.plan.num_records if setup.data.unit is None else None
-    largest = (number or float("nan")) / setup.method.size**0.5
+    largest = (setup.plan.num_records or float("nan")) / setup.method.size**0.5
     return PlannedFit(
         plan=setup.plan,
         epsilon=setup.plan.epsilon(),

@@ -154,7 +154,12 @@ def _options(
     if n is not None:
         check_count("n", n)
     return spec.options(
-        sampling=budget.sampler, num_records=budget.num_records, noisy=budget.noisy, n=n, **keywords
+        sampling=budget.sampler,
+        num_records=budget.num_records,
+        noisy=budget.noisy,
+        n=n,
+        of_units=budget.unit is not None,
+        **keywords,
     )
 
 

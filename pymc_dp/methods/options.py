@@ -38,9 +38,10 @@ class Options:
     """The terms that every method is given; methods add fields with `option`."""
 
     sampling: type[Sampler]
-    num_records: int | None  # as in `pymc_dp.fit`
+    num_records: int | None  # as in `pymc_dp.fit`: of records, or of units
     noisy: bool  # false for a fit without noise
     n: int | None = None
+    of_units: bool = False  # whether a unit of several records is clipped as one
 
     def __post_init__(self) -> None:
         for name, field in self.keywords().items():
@@ -52,6 +53,14 @@ class Options:
     def keywords(cls) -> "dict[str, dataclasses.Field[Any]]":
         """Return the caller's keywords, by name."""
         return {f.name: f for f in dataclasses.fields(cls) if "doc" in f.metadata}
+
+    @property
+    def records_in_sums(self) -> int | None:
+        """The declared number of records that a sum over all of them holds; None if not known.
+
+        Of units it is not: a unit of many records may be clipped to less than they add.
+        """
+        return None if self.of_units else self.num_records
 
     @property
     def rules_out_rounds(self) -> bool:

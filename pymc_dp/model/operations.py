@@ -98,8 +98,8 @@ def unproved_in(graph: Iterable[AnyVariable], *, drawn: bool = True) -> frozense
     """Name the operations of a graph that may compute with more than their inputs.
 
     All of them forget the functions that they keep, and are compiled anew when they are needed.
-    ``drawn=False`` leaves out how random variables are drawn: a density does not depend on it, and
-    nothing draws them but what `Records.prior_draws` holds.
+    ``drawn=False`` leaves out how random variables are drawn: a density does not depend on it.
+    What draws them asks for itself.
     """
     found = list(operations(graph))
     for op in found:

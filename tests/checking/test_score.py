@@ -95,6 +95,9 @@ def test_persons_count_once():
     assert found["mean"].item() == pytest.approx(
         (300 * math.log(1 - p) + math.log(p)) / 301, abs=0.01
     )
+    declared = pymc_dp.score(model, result(coin), unit="who", num_records=301, **TERMS)["score"]
+    assert declared["number"].item() == 301
+    assert declared["number_noise_sd"].item() == 0
 
 
 REFUSED = [

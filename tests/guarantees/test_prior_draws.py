@@ -7,11 +7,13 @@ import pymc as pm
 import pytest
 from pytensor.tensor.random.basic import NormalRV
 
+import pymc_dp
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
 from tests.zoo import separated
 
 GROUP = np.arange(40) % 4
 SECRET = np.random.default_rng(0).normal(3.0, 1.0, size=40)
+TERMS = {"epsilon": 4, "delta": 1e-5, "backend": "python", "progressbar": False}
 
 
 def by_a_function():
@@ -60,3 +62,45 @@ def test_without_the_check_the_draws_would_hold_data(monkeypatch):
     monkeypatch.setattr(separate, "unproved_in", lambda graphs, **_: frozenset())
     drawn = found(by_a_function).prior_draws[:, 0]
     assert drawn.mean() == pytest.approx(SECRET.mean(), abs=0.3)
+
+
+def checked(mean_of_group, fitted=None, **settings):
+    """Check the prior of a model, against the result of a fit of it or of another model."""
+
+    def model_of(mean):
+        with pm.Model() as model:
+            y = pm.Data("records", SECRET)
+            pm.Normal("y", pm.Normal("b", mean(), 1), 1, observed=y)
+        return model
+
+    idata = pymc_dp.fit(model=model_of(fitted or mean_of_group), **TERMS, **settings)
+    return pymc_dp.check(idata, model_of(mean_of_group))["prior"]
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
+@pytest.mark.parametrize("mean_of_group", [by_a_function, by_a_distribution])
+def test_a_check_does_not_draw_it(mean_of_group):
+    found = checked(mean_of_group)
+    assert found.verdict == "not known"
+    assert "declare public=[" in found.finding
+    assert not found.values
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
+def test_a_check_draws_it_where_the_fit_declared_it_public():
+    assert checked(by_a_function, public=["CustomDist_h"]).verdict != "not known"
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
+def test_without_the_check_a_check_would_draw_it(monkeypatch):
+    monkeypatch.setattr("pymc_dp.checking.prior.unproved_in", lambda graphs: frozenset())
+    assert set(checked(by_a_function).values) == {"b", "h"}
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
+def test_a_check_does_not_draw_a_prior_that_reads_data():
+    def mean_of_records():
+        return pm.modelcontext(None)["records"].mean()
+
+    with pytest.raises(ValueError, match="A prior reads the data `records`.*was fitted"):
+        checked(mean_of_records, fitted=lambda: 0)

@@ -124,3 +124,18 @@ def test_skewed_outcomes_of_a_linear_predictor_are_doubted():
         pm.Poisson("y", pm.math.exp(b[0] + b[1] * x), observed=np.ones(ROWS, int))
     assert "clipped without being centred" in doubts_of(model, method="dp_sep", form="damped")
     assert "clipped without being centred" not in doubts_of(model, method="dp_sep")
+
+
+def groups(spread):
+    group = np.arange(ROWS) % 12
+    y = np.random.default_rng(0).normal(group / 6 - 1, 1.0)
+    with pm.Model() as model:
+        a = pm.Normal("a", pm.Normal("mu", 0, 2), spread("spread"), shape=12)
+        pm.Normal("y", a[pm.Data("group", group)], 1.0, observed=y)
+    return model
+
+
+def test_chains_that_do_not_move_are_doubted():
+    found = doubts_of(groups(lambda name: pm.math.exp(-50 * pm.Uniform(name, 0, 10))))
+    assert "Markov chains that draw `mu`, `spread_interval__` hardly moved" in found
+    assert doubts_of(groups(lambda name: pm.HalfCauchy(name, 1.0))) == ""

@@ -5,9 +5,14 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.doubts import quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
+from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.rounds import State
 from pymc_dp.model import Records
+
+# the largest share of chains that may hardly move: up to 7 percent do where all is well, and 92
+# percent where the scales of latents change by orders of magnitude along the posterior
+MOST_STUCK = 0.25
 
 
 def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
@@ -17,6 +22,19 @@ def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
         return tuple(long_steps)
     clipped = [uncentred(records.term_names)] if records.outcomes is None else []
     return (*clipped, *_hidden(records, curvature), *long_steps)
+
+
+def doubts_of_chains(hyper: Hyperpriors) -> tuple[str, ...]:
+    """Say whether the chains moved that drew the latents which no record reads."""
+    stuck = max(hyper.stuck, default=0.0)
+    if stuck <= MOST_STUCK:
+        return ()
+    unread = [name for name in hyper.records.latents if name not in hyper.reduced.latents]
+    return (
+        f"{stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so the "
+        "posterior of these, and of what has them in its prior, is not right. Their prior spans "
+        "too many orders of magnitude: give spreads one with an end, such as pm.HalfNormal.",
+    )
 
 
 def _read_by_records(records: Records) -> np.ndarray:

@@ -15,6 +15,8 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 # points (n, d) -> log density (n,), and its gradient (n, d)
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+# a chain that accepts a smaller share of its trajectories is stuck
+STUCK = 0.1
 
 
 class Chains(NamedTuple):
@@ -40,6 +42,13 @@ class Chains(NamedTuple):
         )
 
 
+class Drawn(NamedTuple):
+    """Draws from a density, and how well the chains that made them moved."""
+
+    points: np.ndarray  # (draws, d)
+    stuck: float  # the share of chains that hardly moved, once they were warmed up
+
+
 class Pace(NamedTuple):
     """How far leapfrog steps go."""
 
@@ -54,16 +63,16 @@ class Pace(NamedTuple):
 
 def draw_by_hamiltonian(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Draw from a density that need not be normalised, shape (draws, d).
+) -> Drawn:
+    """Draw from a density that need not be normalised.
 
     ``start``, shape (n, d), is about as wide as the density; chains begin at its last points.
 
     >>> rng = np.random.default_rng(0)
     >>> normal = lambda x: (-(((x - 5.0) / 3.0) ** 2).sum(axis=1) / 2, -(x - 5.0) / 9.0)
-    >>> drawn = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
-    >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round()
-    ((4000, 2), array([5., 5.]), array([3., 3.]))
+    >>> drawn, stuck = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
+    >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round(), stuck
+    ((4000, 2), array([5., 5.]), array([3., 3.]), 0.0)
     """
     with np.errstate(all="ignore"):  # what is no number is not accepted
         return _draw(log_density, start, draws, rng)
@@ -71,21 +80,24 @@ def draw_by_hamiltonian(
 
 def _draw(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
-) -> np.ndarray:
+) -> Drawn:
     chains = Chains.at(log_density, start[-DEFAULTS.chains :])
     root = _root(start)
     for trajectories in DEFAULTS.warm_up:
-        pace = Pace(root, float(np.log(DEFAULTS.first_step)))
+        pace, accepted = Pace(root, float(np.log(DEFAULTS.first_step))), []
         for _ in range(trajectories):
-            chains, acceptance = _trajectory(log_density, chains, pace, rng)
-            pace = pace.after(acceptance)
+            chains, probability = _trajectory(log_density, chains, pace, rng)
+            pace = pace.after(float(probability.mean()))
+            accepted.append(probability)
         root = _root(chains.points)
     kept = []
     for _ in range(-(-draws // len(chains.points))):
         for _ in range(DEFAULTS.thinning):
-            chains, _ = _trajectory(log_density, chains, pace, rng)
+            chains, probability = _trajectory(log_density, chains, pace, rng)
+            accepted.append(probability)
         kept.append(chains.points)
-    return np.concatenate(kept)[:draws]
+    stuck = np.mean(accepted, axis=0) < STUCK
+    return Drawn(np.concatenate(kept)[:draws], float(stuck.mean()))
 
 
 def _root(points: np.ndarray) -> np.ndarray:
@@ -99,8 +111,8 @@ def _root(points: np.ndarray) -> np.ndarray:
 
 def _trajectory(
     log_density: LogDensity, chains: Chains, pace: Pace, rng: np.random.Generator
-) -> tuple[Chains, float]:
-    """Move all chains by a trajectory; return the mean probability that it is accepted."""
+) -> tuple[Chains, np.ndarray]:
+    """Move all chains by a trajectory; return the probability that each accepts it."""
     size, steps = np.exp(pace.log_size), 1 + rng.integers(DEFAULTS.most_steps)
     momentum = rng.normal(size=chains.points.shape)
     end, p = chains, momentum + size / 2 * chains.gradient @ pace.root
@@ -111,4 +123,4 @@ def _trajectory(
     gained = end.log_density - chains.log_density - lost
     probability = np.exp(np.minimum(np.where(np.isnan(gained), -np.inf, gained), 0.0))
     accepted = rng.random(len(probability)) < probability
-    return chains.moved(accepted, end), float(probability.mean())
+    return chains.moved(accepted, end), probability

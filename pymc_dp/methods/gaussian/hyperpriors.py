@@ -6,7 +6,7 @@ is written, and with what the releases say of the likelihood: a normal distribut
 mode would make spreads too small.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -76,6 +76,8 @@ class Hyperpriors:
     reduced: Records  # the model's, with the latents that records read alone
     places: np.ndarray  # of their coordinates among all, (d,)
     prior_draws: np.ndarray  # of all latents, (n, size)
+    # of each posterior that was drawn so far, the share of chains that hardly moved
+    stuck: list[float] = field(default_factory=list)
 
     @property
     def records(self) -> Records:
@@ -102,7 +104,8 @@ class Hyperpriors:
             gradient[:, self.places] += h - x @ Lambda
             return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
 
-        z = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
+        z, stuck = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
+        self.stuck.append(stuck)
         found = dict(zip(self.records.point, self.records.split(z), strict=True))
         return dict(zip(self.written, self.model.as_written(found), strict=True))
 

@@ -15,7 +15,7 @@ from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
+from pymc_dp.methods.gaussian.doubts import doubts_of_chains, doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import (
@@ -57,7 +57,10 @@ def whitened_method(
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *others, last = (*scales.method.releases, *rounds.method.releases)
     releases = (*others, dataclasses.replace(last, share=None))
-    return chain(scales.method, rounds)._replace(releases=releases)
+    whole = chain(scales.method, rounds)._replace(releases=releases)
+    if hyper is None:
+        return whole
+    return whole._replace(doubts=lambda state: (*whole.doubts(state), *doubts_of_chains(hyper)))
 
 
 def by_rounds(number: int | None, count: int) -> OnRealLine:

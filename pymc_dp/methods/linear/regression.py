@@ -235,7 +235,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     if t == 0:
         scale = rescaled(scale, latest, noise, fit.releases, fit.least_clip)
     scale = scale.following(solved.noise_precisions)
-    number = number_of(fit.settings.num_records, sums.value.number, sums.variance.number)
+    number = number_of(fit.settings.records_in_sums, sums.value.number, sums.variance.number)
     V, of_release = solved.step_covariance, fit.form.noise(noise, solved.weights, mean)
     # weights of the average of the means grow like t
     weight = 2 / (t + 1) if t else 1.0

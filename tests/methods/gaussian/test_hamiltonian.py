@@ -19,7 +19,7 @@ def log_of_exponential(z):
 
 def drawn(density, d=1, seed=0):
     rng = np.random.default_rng(seed)
-    return draw_by_hamiltonian(density, rng.normal(size=(100, d)), DRAWS, rng)
+    return draw_by_hamiltonian(density, rng.normal(size=(100, d)), DRAWS, rng).points
 
 
 def test_a_skewed_density_is_drawn():
@@ -36,7 +36,7 @@ def test_correlations_and_scales_are_drawn():
         return (z * slope).sum(axis=1) / 2, slope
 
     start = np.random.default_rng(0).normal(size=(100, 2)) * [1e5, 0.1]
-    x = draw_by_hamiltonian(density, start, DRAWS, np.random.default_rng(1))
+    x = draw_by_hamiltonian(density, start, DRAWS, np.random.default_rng(1)).points
     assert np.cov(x, rowvar=False) == pytest.approx(covariance, rel=0.2)
 
 
@@ -55,5 +55,23 @@ def test_the_same_random_numbers_give_the_same_draws():
 
 
 def test_chains_that_start_at_one_point_do_not_fail():
-    x = draw_by_hamiltonian(log_of_exponential, np.zeros((100, 1)), 200, np.random.default_rng(0))
+    start = np.zeros((100, 1))
+    x = draw_by_hamiltonian(log_of_exponential, start, 200, np.random.default_rng(0)).points
     assert np.isfinite(x).all()
+
+
+def with_islands(share):
+    """Log density of a normal distribution; some chains start on a point of high density."""
+
+    def density(z):
+        alone = z[:, 0] == -1.0
+        return np.where(alone, 1e9, -(z[:, 0] ** 2) / 2), -z
+
+    start = np.random.default_rng(0).normal(size=(100, 1))
+    start[: round(100 * share)] = -1.0
+    return draw_by_hamiltonian(density, start, 100, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_chains_that_do_not_move_are_counted(share):
+    assert with_islands(share).stuck == share

@@ -69,7 +69,7 @@ class _Fit(NamedTuple):
 
     def number(self, sums: NoisyAverage[Sites]) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
-        return number_of(self.settings.num_records, sums.value.number, sums.variance.number)
+        return number_of(self.settings.records_in_sums, sums.value.number, sums.variance.number)
 
     def expand(self, score: np.ndarray, precision: np.ndarray) -> Sums:
         """Bring sums from a record's units to all Gaussian latents."""
@@ -136,7 +136,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     if sketched is None:
         return method
     begin = partial(_begin_at, fit, start)
-    return sketched.before(method, begin, settings.num_records)
+    return sketched.before(method, begin, settings.records_in_sums)
 
 
 def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:

@@ -58,7 +58,7 @@ class _Fit(NamedTuple):
 
     def number(self, sums: NoisyAverage[Sites]) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
-        return number_of(self.settings.num_records, sums.value.number[0], sums.variance.number)
+        return number_of(self.settings.records_in_sums, sums.value.number[0], sums.variance.number)
 
     def sites_of_probes(self, number: float, gammas: Gammas) -> Sites:
         """Sites of as many probe records, none of which has a residual."""
@@ -135,7 +135,7 @@ def _sample_rate(settings: Settings) -> float:
 def _begin(fit: _Fit, mean: np.ndarray) -> State:
     """Start at a public mean, with the precisions that probe records would give."""
     gammas, d = fit.network.prior.start(), fit.network.prior.d
-    number = float(fit.settings.num_records or DEFAULTS.nominal_records)
+    number = float(fit.settings.records_in_sums or DEFAULTS.nominal_records)
     sums = NoisyAverage(fit.sites_of_probes(number, gammas), Sites(0.0, 0.0, np.zeros(2), 0.0))
     zero = np.zeros(d)
     gammas = _gammas(fit, sums, mean, zero, gammas)

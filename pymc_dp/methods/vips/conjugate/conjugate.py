@@ -133,7 +133,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     if sketched is None:
         return method
     begin = partial(_begin_at, fit, sketched.model)
-    return sketched.before(method, begin, settings.num_records)
+    return sketched.before(method, begin, settings.records_in_sums)
 
 
 def _sketched(fit: _Fit) -> SketchedStart | None:

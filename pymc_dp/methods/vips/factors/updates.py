@@ -46,7 +46,7 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     structure, context = fit.structure, query.context
     sd = noisy.sd / noisy.sample_rate
     sums = Sums(**fit.layout.unpack(noisy.value / noisy.sample_rate))
-    curvature = averaged(state.t, state.curvature, sums, sd, fit.settings.num_records)
+    curvature = averaged(state.t, state.curvature, sums, sd, fit.settings.records_in_sums)
     rows = _rows(structure, context)
     noise_of_psi = sd * rows.psi * float(np.sqrt(curvature.inverse_trace))
     rho = step_length(state.t, float(np.hypot(noise_of_psi, _of_batch(noisy, rows, curvature))))

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -10,57 +11,62 @@ import pymc_dp
 
 # what may be loaded beside the standard library and what PyMC loads
 LIGHT = {"pymc_dp", "lazy_loader", "packaging"}
+# what each loads after those before it
+NAMES = {
+    "import pymc_dp": None,
+    "pymc_dp.audit": "scipy",
+    "pymc_dp.summary": "arviz",
+}
 SCRIPT = """
 import sys, time, json
-before = time.perf_counter()
-import pymc
-between, loaded = time.perf_counter(), set(sys.modules)
-{statement}
-after = time.perf_counter()
-print(json.dumps([sorted(set(sys.modules) - loaded), between - before, after - between]))
+for statement in ["import pymc", *sys.argv[1:]]:
+    before, loaded = time.perf_counter(), set(sys.modules)
+    exec(statement)
+    print(json.dumps([time.perf_counter() - before, sorted(set(sys.modules) - loaded)]))
 """
 
 
-def loaded_by(statement):
-    """Return what a statement loads after PyMC in a fresh process, and both times in seconds."""
-    script = SCRIPT.format(statement=statement)
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    modules, of_pymc, added = json.loads(out.stdout)
-    return {name.partition(".")[0] for name in modules}, set(modules), of_pymc, added
+@cache
+def loaded_by(*statements):
+    """Return what each statement loads in one fresh process, PyMC first, and its seconds."""
+    command = [sys.executable, "-c", SCRIPT, *statements]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [(seconds, set(names)) for seconds, names in map(json.loads, out.stdout.splitlines())]
 
 
-def heavy(statement):
-    packages, _, _, _ = loaded_by(statement)
-    return packages - sys.stdlib_module_names - LIGHT
+def packages_of(modules):
+    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
 
 
 def test_importing_loads_no_heavy_package():
-    packages, modules, _, _ = loaded_by("import pymc_dp")
-    assert packages - sys.stdlib_module_names <= LIGHT
+    _, (_, modules), *_ = loaded_by(*NAMES)
+    assert packages_of(modules) <= LIGHT
     rooms = {name.split(".")[1] for name in modules if name.startswith("pymc_dp.")}
     assert rooms == {"driver"}
 
 
-@pytest.mark.parametrize(
-    ("statement", "package"),
-    [
-        ("import pymc_dp; pymc_dp.plot_noise", "arviz_plots"),
-        ("import pymc_dp; pymc_dp.summary", "arviz"),
-        ("import pymc_dp; pymc_dp.audit", "scipy"),
-    ],
-)
-def test_a_name_loads_what_it_needs_and_would_show_if_it_were_loaded_at_once(statement, package):
-    assert package in heavy(statement)
+@pytest.mark.parametrize("statement", [name for name in NAMES if NAMES[name]])
+def test_a_name_loads_what_it_needs_and_would_show_if_it_were_loaded_at_once(statement):
+    _, *loaded = loaded_by(*NAMES)
+    [modules] = [of for name, (_, of) in zip(NAMES, loaded, strict=True) if name == statement]
+    assert NAMES[statement] in packages_of(modules)
+
+
+def test_a_plot_loads_what_plots_need_and_would_show_if_it_were_loaded_at_once():
+    *_, (_, modules) = loaded_by("import pymc_dp", "pymc_dp.fit", "pymc_dp.plot_noise")
+    assert "arviz_plots" in packages_of(modules)
 
 
 def test_fitting_loads_no_plots():
-    assert not {"arviz", "arviz_plots", "matplotlib", "jax"} & heavy("import pymc_dp; pymc_dp.fit")
+    _, *loaded, _ = loaded_by("import pymc_dp", "pymc_dp.fit", "pymc_dp.plot_noise")
+    packages = packages_of(set.union(*(modules for _, modules in loaded)))
+    assert not {"arviz", "arviz_plots", "matplotlib", "jax"} & packages
 
 
 @pytest.mark.slow
 def test_importing_takes_a_small_share_of_pymcs_time():
     def added():
-        _, _, of_pymc, time_added = loaded_by("import pymc_dp")
+        (of_pymc, _), (time_added, _) = loaded_by.__wrapped__("import pymc_dp")
         return time_added, of_pymc
 
     measured = [added() for _ in range(3)]

@@ -4,6 +4,8 @@ Guard 2 of the tests of a guarantee, for the contributions whose latents are inf
 wall: score, curvature and noise statistic are one vector, and are clipped as one.
 """
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -37,10 +39,14 @@ def belief_net():
     pm.Bernoulli("y", logit_p=z @ W.T + c, observed=BITS)
 
 
-def compiled(build):
+MODELS = {build.__name__: build for build in (factor_analysis, belief_net)}
+
+
+@cache
+def compiled(name):
     """Compile a contribution, and find its columns."""
     with pm.Model() as model:
-        build()
+        MODELS[name]()
     records, columns = separated(constrained(model))
     structure = factor_model.recognise(records)
     slopes = scores_at_zero(records, structure.predictor, structure.latent, "python")
@@ -49,7 +55,6 @@ def compiled(build):
     return contribution(layout, slopes, inference), columns, structure.latent.parameter
 
 
-MODELS = {build.__name__: compiled(build) for build in (factor_analysis, belief_net)}
 # loadings of every size, among them those that a fit starts from
 SCALES = [0.0, 0.1, 1.0, 30.0]
 
@@ -62,7 +67,7 @@ def context_at(scale, parameter):
 
 def norms_and_vectors(name, scale):
     """Return reported norms, and every record's vector: what it adds to a sum by itself."""
-    contribution, columns, parameter = MODELS[name]
+    contribution, columns, parameter = compiled(name)
     context = context_at(scale, parameter)
     batch = {leaf: column.take(np.arange(ROWS)) for leaf, column in columns.items()}
     prepared = contribution.prepare(batch, context)
@@ -82,7 +87,7 @@ def test_norms_are_those_of_the_vectors_that_are_summed(name, scale):
 def test_a_norm_without_its_correction_is_caught():
     # r z' alone, as if latents were known: short, or long, by what their covariance adds
     for name, column in (("factor_analysis", Y), ("belief_net", BITS)):
-        contribution, _, parameter = MODELS[name]
+        contribution, _, parameter = compiled(name)
         context = context_at(1.0, parameter)
         moments = contribution.prepare({"y": np.asarray(column)}, context)
         dense = np.linalg.norm(
@@ -96,7 +101,7 @@ def test_a_norm_without_its_correction_is_caught():
 
 def covered(name, scale=1.0, clip=None, bound=C):
     """Map records to the vector that a full-batch release of them adds noise to, over the bound."""
-    contribution, columns, parameter = MODELS[name]
+    contribution, columns, parameter = compiled(name)
     [(leaf, column)] = columns.items()
 
     def total(rows):
@@ -144,7 +149,7 @@ def test_replacing_a_record_moves_the_sum_by_more_than_the_clip_norm():
 def test_score_and_curvature_clipped_apart_are_caught(name):
     # the vector is clipped by the longer of its parts, not by the norm of all of it
     def of_the_longest_part(moments, context):
-        contribution, _, _ = MODELS[name]
+        contribution, _, _ = compiled(name)
         ones = np.eye(len(moments.features))
         vectors = [contribution.weighted_sum(moments, context, one) for one in ones]
         parts = [np.split(vector, [J * (K + 1)]) for vector in vectors]

@@ -61,13 +61,13 @@ def without_noise(model, **settings):
 
 @pytest.mark.parametrize("build", [logistic, hierarchical, counts])
 def test_without_noise_and_clipping_the_means_are_those_of_advi(build):
-    ours = without_noise(build(), n=800)["fit"]
+    ours = without_noise(build(), n=500)["fit"]
     means, sds = stock_advi(build())
     for name, mean in zip(ours["rows"].values, ours["mean_vector"].values, strict=True):
         assert abs(mean - means[name]) < 0.25 * sds[name], name
 
 
-def stock_advi(model, n=2000):
+def stock_advi(model, n=1000):
     """Posterior means and standard deviations of pm.ADVI, its last half averaged."""
     path = []
     with model:
@@ -120,17 +120,16 @@ def test_full_rank_finds_the_correlations_that_mean_field_drops():
         {"clip_norm": lambda t: 2.0 if t < 100 else 1.5}
         | {"sample_rate": lambda t: 0.05 if t < 50 else 0.1},
         {"obj_optimizer": pm.adagrad_window(learning_rate=0.05)},
-        {"neighbours": "replace_one", "sampling": "fixed_size", "accountant": "rdp"}
-        | {"num_records": ROWS},
+        {"neighbours": "replace_one", "sampling": "fixed_size", "num_records": ROWS},
     ],
     ids=["defaults", "full rank", "plain", "three draws", "adaptive", "schedules", "pymc", "fixed"],
 )
 def test_a_private_fit_is_near_the_truth_with_every_setting(settings):
     epsilon = 4 if settings.get("neighbours") == "replace_one" else 2
-    idata = pymc_dp.fit(
-        model=logistic(), epsilon=epsilon, delta=1e-5, progressbar=False, **settings
-    )
-    assert idata["privacy"].attrs["epsilon"] <= epsilon
+    # the default accountant, and for other settings one that is quick at all of them
+    terms = {"accountant": "rdp", "epsilon": 1.1 * epsilon} if settings else {"epsilon": epsilon}
+    idata = pymc_dp.fit(model=logistic(), delta=1e-5, progressbar=False, **terms, **settings)
+    assert idata["privacy"].attrs["epsilon"] <= terms["epsilon"]
     means = idata["fit"]["mean_vector"].values
     # the posterior sd is about .05; the noise of a fit adds two to four times that
     np.testing.assert_allclose(means, [0.3, 1.0, -0.5, 0.0], atol=0.45)
@@ -141,6 +140,7 @@ def test_an_adaptive_clip_norm_moves_to_where_the_records_are():
         model=logistic(),
         epsilon=8,
         delta=1e-5,
+        accountant="rdp",
         clip_norm=0.01,
         adaptive_clip=0.8,
         noise_aware=False,

@@ -133,7 +133,8 @@ def test_gradient_steps_may_come_before_rounds():
     with pm.Model() as model:
         groups()
     with deterministic_noise(1):
-        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, n=20, draws=20, **QUIETLY)
+        terms = {"epsilon": 4, "delta": 1e-5, "accountant": "rdp"}
+        idata = pymc_dp.fit(model=model, n=20, draws=20, **terms, **QUIETLY)
     assert idata["posterior"].sizes["draw"] == 20
 
 

@@ -34,6 +34,7 @@ def propagate(X, log_likelihood, prior_precision, *, shared, rounds=80, damping=
     """Run to the fixed point; ``shared`` gives every record the average site, as SEP does."""
     nu, tau, count = np.zeros(len(X)), np.full(len(X), 0.1), len(X)
     for _ in range(rounds):
+        before = nu, tau
         mean, covariance = posterior(X, prior_precision, nu, tau)
         if shared:
             sites = (X.T * tau) @ X / count
@@ -45,4 +46,6 @@ def propagate(X, log_likelihood, prior_precision, *, shared, rounds=80, damping=
         first, second = moments(log_likelihood, at, variance)
         tau = (1 - damping) * tau + damping * (1 / second - 1 / variance)
         nu = (1 - damping) * nu + damping * (first / second - at / variance)
+        if max(abs(new - old).max() for new, old in zip((nu, tau), before, strict=True)) < 1e-13:
+            break
     return posterior(X, prior_precision, nu, tau)

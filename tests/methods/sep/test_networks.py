@@ -224,7 +224,7 @@ def test_a_private_network_beats_a_constant_without_a_declared_number():
         pm.Normal("y", hidden(features, 10), tau=pm.Gamma("tau", 2, 1), observed=y)
 
     with deterministic_noise(2):
-        idata = fit(build, epsilon=4, delta=1e-5, clip_norm=None, n=200)
+        idata = fit(build, epsilon=4, delta=1e-5, accountant="rdp", clip_norm=None, n=200)
     assert residual_sd(idata) < 0.8 * np.std(wave(500, 9)[1])
     assert (idata["fit"]["noise_sd"] > 0).all()
 
@@ -236,7 +236,7 @@ def test_much_noise_leaves_the_noise_precision_near_its_prior(waves):
         pm.Normal("y", hidden(features, 4), tau=pm.Gamma("tau", 2, 1), observed=y)
 
     with deterministic_noise(4):
-        idata = fit(build, epsilon=0.1, delta=1e-5, clip_norm=None, n=150)
+        idata = fit(build, epsilon=0.1, delta=1e-5, accountant="rdp", clip_norm=None, n=150)
     # what little is learnt depends on the noise: from 0.13 to 0.82 over sixteen streams of it
     low, high = gamma(2, scale=1).ppf([0.0005, 0.9995])
     assert low < float(idata["posterior"]["tau"].mean()) < high
@@ -250,7 +250,7 @@ def test_private_classes_have_a_posterior_without_noise_precision():
         pm.Bernoulli("y", logit_p=hidden(features, 8, pm.math.tanh), observed=classes)
 
     with deterministic_noise(3):
-        given = {"clip_norm": None, "num_records": 2000, "n": 150}
+        given = {"clip_norm": None, "num_records": 2000, "n": 150, "accountant": "rdp"}
         idata = fit(build, epsilon=4, delta=1e-5, **given)
     new, _ = wave(500, 9)
     got = predicted(idata, new, activate=np.tanh)

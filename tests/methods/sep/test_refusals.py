@@ -160,6 +160,9 @@ def test_a_setting_out_of_its_range_is_refused_by_name(bad):
 def test_mixtures_have_one_form(form):
     with pytest.raises(ValueError, match=f"form='{form}' is not for mixtures of Gaussians"):
         refused(bumps, form=form, num_records=N)
+
+
+def test_mixtures_take_the_name_of_their_form_and_no_bound_of_features():
     assert refused(bumps, form="damped").plan == refused(bumps).plan
     with pytest.raises(ValueError, match="feature_bound= has no meaning for mixtures of Gaussians"):
         refused(bumps, feature_bound=1.0)

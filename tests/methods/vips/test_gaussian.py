@@ -214,15 +214,18 @@ def vb_scaled_correlated():
     return mean, covariance, shape, rate
 
 
-@pytest.mark.parametrize("form", ["residual", "absolute"])
+SCALED = [
+    (linear_with_noise_precision, A, vb_linear),
+    (linear_with_scaled_weights, A[1:], vb_scaled),
+    (linear_with_sd_of_a_precision, A, vb_linear),
+    (linear_with_scaled_correlated_weights, A[1:], vb_scaled_correlated),
+]
+
+
+# a form is one of the sums of records: how a prior or an sd is written is the same in both
 @pytest.mark.parametrize(
-    ("build", "names", "reference"),
-    [
-        (linear_with_noise_precision, A, vb_linear),
-        (linear_with_sd_of_a_precision, A, vb_linear),
-        (linear_with_scaled_weights, A[1:], vb_scaled),
-        (linear_with_scaled_correlated_weights, A[1:], vb_scaled_correlated),
-    ],
+    ("build", "names", "reference", "form"),
+    [(*case, "residual") for case in SCALED] + [(*case, "absolute") for case in SCALED[:2]],
 )
 def test_a_precision_is_that_of_variational_bayes(build, names, reference, form):
     idata = fitted(build, form=form, n=40)

@@ -103,7 +103,7 @@ def test_other_forms_are_refused():
 
 
 def test_a_reconstruction_needs_only_the_released_fit():
-    idata = fitted(images, 100)
+    idata = fitted(images, 20)
     only = pymc_dp.reconstruct({"fit": idata["fit"]}, model_of(images), {"y": PIXELS[:3]})
     np.testing.assert_array_equal(
         only, pymc_dp.reconstruct(idata, model_of(images), {"y": PIXELS})[:3]
@@ -113,7 +113,7 @@ def test_a_reconstruction_needs_only_the_released_fit():
 
 
 def test_a_reconstruction_of_gaussian_outcomes_is_the_expected_outcome():
-    idata = fitted(factor_analysis)
+    idata = fitted(factor_analysis, 20)
     (M, V), (c, _), tau = moments(idata, "W"), moments(idata, "c"), precision(idata)
     covariance = np.linalg.inv(np.diag(SPREAD**-2) + tau * (M.T @ M + np.diag(V.sum(axis=0))))
     expected = tau * (Y - c) @ M @ covariance @ M.T + c
@@ -135,7 +135,7 @@ def test_a_reconstruction_has_the_models_dims():
 
 
 def test_impossible_rows_and_other_models_are_refused():
-    idata, bad = fitted(images, 100), np.array([[0] * 6, [3] * 6])
+    idata, bad = fitted(images, 20), np.array([[0] * 6, [3] * 6])
     with pytest.raises(ValueError, match="1 row of data=`y` lies outside the support"):
         pymc_dp.reconstruct(idata, model_of(images), {"y": bad})
     with pytest.raises(ValueError, match="it lacks"):

@@ -140,10 +140,14 @@ def _join(op: Join, node: Node, output: int, k: int) -> Iterator[Need]:
 @needs.register(Reshape)
 def _reshape(op: Reshape, node: Node, output: int, k: int) -> Iterator[Need]:
     before, after = node.inputs[0].type.shape, node.outputs[0].type.shape
-    if None not in before[1:] and None not in after[1:] and k == 0:
-        if before[1:] and np.prod(before[1:]) == np.prod(after[1:]):
-            yield Carries(0, 0)
-            yield Counts(1, 0)
+    rest = after[k + 1 :]
+    for axis in range(len(before) - 1):
+        # rows stay in order where all dimensions before theirs have length 1
+        own = before[axis + 1 :]
+        alone = set(before[:axis]) <= {1} and set(after[:k]) <= {1}
+        if alone and None not in own and None not in rest and np.prod(own) == np.prod(rest):
+            yield Carries(0, axis)
+            yield Counts(1, k)
             return
     raise NotSeparableError("a reshape mixes records with other dimensions")
 

@@ -70,6 +70,21 @@ def refuse_unread(split: Split) -> None:
             )
 
 
+def refuse_flat(split: Split) -> None:
+    """Refuse latents of which the likelihood reads comparisons alone: they have no gradient."""
+    read = set(ancestors(split.terms.values()))
+    steps = [v for v in read if not getattr(v, "dtype", "").startswith("float")]
+    smooth = set(ancestors(split.terms.values(), blockers=steps))
+    for name, value in split.shared.items():
+        if value in read - smooth:
+            raise NotSeparableError(
+                f"The likelihood reads `{name}` in comparisons or as a whole number alone, so it "
+                "has no gradient there and nothing would be learnt of it. Let the change be a "
+                f"smooth one: pm.math.sigmoid((t - {name}) / width) with a public width, say, in "
+                f"place of t > {name}."
+            )
+
+
 def refuse_unknown_names(
     model: pm.Model, public: Iterable[str], unproved: Iterable[Iterable[str]] = ()
 ) -> frozenset[str]:

@@ -150,6 +150,7 @@ def separate_unread(
     split = split_by_record(hardened, terms, potentials, prior, units and units.name)
     checks.refuse_unread(split)
     checks.refuse_discrete(split)
+    checks.refuse_flat(split)
     dims = find_dims(split, units and units.name)
     refuse_record_dims(split, dims)
     refuse_mixing(split.terms, split.axes, dims.lengths)

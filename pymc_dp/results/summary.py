@@ -58,8 +58,9 @@ def noise_sd_of(idata: xr.DataTree) -> xr.Dataset:
     privacy_of(idata)
     if "noise_sd" not in idata.children:
         raise ValueError(
-            "This posterior leaves the privacy noise out: fit with noise_aware=True and a finite "
-            "epsilon, by a method that knows its noise."
+            "This posterior holds no privacy noise to tell of: arviz.summary(idata) says the rest. "
+            "Otherwise fit with noise_aware=True and a finite epsilon, by a method that knows its "
+            "noise."
         )
     return idata["noise_sd"].to_dataset()
 

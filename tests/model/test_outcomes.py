@@ -70,6 +70,13 @@ def two_outcomes():
     pm.Bernoulli("z", logit_p=a, observed=COUNTS > 1)
 
 
+def basis_of_gaussian_process():
+    gp = pm.gp.HSGP(m=[5], L=[4.0], cov_func=pm.gp.cov.ExpQuad(1, ls=0.5))
+    gp.prior_linearized(np.linspace(-3, 3, 9)[:, None])  # a public grid fixes the centre
+    basis, sd = gp.prior_linearized(pm.Data("x", X[:, :1]))
+    pm.Normal("y", basis @ (pm.Normal("b", shape=5) * sd), 1.0, observed=REAL)
+
+
 def weights(k=2):
     return pm.Dirichlet("w", np.arange(1.0, k + 1))
 
@@ -139,6 +146,7 @@ DRAWN = [
     categorical,
     groups,
     two_outcomes,
+    basis_of_gaussian_process,
     *COMPOUND,
 ]
 

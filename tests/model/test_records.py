@@ -234,3 +234,21 @@ def test_models_without_latents_or_observations_are_refused():
         pm.Normal("y", pm.Bernoulli("k", 0.5), observed=zoo.REAL)
     with pytest.raises(NotSeparableError, match="`k` is a discrete latent"):
         separate(discrete)
+
+
+@pytest.mark.parametrize("cut", [lambda t, tau: t < tau, lambda t, tau: pt.cast(tau, "int64") * t])
+def test_latents_that_change_the_likelihood_in_steps_are_refused(cut):
+    t = np.arange(float(len(zoo.REAL)))
+    with pm.Model() as model:
+        tau, low, high = pm.Uniform("tau", 0, 9), pm.Normal("low"), pm.Normal("high")
+        pm.Normal("y", pt.switch(cut(t, tau), low, high), observed=zoo.REAL)
+    with pytest.raises(NotSeparableError, match="`tau` in comparisons .* pm.math.sigmoid"):
+        separate(model)
+
+
+def test_a_line_that_bends_where_a_latent_says_has_a_gradient():
+    t = np.arange(float(len(zoo.REAL)))
+    with pm.Model() as model:
+        tau, slope = pm.Uniform("tau", 0, 9), pm.Normal("slope")
+        pm.Normal("y", pt.switch(t < tau, 0.0, slope * (t - tau)), observed=zoo.REAL)
+    assert set(separate(model)[0].latents) == {"tau_interval__", "slope"}

@@ -10,6 +10,7 @@ import pytest
 
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.model import separate
+from pymc_dp.model.axis_rules import Carries, Counts, needs
 from tests import zoo
 from tests.zoo import BINARY, CATEGORY, GROUP, REAL, SQUARE, D, N, X, separated
 
@@ -234,6 +235,7 @@ FINE = {
     "columns joined": lambda x, b: pt.concatenate([x[:, :1], x[:, 1:] ** 2], axis=1) @ b,
     "softmax by row": lambda x, b: pm.math.softmax(x, axis=1) @ b,
     "a column made a matrix": lambda x, b: x[:, 0].reshape((-1, 1)) @ b[:1],
+    "a column tiled": lambda x, b: pt.tile(x[:, 0][:, None], D) @ b,
     "own row numbers": lambda x, b: x[pt.arange(x.shape[0]), CATEGORY] * b[0],
     "ones for an intercept": lambda x, b: pt.ones(x.shape[0]) * b[0] + x @ b,
     "width of the data": lambda x, b: x @ b / x.shape[1],
@@ -247,6 +249,29 @@ FINE = {
 def test_what_each_record_computes_for_itself_is_fine(mean):
     _, columns = separated(zoo.build(lambda: linear(mean(pm.Data("x", X), coefficients(D)))))
     assert {"x", "y"} <= set(columns)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "k", "axis"),
+    [
+        ((None, 6), ("rows", 3, 2), 0, 0),
+        ((1, None, 6, 1), ("rows", 6), 0, 1),
+        ((1, None, 6), (1, "rows", 6), 1, 1),
+        ((None, 6), ("rows", 5), 0, None),
+        ((2, None, 6), ("rows", 6), 0, None),
+        ((1, None, 6), (2, "rows", 6), 1, None),
+        ((2, None, 6), (1, "rows", 6), 1, None),
+        ((1, None, None), ("rows", 6), 0, None),
+    ],
+)
+def test_a_reshape_keeps_rows_apart_that_stay_in_order(before, after, k, axis):
+    x, rows = pt.tensor(dtype="float64", shape=before), pt.lscalar("rows")
+    node = x.reshape([rows if n == "rows" else n for n in after]).owner
+    if axis is None:
+        with pytest.raises(NotSeparableError, match="a reshape mixes"):
+            list(needs(node.op, node, 0, k))
+    else:
+        assert list(needs(node.op, node, 0, k)) == [Carries(0, axis), Counts(1, k)]
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")

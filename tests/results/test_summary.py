@@ -109,7 +109,7 @@ def test_what_does_not_vary_has_no_noise(idata):
     assert table.loc["c", ENDS].tolist() == [0.0, 0.0]
 
 
-SENTENCE = "leaves the privacy noise out: fit with noise_aware=True and a finite epsilon"
+SENTENCE = "no privacy noise to tell of: arviz.summary(idata) says the rest"
 
 
 @pytest.mark.parametrize("read", [pymc_dp.summary, pymc_dp.plot_noise])

@@ -21,7 +21,7 @@ def pytest_collection_finish(session):
     same_graph.MOST_KEPT = 10_000  # models come back in many files
     gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000)  # graphs are many small objects
+    gc.set_threshold(20_000)  # graphs are many small objects
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     return (*clipped, *_hidden(records, curvature), *long_steps)
 
 
-def doubts_of_chains(hyper: Hyperpriors) -> tuple[str, ...]:
+def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[str, ...]:
     """Say whether the chains moved that drew the latents which no record reads."""
-    stuck = max(hyper.stuck, default=0.0)
+    stuck = hyper.stuck.get(state.learnt.mode.mean.tobytes(), 0.0)
     if stuck <= MOST_STUCK:
         return ()
     unread = [name for name in hyper.records.latents if name not in hyper.reduced.latents]

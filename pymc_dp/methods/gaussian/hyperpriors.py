@@ -76,8 +76,9 @@ class Hyperpriors:
     reduced: Records  # the model's, with the latents that records read alone
     places: np.ndarray  # of their coordinates among all, (d,)
     prior_draws: np.ndarray  # of all latents, (n, size)
-    # of each posterior that was drawn so far, the share of chains that hardly moved
-    stuck: list[float] = field(default_factory=list)
+    # the share of chains that hardly moved, by the mode of the posterior that they drew: runs of a
+    # private search share this object, and nothing of one may enter another's result
+    stuck: dict[bytes, float] = field(default_factory=dict)
 
     @property
     def records(self) -> Records:
@@ -94,8 +95,13 @@ class Hyperpriors:
         """The log prior of all latents, and its gradient."""
         return _log_prior(self.records)
 
-    def draw(self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator) -> Draws:
-        """Draw the posterior of all latents, given the likelihood of those that records read."""
+    def draw(
+        self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator
+    ) -> tuple[Draws, float]:
+        """Draw the posterior of all latents, given the likelihood of those that records read.
+
+        Return also the share of chains that hardly moved.
+        """
         h, Lambda = likelihood
 
         def log_posterior(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -105,9 +111,8 @@ class Hyperpriors:
             return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
 
         z, stuck = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
-        self.stuck.append(stuck)
         found = dict(zip(self.records.point, self.records.split(z), strict=True))
-        return dict(zip(self.written, self.model.as_written(found), strict=True))
+        return dict(zip(self.written, self.model.as_written(found), strict=True)), stuck
 
     def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
         """Draw as if the prior of what records read were normal.

@@ -60,7 +60,9 @@ def whitened_method(
     whole = chain(scales.method, rounds)._replace(releases=releases)
     if hyper is None:
         return whole
-    return whole._replace(doubts=lambda state: (*whole.doubts(state), *doubts_of_chains(hyper)))
+    return whole._replace(
+        doubts=lambda staged: (*whole.doubts(staged), *doubts_of_chains(hyper, staged.state))
+    )
 
 
 def by_rounds(number: int | None, count: int) -> OnRealLine:
@@ -162,7 +164,10 @@ def _draw(
 def _draw_with_hyperpriors(
     hyper: Hyperpriors, noise: float, state: State, draws: int, rng: np.random.Generator
 ) -> Draws:
-    return hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
+    found, stuck = hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
+    mode = state.learnt.mode.mean.tobytes()
+    hyper.stuck[mode] = max(stuck, hyper.stuck.get(mode, 0.0))
+    return found
 
 
 def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp
+from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior, hyperpriors
 from pymc_dp.methods.gaussian.rounds import begin, likelihood
 from pymc_dp.testing import deterministic_noise
@@ -55,7 +56,7 @@ def exact(sd, spread=stats.halfnorm):
 
 
 def log_tau(found, sd, seed=0):
-    draws = found.draw(of_independent_errors(sd), 2000, np.random.default_rng(seed))
+    draws, _ = found.draw(of_independent_errors(sd), 2000, np.random.default_rng(seed))
     return draws["tau_log__"]
 
 
@@ -125,8 +126,19 @@ def test_correlated_latents_of_groups_are_drawn():
     found = hyperpriors(records_of(lines))
     precision = 100 * np.eye(8)
     peak = np.arange(8.0) / 8
-    drawn = found.draw(NormalLikelihood(precision @ peak, precision), 200, np.random.default_rng(0))
+    likelihood = NormalLikelihood(precision @ peak, precision)
+    drawn, _ = found.draw(likelihood, 200, np.random.default_rng(0))
     assert drawn["b"].mean(axis=0).ravel() == pytest.approx(peak, abs=0.1)
+
+
+def test_chains_that_drew_another_posterior_are_not_doubted():
+    """Runs of a private search draw posteriors of the same model; only the best one leaves."""
+    found = hyperpriors(records_of(groups))
+    own, other = (begin(np.full(GROUPS, z), found.prior.gradient, 100.0) for z in (0.0, 1.0))
+    found.stuck[other.learnt.mode.mean.tobytes()] = 1.0
+    assert doubts_of_chains(found, own) == ()
+    [doubt] = doubts_of_chains(found, other)
+    assert "`mu`, `tau_log__` hardly moved" in doubt
 
 
 def test_gradient_steps_may_come_before_rounds():

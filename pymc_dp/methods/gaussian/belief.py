@@ -89,16 +89,17 @@ class Curvature(NamedTuple):
         the curvature falls, and one that is too large makes the mode seem nearer than it is.
 
         >>> before, after = Curvature(4 * np.eye(2), np.eye(2)), Curvature(np.eye(2), np.eye(2))
-        >>> before.doubted_along(np.array([1.0, 0.0]), after).noise
-        array([[3., 0.],
-               [0., 1.]])
+        >>> before.doubted_along(np.array([1.0, 0.0]), after).noise.round(2)
+        array([[2.83, 0.  ],
+               [0.  , 1.  ]])
         """
         own, its = float(step @ self.noise @ step), float(step @ later.noise @ step)
-        contradiction = abs(float(step @ (later.estimate - self.estimate) @ step))
-        if contradiction <= max(own, DEFAULTS.contradiction * (own**2 + its**2) ** 0.5):
+        change = float(step @ (later.estimate - self.estimate) @ step)
+        doubt = max(change**2 - its**2, 0.0) ** 0.5  # what the later one's noise does not explain
+        if doubt <= own:
             return self
         along = self.noise @ step
-        more = (contradiction / own - 1) * np.outer(along, along) / own
+        more = (doubt / own - 1) * np.outer(along, along) / own
         return self._replace(noise=symmetric(self.noise + more))
 
     def growth(self, other: "Curvature") -> float:

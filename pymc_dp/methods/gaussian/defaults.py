@@ -49,9 +49,6 @@ class Defaults(NamedTuple):
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
-    # an earlier curvature is doubted where a later one, from the end of a step, differs along it by
-    # so many standard deviations
-    contradiction: float = 0.5
     # steps longer than so many standard deviations of the mode leave the point, and one more for
     # sure
     sure_step: float = 2.0

@@ -12,6 +12,8 @@ from pymc_dp.model.compile import function
 
 # the step of central differences where the prior is smooth
 STEP = 1e-4
+# the longest step, about a kink
+LONGEST_STEP = 1e3
 
 
 def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
@@ -54,7 +56,8 @@ def _steps(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndar
         fall = _fall(slope, centre, STEP)
         kinked = (fall > 1e-9) & (_fall(slope, centre, STEP / 2) > 0.9 * fall)
         if kinked.any():
-            steps[kinked] = 2 / _fall(slope, np.where(kinked, centre, at), STEP)[kinked]
+            fall = _fall(slope, np.where(kinked, centre, at), STEP)[kinked]
+            steps[kinked] = np.clip(2 / np.maximum(fall, 1e-9), STEP, LONGEST_STEP)
     return steps
 
 

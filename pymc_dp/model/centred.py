@@ -5,6 +5,7 @@ changes by the determinant of the Jacobian, and nothing else does.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ from pymc_dp.model.outcomes import Outcomes
 from pymc_dp.model.separate import Records
 
 Graphs = Sequence[AnyVariable]
+# graphs -> what takes the place of their variables
+Renew = Callable[[Graphs], dict[AnyVariable, AnyVariable]]
 
 
 class Step(NamedTuple):
@@ -39,9 +42,18 @@ class Step(NamedTuple):
 class Groups(NamedTuple):
     """What records read of an array z of latents."""
 
-    variable: AnyVariable  # in the graphs that read it
+    variables: tuple[AnyVariable, ...]  # before the first step, and after each
     steps: tuple[Step, ...]  # from z to the groups
     picked: Node | None  # the index by which records pick their elements of z before the steps
+
+    def after(self, steps: int) -> "Groups":
+        """Return what is read after so many steps."""
+        return Groups(self.variables[: steps + 1], self.steps[:steps], self.picked)
+
+    def scaled_by(self, latents: Iterable[AnyVariable]) -> bool:
+        """Whether some of these decide the groups' scale."""
+        scales = [step.scale for step in self.steps if step.scale is not None]
+        return not set(latents).isdisjoint(ancestors(scales))
 
     def of(self, z: Tensor) -> Tensor:
         """Return the groups."""
@@ -98,14 +110,14 @@ def _with_groups(found: Centred, name: str) -> Centred:
     read = [(x.terms, x.inputs) for x in (records.batch, records.single)]
     read += [(tuple(x.drawn.values()), x.inputs) for x in records.outcomes or ()]
     each = [_groups(graphs, inputs.values(), z, records) for graphs, inputs in read]
-    groups = [x for x in each if x is not None]
-    if len(groups) < len(each):
+    groups = _in_all(each, z, records)
+    if not groups or not groups[0].scaled_by(records.latents.values()):
         return found
     own: Any = z.type(f"groups of {name}")
     written = groups[0].inverse(own)
     scale = sum(step.log_scale(records.point[name].shape) for step in groups[0].steps)
     prior, *latents = clone_replace([records.prior, *found.written], {z: written})
-    renewed = _on_groups(records, [_replaced(x, z, own) for x in groups])
+    renewed = _on_groups(records, [partial(_renewed, groups=x, z=z, own=own) for x in groups])
     return Centred(
         renewed._replace(
             prior=prior - scale,
@@ -119,28 +131,58 @@ def _with_groups(found: Centred, name: str) -> Centred:
 
 def _groups(
     graphs: Graphs, inputs: Iterable[AnyVariable], z: AnyVariable, records: Records
-) -> Groups | None:
-    """Follow a latent as far as each operation on it can be inverted, and reads no records.
-
-    Return None where nothing of what records read is scaled by other latents.
-    """
+) -> Groups:
+    """Follow a latent as far as each operation on it can be inverted, and reads no records."""
     readers, of_records = _readers(graphs), set(inputs)
+    shape = records.point[str(z.name)].shape
     x, picked = z, None
-    steps: list[Step] = []
+    variables, steps = [z], []
     while len(found := readers.get(x, [])) == 1:
         [(node, place)] = found
         others = [y for k, y in enumerate(node.inputs) if k != place]
-        if x is z and isinstance(node.op, AdvancedSubtensor) and node.out.type.ndim == z.type.ndim:
-            picked, x = node, node.out
+        if x is z and _picks_rows(node):
+            picked, x, shape = node, node.out, (0, *shape[1:])  # what broadcasts has length 1 there
+            variables = [x]
             continue
-        step = _step(node, place, others, () if picked else records.point[str(z.name)].shape)
+        step = _step(node, place, others, shape)
         if step is None or not of_records.isdisjoint(ancestors(others)):
             break
-        steps.append(step)
         x = node.out
-    latents = set(records.latents.values())
-    scales = [step.scale for step in steps if step.scale is not None]
-    return Groups(x, tuple(steps), picked) if latents & set(ancestors(scales)) else None
+        steps.append(step)
+        variables.append(x)
+    return Groups(tuple(variables), tuple(steps), picked)
+
+
+def _picks_rows(node: Node) -> bool:
+    own, rows = node.out.type.ndim, node.inputs[0].type.ndim
+    return isinstance(node.op, AdvancedSubtensor) and len(node.inputs) == 2 and own == rows
+
+
+def _in_all(each: Sequence[Groups], z: AnyVariable, records: Records) -> list[Groups]:
+    """Return the last groups that all graphs read; none where they are not finite at the start.
+
+    Graphs may take steps together, or end at another one. Groups are the same if they are so at
+    a point that is none in particular.
+    """
+    graphs = [[x.after(k).of(z) for k in range(len(x.steps) + 1)] for x in each]
+    compiled = function(
+        list(records.latents.values()), [x for own in graphs for x in own], "python"
+    )
+    rng = np.random.default_rng(0)
+    found = iter(compiled(*[x + rng.normal(size=x.shape) for x in records.point.values()]))
+    values = [[next(found) for _ in own] for own in graphs]
+    starts = compiled(*records.point.values())
+    for k in reversed(range(len(values[0]))):
+        steps = [_place(values[0][k], own) for own in values]
+        if np.isfinite(starts[k]).all() and None not in steps:
+            return [x.after(step) for x, step in zip(each, steps, strict=True) if step is not None]
+    return []
+
+
+def _place(value: np.ndarray, values: Sequence[np.ndarray]) -> int | None:
+    """Return the last place of a value."""
+    places = [k for k, x in enumerate(values) if x.shape == value.shape and np.allclose(x, value)]
+    return places[-1] if places else None
 
 
 def _readers(graphs: Graphs) -> dict[AnyVariable, list[tuple[Node, int]]]:
@@ -211,15 +253,8 @@ def _matrix_step(matrix: Tensor, place: int) -> Step | None:
     return Step(lambda x: matrix @ x, lambda y: inverse @ y, lambda n: n[1] * scale, matrix)
 
 
-def _replaced(groups: Groups, z: AnyVariable, own: Tensor) -> dict[AnyVariable, AnyVariable]:
-    """Say what takes the place of what, in the graphs that read the groups."""
-    node = groups.picked
-    picked = own if node is None else node.op(own, *node.inputs[1:])
-    return {groups.variable: picked, z: own}
-
-
-def _on_groups(records: Records, replaced: Sequence[dict[AnyVariable, AnyVariable]]) -> Records:
-    batch, single, *stages = replaced
+def _on_groups(records: Records, renew: Sequence[Renew]) -> Records:
+    batch, single, *stages = renew
     outcomes = records.outcomes and tuple(
         _drawn_on_groups(stage, x) for stage, x in zip(records.outcomes, stages, strict=True)
     )
@@ -230,9 +265,8 @@ def _on_groups(records: Records, replaced: Sequence[dict[AnyVariable, AnyVariabl
     )
 
 
-def _read_on_groups(graph: RecordGraph, replaced: dict[AnyVariable, AnyVariable]) -> RecordGraph:
-    wanted = [*graph.terms, graph.rows, *([] if graph.valid is None else [graph.valid])]
-    renewed = _renewed(wanted, replaced)
+def _read_on_groups(graph: RecordGraph, renew: Renew) -> RecordGraph:
+    renewed = renew([*graph.terms, graph.rows, *([] if graph.valid is None else [graph.valid])])
     return graph._replace(
         terms=tuple(renewed.get(x, x) for x in graph.terms),
         rows=renewed.get(graph.rows, graph.rows),
@@ -241,21 +275,27 @@ def _read_on_groups(graph: RecordGraph, replaced: dict[AnyVariable, AnyVariable]
     )
 
 
-def _drawn_on_groups(stage: Outcomes, replaced: dict[AnyVariable, AnyVariable]) -> Outcomes:
-    renewed = _renewed(tuple(stage.drawn.values()), replaced)
+def _drawn_on_groups(stage: Outcomes, renew: Renew) -> Outcomes:
+    renewed = renew(tuple(stage.drawn.values()))
     return stage._replace(drawn={name: renewed.get(x, x) for name, x in stage.drawn.items()})
 
 
 def _renewed(
-    graphs: Graphs, replaced: dict[AnyVariable, AnyVariable]
+    graphs: Graphs, groups: Groups, z: AnyVariable, own: AnyVariable
 ) -> dict[AnyVariable, AnyVariable]:
-    """Compute anew what is downstream of what is replaced."""
-    renewed = dict(replaced)
+    """Compute anew what is downstream of z, with the groups as they are."""
+    last, renewed = groups.variables[-1], {z: own}
+    if groups.picked is None:
+        renewed[last] = own
     for node in toposort(graphs):
         operands = [renewed.get(x, x) for x in node.inputs]
-        new = any(a is not b for a, b in zip(operands, node.inputs, strict=True))
-        if new and not any(x in replaced for x in node.outputs):
-            renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+        same = all(a is b for a, b in zip(operands, node.inputs, strict=True))
+        if same or any(x in renewed for x in node.outputs):
+            continue
+        new = remake(node, operands)
+        renewed.update(zip(node.outputs, new, strict=True))
+        if node is groups.picked:
+            [renewed[last]] = new
     return renewed
 
 

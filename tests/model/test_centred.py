@@ -40,6 +40,16 @@ def divided_and_subtracted():
     observed((pm.Normal("mu") - z / pm.Gamma("root", 2, 1))[member()])
 
 
+def rows_scaled_behind_an_index():
+    z, mu, tau = (
+        pm.Normal("z", shape=(GROUPS, 2)),
+        pm.Normal("mu", shape=2),
+        pm.HalfNormal("tau", shape=2),
+    )
+    mine = mu + tau * z[member()]
+    observed(mine[:, 0] + mine[:, 1] * pm.Data("x", X))
+
+
 def horseshoe():
     local = pm.HalfCauchy("local", 1, shape=3)
     b = pm.Normal("z", shape=3) * local * pm.HalfCauchy("whole", 1)
@@ -91,6 +101,47 @@ def test_draws_of_the_prior_are_those_of_groups(build):
     assert np.isfinite(value).mean() > 0.99
 
 
+def rows_of(draw, groups):
+    """Three ways to write the same groups, and counts that they make."""
+    member = draw.integers(0, groups, 3000)
+    truth = 0.5 + 0.6 * draw.normal(size=groups)
+    return member, draw.negative_binomial(5, 5 / (5 + np.exp(truth[member])))
+
+
+def fitted(write, member, y, **settings):
+    with pm.Model() as model:
+        mu, tau = pm.Normal("mu"), pm.HalfNormal("tau")
+        eta = write(mu, tau, pm.Normal("z", shape=6), pm.Data("member", member))
+        alpha = pm.Gamma("alpha", 5, 1)
+        pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=y)
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    values = idata["posterior"]
+    return {name: (float(values[name].mean()), float(values[name].std())) for name in values}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda mu, tau, z, member: mu + tau * z[member],
+        lambda mu, tau, z, member: mu + (tau * z)[member],
+        lambda mu, tau, z, member: (z * tau + mu)[member],
+    ],
+)
+def test_however_the_groups_are_written_their_posterior_is_the_same(write):
+    member, y = rows_of(np.random.default_rng(5), 6)
+    found = fitted(write, member, y)
+    as_one = fitted(lambda mu, tau, z, member: (mu + tau * z)[member], member, y)
+    for name, (mean, sd) in as_one.items():
+        assert abs(found[name][0] - mean) < 0.6 * sd
+        assert 0.6 < found[name][1] / sd < 1.6
+
+
+def without_a_start():
+    z, s = pm.Normal("z", shape=GROUPS), pm.Normal("s")
+    observed((z / s)[member()])
+
+
 def moved():
     observed((pm.Normal("mu") + pm.Normal("z", shape=GROUPS))[member()])
 
@@ -109,7 +160,9 @@ def scaled_by_a_number():
     observed((2.0 * pm.Normal("z", shape=GROUPS))[member()])
 
 
-@pytest.mark.parametrize("build", [moved, read_twice, scaled_by_records, scaled_by_a_number])
+@pytest.mark.parametrize(
+    "build", [moved, read_twice, scaled_by_records, scaled_by_a_number, without_a_start]
+)
 def test_other_latents_stay(build):
     written = records_of(build)
     assert list(centred(written).records.latents) == list(written.latents)

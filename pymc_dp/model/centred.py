@@ -110,22 +110,25 @@ def _with_groups(found: Centred, name: str) -> Centred:
     read = [(x.terms, x.inputs) for x in (records.batch, records.single)]
     read += [(tuple(x.drawn.values()), x.inputs) for x in records.outcomes or ()]
     each = [_groups(graphs, inputs.values(), z, records) for graphs, inputs in read]
-    groups = _in_all(each, z, records)
-    if not groups or not groups[0].scaled_by(records.latents.values()):
+    latents = records.latents.values()
+    if not all(x.scaled_by(latents) for x in each):
+        return found
+    groups, start = _in_all(each, z, records)
+    if not groups or not groups[0].scaled_by(latents):
         return found
     own: Any = z.type(f"groups of {name}")
     written = groups[0].inverse(own)
     scale = sum(step.log_scale(records.point[name].shape) for step in groups[0].steps)
-    prior, *latents = clone_replace([records.prior, *found.written], {z: written})
+    prior, *as_written = clone_replace([records.prior, *found.written], {z: written})
     renewed = _on_groups(records, [partial(_renewed, groups=x, z=z, own=own) for x in groups])
     return Centred(
         renewed._replace(
             prior=prior - scale,
             prior_draws=_drawn(records, groups[0].of(z), z),
             latents=_renamed(records.latents, name, str(own.name), own),
-            point=_renamed(records.point, name, str(own.name), _start(records, groups[0].of(z))),
+            point=_renamed(records.point, name, str(own.name), start),
         ),
-        tuple(latents),
+        tuple(as_written),
     )
 
 
@@ -158,8 +161,10 @@ def _picks_rows(node: Node) -> bool:
     return isinstance(node.op, AdvancedSubtensor) and len(node.inputs) == 2 and own == rows
 
 
-def _in_all(each: Sequence[Groups], z: AnyVariable, records: Records) -> list[Groups]:
-    """Return the last groups that all graphs read; none where they are not finite at the start.
+def _in_all(
+    each: Sequence[Groups], z: AnyVariable, records: Records
+) -> tuple[list[Groups], np.ndarray]:
+    """Return the last groups that all graphs read, and their start; none if it is not finite.
 
     Graphs may take steps together, or end at another one. Groups are the same if they are so at
     a point that is none in particular.
@@ -175,8 +180,10 @@ def _in_all(each: Sequence[Groups], z: AnyVariable, records: Records) -> list[Gr
     for k in reversed(range(len(values[0]))):
         steps = [_place(values[0][k], own) for own in values]
         if np.isfinite(starts[k]).all() and None not in steps:
-            return [x.after(step) for x, step in zip(each, steps, strict=True) if step is not None]
-    return []
+            pairs = zip(each, steps, strict=True)
+            groups = [x.after(step) for x, step in pairs if step is not None]
+            return groups, np.asarray(starts[k], "float64")
+    return [], np.empty(0)
 
 
 def _place(value: np.ndarray, values: Sequence[np.ndarray]) -> int | None:
@@ -306,12 +313,6 @@ def _drawn(records: Records, groups: Tensor, z: AnyVariable) -> tuple[AnyVariabl
     draws = dict(zip(records.latents.values(), records.prior_draws, strict=True))
     [drawn] = clone_replace([groups], draws, rebuild_strict=False)
     return tuple((draws | {z: drawn}).values())
-
-
-def _start(records: Records, groups: Tensor) -> np.ndarray:
-    compiled = function(list(records.latents.values()), [groups], "python")
-    [start] = compiled(*records.point.values())
-    return np.asarray(start, "float64")
 
 
 def _renamed[T](values: dict[str, T], old: str, new: str, value: T) -> dict[str, T]:

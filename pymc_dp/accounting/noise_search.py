@@ -37,8 +37,6 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
     **Privacy.** The accountant is asked again at the noise that was found, which never exceeds the
     target. An infinite target takes all noise off.
     """
-    if not epsilon > 0:
-        raise ValueError(f"epsilon={epsilon!r} must be above 0, or infinite for no noise.")
     if math.isinf(epsilon):
         return terms.granting(specs, 0.0)
     if not specs:

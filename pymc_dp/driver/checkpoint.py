@@ -21,12 +21,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.release import Release
+from pymc_dp.driver.fingerprint import fingerprint
 from pymc_dp.driver.setup import Setup
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.file import held
 from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.model.fingerprint import fingerprint
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall

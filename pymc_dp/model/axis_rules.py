@@ -48,7 +48,7 @@ Need = Carries | Counts | SameLength
 @singledispatch
 def needs(op: Op, node: Node, output: int, k: int) -> Iterator[Need]:
     """Yield what the inputs of ``node`` must carry if axis ``k`` of an output is the records'."""
-    raise NotSeparableError(f"no rule says how {_title(op)} treats its records")
+    raise NotSeparableError(f"no rule says how {type(op).__name__} treats its records")
 
 
 def _broadcast(node: Node, i: int, axis: int) -> Iterator[Need]:
@@ -101,7 +101,7 @@ def _blockwise(op: Blockwise, node: Node, output: int, k: int) -> Iterator[Need]
             yield from _broadcast(node, i, k - (batch - (x.type.ndim - len(signature))))
         return
     if not isinstance(op.core_op, Dot):
-        raise NotSeparableError(f"{_title(op.core_op)} works across the records")
+        raise NotSeparableError(f"{type(op.core_op).__name__} works across the records")
     yield _factor(node, k == batch and len(op.inputs_sig[0]) == 2)
 
 
@@ -204,7 +204,3 @@ def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[
             yield from (Carries(i, at) for i, x in enumerate(node.inputs) if x is index)
     if base.type.ndim == 0:
         raise NotSeparableError("a scalar is indexed")
-
-
-def _title(op: Op) -> str:
-    return type(op).__name__

@@ -1,16 +1,18 @@
 """How graphs become functions: on compiled backends, or at once on the Python linker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile import maker
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
@@ -73,6 +75,18 @@ def function(
     fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
     fn.trust_input = True
     return fn
+
+
+def at_draws(
+    graphs: Sequence[AnyVariable],
+    latents: Mapping[str, AnyVariable],
+    draws: Mapping[str, np.ndarray],
+) -> list[np.ndarray]:
+    """Compute graphs of latents at each of their draws, by name and of shape (n, ...)."""
+    many = {x: x.type.clone(shape=(None, *x.type.shape))() for x in latents.values()}
+    each: Any = vectorize_graph(list(graphs), many)
+    values = [np.asarray(draws[name]) for name in latents]
+    return list(function(list(many.values()), each, "python")(*values))
 
 
 def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates: Any) -> Function:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from pytensor.graph.replace import vectorize_graph
 
 from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.accounting.plan import Plan
@@ -20,7 +19,7 @@ from pymc_dp.accounting.privacy_loss import SMALLEST_PLD_DELTA
 from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
+from pymc_dp.model.compile import at_draws
 from pymc_dp.model.dims import default_dims
 from pymc_dp.results.allow_list import released_names
 
@@ -143,17 +142,12 @@ def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
 
 def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Map draws of the value variables, shape (draws, ...), to what the model calls them."""
-    batched = {
-        variable: variable.type.clone(shape=(None, *variable.type.shape))()
-        for variable in records.latents.values()
-    }
-    graphs = vectorize_graph(list(records.outputs.graphs.values()), batched)
-    fn = function(list(batched.values()), graphs, "python")
+    graphs = records.outputs.graphs
     draws = len(next(iter(latents.values())))
-    values = fn(*[np.asarray(latents[name]) for name in records.latents])
+    values = at_draws(list(graphs.values()), records.latents, latents)
     return {
         name: np.broadcast_to(value, (draws, *value.shape[1:]))
-        for name, value in zip(records.outputs.graphs, values, strict=True)
+        for name, value in zip(graphs, values, strict=True)
     }
 
 

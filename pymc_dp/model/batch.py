@@ -1,8 +1,8 @@
 """Rebuild the terms on batches: the same graph, with leaves of as many rows as a batch has."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import toposort
@@ -54,22 +54,38 @@ def build_graph(
     inputs: dict[str, AnyVariable] = {
         name: _batch_input(leaf, axes.axis[leaf], rows) for name, leaf in leaves.items()
     }
-    renewed: dict[AnyVariable, Any] = {leaves[name]: x for name, x in inputs.items()}
     first, leaf = next(iter(leaves.items()))
     along: Tensor = inputs[first]
     count = along.shape[axes.axis[leaf]] if rows is None else pt.constant(rows, dtype="int64")
     valid: list[Tensor] = []
-    for node in toposort(list(terms.values())):
-        operands: list[Tensor] = [renewed.get(x, x) for x in node.inputs]
+
+    def on_rows(node: Node, operands: list[Tensor]) -> None:
         _count_rows(node, operands, axes, count)
-        valid += _clip_indices(node, operands, axes)
-        if any(new is not old for new, old in zip(operands, node.inputs, strict=True)):
-            renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+        valid.extend(_clip_indices(node, operands, axes))
+
+    on_inputs = {leaves[name]: x for name, x in inputs.items()}
+    renewed = rebuilt(list(terms.values()), on_inputs, on_rows)
     axis = {renewed.get(variable, variable): k for variable, k in axes.axis.items()}
     batch_terms = tuple(renewed.get(term, term) for term in terms.values())
     return RecordGraph(
         batch_terms, inputs, count, axis, pt.stack(valid).all(axis=0) if valid else None
     )
+
+
+def rebuilt(
+    graphs: Sequence[AnyVariable],
+    renewed: Mapping[AnyVariable, AnyVariable],
+    change: Callable[[Node, list[Tensor]], None] = lambda node, operands: None,
+) -> dict[AnyVariable, AnyVariable]:
+    """Add to ``renewed`` what the graphs compute from it, and from operands that are changed."""
+    found = dict(renewed)
+    for node in toposort(graphs):
+        operands: list[Tensor] = [found.get(x, x) for x in node.inputs]
+        change(node, operands)
+        same = all(new is old for new, old in zip(operands, node.inputs, strict=True))
+        if not same and found.keys().isdisjoint(node.outputs):
+            found.update(zip(node.outputs, remake(node, operands), strict=True))
+    return found
 
 
 def _batch_input(leaf: AnyVariable, axis: int, rows: int | None) -> Tensor:

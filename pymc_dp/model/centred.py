@@ -4,68 +4,19 @@ Records tell of the groups; given these they tell nothing of z, mu and tau. The 
 changes by the determinant of the Jacobian, and nothing else does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor.scalar as ps
-from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.math import Dot
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import toposort
 from pytensor.tensor.shape import Shape
-from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.model.batch import RecordGraph, remake
-from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
-from pymc_dp.model.outcomes import Outcomes
+from pymc_dp.model.batch import rebuilt
+from pymc_dp.model.compile import at_draws, function
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
+from pymc_dp.model.groups import Groups, after
 from pymc_dp.model.separate import Records
-
-Graphs = Sequence[AnyVariable]
-# graphs -> what takes the place of their variables
-Renew = Callable[[Graphs], dict[AnyVariable, AnyVariable]]
-
-
-class Step(NamedTuple):
-    """An invertible operation on an array of latents."""
-
-    forward: Callable[[Tensor], Tensor]
-    inverse: Callable[[Tensor], Tensor]
-    # logarithm of the Jacobian's determinant, of an array of this shape
-    log_scale: Callable[[tuple[int, ...]], Tensor]
-    scale: AnyVariable | None  # what multiplies the latents
-
-
-class Groups(NamedTuple):
-    """What records read of an array z of latents."""
-
-    variables: tuple[AnyVariable, ...]  # before the first step, and after each
-    steps: tuple[Step, ...]  # from z to the groups
-    picked: Node | None  # the index by which records pick their elements of z before the steps
-
-    def after(self, steps: int) -> "Groups":
-        """Return what is read after so many steps."""
-        return Groups(self.variables[: steps + 1], self.steps[:steps], self.picked)
-
-    def scaled_by(self, latents: Iterable[AnyVariable]) -> bool:
-        """Whether some of these decide the groups' scale."""
-        scales = [step.scale for step in self.steps if step.scale is not None]
-        return not set(latents).isdisjoint(ancestors(scales))
-
-    def of(self, z: Tensor) -> Tensor:
-        """Return the groups."""
-        for step in self.steps:
-            z = step.forward(z)
-        return z
-
-    def inverse(self, groups: Tensor) -> Tensor:
-        """Return z."""
-        for step in reversed(self.steps):
-            groups = step.inverse(groups)
-        return groups
 
 
 class Centred(NamedTuple):
@@ -76,14 +27,7 @@ class Centred(NamedTuple):
 
     def as_written(self, draws: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Turn draws of these latents, by name and of shape (n, ...), into those of the model."""
-        many = {
-            x: x.type.clone(shape=(None, *x.type.shape))() for x in self.records.latents.values()
-        }
-        graphs: Any = vectorize_graph(list(self.written), many)
-        found: list[np.ndarray] = function(list(many.values()), graphs, "python")(
-            *[draws[name] for name in self.records.latents]
-        )
-        return found
+        return at_draws(self.written, self.records.latents, draws)
 
 
 def centred(records: Records) -> Centred:
@@ -107,22 +51,21 @@ def centred(records: Records) -> Centred:
 def _with_groups(found: Centred, name: str) -> Centred:
     """Put the groups that a latent makes in its place; without any, change nothing."""
     records, z = found.records, found.records.latents[name]
-    read = [(x.terms, x.inputs) for x in (records.batch, records.single)]
-    read += [(tuple(x.drawn.values()), x.inputs) for x in records.outcomes or ()]
-    each = [_groups(graphs, inputs.values(), z, records) for graphs, inputs in read]
-    latents = records.latents.values()
-    if not all(x.scaled_by(latents) for x in each):
+    latents, shape = records.latents.values(), records.point[name].shape
+    paths = _paths(Groups(z, shape), records)
+    if not all(path[-1].scaled_by(latents) for path in paths):
         return found
-    groups, start = _in_all(each, z, records)
+    groups, start = _in_all(paths, z, records)
     if not groups or not groups[0].scaled_by(latents):
         return found
     own: Any = z.type(f"groups of {name}")
     written = groups[0].inverse(own)
-    scale = sum(step.log_scale(records.point[name].shape) for step in groups[0].steps)
+    scale = sum(step.log_scale(shape) for step in groups[0].steps)
     prior, *as_written = clone_replace([records.prior, *found.written], {z: written})
-    renewed = _on_groups(records, [partial(_renewed, groups=x, z=z, own=own) for x in groups])
+    renewed = rebuilt([x for y in groups for x in y.indices], {z: own})
+    renewed |= {x.variable: x.read(own, renewed) for x in groups}
     return Centred(
-        renewed._replace(
+        _on_groups(records, renewed)._replace(
             prior=prior - scale,
             prior_draws=_drawn(records, groups[0].of(z), z),
             latents=_renamed(records.latents, name, str(own.name), own),
@@ -132,56 +75,51 @@ def _with_groups(found: Centred, name: str) -> Centred:
     )
 
 
-def _groups(
-    graphs: Graphs, inputs: Iterable[AnyVariable], z: AnyVariable, records: Records
-) -> Groups:
-    """Follow a latent as far as each operation on it can be inverted, and reads no records."""
-    readers, of_records = _readers(graphs), set(inputs)
-    shape = records.point[str(z.name)].shape
-    x, picked = z, None
-    variables, steps = [z], []
-    while len(found := readers.get(x, [])) == 1:
-        [(node, place)] = found
-        others = [y for k, y in enumerate(node.inputs) if k != place]
-        if x is z and _picks_rows(node):
-            picked, x, shape = node, node.out, (0, *shape[1:])  # what broadcasts has length 1 there
-            variables = [x]
-            continue
-        step = _step(node, place, others, shape)
-        if step is None or not of_records.isdisjoint(ancestors(others)):
-            break
-        x = node.out
-        steps.append(step)
-        variables.append(x)
-    return Groups(tuple(variables), tuple(steps), picked)
+def _paths(z: Groups, records: Records) -> list[list[Groups]]:
+    """Follow a latent through all graphs, as far as every operation on it can be inverted."""
+    graphs = _graphs(records)
+    readers: dict[AnyVariable, list[tuple[Node, int]]] = {}
+    for node in toposort(graphs):
+        for place, x in enumerate(node.inputs):
+            if not isinstance(node.op, Shape):
+                readers.setdefault(x, []).append((node, place))
+    read = [records.batch.inputs, records.single.inputs]
+    read += [stage.inputs for stage in records.outcomes or ()]
+    varying = {z.variable, *(leaf for inputs in read for leaf in inputs.values())}
+
+    def onward(groups: Groups) -> list[list[Groups]]:
+        nodes = readers.get(groups.variable, ())
+        found = [x for x in (after(groups, *at, varying) for at in nodes) if x]
+        if groups.variable in graphs or len(found) < len(nodes) or not nodes:
+            return [[groups]]
+        return [[groups, *path] for x in found for path in onward(x)]
+
+    return onward(z)
 
 
-def _picks_rows(node: Node) -> bool:
-    own, rows = node.out.type.ndim, node.inputs[0].type.ndim
-    return isinstance(node.op, AdvancedSubtensor) and len(node.inputs) == 2 and own == rows
+def _graphs(records: Records) -> list[AnyVariable]:
+    drawn = [x for stage in records.outcomes or () for x in stage.drawn.values()]
+    return [*records.batch.terms, *records.single.terms, *drawn]
 
 
 def _in_all(
-    each: Sequence[Groups], z: AnyVariable, records: Records
+    paths: Sequence[Sequence[Groups]], z: AnyVariable, records: Records
 ) -> tuple[list[Groups], np.ndarray]:
-    """Return the last groups that all graphs read, and their start; none if it is not finite.
+    """Return the last groups on all paths, and their start; none if it is not finite.
 
     Graphs may take steps together, or end at another one. Groups are the same if they are so at
     a point that is none in particular.
     """
-    graphs = [[x.after(k).of(z) for k in range(len(x.steps) + 1)] for x in each]
-    compiled = function(
-        list(records.latents.values()), [x for own in graphs for x in own], "python"
-    )
+    graphs = [x.of(z) for path in paths for x in path]
+    compiled = function(list(records.latents.values()), graphs, "python")
     rng = np.random.default_rng(0)
     found = iter(compiled(*[x + rng.normal(size=x.shape) for x in records.point.values()]))
-    values = [[next(found) for _ in own] for own in graphs]
+    values = [[next(found) for _ in path] for path in paths]
     starts = compiled(*records.point.values())
-    for k in reversed(range(len(values[0]))):
-        steps = [_place(values[0][k], own) for own in values]
-        if np.isfinite(starts[k]).all() and None not in steps:
-            pairs = zip(each, steps, strict=True)
-            groups = [x.after(step) for x, step in pairs if step is not None]
+    for k in reversed(range(len(paths[0]))):
+        places = [_place(values[0][k], own) for own in values]
+        if np.isfinite(starts[k]).all() and None not in places:
+            groups = [path[at] for path, at in zip(paths, places, strict=True) if at is not None]
             return groups, np.asarray(starts[k], "float64")
     return [], np.empty(0)
 
@@ -192,118 +130,24 @@ def _place(value: np.ndarray, values: Sequence[np.ndarray]) -> int | None:
     return places[-1] if places else None
 
 
-def _readers(graphs: Graphs) -> dict[AnyVariable, list[tuple[Node, int]]]:
-    """Return the operations that read each variable, and as which input; not those of shapes."""
-    readers: dict[AnyVariable, list[tuple[Node, int]]] = {}
-    for node in toposort(graphs):
-        for place, x in enumerate(node.inputs):
-            if not isinstance(node.op, Shape):
-                readers.setdefault(x, []).append((node, place))
-    return readers
-
-
-def _step(node: Node, place: int, others: Graphs, shape: tuple[int, ...]) -> Step | None:
-    """Return an operation on its input at a place, if it can be inverted; else None.
-
-    What else it reads may have the input's ``shape`` along every axis, or the length 1.
-    """
-    op = node.op
-    if isinstance(op, Blockwise) and isinstance(op.core_op, Dot):
-        return _matrix_step(others[0], place) if len(shape) == 2 else None
-    fits = all(_broadcasts(x, shape, node.out.type.ndim) for x in others)
-    if not isinstance(op, Elemwise) or not fits:
-        return None
-    kind = op.scalar_op
-    if isinstance(kind, ps.Add):
-        other = pt.add(*others)
-        return _shift(lambda x: x + other, lambda y: y - other)
-    if isinstance(kind, ps.Sub):
-        [other] = others
-        if place == 0:
-            return _shift(lambda x: x - other, lambda y: y + other)
-        return _shift(lambda x: other - x, lambda y: other - y)
-    if isinstance(kind, ps.Mul):
-        return _scaled(pt.mul(*others))
-    if isinstance(kind, ps.TrueDiv) and place == 0:
-        return _scaled(pt.reciprocal(others[0]))
-    return None
-
-
-def _broadcasts(x: AnyVariable, shape: tuple[int, ...], ndim: int) -> bool:
-    own = x.type.shape
-    return len(own) == ndim and all(n == 1 or n in shape[k : k + 1] for k, n in enumerate(own))
-
-
-def _shift(forward: Callable[[Tensor], Tensor], inverse: Callable[[Tensor], Tensor]) -> Step:
-    return Step(forward, inverse, lambda shape: pt.constant(0.0), None)
-
-
-def _scaled(scale: Tensor) -> Step:
-    return Step(
-        lambda x: x * scale,
-        lambda y: y / scale,
-        lambda shape: (pt.log(abs(scale)) + pt.zeros(shape)).sum(),
-        scale,
-    )
-
-
-def _matrix_step(matrix: Tensor, place: int) -> Step | None:
-    """Multiply by a square matrix, from the right where the input comes first."""
-    rows, columns = matrix.type.shape
-    if rows is None or rows != columns:
-        return None
-    # not a number, where rounding leaves no inverse: no draw goes there, and none fails
-    usable = pt.switch(pt.eq(pt.linalg.det(matrix), 0), np.nan, matrix)
-    inverse, scale = pt.linalg.inv(usable), pt.log(abs(pt.linalg.det(usable)))
-    if place == 0:
-        return Step(lambda x: x @ matrix, lambda y: y @ inverse, lambda n: n[0] * scale, matrix)
-    return Step(lambda x: matrix @ x, lambda y: inverse @ y, lambda n: n[1] * scale, matrix)
-
-
-def _on_groups(records: Records, renew: Sequence[Renew]) -> Records:
-    batch, single, *stages = renew
-    outcomes = records.outcomes and tuple(
-        _drawn_on_groups(stage, x) for stage, x in zip(records.outcomes, stages, strict=True)
-    )
-    return records._replace(
-        batch=_read_on_groups(records.batch, batch),
-        single=_read_on_groups(records.single, single),
-        outcomes=outcomes,
-    )
-
-
-def _read_on_groups(graph: RecordGraph, renew: Renew) -> RecordGraph:
-    renewed = renew([*graph.terms, graph.rows, *([] if graph.valid is None else [graph.valid])])
-    return graph._replace(
-        terms=tuple(renewed.get(x, x) for x in graph.terms),
-        rows=renewed.get(graph.rows, graph.rows),
-        axis={renewed.get(x, x): k for x, k in graph.axis.items()},
-        valid=None if graph.valid is None else renewed.get(graph.valid, graph.valid),
-    )
-
-
-def _drawn_on_groups(stage: Outcomes, renew: Renew) -> Outcomes:
-    renewed = renew(tuple(stage.drawn.values()))
-    return stage._replace(drawn={name: renewed.get(x, x) for name, x in stage.drawn.items()})
-
-
-def _renewed(
-    graphs: Graphs, groups: Groups, z: AnyVariable, own: AnyVariable
-) -> dict[AnyVariable, AnyVariable]:
+def _on_groups(records: Records, groups: dict[AnyVariable, AnyVariable]) -> Records:
     """Compute anew what is downstream of z, with the groups as they are."""
-    last, renewed = groups.variables[-1], {z: own}
-    if groups.picked is None:
-        renewed[last] = own
-    for node in toposort(graphs):
-        operands = [renewed.get(x, x) for x in node.inputs]
-        same = all(a is b for a, b in zip(operands, node.inputs, strict=True))
-        if same or any(x in renewed for x in node.outputs):
-            continue
-        new = remake(node, operands)
-        renewed.update(zip(node.outputs, new, strict=True))
-        if node is groups.picked:
-            [renewed[last]] = new
-    return renewed
+    graphs = records.batch, records.single
+    valid = [x.valid for x in graphs if x.valid is not None]
+    renewed = rebuilt([*_graphs(records), *valid], groups)
+    batch, single = (
+        x._replace(
+            terms=tuple(renewed.get(y, y) for y in x.terms),
+            axis={renewed.get(y, y): k for y, k in x.axis.items()},
+            valid=None if x.valid is None else renewed.get(x.valid, x.valid),
+        )
+        for x in graphs
+    )
+    outcomes = records.outcomes and tuple(
+        stage._replace(drawn={name: renewed.get(x, x) for name, x in stage.drawn.items()})
+        for stage in records.outcomes
+    )
+    return records._replace(batch=batch, single=single, outcomes=outcomes)
 
 
 def _drawn(records: Records, groups: Tensor, z: AnyVariable) -> tuple[AnyVariable, ...]:

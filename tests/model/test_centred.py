@@ -6,10 +6,12 @@ import pytest
 from scipy.optimize import approx_fprime
 
 import pymc_dp
+from pymc_dp.contributions.outcomes import compile_draws
 from pymc_dp.methods.gaussian import hyperpriors
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors as parted
 from pymc_dp.model import separate
 from pymc_dp.model.centred import Centred, centred
+from pymc_dp.model.compile import function
 from pymc_dp.testing import deterministic_noise
 
 ROWS, GROUPS = 600, 8
@@ -56,6 +58,32 @@ def horseshoe():
     observed(b[0] * pm.Data("x", X) + b[1] * pm.Data("w", X**2) + b[2])
 
 
+def horseshoe_of_a_matrix():
+    local = pm.HalfCauchy("local", 1, shape=3)
+    b = pm.Normal("z", shape=3) * local * pm.HalfCauchy("whole", 1)
+    observed(pm.Data("x", np.stack([X, X**2, X > 0], axis=1)) @ b)
+
+
+def horseshoe_of_columns():
+    local, whole = pm.HalfCauchy("local", 1, shape=3), pm.HalfCauchy("whole", 1)
+    b = whole * (local[:, None] * pm.Normal("z", shape=3)[:, None])
+    observed(pm.math.dot(pm.Data("x", np.stack([X, X**2, X > 0], axis=1)), b)[:, 0])
+
+
+def read_by_two():
+    z, mu, tau = pm.Normal("z", shape=GROUPS), pm.Normal("mu"), pm.HalfNormal("tau")
+    mine = (mu + tau * z)[member()]
+    pm.Bernoulli("high", logit_p=mine, observed=Y > 0)
+    observed(tau * z[pm.Data("member again", MEMBER)] + mu)
+
+
+def read_by_a_mixture():
+    z, mu, tau = pm.Normal("z", shape=GROUPS), pm.Normal("mu"), pm.HalfNormal("tau")
+    mine = (mu + tau * z)[member()]
+    parts = [pm.Normal.dist(mine, 1.0), pm.Normal.dist(2 * mine, 3.0)]
+    pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), parts, observed=Y)
+
+
 def rotated():
     sds = pm.Gamma.dist(4, 4, size=2)
     chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
@@ -70,13 +98,45 @@ def records_of(build):
     return separate(model)[0]
 
 
-@pytest.mark.parametrize(
-    "build", [scaled, scaled_behind_an_index, divided_and_subtracted, horseshoe, rotated]
-)
-def test_the_prior_is_that_of_the_model_by_the_change_of_variables(build):
+BUILDS = [
+    *(scaled, scaled_behind_an_index, divided_and_subtracted, rotated),
+    *(horseshoe, horseshoe_of_a_matrix, horseshoe_of_columns),
+    *(read_by_two, read_by_a_mixture),
+]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_records_read_of_groups_what_they_read_of_the_latents(build):
     written = records_of(build)
     found = centred(written)
     assert "groups of z" in found.records.latents
+    point = {k: np.full((1, *x.shape), 0.3) for k, x in found.records.point.items()}
+    as_written = dict(zip(written.latents, found.as_written(point), strict=True))
+    pairs = zip(read_by_rows(written, as_written), read_by_rows(found.records, point), strict=True)
+    for old, new in pairs:
+        np.testing.assert_allclose(new, old, rtol=1e-12)
+
+
+def read_by_rows(records, draws):
+    """The likelihood of rows, of one and of three, and outcomes that are drawn for these."""
+    values, found = [draws[name][0] for name in records.latents], []
+    for graph, number in ((records.single, 1), (records.batch, 3)):
+        inputs = graph.inputs
+        rows = {
+            name: np.ones([n or number for n in shape], inputs[name].type.dtype)
+            for name, shape in records.shapes.items()
+        }
+        given = [*records.latents.values(), *inputs.values()]
+        found.append(function(given, graph.log_likelihood(), "python")(*values, *rows.values()))
+    point = np.concatenate([x.ravel() for x in values])
+    drawn = compile_draws(records, 2)(rows, point, np.random.default_rng(0))
+    return [*found, *drawn.values()]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_the_prior_is_that_of_the_model_by_the_change_of_variables(build):
+    written = records_of(build)
+    found = centred(written)
     point = 0.3 * np.random.default_rng(1).normal(size=found.records.size)
 
     def as_written(x):
@@ -151,6 +211,11 @@ def read_twice():
     observed((tau * z)[member()] + z[0])
 
 
+def scaled_by_themselves():
+    z = pm.Normal("z", shape=GROUPS)
+    observed((pm.HalfNormal("tau") * z * (z + 1))[member()])
+
+
 def scaled_by_records():
     z = pm.Normal("z", shape=GROUPS)
     observed(z[member()] * pm.Data("x", X) * pm.HalfNormal("tau"))
@@ -161,7 +226,11 @@ def scaled_by_a_number():
 
 
 @pytest.mark.parametrize(
-    "build", [moved, read_twice, scaled_by_records, scaled_by_a_number, without_a_start]
+    "build",
+    [
+        *(moved, read_twice, without_a_start),
+        *(scaled_by_themselves, scaled_by_records, scaled_by_a_number),
+    ],
 )
 def test_other_latents_stay(build):
     written = records_of(build)

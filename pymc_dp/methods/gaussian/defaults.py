@@ -79,7 +79,9 @@ class Defaults(NamedTuple):
     steps_of_prior: int = 20
     # the belief about the mode starts this many times as wide as the prior, in variance
     start_width: float = 4.0
-    # precisions below are those of priors without an end
+    # the precision of priors without an end, as a share of what one record says of a latent; as a
+    # number where that is more than 1, or not known. Also the least eigenvalue of the precision of
+    # all latents, in units of their own
     least_prior_precision: float = 1e-10
     # the least variance of clipped scores over the slope of their mean, and how much of the earlier
     # rounds' weight stays in its average

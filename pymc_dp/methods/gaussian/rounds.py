@@ -68,15 +68,27 @@ class State(NamedTuple):
     noise_unit: float  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float  # of the latest release
     reach: float  # how many whitened units the next step may be long; 1 near the mode
+    least_prior: np.ndarray  # precisions of priors without an end, (d,)
     prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
     learnt: Learnt
 
 
-def prior_precision(prior_gradient: Gradient, point: np.ndarray) -> np.ndarray:
-    """Return the curvature of the log prior, made positive definite."""
-    spectrum = Spectrum.of(prior_curvature(prior_gradient, point))
-    least = max(DEFAULTS.least_prior_precision, 1e-12 * float(spectrum.values[-1]))
-    return symmetric(spectrum.floored(least))
+def prior_precision(
+    prior_gradient: Gradient, point: np.ndarray, least: float | np.ndarray
+) -> np.ndarray:
+    """Return the curvature of the log prior, and ``least``, by latents, for priors without an end.
+
+    Each latent has its own unit in what is made positive definite.
+
+    >>> wide = np.array([1e-18, 1.0, 0.0])
+    >>> prior_precision(lambda z: -wide * z, np.zeros(3), 1e-24).diagonal()
+    array([1.e-18, 1.e+00, 1.e-24])
+    """
+    curvature = prior_curvature(prior_gradient, point)
+    scale = np.sqrt(np.maximum(abs(curvature).max(axis=0), least))
+    units = np.outer(scale, scale)
+    floored = Spectrum.of(curvature / units).floored(DEFAULTS.least_prior_precision)
+    return symmetric(units * floored + np.diag(np.full(point.size, least)))
 
 
 def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
@@ -90,7 +102,7 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
     """
     point = start
     for _ in range(DEFAULTS.steps_of_prior):
-        precision = prior_precision(prior_gradient, point)
+        precision = prior_precision(prior_gradient, point, DEFAULTS.least_prior_precision)
         step = np.linalg.solve(precision, prior_gradient(point))
         if not step @ precision @ step > DEFAULTS.prior_sds**2 * len(start):
             return point if np.isfinite(step).all() else start
@@ -100,7 +112,14 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
 
 def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
-    d, precision = len(start), prior_precision(prior_gradient, start)
+    least = np.full(len(start), DEFAULTS.least_prior_precision)
+    return _at_start(start, prior_gradient, number or 1.0, least)
+
+
+def _at_start(
+    start: np.ndarray, prior_gradient: Gradient, number: float, least: np.ndarray
+) -> State:
+    d, precision = len(start), prior_precision(prior_gradient, start, least)
     covariance = np.linalg.inv(precision)
     nothing = np.zeros((d, d))
     learnt = Learnt(
@@ -118,10 +137,11 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
     return State(
         t=0,
         at=At(start, whitening(np.eye(d), 1.0), score_bound=1.0, curvature_bound=1.0, ratio=1.0),
-        number=number or 1.0,
+        number=number,
         noise_unit=0.0,
         noise_to_signal=np.nan,
         reach=1.0,
+        least_prior=least,
         prior_at_start=precision,
         learnt=learnt,
     )
@@ -138,19 +158,24 @@ def measured(
     point = state.learnt.mode.mean
     d = point.size
     counts = noisy.value.reshape(d, BINS)
-    diagonal = np.diag(np.maximum(sums_of_squares(counts, noisy.sd), 1e-9))
+    sums = sums_of_squares(counts, noisy.sd)
+    number = declared or _number(counts, noisy.sd)
+    # a prior without an end is as wide as so many records' scales, but no narrower than it was
+    records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
+    least = DEFAULTS.least_prior_precision * records
+    state = _at_start(point, prior_gradient, number, least)
+    diagonal = np.diag(np.where(sums > 0, sums, 1e-9))
     # correlations of so much bring eigenvalues of the curvature to the edge of their noise
     correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
     independent = Curvature(diagonal, correlation / (2 * d) ** 0.5 * diagonal)
     state = state._replace(
         t=1,
-        number=declared or _number(counts, noisy.sd),
         # the sensitivity is sqrt(d), and noise falls with the root of a release's share
         noise_unit=noisy.sd / d**0.5 * DEFAULTS.scales_share**0.5,
         noise_to_signal=noisy.noise_to_signal,
         learnt=state.learnt._replace(independent=independent),
     )
-    precision = diagonal + prior_precision(prior_gradient, point)
+    precision = diagonal + prior_precision(prior_gradient, point, least)
     return _prepared(state, shares, precision, visible=float(d))
 
 
@@ -251,7 +276,7 @@ def _local_posterior(
     """Add the prior to what the records say at this round's point."""
     point = state.at.point
     gradient = release.score + prior_gradient(point)
-    prior = prior_precision(prior_gradient, point)
+    prior = prior_precision(prior_gradient, point, state.least_prior)
     believed, error = with_factors(curvature)
     believed = visible_along_steps(believed, curvature, gradient, prior)
     spectrum = believed.spectrum()

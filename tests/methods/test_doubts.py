@@ -13,15 +13,30 @@ ROWS = 2000
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1, "draws": 50}
 
 
-def waiting_times(as_potential):
+def waiting_times(observe):
     y = np.random.default_rng(0).exponential(1 / 3.0, ROWS)
     with pm.Model() as model:
-        rate = pm.Gamma("rate", 2, 1)
-        if as_potential:
-            pm.Potential("y", pm.logp(pm.Exponential.dist(rate), pm.Data("times", y)))
-        else:
-            pm.Exponential("y", rate, observed=y)
+        observe(pm.Gamma("rate", 2, 1), y)
     return model
+
+
+def density(y, rate):
+    return pm.logp(pm.Exponential.dist(rate), y)
+
+
+def by_distribution(rate, y):
+    pm.Exponential("y", rate, observed=y)
+
+
+def by_potential(rate, y):
+    pm.Potential("y", density(pm.Data("times", y), rate))
+
+
+def by_custom_distribution(rate, y):
+    def draws(rate, rng=None, size=None):
+        return rng.exponential(1 / rate, size=size)
+
+    pm.CustomDist("y", rate, logp=density, random=draws, observed=y)
 
 
 def wide(d=30):
@@ -43,31 +58,38 @@ def doubts_of(model, epsilon=4.0, **settings):
 
 
 def test_clipping_that_is_not_centred_is_doubted():
-    assert "`y` are clipped without being centred" in doubts_of(waiting_times(as_potential=True))
-    assert doubts_of(waiting_times(as_potential=False)) == ""
+    assert "`y` are clipped without being centred" in doubts_of(waiting_times(by_potential))
+    assert doubts_of(waiting_times(by_distribution)) == ""
+
+
+def test_what_is_said_against_it_helps():
+    uncentred = "clipped without being centred"
+    doubts = doubts_of(waiting_times(by_potential))
+    assert "pm.CustomDist with logp= and random= in place of a pm.Potential" in doubts
+    assert "method='dp_advi'" not in doubts
+    assert uncentred not in doubts_of(waiting_times(by_custom_distribution))
+    model = waiting_times(by_distribution)
+    assert "Rounds, which noise_aware=False leaves out" in doubts_of(model, noise_aware=False)
+    assert uncentred not in doubts_of(model)
+    assert "method='dp_advi' centres" in doubts_of(model, method="vips", clip_norm=3.0)
 
 
 def test_sums_of_waiting_times_are_doubted_and_centred_scores_and_counts_are_not():
-    model = waiting_times(as_potential=False)
-    assert "clipped without being centred" in doubts_of(model, method="vips", clip_norm=3.0)
-    assert doubts_of(model, method="vips") == ""
+    assert doubts_of(waiting_times(by_distribution), method="vips") == ""
     with pm.Model() as coins:
         pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.arange(ROWS) % 3 == 0)
     assert doubts_of(coins, method="vips") == ""
 
 
-def test_gradient_steps_alone_are_doubted():
-    model = waiting_times(as_potential=False)
-    assert "clipped without being centred" in doubts_of(model, noise_aware=False)
-
-
 def test_without_noise_nothing_is_clipped_and_nothing_doubted():
-    model = waiting_times(as_potential=True)
+    model = waiting_times(by_potential)
     assert doubts_of(model, epsilon=np.inf, delta=None) == ""
 
 
 def test_curvature_that_noise_hides_is_doubted():
-    assert "directions of the latents" in doubts_of(wide(), epsilon=0.1)
+    doubts = doubts_of(wide(), epsilon=0.1)
+    assert "directions of the latents" in doubts
+    assert "A larger epsilon, more records or fewer latents would show more" in doubts
 
 
 def test_latents_that_noise_hides_are_named():
@@ -112,7 +134,7 @@ def test_a_mode_that_was_not_reached_is_doubted():
 def test_a_warning_that_is_an_error_does_not_cost_the_result():
     with warnings.catch_warnings(), deterministic_noise(1):
         warnings.simplefilter("error", pymc_dp.PosteriorWarning)
-        model = waiting_times(as_potential=True)
+        model = waiting_times(by_potential)
         idata = pymc_dp.fit(model=model, epsilon=4.0, **QUIETLY)
     assert json.loads(idata["privacy"].attrs["doubts"])
 

@@ -29,6 +29,11 @@ from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
+BY_STEPS = (
+    "Rounds, which noise_aware=False leaves out, centre them where outcomes have distributions, in "
+    "place of potentials, and a CustomDist its random=; or a larger clip_norm= clips less."
+)
+
 
 class State(NamedTuple):
     """State of a fit: released values and public draws alone."""
@@ -101,7 +106,7 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
         describe=lambda state: describe_gaussian(*moments(state), records.labels),
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
-        doubts=lambda state: (uncentred(records.term_names),) if clipped else (),
+        doubts=lambda state: (uncentred(records.term_names, BY_STEPS),) if clipped else (),
         defaults=(DEFAULTS, OF_GRADIENTS),
     )
     if not options.takes_rounds:

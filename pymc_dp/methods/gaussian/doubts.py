@@ -14,13 +14,18 @@ from pymc_dp.model import Records
 # percent where the scales of latents change by orders of magnitude along the posterior
 MOST_STUCK = 0.25
 
+BY_DRAWS = (
+    "Write the likelihood as distributions that can be drawn from, such as a pm.CustomDist with "
+    "logp= and random= in place of a pm.Potential; or a larger epsilon clips less."
+)
+
 
 def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     """List what is doubtful about the posterior of the last round."""
     curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.way)
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return tuple(long_steps)
-    clipped = [uncentred(records.term_names)] if records.outcomes is None else []
+    clipped = [uncentred(records.term_names, BY_DRAWS)] if records.outcomes is None else []
     return (*clipped, *_hidden(records, curvature), *long_steps)
 
 
@@ -66,7 +71,9 @@ def _hidden(records: Records, curvature: Curvature) -> list[str]:
     names = f", most of all of {quoted(mostly)}" if mostly.size else ""
     return [
         f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
-        f"latents{names}. There the posterior rests on the prior, and its width on a guess.",
+        f"latents{names}. There the posterior rests on the prior, and its width on a guess. A "
+        "larger epsilon, more records or fewer latents would show more, and priors from public "
+        "knowledge say more.",
         *_merged(records.mixtures),
     ]
 

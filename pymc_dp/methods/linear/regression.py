@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.doubts import uncentred
+from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import GaussianPrior
@@ -126,7 +126,7 @@ def _clip_norm(settings: LinearOptions) -> float | None:
 def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[str, ...]:
     pairs = zip(records.term_names, predictors, strict=True)
     skewed = [name for name, found in pairs if found.form == OTHER]
-    return (uncentred(skewed),) if skewed else ()
+    return (uncentred(skewed, BY_ROUNDS),) if skewed else ()
 
 
 def roles_of(

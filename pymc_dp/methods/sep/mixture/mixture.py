@@ -9,7 +9,7 @@ import xarray as xr
 from pymc_dp.methods.conjugate.description import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.doubts import uncentred
+from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
@@ -130,7 +130,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
             "temperature": ((), state.context.temperature),
         },
         settings={"form": "damped"},
-        doubts=lambda state: (uncentred(records.term_names),) if settings.noisy else (),
+        doubts=lambda state: (uncentred(records.term_names, BY_ROUNDS),) if settings.noisy else (),
         defaults=(DEFAULTS, LINEAR),
     )
     if sketched is None:

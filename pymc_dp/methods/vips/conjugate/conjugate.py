@@ -13,7 +13,7 @@ from pymc_dp.methods.conjugate.expectation import rules_of
 from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
 from pymc_dp.methods.conjugate.probe_points import probe_rows
-from pymc_dp.methods.doubts import uncentred
+from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel
@@ -106,7 +106,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     once = _depend_on_records_alone(records, structure)
     fit = _Fit(records, structure, layout, probe, settings)
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
-    doubts = () if exact or not settings.noisy else (uncentred(records.term_names),)
+    doubtful = settings.noisy and not exact
+    doubts = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
         size=layout.size,

@@ -28,7 +28,8 @@ from pymc_dp.privacy.probe import moderate_records
 NOMINAL_RECORDS = 10_000
 # records in chunks are taken to be so many where a method's default releases depend on it
 MANY_RECORDS = 1_000_000
-# rows that are timed: so many, and as many as take so many seconds, or are such a share of a batch
+# rows that are timed: so many, and more, up to those that take so many seconds or are such a share
+# of a batch
 FEWEST_ROWS, TIMED_SECONDS, SHARE_OF_BATCH = 32, 0.1, 0.25
 # what a release is taken to last that a coarse clock does not see
 UNSEEN_SECONDS = 1e-4
@@ -66,8 +67,12 @@ def timed(
     few = max(one_sum(FEWEST_ROWS), UNSEEN_SECONDS)
     if few > TIMED_SECONDS:  # what many rows add is not waited for
         return ReleaseTime(_seconds(update), few / FEWEST_ROWS)
-    rows = int(max(4 * FEWEST_ROWS, min(FEWEST_ROWS * TIMED_SECONDS / few, SHARE_OF_BATCH * batch)))
-    each = max(0.0, one_sum(rows) - few) / (rows - FEWEST_ROWS)
+    rows = 4 * FEWEST_ROWS
+    many = one_sum(rows)
+    while many < TIMED_SECONDS / 2 and 4 * rows <= SHARE_OF_BATCH * batch:
+        rows *= 4
+        many = one_sum(rows)
+    each = max(0.0, many - few) / (rows - FEWEST_ROWS)
     return ReleaseTime(max(0.0, few - FEWEST_ROWS * each) + _seconds(update), each)
 
 
@@ -81,8 +86,9 @@ def _seconds(call: Callable[[], object]) -> float:
 class RunTime(NamedTuple):
     """The seconds of a processor that the releases of a plan take."""
 
-    records: float
+    records: float  # rows; of a plan with units one for each, whose true number is private
     seconds_of: dict[str, float]  # by the name of the release
+    unit: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -90,7 +96,8 @@ class RunTime(NamedTuple):
         return sum(self.seconds_of.values())
 
     def __str__(self) -> str:
-        return self.words(f" for {self.records:,.0f} records")
+        rows = "records" if self.unit is None else f"rows, one for each `{self.unit}`"
+        return self.words(f" for {self.records:,.0f} {rows}")
 
     def words(self, records: str) -> str:
         """Say the time, for which ``records``, and which release takes most of it."""
@@ -124,7 +131,7 @@ def run_time(plan: Plan, times: Mapping[str, ReleaseTime], records: float | None
         if release.name in times:
             once, each = times[release.name]
             seconds[release.name] += release.count * (once + each * release.sampler.rate * number)
-    return RunTime(number, seconds)
+    return RunTime(number, seconds, plan.unit)
 
 
 def in_words(seconds: float) -> str:

@@ -9,12 +9,13 @@ import pytest
 import pymc_dp
 from pymc_dp.driver import run_time as timing
 from pymc_dp.driver import setup as driver
-from pymc_dp.driver.run_time import NOMINAL_RECORDS, ReleaseTime, in_words, run_time, timed
+from pymc_dp.driver.run_time import NOMINAL_RECORDS, ReleaseTime, RunTime, in_words, run_time, timed
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.private_data import Column, PrivateData
 from tests.plans import plan_from, release_from
 
+SHORT = RunTime(1, {"few": 1.0})
 BUDGET = {"epsilon": 1, "delta": 1e-5}
 
 
@@ -133,6 +134,27 @@ def test_a_dry_run_says_how_long_the_fit_takes():
     assert 1 < dry.run_time.seconds < 1e5
     assert f"Releases take {dry.run_time}." in str(dry)
     assert "of one processor for 1,000,000,000 records" in str(dry)
+
+
+def coins(persons, rows):
+    """As many coins of each person."""
+    with pm.Model() as model:
+        pm.Data("person", np.repeat(np.arange(persons), rows))
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.resize([0, 1, 1], persons * rows))
+    return model
+
+
+def test_a_dry_run_counts_a_row_for_each_unit_since_their_number_is_private():
+    dry = pymc_dp.plan(coins(30, 8), unit="person", num_records=10**7, epsilon=1, delta=1e-8)
+    assert "for 10,000,000 rows, one for each `person`" in str(dry)
+
+
+def test_whoever_holds_the_data_is_told_the_time_of_all_rows(monkeypatch):
+    setup = driver.set_up(coins(30, 8), "dp_advi", None, unit="person", **BUDGET)
+    asked = []
+    monkeypatch.setattr(timing, "run_time", lambda *terms: asked.append(terms[-1]) or SHORT)
+    timing.announce(setup.plan, setup.data, {})
+    assert asked == [240]
 
 
 @pytest.mark.parametrize("method", ["vips", "dp_sgld"])

@@ -31,8 +31,8 @@ class PlannedFit:
     # how many times all records are read; of records in chunks, every release reads all
     passes: float
     # seconds of one processor that the releases would take, from releases of made-up rows, for
-    # ``num_records`` records, or 10,000 if it was not given; with a ``unit`` for as many rows, since
-    # how many rows a unit has is private. Draws of `dp_ops` are not foretold.
+    # ``num_records`` records, or 10,000 if it was not given; with a ``unit`` for as many rows, for
+    # how many a unit has is private. Draws of `dp_ops` are not foretold.
     run_time: RunTime
 
     def __str__(self) -> str:

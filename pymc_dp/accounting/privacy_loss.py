@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,23 +47,26 @@ class Pld(Accountant):
         return [loss.get_epsilon_for_delta(delta) for delta in deltas]
 
 
-@lru_cache(maxsize=8)  # a result asks for it at its own delta, and at others
+# A result asks for it at its own delta and at others, and for that of the first releases.
+@lru_cache(maxsize=2 * MANY_KINDS)
 def _loss(sums: Plan, grid: float) -> Any:
     """Compose the privacy loss of all releases, as dp-accounting's own accountant does."""
     from dp_accounting.pld.privacy_loss_distribution import identity
 
-    total = identity(grid)
-    for release in sums.releases:
+    kinds = len(sums.releases)
+    before = sums.releases[:-1] if kinds <= MANY_KINDS else ()
+    total = _loss(replace(sums, releases=before), grid) if before else identity(grid)
+    of_one = _of_few_kinds if kinds <= MANY_KINDS else _of_many_kinds
+    for release in sums.releases[len(before) :]:
         noise, rate, times = release.noise_multiplier, sums.rate(release), release.count
         if rate == 1:  # the sum of Gaussian releases is one of them
-            one = _loss_of_one(noise / math.sqrt(times), rate, sums.neighbours, grid)
+            one = of_one(noise / math.sqrt(times), rate, sums.neighbours, grid)
         else:
-            one = _loss_of_one(noise, rate, sums.neighbours, grid).self_compose(times)
+            one = of_one(noise, rate, sums.neighbours, grid).self_compose(times)
         total = total.compose(one)
     return total
 
 
-@lru_cache(maxsize=16)  # a result tells the epsilon along a fit: of more and more such releases
 def _loss_of_one(noise: float, rate: float, neighbours: Neighbours, grid: float) -> Any:
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
@@ -73,6 +76,11 @@ def _loss_of_one(noise: float, rate: float, neighbours: Neighbours, grid: float)
         sampling_prob=rate,
         neighboring_relation=neighbours.relation,
     )
+
+
+# Of many kinds, for which the grid is coarse, a distribution is small.
+_of_few_kinds = lru_cache(maxsize=MANY_KINDS)(_loss_of_one)
+_of_many_kinds = lru_cache(maxsize=256)(_loss_of_one)
 
 
 def _grid(releases: Sequence[Release]) -> float:

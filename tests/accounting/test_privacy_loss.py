@@ -27,7 +27,8 @@ def by_the_library(plan):
 @pytest.fixture
 def made(monkeypatch):
     """The releases whose privacy loss was computed, with nothing known from before."""
-    for cached in (accountant._cached, privacy_loss._loss, privacy_loss._loss_of_one):
+    each = privacy_loss._of_few_kinds, privacy_loss._of_many_kinds
+    for cached in (accountant._cached, privacy_loss._loss, *each):
         cached.cache_clear()
     calls = []
     genuine = pld.privacy_loss_distribution.from_gaussian_mechanism
@@ -55,6 +56,29 @@ def test_a_release_is_computed_once_whatever_is_asked_of_a_plan(made):
     along = [plan.prefix(k).epsilon() for k in (2, 5, 7)]
     assert along == sorted(along)
     assert len(made) == 1
+
+
+def test_so_is_each_of_many_kinds(made):
+    plan = plan_of(*[("poisson", 0.5, 1.0, 2.0 + k, 1) for k in range(40)])
+    whole = plan.epsilon()
+    assert plan.prefix(20).epsilon() < plan.prefix(30).epsilon() < whole
+    assert len(made) == 40
+
+
+def test_the_first_releases_of_a_plan_are_composed_once(monkeypatch, made):
+    plan = plan_of(*[("poisson", 0.5, 1.0, 2.0 + k, 3) for k in range(6)])
+    plan.epsilon()
+    composed = []
+    genuine = pld.privacy_loss_distribution.PrivacyLossDistribution.compose
+
+    def seen(*args, **terms):
+        composed.append(args)
+        return genuine(*args, **terms)
+
+    monkeypatch.setattr(pld.privacy_loss_distribution.PrivacyLossDistribution, "compose", seen)
+    along = [plan.prefix(k).epsilon() for k in (3, 9, 15)]
+    assert along == sorted(along)
+    assert not composed
 
 
 @pytest.mark.parametrize("other", [{"noise": 2.1}, {"rate": 0.4}, {"neighbours": "zero_out"}])

@@ -42,16 +42,11 @@ class ReleaseTime(NamedTuple):
 
     once: float  # whatever the number of records
     each: float  # more for each record of the batch
+    update: float = 0.0  # what follows it, which has no part in the choice of a backend
 
 
-def timed(
-    contribution: Contribution,
-    update: Callable[[], object],
-    data: PrivateData,
-    context: Any,
-    batch: float,
-) -> ReleaseTime:
-    """Time a release of few and of many made-up rows, and the update that follows it."""
+def timed(contribution: Contribution, data: PrivateData, context: Any, batch: float) -> ReleaseTime:
+    """Time a release of few and of many made-up rows."""
 
     def one_sum(rows: int) -> float:
         batch, ones = moderate_records(data.spec, rows), np.ones(rows)
@@ -62,21 +57,21 @@ def timed(
             contribution.norms(prepared, context)
             contribution.weighted_sum(prepared, context, ones)
 
-        return _seconds(call)
+        return seconds_of(call)
 
     few = max(one_sum(FEWEST_ROWS), UNSEEN_SECONDS)
     if few > TIMED_SECONDS:  # what many rows add is not waited for
-        return ReleaseTime(_seconds(update), few / FEWEST_ROWS)
+        return ReleaseTime(0.0, few / FEWEST_ROWS)
     rows = 4 * FEWEST_ROWS
     many = one_sum(rows)
     while many < TIMED_SECONDS / 2 and 4 * rows <= SHARE_OF_BATCH * batch:
         rows *= 4
         many = one_sum(rows)
     each = max(0.0, many - few) / (rows - FEWEST_ROWS)
-    return ReleaseTime(max(0.0, few - FEWEST_ROWS * each) + _seconds(update), each)
+    return ReleaseTime(max(0.0, few - FEWEST_ROWS * each), each)
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def seconds_of(call: Callable[[], object]) -> float:
     """Take the shorter of two times of a processor: the first call may compile for a new shape."""
     once = partial(timeit, call, timer=process_time, number=1)
     first = once()
@@ -129,8 +124,9 @@ def run_time(plan: Plan, times: Mapping[str, ReleaseTime], records: float | None
     seconds = dict.fromkeys(times, 0.0)
     for release in plan.releases:
         if release.name in times:
-            once, each = times[release.name]
-            seconds[release.name] += release.count * (once + each * release.sampler.rate * number)
+            once, each, update = times[release.name]
+            whole = once + each * release.sampler.rate * number + update
+            seconds[release.name] += release.count * whole
     return RunTime(number, seconds, plan.unit)
 
 

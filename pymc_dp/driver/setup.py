@@ -15,7 +15,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.padding import padded
-from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, timed
+from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
@@ -179,7 +179,8 @@ def compile_method(setup: Setup, backend: str | None) -> Compiled:
 
 
 def _seconds(setup: Setup, compiled: Compiled) -> float:
-    return run_time(setup.plan, compiled.times).seconds
+    without_updates = {name: x._replace(update=0.0) for name, x in compiled.times.items()}
+    return run_time(setup.plan, without_updates).seconds
 
 
 def _compile(setup: Setup, backend: str) -> Compiled:
@@ -224,12 +225,12 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, Release
                 value = contribution.rehearse(batch, query.context)
             # made-up rows may lie outside the likelihood's support; noise there always is
             noisy = Noisy(np.nan_to_num(value, posinf=0.0), 1.0, 1.0)
-            update = partial(compiled.update, state, query, noisy)
-            update()
+            updating = seconds_of(partial(compiled.update, state, query, noisy))
             if not isinstance(contribution, Contribution):
                 return {}
             expected = expected_batch(setup.plan, query.name)
-            return {query.name: timed(contribution, update, data, query.context, expected)}
+            found = timed(contribution, data, query.context, expected)
+            return {query.name: found._replace(update=updating)}
     except FaultyContributionError as fault:
         raise NotImplementedError(
             f"Release {query.name!r} would not be private on this backend: on made-up records, "

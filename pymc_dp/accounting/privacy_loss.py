@@ -48,7 +48,7 @@ class Pld(Accountant):
 
 
 # A result asks for it at its own delta and at others, and for that of the first releases.
-@lru_cache(maxsize=2 * MANY_KINDS)
+@lru_cache(maxsize=MANY_KINDS)
 def _loss(sums: Plan, grid: float) -> Any:
     """Compose the privacy loss of all releases, as dp-accounting's own accountant does."""
     from dp_accounting.pld.privacy_loss_distribution import identity

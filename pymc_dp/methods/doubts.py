@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+# more elements of one array than these are not named one by one
+MOST_NAMED = 6
+
 
 def uncentred(names: Iterable[str]) -> str:
     """Say that clipping may bias a posterior.
@@ -12,15 +15,24 @@ def uncentred(names: Iterable[str]) -> str:
     return (
         f"Contributions of {quoted(names)} are clipped without being centred: no draws of outcomes "
         "say what their clipped mean should be, so where they are skewed the posterior is biased. "
-        "A larger clip norm avoids it; so does method='dp_advi' where outcomes have "
-        "distributions, in place of potentials, and a CustomDist its random=."
+        "A larger clip norm avoids it. The rounds of method='dp_advi' centre them where outcomes "
+        "can be drawn: from a distribution, not a potential; from a CustomDist with its random=; "
+        "from a multinomial whose number of trials is the same in all rows."
     )
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Join names for a sentence.
+    """Join names for a sentence; of many elements of one array, tell how many they are.
 
-    >>> quoted(["a", "b"])
-    '`a`, `b`'
+    >>> quoted(["a", "b[1]"])
+    '`a`, `b[1]`'
+    >>> quoted(["a", *[f"b[{k}]" for k in range(12)]])
+    '`a`, 12 elements of `b`'
     """
-    return ", ".join(f"`{name}`" for name in names)
+    arrays: dict[str, list[str]] = {}
+    for name in names:
+        arrays.setdefault(name.partition("[")[0], []).append(f"`{name}`")
+    return ", ".join(
+        ", ".join(own) if len(own) <= MOST_NAMED else f"{len(own)} elements of `{array}`"
+        for array, own in arrays.items()
+    )

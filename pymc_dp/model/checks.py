@@ -174,9 +174,11 @@ def refuse_undeclared(split: Split) -> None:
             if leaf is None or variable in split.axes.axis or leaf.name in split.hardened.public:
                 continue
             if leaf.declared or not is_structural(leaf.value):
+                declare = f"public=[{leaf.name!r}]" if leaf.declared else "public=[...]"
+                named = "" if leaf.declared else "make it a pm.Data and "
                 raise NotSeparableError(
                     f"The likelihood of `{term}` reads {leaf}, which is not laid out by "
-                    "records. If it is public, make it a pm.Data and name it in public=[...]; "
+                    f"records. If it is public, {named}name it in {declare}; "
                     "if it is private, the model mixes records and cannot be fitted privately"
                     + (f" ({CENSORED})." if _picks_rows(graph, variable) else ".")
                 )

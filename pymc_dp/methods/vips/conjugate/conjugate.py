@@ -13,7 +13,7 @@ from pymc_dp.methods.conjugate.expectation import Point, rules_of
 from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
-from pymc_dp.methods.doubts import uncentred
+from pymc_dp.methods.doubts import quoted, uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel
@@ -106,7 +106,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     once = _depend_on_records_alone(records, structure)
     fit = _Fit(records, structure, layout, probe, settings)
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
-    doubts = () if exact or not settings.noisy else (uncentred(records.term_names),)
+    clipped = () if exact or not settings.noisy else (uncentred(records.term_names),)
+    doubts = (*clipped, *(_too_narrow(structure) if settings.noisy else ()))
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
         size=layout.size,
@@ -134,6 +135,16 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
         return method
     begin = partial(_begin_at, fit, sketched.model)
     return sketched.before(method, begin, settings.records_in_sums)
+
+
+def _too_narrow(structure: Structure) -> tuple[str, ...]:
+    """Say what a variational posterior leaves out of mixtures."""
+    if not structure.mixtures:
+        return ()
+    return (
+        f"Intervals of {quoted(structure.in_likelihood)} are too narrow where components overlap: "
+        "closed-form updates count records as if it were known to which component they belong.",
+    )
 
 
 def _sketched(fit: _Fit) -> SketchedStart | None:

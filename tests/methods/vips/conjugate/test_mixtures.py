@@ -97,7 +97,7 @@ def latent_classes():
     ],
 )
 def test_components_without_gaussian_latents_start_apart(build, names, truth):
-    posterior = fitted(build, n=150)["posterior"]
+    posterior = fitted(build, n=30)["posterior"]
     means = np.concatenate([np.atleast_1d(posterior[x].mean(("chain", "draw"))) for x in names])
     in_order = means[np.argsort(means.reshape(2, -1)[:, 0])]
     np.testing.assert_allclose(in_order, truth, atol=0.1 * truth.max())
@@ -105,7 +105,7 @@ def test_components_without_gaussian_latents_start_apart(build, names, truth):
 
 def test_their_initial_values_decide_which_is_which():
     for start in (RATES, RATES[::-1]):
-        means = fitted(lambda start=start: counts(initval=start), n=150)["posterior"]["x"].mean(
+        means = fitted(lambda start=start: counts(initval=start), n=30)["posterior"]["x"].mean(
             ("chain", "draw")
         )
         assert (np.argsort(means.values) == np.argsort(start)).all()

@@ -5,8 +5,11 @@ from collections.abc import Iterable
 # what to do about it, for methods that clip to a norm of the caller's
 BY_ROUNDS = (
     "A larger clip_norm= clips less. method='dp_advi' centres contributions, where outcomes have "
-    "distributions, in place of potentials, and a CustomDist its random=."
+    "distributions, in place of potentials, a CustomDist its random=, and multinomials as many "
+    "trials in all rows."
 )
+# more elements of one array than these are not named one by one
+MOST_NAMED = 6
 
 
 def uncentred(names: Iterable[str], way_out: str) -> str:
@@ -23,9 +26,17 @@ def uncentred(names: Iterable[str], way_out: str) -> str:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Join names for a sentence.
+    """Join names for a sentence; of many elements of one array, tell how many they are.
 
-    >>> quoted(["a", "b"])
-    '`a`, `b`'
+    >>> quoted(["a", "b[1]"])
+    '`a`, `b[1]`'
+    >>> quoted(["a", *[f"b[{k}]" for k in range(12)]])
+    '`a`, 12 elements of `b`'
     """
-    return ", ".join(f"`{name}`" for name in names)
+    arrays: dict[str, list[str]] = {}
+    for name in names:
+        arrays.setdefault(name.partition("[")[0], []).append(f"`{name}`")
+    return ", ".join(
+        ", ".join(own) if len(own) <= MOST_NAMED else f"{len(own)} elements of `{array}`"
+        for array, own in arrays.items()
+    )

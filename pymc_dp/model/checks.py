@@ -72,17 +72,33 @@ def refuse_unread(split: Split) -> None:
 
 def refuse_flat(split: Split) -> None:
     """Refuse latents of which the likelihood reads comparisons alone: they have no gradient."""
-    read = set(ancestors(split.terms.values()))
-    steps = [v for v in read if not getattr(v, "dtype", "").startswith("float")]
-    smooth = set(ancestors(split.terms.values(), blockers=steps))
+    without_gradient = _read_in_steps(split.terms.values())
     for name, value in split.shared.items():
-        if value in read - smooth:
+        if value in without_gradient:
             raise NotSeparableError(
                 f"The likelihood reads `{name}` in comparisons or as a whole number alone, so it "
                 "has no gradient there and nothing would be learnt of it. Let the change be a "
                 f"smooth one: pm.math.sigmoid((t - {name}) / width) with a public width, say, in "
                 f"place of t > {name}."
             )
+    for name, potential in split.potentials.items():
+        latents = set(split.shared.values()).intersection(ancestors([potential]))
+        if latents and latents <= _read_in_steps([potential]):
+            raise NotSeparableError(
+                f"The potential `{name}` reads latents in comparisons alone, so it has no gradient "
+                "and the fit would go on as if it were not there. To order latents, give their "
+                "prior transform=pm.distributions.transforms.ordered and an initval in order; to "
+                "bound one, use pm.Truncated; else take a smooth penalty with a public width, such "
+                "as pm.math.log(pm.math.sigmoid((b - a) / width))."
+            )
+
+
+def _read_in_steps(graphs: Iterable[AnyVariable]) -> set[AnyVariable]:
+    """Return what is read in comparisons, or as a whole number, and nowhere else."""
+    graphs = list(graphs)
+    read = set(ancestors(graphs))
+    steps = [v for v in read if not getattr(v, "dtype", "").startswith("float")]
+    return read.difference(ancestors(graphs, blockers=steps))
 
 
 def refuse_unknown_names(
@@ -174,9 +190,11 @@ def refuse_undeclared(split: Split) -> None:
             if leaf is None or variable in split.axes.axis or leaf.name in split.hardened.public:
                 continue
             if leaf.declared or not is_structural(leaf.value):
+                declare = f"public=[{leaf.name!r}]" if leaf.declared else "public=[...]"
+                named = "" if leaf.declared else "make it a pm.Data and "
                 raise NotSeparableError(
                     f"The likelihood of `{term}` reads {leaf}, which is not laid out by "
-                    "records. If it is public, make it a pm.Data and name it in public=[...]; "
+                    f"records. If it is public, {named}name it in {declare}; "
                     "if it is private, the model mixes records and cannot be fitted privately"
                     + (f" ({CENSORED})." if _picks_rows(graph, variable) else ".")
                 )

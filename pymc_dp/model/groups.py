@@ -119,7 +119,9 @@ def _step(node: Node, place: int, shape: tuple[int, ...], added: tuple[int, ...]
 
 
 def _broadcasts(x: AnyVariable, shape: Sequence[int]) -> bool:
-    return all(n in (1, own) for n, own in zip(x.type.shape, shape, strict=True))
+    # a length that is not known statically is never broadcast: it is that of the latent
+    lengths = zip(x.type.shape, shape, strict=True)
+    return all(n in (1, own) or (n is None and own > 1) for n, own in lengths)
 
 
 def _shift(forward: Callable[[Tensor], Tensor], inverse: Callable[[Tensor], Tensor]) -> Step:

@@ -18,6 +18,7 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.shape import Reshape
 
 from pymc_dp.model.expression import expression_around
 from pymc_dp.model.graph_types import AnyVariable, Node, shared, stored_value
@@ -144,7 +145,10 @@ def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:
         if isinstance(variable, Constant)
         and isinstance(variable.type, pt.TensorType)
         and (np.size(variable.data) > 1 or _observing(fgraph, variable))
-        and not all(is_size(node, variable) for node, _ in fgraph.clients[variable])
+        and not all(
+            is_size(node, variable) or _adds_axes(node, variable)
+            for node, _ in fgraph.clients[variable]
+        )
     ]
 
 
@@ -161,6 +165,17 @@ def is_size(node: Node, variable: AnyVariable) -> bool:
         return False
     sizes = getattr(node.op, "size_param", None)
     return sizes is not None and sizes(node) is variable
+
+
+def _adds_axes(node: Node, variable: Constant[Any]) -> bool:
+    """Whether a vector is reshaped by ``variable`` to one row or one column, as by None."""
+    # such numbers are those of axes, as in a transposition; lengths stand in no other reshape
+    return (
+        isinstance(node.op, Reshape)
+        and variable is node.inputs[1]
+        and node.inputs[0].type.ndim == 1
+        and sorted(variable.data) == [-1, 1]
+    )
 
 
 def _lift(

@@ -162,7 +162,10 @@ def _trusted(attrs: dict[str, Any], values: Mapping[str, str]) -> str:
             + ". If one was computed from the data, the guarantee does not hold."
         )
     if withheld:
-        text += f" Withheld, because they may reveal data: {', '.join(withheld)}."
+        text += (
+            f" Withheld, because they may reveal data: {', '.join(withheld)}. Compute them from "
+            "the draws, or fit with their names in public= if no number in them comes from data."
+        )
     return text.strip()
 
 

@@ -21,6 +21,11 @@ def logistic():
     pm.Bernoulli("y", logit_p=pm.math.dot(X, pm.Normal("b", 0, tau=tau, shape=2)), observed=BINARY)
 
 
+def mixture_of_counts():
+    rates = pm.Poisson.dist(pm.Gamma("rates", 1, 1, shape=2))
+    pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), rates, observed=BINARY)
+
+
 def mixture():
     w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2)
     pm.NormalMixture("y", w, mu, tau=2.0, observed=REAL)
@@ -91,6 +96,7 @@ def factors():
         (logistic, "dp_advi", "serve as well as updates in closed form"),
         (coin, "vips", "one release is enough"),
         (mixture, "dp_sep", "whose component is uncertain"),
+        (mixture_of_counts, "dp_advi", "centred scores"),
         (network, "dp_sep", "test errors"),
         (factors, "vips", "never releases them"),
         (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
@@ -130,6 +136,14 @@ def shares():
 def test_counts_are_told_that_a_row_must_be_one_person(describe):
     assert "`y` counts" in str(explained(describe))
     assert "expand the counts" in str(explained(describe))
+
+
+def test_a_multinomial_regression_is_explained():
+    def regression():  # the logarithm of its softmax reads None
+        p = pm.math.softmax(X[:, :1] * pm.Normal("b", shape=2), axis=-1)
+        pm.Multinomial("y", 6, p, observed=np.tile([2, 4], (40, 1)))
+
+    assert "Use method='dp_advi'" in str(explained(regression))
 
 
 @pytest.mark.parametrize("describe", [logistic, coin, scale, lambda: binomial(1)])

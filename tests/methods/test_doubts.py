@@ -148,6 +148,17 @@ def test_skewed_outcomes_of_a_linear_predictor_are_doubted():
     assert "clipped without being centred" not in doubts_of(model, method="dp_sep")
 
 
+def test_intervals_of_components_are_doubted():
+    counts = np.arange(ROWS) % 3
+    with pm.Model() as model:
+        w, rates = pm.Dirichlet("w", np.ones(2)), pm.Gamma("rates", 2, 2, shape=2)
+        pm.Mixture("y", w, pm.Poisson.dist(rates), observed=counts)
+    with pm.Model() as alone:
+        pm.Poisson("y", pm.Gamma("rates", 2, 2), observed=counts)
+    assert "are too narrow where components overlap" in doubts_of(model, method="vips")
+    assert "components" not in doubts_of(alone, method="vips")
+
+
 def groups(spread):
     group = np.arange(ROWS) % 12
     y = np.random.default_rng(0).normal(group / 6 - 1, 1.0)

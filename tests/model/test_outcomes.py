@@ -77,6 +77,13 @@ def basis_of_gaussian_process():
     pm.Normal("y", basis @ (pm.Normal("b", shape=5) * sd), 1.0, observed=REAL)
 
 
+def process_over_bands():
+    # its covariance holds reshapes to one row and to one column
+    gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 5, 1)))
+    f = gp.prior("f", X=np.arange(4.0)[:, None])
+    pm.Normal("y", f[pm.Data("band", np.arange(ROWS) % 4)], 1.0, observed=REAL)
+
+
 def weights(k=2):
     return pm.Dirichlet("w", np.arange(1.0, k + 1))
 
@@ -147,6 +154,7 @@ DRAWN = [
     groups,
     two_outcomes,
     basis_of_gaussian_process,
+    process_over_bands,
     *COMPOUND,
 ]
 

@@ -246,6 +246,25 @@ def test_latents_that_change_the_likelihood_in_steps_are_refused(cut):
         separate(model)
 
 
+def in_order(penalty):
+    with pm.Model() as model:
+        m = pm.Normal("m", 0, 3, shape=2)
+        pm.Potential("order", penalty(m[1] - m[0]))
+        pm.NormalMixture("y", [0.5, 0.5], m, sigma=1.0, observed=zoo.REAL)
+    return separate(model)
+
+
+@pytest.mark.parametrize("worst", [-np.inf, -1e3])
+def test_potentials_that_order_latents_by_a_step_are_refused(worst):
+    with pytest.raises(NotSeparableError, match="`order` reads latents .*transforms.ordered"):
+        in_order(lambda gap: pm.math.switch(gap < 0, worst, 0.0))
+
+
+def test_potentials_that_order_latents_by_a_slope_are_taken():
+    in_order(lambda gap: pm.math.log(pm.math.sigmoid(gap / 0.1)))
+    in_order(lambda gap: pm.math.switch(gap < 0, 9 * gap, 0.0))
+
+
 def test_a_line_that_bends_where_a_latent_says_has_a_gradient():
     t = np.arange(float(len(zoo.REAL)))
     with pm.Model() as model:

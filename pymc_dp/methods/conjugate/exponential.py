@@ -48,6 +48,8 @@ class ExponentialFamily(NamedTuple):
     parameters: tuple[str, ...]  # names of the natural parameters in a result
     # (shape, rng) -> eta: a random proper eta, for probe points
     random_parameters: Callable[[tuple[int, ...], np.random.Generator], Natural]
+    # (eta, x, times) -> eta: the density around a point x, which weighs so many times as much
+    around: Callable[[Natural, np.ndarray, float], Natural]
     # whiten, restore ((eta, reference, unit) -> eta): to and from coordinates in which one
     # record's statistics have a norm near 1: around the reference, in units of ``unit``, the
     # curvature of one record. Linear in eta.
@@ -94,6 +96,7 @@ NORMAL = ExponentialFamily(
     moments=lambda eta: (eta[0] / eta[1], eta[1] ** -0.5),
     parameters=("precision_mean", "precision"),
     random_parameters=lambda shape, rng: (rng.normal(size=shape), rng.uniform(0.5, 2.0, shape)),
+    around=lambda eta, x, times: (x * times * eta[1], times * eta[1]),
 )
 
 
@@ -111,6 +114,12 @@ def _gamma_rule(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
     return upper, geometric * (geometric / upper)
 
 
+def _gamma_around(eta: Natural, x: np.ndarray, times: float) -> Natural:
+    # a shape below 1 has its mode at 0: draws of it would be there
+    shape = times * np.maximum(eta[0] + 1, 1.0)
+    return shape - 1, shape / x
+
+
 GAMMA = ExponentialFamily(
     name="Gamma",
     statistics=_gamma_statistics,
@@ -124,6 +133,7 @@ GAMMA = ExponentialFamily(
     moments=lambda eta: ((eta[0] + 1) / eta[1], np.sqrt(eta[0] + 1) / eta[1]),
     parameters=("log_coefficient", "rate"),
     random_parameters=uniform((0.5, 3.0), (0.5, 2.0)),
+    around=_gamma_around,
 )
 
 
@@ -150,6 +160,11 @@ def _beta_moments(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(mean * (1 - mean) / (a + b + 1))
 
 
+def _beta_around(eta: Natural, p: np.ndarray, times: float) -> Natural:
+    count = times * np.maximum(eta[0] + eta[1] + 2, 2.0)
+    return count * p - 1, count * (1 - p) - 1
+
+
 BETA = ExponentialFamily(
     name="Beta",
     statistics=_beta_statistics,
@@ -161,6 +176,7 @@ BETA = ExponentialFamily(
     moments=_beta_moments,
     parameters=("log_coefficient", "log_complement_coefficient"),
     random_parameters=uniform((0.5, 3.0), (0.5, 3.0)),
+    around=_beta_around,
 )
 
 
@@ -194,6 +210,11 @@ def _dirichlet_sample(eta: Natural, draws: int, rng: np.random.Generator) -> np.
     return values
 
 
+def _dirichlet_around(eta: Natural, p: np.ndarray, times: float) -> Natural:
+    total = (eta[0] + 1).sum(axis=-1, keepdims=True)
+    return (times * np.maximum(total, p.shape[-1]) * p - 1,)
+
+
 DIRICHLET = ExponentialFamily(
     name="Dirichlet",
     statistics=_dirichlet_statistics,
@@ -205,4 +226,5 @@ DIRICHLET = ExponentialFamily(
     moments=_dirichlet_moments,
     parameters=("log_coefficient",),
     random_parameters=uniform((0.5, 3.0)),
+    around=_dirichlet_around,
 )

@@ -61,6 +61,7 @@ INVERSE_GAMMA = ExponentialFamily(
     moments=_moments,
     parameters=("log_inverse_coefficient", "inverse_coefficient"),
     random_parameters=uniform((2.5, 5.0), (0.5, 2.0)),
+    around=lambda eta, x, times: of_variance(GAMMA.around(of_precision(eta), 1 / x, times)),
     whiten=lambda eta, at, unit: (eta[0], eta[1] / at),
     restore=lambda eta, at, unit: (eta[0], eta[1] * at),
 )

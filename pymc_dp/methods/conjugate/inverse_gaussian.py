@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import kve
 
 from pymc_dp.methods.conjugate.exponential import (
+    GAMMA,
     ExponentialFamily,
     Natural,
     gradients,
@@ -73,4 +74,5 @@ GENERALISED_INVERSE_GAUSSIAN = ExponentialFamily(
     moments=_moments,
     parameters=("log_coefficient", "rate", "inverse_coefficient"),
     random_parameters=uniform((-0.5, 1.0), (0.5, 2.0), (0.5, 2.0)),
+    around=lambda eta, x, times: (*GAMMA.around(eta[:2], x, times), eta[2]),
 )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
 
 from pymc_dp.methods.conjugate.families import gaussian_latents
 from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
@@ -113,7 +114,7 @@ def bottlenecks(
     gaussian = {records.latents[name] for name in names}
     others = {v for name, v in records.latents.items() if name not in names}.union(apart)
     for variable in ancestors([term]):
-        if variable.type.dtype.startswith("float"):
+        if isinstance(variable.type, TensorType) and variable.type.dtype.startswith("float"):
             above = set(ancestors([variable]))
             beside = set(ancestors([term], blockers=[variable]))
             if gaussian & above and not others & above and not gaussian & beside:

@@ -1,5 +1,6 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form."""
 
+from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
@@ -17,6 +18,9 @@ NEVER_RELEASED = "it fits the latents of single records in closed form, and neve
 
 
 def _better_for_blocks(structure: conjugate_model.Structure) -> str:
+    known = structure.has_probabilities_alone or NORMAL in structure.in_likelihood.values()
+    if structure.mixtures and not known:
+        return ""  # sums of counts and waiting times are clipped without being centred
     if structure.mixtures:
         return "it keeps the posterior of the components' weights and spreads"
     if structure.has_probabilities_alone:

@@ -9,11 +9,11 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.conjugate.description import describe, mean_path
-from pymc_dp.methods.conjugate.expectation import rules_of
+from pymc_dp.methods.conjugate.expectation import Point, rules_of
 from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
-from pymc_dp.methods.conjugate.probe_points import probe_rows
-from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
+from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
+from pymc_dp.methods.doubts import BY_ROUNDS, quoted, uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel
@@ -107,7 +107,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     fit = _Fit(records, structure, layout, probe, settings)
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
     doubtful = settings.noisy and not exact
-    doubts = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
+    clipped = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
+    doubts = (*clipped, *(_too_narrow(structure) if settings.noisy else ()))
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     method = Method(
         size=layout.size,
@@ -135,6 +136,16 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
         return method
     begin = partial(_begin_at, fit, sketched.model)
     return sketched.before(method, begin, settings.records_in_sums)
+
+
+def _too_narrow(structure: Structure) -> tuple[str, ...]:
+    """Say what a variational posterior leaves out of mixtures."""
+    if not structure.mixtures:
+        return ()
+    return (
+        f"Intervals of {quoted(structure.in_likelihood)} are too narrow where components overlap: "
+        "closed-form updates count records as if it were known to which component they belong.",
+    )
 
 
 def _sketched(fit: _Fit) -> SketchedStart | None:
@@ -177,10 +188,27 @@ def _init(fit: _Fit, rng: np.random.Generator) -> State:
     # these are the author's initial values where they differ, else draws from the prior
     posterior = _prior(fit, rng)
     points = {}
-    for name in fit.gaussian if fit.structure.mixtures else ():
-        drawn = rng.normal(*NORMAL.moments(posterior[name]))
+    for name in fit.gaussian or _of_components(fit) if fit.structure.mixtures else ():
+        family, eta = fit.families[name], posterior[name]
+        drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
         points[name] = fit.records.point[name] if fit.starts_apart(name) else drawn
     return _start(fit, posterior, points)
+
+
+def _of_components(fit: _Fit) -> list[str]:
+    """Names of the latents that components tell outcomes apart by: not those of their weights."""
+    rng = np.random.default_rng(0)
+    batch = probe_rows(fit.records, rng, (0, 1, 1))
+    first, second = (probe_point(fit.records, fit.families, rng) for _ in range(2))
+
+    def apart(point: Point) -> tuple[np.ndarray, ...]:
+        return tuple(np.diff(joint, axis=0) for joint in fit.probe.joint(batch, point))
+
+    return [
+        name
+        for name in fit.structure.in_likelihood
+        if not all(map(nearly_equal, apart(first), apart(first | {name: second[name]})))
+    ]
 
 
 def _begin_at(fit: _Fit, model: MixtureModel, means: np.ndarray) -> State:
@@ -202,10 +230,11 @@ def _prior(fit: _Fit, rng: np.random.Generator) -> Posterior:
 
 
 def _start(fit: _Fit, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
-    """Start from the prior, with some Gaussian latents near given points."""
-    for name, point in points.items():
-        precision = DEFAULTS.start_precision * posterior[name][1]
-        posterior = posterior | {name: (point * precision, precision)}
+    """Start from the prior, with some latents near given points."""
+    posterior = posterior | {
+        name: fit.families[name].around(posterior[name], point, DEFAULTS.start_precision)
+        for name, point in points.items()
+    }
     return State(0, NoisyAverage(fit.zeros(), fit.zeros()), _context(fit, posterior))
 
 

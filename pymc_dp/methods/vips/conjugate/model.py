@@ -113,7 +113,7 @@ class Statistics:
         """E-step: softmax of the expected log joint densities; one array a mixture."""
         if not self.structure.mixtures:
             return []
-        expected = average(partial(self._joint, batch), rules)
+        expected = average(partial(self.joint, batch), rules)
         axes = [tuple(a + 1 for a in mixture.axis) for mixture in self.structure.mixtures]
         return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
 
@@ -148,7 +148,8 @@ class Statistics:
         return found
 
     @cached_property
-    def _joint(self) -> AtPoint:
+    def joint(self) -> AtPoint:
+        """Log joint densities of every mixture's components."""
         joint = [mixture.joint for mixture in self.structure.mixtures]
         return self._compiled(by_record(self.records, joint))
 

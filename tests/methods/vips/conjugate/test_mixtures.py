@@ -61,3 +61,51 @@ def test_small_batches_of_a_mixture_come_close():
     fit = idata["fit"]
     got = fit["mu.precision_mean"].values / fit["mu.precision"].values
     np.testing.assert_array_less(np.abs(got - mean), sd)
+
+
+RATES, SHARES = np.array([2.0, 15.0]), np.array([[0.9, 0.8, 0.2], [0.1, 0.3, 0.7]])
+GROUP = np.arange(600) % 3 == 0
+COUNTS = np.random.default_rng(3).poisson(RATES[GROUP.astype(int)])
+ANSWERS = np.random.default_rng(4).random((600, 3)) < SHARES[GROUP.astype(int)]
+
+
+def counts(**start):
+    rates = pm.Gamma("x", 2, 0.2, shape=2, **start)
+    pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), pm.Poisson.dist(rates), observed=COUNTS)
+
+
+def counts_of_two_priors():
+    parts = [pm.Poisson.dist(pm.Gamma(name, 2, 0.2)) for name in ("low", "high")]
+    share = pm.Beta("w", 1, 1)
+    pm.Mixture("y", pm.math.stack([share, 1 - share]), parts, observed=COUNTS)
+
+
+def latent_classes():
+    of_classes = pm.math.log(pm.Dirichlet("w", np.ones(2)))
+    p = pm.Beta("x", 1, 1, shape=(2, 3))
+    answers = pm.Data("answers", ANSWERS.astype(float))[:, None]
+    each = answers * pm.math.log(p) + (1 - answers) * pm.math.log1p(-p)
+    pm.Potential("y", pm.math.logsumexp(of_classes + each.sum(axis=-1), axis=-1))
+
+
+@pytest.mark.parametrize(
+    ("build", "names", "truth"),
+    [
+        (counts, ["x"], RATES),
+        (counts_of_two_priors, ["low", "high"], RATES),
+        (latent_classes, ["x"], SHARES[::-1]),
+    ],
+)
+def test_components_without_gaussian_latents_start_apart(build, names, truth):
+    posterior = fitted(build, n=30)["posterior"]
+    means = np.concatenate([np.atleast_1d(posterior[x].mean(("chain", "draw"))) for x in names])
+    in_order = means[np.argsort(means.reshape(2, -1)[:, 0])]
+    np.testing.assert_allclose(in_order, truth, atol=0.1 * truth.max())
+
+
+def test_their_initial_values_decide_which_is_which():
+    for start in (RATES, RATES[::-1]):
+        means = fitted(lambda start=start: counts(initval=start), n=30)["posterior"]["x"].mean(
+            ("chain", "draw")
+        )
+        assert (np.argsort(means.values) == np.argsort(start)).all()

@@ -1,5 +1,6 @@
 """The magnitudes of scores, latent by latent, as a histogram."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,44 +18,54 @@ class Binned(NamedTuple):
     """Scores of a batch, and their bins."""
 
     scores: Scores
-    bins: np.ndarray  # (k, rows, d): those of drawn outcomes alone, where there are any
+    # (k, rows, histograms): those of drawn outcomes alone, where there are any; the last are of the
+    # observed outcome
+    bins: np.ndarray
     good: np.ndarray  # (rows,): whether all scores of a record are finite
 
 
-def score_scales(scores: DrawnScores) -> FactoredContribution:
+def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredContribution:
     """Contribute, for every latent, the share of draws with a score between powers of two.
 
-    The context is a point. The vector has (d, BINS) entries; scores of 0 count in the first bin.
+    The same follows for the scores of the ``observed`` latents at the outcome that was observed.
+    The context is a point. The vector has (d + len(observed), BINS) entries; scores of 0 count in
+    the first bin.
 
     **Privacy.** The shares of a latent add up to 1, so the norm of a record's (or a unit's) vector
-    is at most sqrt(d), and it is clipped as if it were as long.
+    is at most sqrt(d + len(observed)), and it is clipped as if it were as long.
     """
     d, count = scores.d, scores.outcomes
+    also, histograms = list(observed), scores.d + len(observed)
 
     def prepare(batch: Batch, point: np.ndarray) -> Binned:
         found = scores.of_batch(batch, point)
         each = (found._replace(weights=found.weights[:, k : k + 1]) for k in range(count))
         every = (np.asarray(_formed(one)[:, 0]) for one in each)
         binned, finite = zip(*[(_bins(g), np.isfinite(g).all(axis=1)) for g in every], strict=True)
-        return Binned(found, np.stack(binned[min(1, count - 1) :]), np.all(finite, axis=0))
+        drawn = binned[min(1, count - 1) :]
+        bins = np.stack([np.concatenate([b, binned[0][:, also]], axis=1) for b in drawn])
+        return Binned(found, bins, np.all(finite, axis=0))
 
     def norms(held: Binned, point: np.ndarray) -> np.ndarray:
-        return np.where(held.good, d**0.5, np.nan)
+        return np.where(held.good, histograms**0.5, np.nan)
 
     def weighted_sum(held: Binned, point: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        each, total = np.repeat(weights / len(held.bins), d), np.zeros(d * BINS)
+        each, total = np.repeat(weights / len(held.bins), histograms), np.zeros(histograms * BINS)
         for bins in held.bins:
-            places = bins + BINS * np.arange(d)
-            total += np.bincount(places.ravel(), each, minlength=d * BINS)
+            places = bins + BINS * np.arange(histograms)
+            total += np.bincount(places.ravel(), each, minlength=histograms * BINS)
         return total
 
     def of_units(sums: np.ndarray, point: np.ndarray) -> np.ndarray:
-        bins = _bins(sums.reshape(len(sums), count, d)[:, min(1, count - 1) :])
-        shares = (bins[..., None] == np.arange(BINS)).mean(axis=1).reshape(len(sums), d * BINS)
+        every = _bins(sums.reshape(len(sums), count, d))
+        drawn = every[:, min(1, count - 1) :]
+        seen = np.broadcast_to(every[:, :1, also], (*drawn.shape[:2], len(also)))
+        bins = np.concatenate([drawn, seen], axis=-1)
+        shares = (bins[..., None] == np.arange(BINS)).mean(axis=1).reshape(len(sums), -1)
         return np.where(np.isfinite(sums).all(axis=1)[:, None], shares, np.nan)
 
     return FactoredContribution(
-        size=d * BINS,
+        size=histograms * BINS,
         width=2 * scores.width + 4 * d,
         norms=norms,
         weighted_sum=weighted_sum,

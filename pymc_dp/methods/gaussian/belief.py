@@ -206,7 +206,7 @@ class Mode(NamedTuple):
         left = np.eye(len(slope)) - gain @ total
         covariance = symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
         surprise = float(slope @ np.linalg.solve(spread, slope)) / len(slope)
-        return Update(step, covariance, surprise)
+        return Update(step, covariance, surprise, gain)
 
     def doubted(
         self,
@@ -244,6 +244,7 @@ class Update(NamedTuple):
     step: np.ndarray
     covariance: np.ndarray
     surprise: float  # mean square of the slope over its expectation: about 1
+    gain: np.ndarray  # (d, d): the step is this times the slope
 
 
 def weakly_correlated(precision: np.ndarray) -> np.ndarray:

@@ -19,6 +19,8 @@ class Defaults(NamedTuple):
     )
     # a count of a bin above so many standard deviations of its noise is of records
     visible_count: float = 5.0
+    # and one in the middle of three whose sum is so many standard deviations of its noise
+    visible_together: float = 5.0
     # where no count is visible, so many standard deviations are taken for the number of records
     hidden_count: float = 1.5
     # norm bounds in whitened coordinates grow with the records over the noise: factor and range
@@ -71,6 +73,17 @@ class Defaults(NamedTuple):
     # where all latents are correlated, one eigenvalue has a share of the sum of them all
     correlation: float = 3.0
     correlation_by_latent: float = 0.3
+    # the scale of outcomes starts as large as residuals where these, squared, are so many times
+    # as large as at the initial point; where noise hides them the prior says how large, up to so
+    # many times
+    long_residuals: float = 2.5
+    longest_expected: float = 100.0
+    # how far the logarithm of the squared scale may be expected to move in a round, as a standard
+    # deviation; of the curvature in it, clipping leaves this share at least, and no outcome is
+    # clipped where it is to fall by more than this share
+    longest_scale_step: float = 1.2
+    least_scale_curvature: float = 0.5
+    short_residuals: float = 0.3
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)

@@ -18,14 +18,27 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     array([200.,   3.])
     """
     squares = 4.0 ** (np.arange(BINS) + LEAST + 0.5)
-    seen = counts > DEFAULTS.visible_count * sd
-    seen[:, 0] = False
-    near = seen | np.roll(seen, 1, axis=1) | np.roll(seen, -1, axis=1)
-    near[:, 0] = False
-    records = np.where(near, np.maximum(counts, 0.0), 0.0)
+    records = np.where(visible_bins(counts, sd), np.maximum(counts, 0.0), 0.0)
     sums: np.ndarray = records @ squares
     found = sums > 0
     if found.any():
         typical = np.median(sums[found] / records.sum(axis=1)[found])
         sums[~found] = DEFAULTS.hidden_count * sd * typical
     return sums
+
+
+def visible_bins(counts: np.ndarray, sd: float) -> np.ndarray:
+    """Return which bins, (d, BINS), are of records, or next to one: alone, or three together.
+
+    >>> counts = np.zeros((1, BINS))
+    >>> counts[0, 10:13] = 3.0
+    >>> np.flatnonzero(visible_bins(counts, sd=1.0))
+    array([10, 11, 12])
+    """
+    seen = counts > DEFAULTS.visible_count * sd
+    seen[:, 0] = False  # scores of 0
+    three = counts[:, 1:-2] + counts[:, 2:-1] + counts[:, 3:]
+    seen[:, 2:-1] |= three > DEFAULTS.visible_together * 3**0.5 * sd
+    near = seen | np.roll(seen, 1, axis=1) | np.roll(seen, -1, axis=1)
+    near[:, 0] = False
+    return np.asarray(near)

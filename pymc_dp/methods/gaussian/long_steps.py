@@ -35,9 +35,12 @@ def along_slope(
     gradient: np.ndarray,
     curvature: np.ndarray,
     whitening: np.ndarray,
+    noise_sd: float,
     reach: float,
 ) -> np.ndarray:
     """Replace Newton's step where the whitened gradient of the average record, (d,), is long.
+
+    It must be longer than its noise, of this standard deviation, alone would be.
 
     An error of the curvature then would turn Newton's step in all other directions, so each
     whitened direction moves by itself, by at most ``reach`` units. All of them together move no
@@ -45,11 +48,11 @@ def along_slope(
     end: predictors that move together add up.
 
     >>> together = np.full((2, 2), 5.0) + np.eye(2)
-    >>> along_slope(np.ones(2), np.full(2, 5.5), together, np.eye(2), reach=1.0)
+    >>> along_slope(np.ones(2), np.full(2, 5.5), together, np.eye(2), 0.1, reach=1.0)
     array([0.5, 0.5])
     """
     longest = DEFAULTS.longest_step * reach
-    if np.abs(gradient).max() <= longest:
+    if np.abs(gradient).max() <= max(longest, DEFAULTS.far_in_noise * noise_sd):
         return newton
     step = np.clip(gradient, -longest, longest)
     share = min(1.0, float(gradient @ step) / float(step @ curvature @ step))

@@ -16,6 +16,7 @@ from pymc_dp.methods.gaussian.belief import (
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
 
 
 class LocalPosterior(NamedTuple):
@@ -33,6 +34,8 @@ class LocalPosterior(NamedTuple):
     whitening: np.ndarray  # W, (d, d)
     number: float  # of records
     reach: float  # how many whitened units a step may be long
+    point: np.ndarray  # (d,)
+    scale: OutcomeScale | None  # of the outcomes
 
     @property
     def total_curvature(self) -> np.ndarray:
@@ -77,6 +80,14 @@ class LocalPosterior(NamedTuple):
         """The squared length of a step, by the curvature of the likelihood."""
         return float(step @ self.likelihood_curvature @ step)
 
+    def bent(self, step: np.ndarray) -> np.ndarray:
+        """Return the part of a step along which it is not known how the curvature changes."""
+        if self.scale is None:
+            return step
+        known = step.copy()
+        known[self.scale.latent] = 0.0
+        return known
+
     def nonlinearity(self, squared_length: float) -> float:
         """How much of the curvature may change along a step of this length, from 0 to 1."""
         return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / self.number)
@@ -103,14 +114,52 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
         local.whitened_gradient,
         local.whitened_curvature,
         local.whitening,
+        local.whitened_noise_sd,
         local.reach,
     )
+    step = local.bent(step)
     noise = symmetric(noise + _noise_of_bending(step, linear, local))
-    covariance = _covariance(mode, local, noise, local.nonlinearity(local.squared_length(step)))
+    covariance = _covariance(mode, local, noise, step)
     way = _limited(way, step, mode, local)
-    bend = local.nonlinearity(local.squared_length(way.step))
     covariance = at_least_nothing(covariance, local.prior_precision)
-    return Step(Mode(mode.mean + way.step, covariance), way, bend)
+    bend = local.nonlinearity(local.squared_length(local.bent(way.step)))
+    moved = Step(Mode(mode.mean + way.step, covariance), way, bend)
+    return moved if local.scale is None else _with_scale(moved, local.scale, mode, local, linear)
+
+
+def _with_scale(
+    moved: Step, scale: OutcomeScale, before: Mode, local: LocalPosterior, linear: Update
+) -> Step:
+    """Step in the scale of the outcomes as far as residuals after the step in location say.
+
+    The score of the latent that sets the scale is M b (R - 1), where R is the mean squared residual
+    in units of the scale, and M the number of outcomes. A step d in location lowers M R by
+    2 g'd - d'Hd, and what noise adds to g'd is no part of that.
+    """
+    at, b, located = scale.latent, scale.slope(before.mean), scale.location
+    g, noise, H = local.gradient, local.gradient_noise, local.likelihood_curvature
+    both = np.ix_(located, located)
+    d, wanted = moved.way.step * located, float(g @ (linear.step * located))
+    share = min(max(float(g @ d) / wanted, 0.0), 1.0) if wanted > 0 else 0.0
+    by_noise = share * float(np.trace((linear.gain @ noise)[both]))
+    lowered = 2 * float(g @ d) - float(d @ H @ d) - 2 * by_noise
+    M = scale.number(local.total_curvature[at, at], b, local.number, g[at] / b - lowered)
+    noise_sd = (noise[at, at] / b**2 + 4 * float(d @ noise @ d)) ** 0.5 / M
+    spread = [
+        float(np.log1p(np.trace((local.step_curvature @ C)[both]) / M))
+        for C in (before.covariance, moved.mode.covariance)
+    ]
+    prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + spread[0]
+    R = log_of_noisy(
+        1 + (g[at] / b - lowered) / M, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step)
+    )
+    step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()
+    step[at], unfinished[at] = R.mean / (2 * b), 0.0
+    covariance = moved.mode.covariance.copy()
+    covariance[at], covariance[:, at] = 0.0, 0.0
+    covariance[at, at] = (R.sd**2 + spread[1] ** 2) / (2 * b) ** 2
+    way = moved.way._replace(step=step, unfinished=unfinished)
+    return Step(Mode(before.mean + step, covariance), way, moved.nonlinearity)
 
 
 def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarray:
@@ -134,8 +183,10 @@ def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -
     )
 
 
-def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, far: float) -> np.ndarray:
-    """Learn from the gradient, but keep the covariance as far as the mode is ``far``, from 0 to 1.
+def _covariance(
+    mode: Mode, local: LocalPosterior, noise: np.ndarray, step: np.ndarray
+) -> np.ndarray:
+    """Learn from the gradient, but keep the covariance where the step is long.
 
     There the gradient says which way to go, and little how far it is.
     """
@@ -149,6 +200,7 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, far: float
         most=DEFAULTS.most_growth,
     )
     near = doubted.update(gradient, total, local.cautious_total, noise).covariance
+    far = local.nonlinearity(local.squared_length(step))
     covariance = far * doubted.covariance + (1 - far) * near
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))

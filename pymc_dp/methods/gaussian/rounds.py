@@ -31,15 +31,25 @@ from pymc_dp.methods.gaussian.coordinates import (
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
 from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior
-from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
+from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import Shares
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.privacy.query import Noisy, Query
 
 Gradient = Callable[[np.ndarray], np.ndarray]
+
+
+class Known(NamedTuple):
+    """What is known before the first release."""
+
+    prior_gradient: Gradient
+    shares: list[Shares]
+    number: int | None  # of records (or units), where it is declared
+    scale: OutcomeScale | None
 
 
 class Learnt(NamedTuple):
@@ -70,6 +80,7 @@ class State(NamedTuple):
     reach: float  # how many whitened units the next step may be long; 1 near the mode
     least_prior: np.ndarray  # precisions of priors without an end, (d,)
     prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
+    scale: OutcomeScale | None  # of the outcomes, where the first release shows what it needs
     learnt: Learnt
 
 
@@ -143,40 +154,46 @@ def _at_start(
         reach=1.0,
         least_prior=least,
         prior_at_start=precision,
+        scale=None,
         learnt=learnt,
     )
 
 
-def measured(
-    prior_gradient: Gradient,
-    shares: list[Shares],
-    declared: float | None,
-    state: State,
-    noisy: Noisy,
-) -> State:
+def measured(known: Known, state: State, noisy: Noisy) -> State:
     """Learn the scale of every latent's score, and how many records there are."""
     point = state.learnt.mode.mean
     d = point.size
-    counts = noisy.value.reshape(d, BINS)
+    every = noisy.value.reshape(-1, BINS)
+    counts = every[:d]
     sums = sums_of_squares(counts, noisy.sd)
-    number = declared or _number(counts, noisy.sd)
+    number = known.number or _number(counts, noisy.sd)
     # a prior without an end is as wide as so many records' scales, but no narrower than it was
     records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
     least = DEFAULTS.least_prior_precision * records
-    state = _at_start(point, prior_gradient, number, least)
     diagonal = np.diag(np.where(sums > 0, sums, 1e-9))
     # correlations of so much bring eigenvalues of the curvature to the edge of their noise
     correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
     independent = Curvature(diagonal, correlation / (2 * d) ** 0.5 * diagonal)
+    scale = known.scale
+    if scale is not None and not scale.is_seen(visible_bins(counts, noisy.sd).any(axis=1)):
+        scale = None
+    if scale is not None:
+        prior = np.diag(prior_precision(known.prior_gradient, point, least))
+        expected = 1 + float((np.diag(diagonal) / prior)[scale.location].sum()) / number
+        initial, point = point, scale.started(point, every[d], noisy.sd, expected)
+        independent = scale.moved(independent, initial, point)
+    state = _at_start(point, known.prior_gradient, number, least)
     state = state._replace(
         t=1,
-        # the sensitivity is sqrt(d), and noise falls with the root of a release's share
-        noise_unit=noisy.sd / d**0.5 * DEFAULTS.scales_share**0.5,
+        # the sensitivity is the root of the number of histograms, and noise falls with the root of
+        # a release's share
+        noise_unit=noisy.sd / len(every) ** 0.5 * DEFAULTS.scales_share**0.5,
         noise_to_signal=noisy.noise_to_signal,
+        scale=scale,
         learnt=state.learnt._replace(independent=independent),
     )
-    precision = diagonal + prior_precision(prior_gradient, point, least)
-    return _prepared(state, shares, precision, visible=float(d))
+    precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
+    return _prepared(state, known.shares, precision, visible=float(d))
 
 
 def _number(counts: np.ndarray, noise_sd: float) -> float:
@@ -187,15 +204,13 @@ def _number(counts: np.ndarray, noise_sd: float) -> float:
     return float(max(float(counts.sum()) / len(counts), 2 * noise_sd * BINS**0.5, 1.0))
 
 
-def step(
-    prior_gradient: Gradient, shares: list[Shares], state: State, query: Query, noisy: Noisy
-) -> State:
+def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
     """Take one round's release into account.
 
     Where its numbers are beyond what matrices can be computed with, the point stays.
     """
     try:
-        return _stepped(prior_gradient, shares, state, noisy)
+        return _stepped(known, state, noisy)
     except (np.linalg.LinAlgError, ArithmeticError):
         learnt = _lost(state.learnt, state.prior_at_start)
         return state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)
@@ -209,10 +224,10 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     )
 
 
-def _stepped(prior_gradient: Gradient, shares: list[Shares], state: State, noisy: Noisy) -> State:
+def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     release = _unwhitened(noisy, state)
     curvature, independent = _updated(state.learnt, release.curvature)
-    local = _local_posterior(release, curvature.combined(independent), prior_gradient, state)
+    local = _local_posterior(release, curvature.combined(independent), known, state)
     learnt = _learnt(state.learnt, release, local, curvature, independent)
     state = state._replace(
         t=state.t + 1,
@@ -221,9 +236,17 @@ def _stepped(prior_gradient: Gradient, shares: list[Shares], state: State, noisy
         learnt=learnt,
     )
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
-    precision = unclipped_curvature(local.spectrum, share, diagonal) + local.prior_precision
+    unclipped = unclipped_curvature(local.spectrum, share, diagonal)
+    precision = _at_end(unclipped, local, learnt.mode.mean) + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
-    return _prepared(state, shares, precision, visible)
+    return _prepared(state, known.shares, precision, visible)
+
+
+def _at_end(curvature: np.ndarray, local: LocalPosterior, end: np.ndarray) -> np.ndarray:
+    """Bring a curvature to the scale of outcomes at the end of a step."""
+    if local.scale is None:
+        return curvature
+    return local.scale.moved(Curvature(curvature, curvature), local.point, end).estimate
 
 
 class Release(NamedTuple):
@@ -271,10 +294,10 @@ def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
 
 
 def _local_posterior(
-    release: Release, curvature: Curvature, prior_gradient: Gradient, state: State
+    release: Release, curvature: Curvature, known: Known, state: State
 ) -> LocalPosterior:
     """Add the prior to what the records say at this round's point."""
-    point = state.at.point
+    point, prior_gradient = state.at.point, known.prior_gradient
     gradient = release.score + prior_gradient(point)
     prior = prior_precision(prior_gradient, point, state.least_prior)
     believed, error = with_factors(curvature)
@@ -295,6 +318,8 @@ def _local_posterior(
         whitening=release.whitening,
         number=state.number,
         reach=state.reach,
+        scale=state.scale,
+        point=point,
     )
 
 
@@ -314,15 +339,21 @@ def _learnt(
     return Learnt(
         mode=mode,
         way=way,
-        curvature=curvature.moved(nonlinearity, DEFAULTS.floor_on_average),
+        curvature=_moved(curvature, nonlinearity, local, mode.mean),
         believed=local.believed,
-        independent=independent.moved(nonlinearity, DEFAULTS.floor_on_average),
+        independent=_moved(independent, nonlinearity, local, mode.mean),
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
         variance_share=variance_share,
         likelihood_curvature=H,
         covariance=covariance,
         noise=_added_by_noise(covariance, mode, way, local.prior_precision),
     )
+
+
+def _moved(found: Curvature, share: float, local: LocalPosterior, end: np.ndarray) -> Curvature:
+    """Let a curvature change along a step: by a share that is not known, and with the scale."""
+    found = found.moved(share, DEFAULTS.floor_on_average)
+    return found if local.scale is None else local.scale.moved(found, local.point, end)
 
 
 def _variance_share(

@@ -17,9 +17,11 @@ from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains, doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
+from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import (
     Gradient,
+    Known,
     State,
     begin,
     likelihood,
@@ -102,14 +104,18 @@ def whitened_stages(
     slope, draw = cache(lambda: prior("python")), draw or partial(_draw, records)
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
+    scale = outcome_scale(records)
+    known = cache(lambda: Known(slope(), shares, number, scale))
+    observed = () if scale is None else (scale.latent,)
+    histograms = d + len(observed)
     scales = Method(
         size=vector_size(d),
         init=lambda rng: _begin(records, records.start, slope(), number),
         settings={},
-        releases=(_spec(SCALES, d**0.5, share * DEFAULTS.scales_share),),
+        releases=(_spec(SCALES, histograms**0.5, share * DEFAULTS.scales_share),),
         compile=lambda backend: Compiled(
-            {SCALES: score_scales(compiled())},
-            lambda state, query, noisy: measured(slope(), shares, number, state, noisy),
+            {SCALES: score_scales(compiled(), observed)},
+            lambda state, query, noisy: measured(known(), state, noisy),
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=partial(draw, 0.0),
@@ -122,7 +128,7 @@ def whitened_stages(
     rounds = scales._replace(
         releases=tuple(_spec(SCORES, clip_norm, share * own.of_release) for own in shares),
         compile=lambda backend: Compiled(
-            {SCORES: whitened_scores(compiled())}, partial(step, slope(), shares)
+            {SCORES: whitened_scores(compiled())}, partial(step, known())
         ),
         query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
         noise_aware=partial(_noise_aware, draw),

@@ -7,7 +7,7 @@ from pymc_dp.methods.doubts import quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors
 from pymc_dp.methods.gaussian.long_steps import Way
-from pymc_dp.methods.gaussian.rounds import State
+from pymc_dp.methods.gaussian.state import State
 from pymc_dp.model import Records
 
 # the largest share of chains that may hardly move: up to 7 percent do where all is well, and 92

@@ -6,13 +6,11 @@ first release finds the scale of each latent; every round then releases score an
 coordinates that the rounds before have found, with more of the budget.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.score_scales import BINS
-from pymc_dp.contributions.whitened import At, split
+from pymc_dp.contributions.whitened import split
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
@@ -22,186 +20,15 @@ from pymc_dp.methods.gaussian.belief import (
     weakly_correlated,
 )
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
-from pymc_dp.methods.gaussian.coordinates import (
-    norm_bounds,
-    unclipped_curvature,
-    visible_directions,
-    whitening,
-)
+from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
 from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior
-from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
-from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
-from pymc_dp.methods.gaussian.schedule import Shares
-from pymc_dp.methods.prior import prior_curvature
+from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
 from pymc_dp.privacy.query import Noisy, Query
-
-Gradient = Callable[[np.ndarray], np.ndarray]
-
-
-class Known(NamedTuple):
-    """What is known before the first release."""
-
-    prior_gradient: Gradient
-    shares: list[Shares]
-    number: int | None  # of records (or units), where it is declared
-    scale: OutcomeScale | None
-
-
-class Learnt(NamedTuple):
-    """Estimates that follow from the releases made so far."""
-
-    mode: Mode
-    way: Way  # the latest step of its mean
-    curvature: Curvature | None  # of the log likelihood, from the rounds
-    believed: Curvature | None  # of the posterior, with noise for all that is not known of it
-    independent: Curvature  # a guess from the scales of scores, as if latents were independent
-    # a lower bound of the curvature's diagonal without clipping, (d,): the largest that was seen
-    # since the point last moved
-    unclipped_diagonal: np.ndarray
-    variance_share: VarianceShare
-    likelihood_curvature: np.ndarray  # H of the posterior, with a value for what noise hides
-    covariance: np.ndarray  # the posterior's, from the records alone
-    noise: np.ndarray  # what the privacy noise adds to it
-
-
-class State(NamedTuple):
-    """State of the rounds: released values and what follows from them."""
-
-    t: int  # releases made
-    at: At  # of the next round
-    number: float  # of records (or units), noisy or declared
-    noise_unit: float  # noise multiplier of a release that would take the whole budget
-    noise_to_signal: float  # of the latest release
-    reach: float  # how many whitened units the next step may be long; 1 near the mode
-    least_prior: np.ndarray  # precisions of priors without an end, (d,)
-    prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
-    scale: OutcomeScale | None  # of the outcomes, where the first release shows what it needs
-    learnt: Learnt
-
-
-def prior_precision(
-    prior_gradient: Gradient, point: np.ndarray, least: float | np.ndarray
-) -> np.ndarray:
-    """Return the curvature of the log prior, and ``least``, by latents, for priors without an end.
-
-    Each latent has its own unit in what is made positive definite.
-
-    >>> wide = np.array([1e-18, 1.0, 0.0])
-    >>> prior_precision(lambda z: -wide * z, np.zeros(3), 1e-24).diagonal()
-    array([1.e-18, 1.e+00, 1.e-24])
-    """
-    curvature = prior_curvature(prior_gradient, point)
-    scale = np.sqrt(np.maximum(abs(curvature).max(axis=0), least))
-    units = np.outer(scale, scale)
-    floored = Spectrum.of(curvature / units).floored(DEFAULTS.least_prior_precision)
-    return symmetric(units * floored + np.diag(np.full(point.size, least)))
-
-
-def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
-    """Follow Newton's steps of the prior alone, where public observations pull far from a start.
-
-    >>> (
-    ...     near_prior_mode(np.zeros(1), lambda z: 100 * (5 - z)).round(6),
-    ...     near_prior_mode(np.zeros(1), lambda z: 1 - z),
-    ... )
-    (array([5.]), array([0.]))
-    """
-    point = start
-    for _ in range(DEFAULTS.steps_of_prior):
-        precision = prior_precision(prior_gradient, point, DEFAULTS.least_prior_precision)
-        step = np.linalg.solve(precision, prior_gradient(point))
-        if not step @ precision @ step > DEFAULTS.prior_sds**2 * len(start):
-            return point if np.isfinite(step).all() else start
-        point = point + step
-    return start
-
-
-def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
-    """Start at a point, knowing no more than the prior's curvature there."""
-    least = np.full(len(start), DEFAULTS.least_prior_precision)
-    return _at_start(start, prior_gradient, number or 1.0, least)
-
-
-def _at_start(
-    start: np.ndarray, prior_gradient: Gradient, number: float, least: np.ndarray
-) -> State:
-    d, precision = len(start), prior_precision(prior_gradient, start, least)
-    covariance = np.linalg.inv(precision)
-    nothing = np.zeros((d, d))
-    learnt = Learnt(
-        mode=Mode(start, DEFAULTS.start_width * covariance),
-        way=Way.of(np.zeros(d)),
-        curvature=None,
-        believed=None,
-        independent=Curvature(nothing, np.eye(d)),
-        unclipped_diagonal=np.zeros(d),
-        variance_share=VarianceShare(),
-        likelihood_curvature=nothing,
-        covariance=covariance,
-        noise=nothing,
-    )
-    return State(
-        t=0,
-        at=At(start, whitening(np.eye(d), 1.0), score_bound=1.0, curvature_bound=1.0, ratio=1.0),
-        number=number,
-        noise_unit=0.0,
-        noise_to_signal=np.nan,
-        reach=1.0,
-        least_prior=least,
-        prior_at_start=precision,
-        scale=None,
-        learnt=learnt,
-    )
-
-
-def measured(known: Known, state: State, noisy: Noisy) -> State:
-    """Learn the scale of every latent's score, and how many records there are."""
-    point = state.learnt.mode.mean
-    d = point.size
-    every = noisy.value.reshape(-1, BINS)
-    counts = every[:d]
-    sums = sums_of_squares(counts, noisy.sd)
-    number = known.number or _number(counts, noisy.sd)
-    # a prior without an end is as wide as so many records' scales, but no narrower than it was
-    records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
-    least = DEFAULTS.least_prior_precision * records
-    diagonal = np.diag(np.where(sums > 0, sums, 1e-9))
-    # correlations of so much bring eigenvalues of the curvature to the edge of their noise
-    correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
-    independent = Curvature(diagonal, correlation / (2 * d) ** 0.5 * diagonal)
-    scale = known.scale
-    if scale is not None and not scale.is_seen(visible_bins(counts, noisy.sd).any(axis=1)):
-        scale = None
-    if scale is not None:
-        prior = np.diag(prior_precision(known.prior_gradient, point, least))
-        expected = 1 + float((np.diag(diagonal) / prior)[scale.location].sum()) / number
-        initial, point = point, scale.started(point, every[d], noisy.sd, expected)
-        independent = scale.moved(independent, initial, point)
-    state = _at_start(point, known.prior_gradient, number, least)
-    state = state._replace(
-        t=1,
-        # the sensitivity is the root of the number of histograms, and noise falls with the root of
-        # a release's share
-        noise_unit=noisy.sd / len(every) ** 0.5 * DEFAULTS.scales_share**0.5,
-        noise_to_signal=noisy.noise_to_signal,
-        scale=scale,
-        learnt=state.learnt._replace(independent=independent),
-    )
-    precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
-    return _prepared(state, known.shares, precision, visible=float(d))
-
-
-def _number(counts: np.ndarray, noise_sd: float) -> float:
-    """Estimate the number of records: every latent's counts add up to it.
-
-    It is at least two standard deviations of the noise of such a sum.
-    """
-    return float(max(float(counts.sum()) / len(counts), 2 * noise_sd * BINS**0.5, 1.0))
 
 
 def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
@@ -239,7 +66,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     unclipped = unclipped_curvature(local.spectrum, share, diagonal)
     precision = _at_end(unclipped, local, learnt.mode.mean) + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
-    return _prepared(state, known.shares, precision, visible)
+    return prepared(state, known.shares, precision, visible)
 
 
 def _at_end(curvature: np.ndarray, local: LocalPosterior, end: np.ndarray) -> np.ndarray:
@@ -407,11 +234,3 @@ def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikeli
     inverse = np.linalg.pinv(variance / np.outer(unit, unit), hermitian=True)
     gain = H @ (inverse / np.outer(unit, unit))
     return NormalLikelihood(gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H))
-
-
-def _prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:
-    """Set the point, the coordinates and the bounds of the next round."""
-    mean, own = state.learnt.mode.mean, shares[min(state.t, len(shares)) - 1]
-    of_score, of_curvature = norm_bounds(mean.size, state.number, state.noise_unit, shares, visible)
-    W = whitening(precision, state.number)
-    return state._replace(at=At(mean, W, state.reach * of_score, of_curvature, own.ratio))

@@ -19,17 +19,10 @@ from pymc_dp.methods.gaussian.doubts import doubts_of_chains, doubts_of_rounds, 
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
-from pymc_dp.methods.gaussian.rounds import (
-    Gradient,
-    Known,
-    State,
-    begin,
-    likelihood,
-    measured,
-    near_prior_mode,
-    step,
-)
+from pymc_dp.methods.gaussian.rounds import likelihood, step
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
+from pymc_dp.methods.gaussian.start import begin, measured, near_prior_mode
+from pymc_dp.methods.gaussian.state import Gradient, Known, State
 from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, Trace
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian.rounds import prior_precision
+from pymc_dp.methods.gaussian.state import prior_precision
 from pymc_dp.testing import deterministic_noise
 
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}

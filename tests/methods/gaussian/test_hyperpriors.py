@@ -8,7 +8,8 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior, hyperpriors
-from pymc_dp.methods.gaussian.rounds import begin, likelihood
+from pymc_dp.methods.gaussian.rounds import likelihood
+from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated
 

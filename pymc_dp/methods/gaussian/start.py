@@ -1,0 +1,123 @@
+"""Where rounds begin, and what their first release says: the scale of every latent's score."""
+
+import numpy as np
+
+from pymc_dp.contributions.score_scales import BINS
+from pymc_dp.contributions.whitened import At
+from pymc_dp.methods.gaussian.belief import Curvature, Mode
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare
+from pymc_dp.methods.gaussian.coordinates import whitening
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
+from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.state import (
+    Gradient,
+    Known,
+    Learnt,
+    State,
+    prepared,
+    prior_precision,
+)
+from pymc_dp.privacy.query import Noisy
+
+
+def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
+    """Follow Newton's steps of the prior alone, where public observations pull far from a start.
+
+    >>> (
+    ...     near_prior_mode(np.zeros(1), lambda z: 100 * (5 - z)).round(6),
+    ...     near_prior_mode(np.zeros(1), lambda z: 1 - z),
+    ... )
+    (array([5.]), array([0.]))
+    """
+    point = start
+    for _ in range(DEFAULTS.steps_of_prior):
+        precision = prior_precision(prior_gradient, point, DEFAULTS.least_prior_precision)
+        step = np.linalg.solve(precision, prior_gradient(point))
+        if not step @ precision @ step > DEFAULTS.prior_sds**2 * len(start):
+            return point if np.isfinite(step).all() else start
+        point = point + step
+    return start
+
+
+def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
+    """Start at a point, knowing no more than the prior's curvature there."""
+    least = np.full(len(start), DEFAULTS.least_prior_precision)
+    return _at_start(start, prior_gradient, number or 1.0, least)
+
+
+def _at_start(
+    start: np.ndarray, prior_gradient: Gradient, number: float, least: np.ndarray
+) -> State:
+    d, precision = len(start), prior_precision(prior_gradient, start, least)
+    covariance = np.linalg.inv(precision)
+    nothing = np.zeros((d, d))
+    learnt = Learnt(
+        mode=Mode(start, DEFAULTS.start_width * covariance),
+        way=Way.of(np.zeros(d)),
+        curvature=None,
+        believed=None,
+        independent=Curvature(nothing, np.eye(d)),
+        unclipped_diagonal=np.zeros(d),
+        variance_share=VarianceShare(),
+        likelihood_curvature=nothing,
+        covariance=covariance,
+        noise=nothing,
+    )
+    return State(
+        t=0,
+        at=At(start, whitening(np.eye(d), 1.0), score_bound=1.0, curvature_bound=1.0, ratio=1.0),
+        number=number,
+        noise_unit=0.0,
+        noise_to_signal=np.nan,
+        reach=1.0,
+        least_prior=least,
+        prior_at_start=precision,
+        scale=None,
+        learnt=learnt,
+    )
+
+
+def measured(known: Known, state: State, noisy: Noisy) -> State:
+    """Learn the scale of every latent's score, and how many records there are."""
+    point = state.learnt.mode.mean
+    d = point.size
+    every = noisy.value.reshape(-1, BINS)
+    counts = every[:d]
+    sums = sums_of_squares(counts, noisy.sd)
+    number = known.number or _number(counts, noisy.sd)
+    # a prior without an end is as wide as so many records' scales, but no narrower than it was
+    records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
+    least = DEFAULTS.least_prior_precision * records
+    diagonal = np.diag(np.where(sums > 0, sums, 1e-9))
+    # correlations of so much bring eigenvalues of the curvature to the edge of their noise
+    correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
+    independent = Curvature(diagonal, correlation / (2 * d) ** 0.5 * diagonal)
+    scale = known.scale
+    if scale is not None and not scale.is_seen(visible_bins(counts, noisy.sd).any(axis=1)):
+        scale = None
+    if scale is not None:
+        prior = np.diag(prior_precision(known.prior_gradient, point, least))
+        expected = 1 + float((np.diag(diagonal) / prior)[scale.location].sum()) / number
+        initial, point = point, scale.started(point, every[d], noisy.sd, expected)
+        independent = scale.moved(independent, initial, point)
+    state = _at_start(point, known.prior_gradient, number, least)
+    state = state._replace(
+        t=1,
+        # the sensitivity is the root of the number of histograms, and noise falls with the root of
+        # a release's share
+        noise_unit=noisy.sd / len(every) ** 0.5 * DEFAULTS.scales_share**0.5,
+        noise_to_signal=noisy.noise_to_signal,
+        scale=scale,
+        learnt=state.learnt._replace(independent=independent),
+    )
+    precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
+    return prepared(state, known.shares, precision, visible=float(d))
+
+
+def _number(counts: np.ndarray, noise_sd: float) -> float:
+    """Estimate the number of records: every latent's counts add up to it.
+
+    It is at least two standard deviations of the noise of such a sum.
+    """
+    return float(max(float(counts.sum()) / len(counts), 2 * noise_sd * BINS**0.5, 1.0))

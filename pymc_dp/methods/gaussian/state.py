@@ -1,0 +1,86 @@
+"""The state of rounds in whitened coordinates: released values, and what follows from them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.whitened import At
+from pymc_dp.methods.gaussian.belief import Curvature, Mode, symmetric
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare
+from pymc_dp.methods.gaussian.coordinates import norm_bounds, whitening
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
+from pymc_dp.methods.gaussian.schedule import Shares
+from pymc_dp.methods.prior import prior_curvature
+
+Gradient = Callable[[np.ndarray], np.ndarray]
+
+
+class Known(NamedTuple):
+    """What is known before the first release."""
+
+    prior_gradient: Gradient
+    shares: list[Shares]
+    number: int | None  # of records (or units), where it is declared
+    scale: OutcomeScale | None
+
+
+class Learnt(NamedTuple):
+    """Estimates that follow from the releases made so far."""
+
+    mode: Mode
+    way: Way  # the latest step of its mean
+    curvature: Curvature | None  # of the log likelihood, from the rounds
+    believed: Curvature | None  # of the posterior, with noise for all that is not known of it
+    independent: Curvature  # a guess from the scales of scores, as if latents were independent
+    # a lower bound of the curvature's diagonal without clipping, (d,): the largest that was seen
+    # since the point last moved
+    unclipped_diagonal: np.ndarray
+    variance_share: VarianceShare
+    likelihood_curvature: np.ndarray  # H of the posterior, with a value for what noise hides
+    covariance: np.ndarray  # the posterior's, from the records alone
+    noise: np.ndarray  # what the privacy noise adds to it
+
+
+class State(NamedTuple):
+    """State of the rounds: released values and what follows from them."""
+
+    t: int  # releases made
+    at: At  # of the next round
+    number: float  # of records (or units), noisy or declared
+    noise_unit: float  # noise multiplier of a release that would take the whole budget
+    noise_to_signal: float  # of the latest release
+    reach: float  # how many whitened units the next step may be long; 1 near the mode
+    least_prior: np.ndarray  # precisions of priors without an end, (d,)
+    prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
+    scale: OutcomeScale | None  # of the outcomes, where the first release shows what it needs
+    learnt: Learnt
+
+
+def prior_precision(
+    prior_gradient: Gradient, point: np.ndarray, least: float | np.ndarray
+) -> np.ndarray:
+    """Return the curvature of the log prior, and ``least``, by latents, for priors without an end.
+
+    Each latent has its own unit in what is made positive definite.
+
+    >>> wide = np.array([1e-18, 1.0, 0.0])
+    >>> prior_precision(lambda z: -wide * z, np.zeros(3), 1e-24).diagonal()
+    array([1.e-18, 1.e+00, 1.e-24])
+    """
+    curvature = prior_curvature(prior_gradient, point)
+    scale = np.sqrt(np.maximum(abs(curvature).max(axis=0), least))
+    units = np.outer(scale, scale)
+    floored = Spectrum.of(curvature / units).floored(DEFAULTS.least_prior_precision)
+    return symmetric(units * floored + np.diag(np.full(point.size, least)))
+
+
+def prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:
+    """Set the point, the coordinates and the bounds of the next round."""
+    mean, own = state.learnt.mode.mean, shares[min(state.t, len(shares)) - 1]
+    of_score, of_curvature = norm_bounds(mean.size, state.number, state.noise_unit, shares, visible)
+    W = whitening(precision, state.number)
+    return state._replace(at=At(mean, W, state.reach * of_score, of_curvature, own.ratio))

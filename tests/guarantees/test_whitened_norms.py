@@ -135,6 +135,30 @@ def with_equal_draws(contribution):
     return contribution._replace(draw=draw)
 
 
+def check_claimed_norms(contribution, columns, context):
+    plain = with_equal_draws(contribution)
+    batch = {name: column.take(np.arange(13)) for name, column in columns.items()}
+    batch = with_draws(plain, batch, context, np.random.default_rng(0))
+    claimed = plain.norms(plain.prepare(batch, context), context)
+    found = row_norms(rows_of(plain, columns, context))
+    np.testing.assert_allclose(found, claimed)
+
+
+@pytest.mark.parametrize("observed", [(), (0,), (0, 1)])
+def test_histograms_of_observed_scores_are_in_the_norm_that_is_claimed(observed):
+    _, _, records, columns = made("hierarchical")
+    scales = score_scales(drawn_scores(records, "python"), observed)
+    check_claimed_norms(scales, columns, np.zeros(records.size))
+
+
+def test_a_histogram_that_is_not_in_the_claimed_norm_is_seen():
+    _, _, records, columns = made("hierarchical")
+    of_latents = made("hierarchical")[1]
+    more = score_scales(drawn_scores(records, "python"), (0,))
+    with pytest.raises(AssertionError):
+        check_claimed_norms(more._replace(norms=of_latents.norms), columns, np.zeros(records.size))
+
+
 def covered_by(contribution, columns, context, clip_norm):
     """Map records to the vector that a full release adds noise to, in clip norms."""
     plain = with_equal_draws(contribution)

@@ -1,0 +1,159 @@
+"""The scale of outcomes is found with their location, however far both are."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.gaussian import whitened
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.outcome_scale import log_of_noisy, outcome_scale
+from pymc_dp.testing import deterministic_noise
+from tests import zoo
+
+ROWS, SLOPES = 4000, 8
+QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
+rng = np.random.default_rng(8)
+X = rng.normal(size=(ROWS, SLOPES))
+TRUTH = rng.normal(0, 0.5, SLOPES)
+Y = rng.normal(X @ TRUTH, 0.1)
+
+
+def regression(outcome):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 0.5, shape=SLOPES)
+        outcome(pm.Data("X", X) @ b)
+    return model
+
+
+def normal(mu):
+    pm.Normal("y", mu, pm.HalfNormal("s", 0.2), observed=Y)
+
+
+def of_a_precision(mu):
+    pm.Normal("y", mu, tau=pm.Gamma("tau", 2, 0.02), observed=Y)
+
+
+def of_a_variance(mu):
+    pm.Normal("y", mu, pm.InverseGamma("v", 3, 0.02) ** 0.5, observed=Y)
+
+
+def student_t(mu):
+    pm.StudentT("y", nu=pm.Gamma("nu", 2, 0.1), mu=mu, sigma=pm.HalfNormal("s", 0.2), observed=Y)
+
+
+def lognormal(mu):
+    pm.LogNormal("y", mu, pm.Exponential("s", 5), observed=np.exp(Y))
+
+
+SLOPE_OF_LOG_SCALE = {
+    normal: 1.0,
+    of_a_precision: -0.5,
+    of_a_variance: 0.5,
+    student_t: 1.0,
+    lognormal: 1.0,
+}
+
+
+@pytest.mark.parametrize("outcome", SLOPE_OF_LOG_SCALE)
+def test_the_latent_of_a_scale_is_recognised(outcome):
+    records, _ = zoo.separated(regression(outcome))
+    scale = outcome_scale(records)
+    assert records.labels[scale.latent].split("_")[0] in ("s", "tau", "v")
+    assert scale.slope(records.start) == pytest.approx(SLOPE_OF_LOG_SCALE[outcome])
+    named = [name for name, is_read in zip(records.labels, scale.location, strict=True) if is_read]
+    assert named == [f"b[{k}]" for k in range(SLOPES)]
+
+
+def known(mu):
+    pm.Normal("y", mu, 0.1, observed=Y)
+
+
+def of_records(mu):
+    pm.Normal("y", mu, pm.math.exp(pm.Normal("c") * pm.Data("x", X[:, 0])), observed=Y)
+
+
+def of_two_latents(mu):
+    pm.Normal("y", mu, pm.HalfNormal("s") + pm.HalfNormal("t"), observed=Y)
+
+
+def of_the_location(mu):
+    s = pm.HalfNormal("s", 0.2)
+    pm.Normal("y", mu * s, s, observed=Y)
+
+
+def of_two_outcomes(mu):
+    normal(mu)
+    pm.Bernoulli("z", logit_p=mu, observed=(Y > 0).astype(int))
+
+
+def of_counts(mu):
+    pm.NegativeBinomial("y", pm.math.exp(mu), pm.HalfNormal("s"), observed=np.ones(ROWS, int))
+
+
+@pytest.mark.parametrize(
+    "outcome", [known, of_records, of_two_latents, of_the_location, of_two_outcomes, of_counts]
+)
+def test_other_scales_are_left_to_the_rounds(outcome):
+    assert outcome_scale(zoo.separated(regression(outcome))[0]) is None
+
+
+@pytest.mark.parametrize("outcome", [normal, of_a_precision, of_a_variance])
+def test_a_curvature_at_another_scale_is_what_it_is_there(outcome):
+    scale = outcome_scale(zoo.separated(regression(outcome))[0])
+    points = np.zeros((2, SLOPES + 1))
+    points[:, scale.latent] = -1.0, 0.7
+    b = scale.slope(points[0])
+
+    def curvature(point):
+        sd = np.exp(scale.log_scale(float(point[scale.latent])))
+        H = np.zeros((SLOPES + 1, SLOPES + 1))
+        H[np.ix_(scale.location, scale.location)] = X.T @ X / sd**2
+        H[scale.latent, scale.latent] = 2 * b**2 * ROWS
+        return Curvature(H, np.eye(SLOPES + 1))
+
+    moved = scale.moved(curvature(points[0]), *points)
+    np.testing.assert_allclose(moved.estimate, curvature(points[1]).estimate, rtol=1e-5)
+
+
+@pytest.mark.parametrize("ratio", [1e-3, 0.3, 1.0, 50.0, 1e6])
+def test_a_ratio_without_noise_is_known(ratio):
+    found = log_of_noisy(ratio, 1e-5 * ratio, prior_sd=3.0)
+    assert found.mean == pytest.approx(np.log(ratio), abs=1e-3)
+    assert found.sd < 2e-3
+
+
+def test_a_ratio_that_noise_hides_is_what_was_known_before():
+    found = log_of_noisy(1.0, 1e3, prior_sd=0.5)
+    assert abs(found.mean) < 0.02
+    assert found.sd == pytest.approx(0.5, rel=0.02)
+
+
+def test_logarithms_of_noisy_ratios_are_as_uncertain_as_they_say():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(0, 0.8, 2000)
+    found = [log_of_noisy(r, 0.3, 0.8) for r in np.exp(truth) + rng.normal(0, 0.3, 2000)]
+    z = (truth - [one.mean for one in found]) / [one.sd for one in found]
+    assert abs(z.mean()) < 5 / 2000**0.5
+    assert np.mean(z**2) == pytest.approx(1.0, abs=0.2)
+
+
+def width_and_error():
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(
+            model=regression(normal), method="dp_advi", epsilon=0.5, draws=400, **QUIETLY
+        )
+    b = idata["posterior"]["b"].to_numpy().reshape(-1, SLOPES)
+    least_squares = np.linalg.lstsq(X, Y, rcond=None)[0]
+    exact = 0.1 * np.sqrt(np.diag(np.linalg.inv(X.T @ X)))
+    return np.median(b.std(axis=0) / exact), abs((b.mean(axis=0) - least_squares) / exact).max()
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
+def test_residuals_far_longer_than_the_scale_cost_few_rounds(monkeypatch):
+    # slopes add up to a hundred times the variance of the noise
+    width, error = width_and_error()
+    assert width < 3
+    assert error < 10
+    monkeypatch.setattr(whitened, "outcome_scale", lambda records: None)
+    assert width_and_error()[0] > 1.3 * width

@@ -184,6 +184,8 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             whitening=np.eye(1),
             number=1e6,
             reach=1.0,
+            point=np.zeros(2),
+            scale=None,
         )
 
     assert local(at_start=1.0).unit < 3.1

@@ -17,7 +17,8 @@ class Binned(NamedTuple):
     """Scores of a batch, and their bins."""
 
     scores: Scores
-    bins: np.ndarray  # (k, rows, d): those of drawn outcomes alone, where there are any
+    bins: np.ndarray  # (k, rows, d): not those of observed outcomes, where there are others
+    shares: np.ndarray  # (rows, k): what each counts
     good: np.ndarray  # (rows,): whether all scores of a record are finite
 
 
@@ -29,22 +30,25 @@ def score_scales(scores: DrawnScores) -> FactoredContribution:
     **Privacy.** The shares of a latent add up to 1, so the norm of a record's (or a unit's) vector
     is at most sqrt(d), and it is clipped as if it were as long.
     """
-    d, count = scores.d, scores.outcomes
+    d, count = scores.d, scores.outcomes_in_units
 
     def prepare(batch: Batch, point: np.ndarray) -> Binned:
         found = scores.of_batch(batch, point)
-        each = (found._replace(weights=found.weights[:, k : k + 1]) for k in range(count))
+        number = found.weights.shape[1]
+        each = (found._replace(weights=found.weights[:, k : k + 1]) for k in range(number))
         every = (np.asarray(_formed(one)[:, 0]) for one in each)
         binned, finite = zip(*[(_bins(g), np.isfinite(g).all(axis=1)) for g in every], strict=True)
-        return Binned(found, np.stack(binned[min(1, count - 1) :]), np.all(finite, axis=0))
+        good, counted = np.all(finite, axis=0), np.stack(binned[min(1, number - 1) :])
+        shares = found.probabilities if number > 1 else np.ones((len(good), 1))
+        return Binned(found, counted, shares, good)
 
     def norms(held: Binned, point: np.ndarray) -> np.ndarray:
         return np.where(held.good, d**0.5, np.nan)
 
     def weighted_sum(held: Binned, point: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        each, total = np.repeat(weights / len(held.bins), d), np.zeros(d * BINS)
-        for bins in held.bins:
-            places = bins + BINS * np.arange(d)
+        total = np.zeros(d * BINS)
+        for bins, share in zip(held.bins, held.shares.T, strict=True):
+            places, each = bins + BINS * np.arange(d), np.repeat(weights * share, d)
             total += np.bincount(places.ravel(), each, minlength=d * BINS)
         return total
 
@@ -63,6 +67,7 @@ def score_scales(scores: DrawnScores) -> FactoredContribution:
             size=count * d,
             vectors=of_units,
             rows=lambda held, point: _formed(held.scores).reshape(-1, count * d),
+            draw=scores.draw_for_units,
         ),
         draw=scores.draw,
         together=scores.together,

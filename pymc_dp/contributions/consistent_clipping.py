@@ -54,7 +54,9 @@ def clip_both(scores: np.ndarray, weights: np.ndarray, bound: float) -> np.ndarr
     >>> clip_both(np.array([[[3.0], [-1.0], [3.0]]]), np.ones(1), bound=1.5).ravel()
     array([ 1.5, -0.5,  1.5])
     """
-    factors = np.fmin(weights, clip_factors(lengths(scores).max(axis=1), bound))
+    observed, no, yes = lengths(scores).T
+    longest = np.maximum(np.maximum(no, yes), observed)
+    factors = np.fmin(weights, clip_factors(longest, bound))
     return np.asarray(scores * factors[:, None, None])
 
 

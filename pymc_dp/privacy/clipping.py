@@ -33,7 +33,7 @@ CLIP_MARGIN = 1e-6
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23
 # parts of many rows are no larger than a processor's cache, nor so small that calls take the time
-CACHE_SIZE, ROWS_AT_ONCE = 2**20, 2**12
+CACHE_SIZE, ROWS_AT_ONCE = 2**21, 2**12
 # units that are summed by weights of 0 and 1, one unit at a time, are taken in smaller groups
 WEIGHTED_AT_ONCE = 2**15
 

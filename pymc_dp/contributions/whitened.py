@@ -18,7 +18,8 @@ from pymc_dp.contributions.spans import (
     combined,
     coordinates,
     diagonals,
-    orthonormal,
+    orthogonal,
+    scaled_pairs,
     sum_of_products,
 )
 from pymc_dp.privacy.contribution import (
@@ -28,7 +29,7 @@ from pymc_dp.privacy.contribution import (
     RowContribution,
     UnitVector,
 )
-from pymc_dp.privacy.norms import clip_factors, row_norms
+from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
 
 # the joint vector's part for the variance of scores, over that of the score
 VARIANCE = 0.1
@@ -91,7 +92,8 @@ def vector_size(d: int) -> int:
 class InSpan(NamedTuple):
     """Records' vectors in coordinates of the span of their scores."""
 
-    basis: np.ndarray  # (c, rows, d): orthonormal, or 0
+    basis: np.ndarray  # (c, rows, d): orthogonal
+    shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
     # (rows, ...): score, curvature and variance. Their norms are those of the vectors: a change of
     # coordinates keeps the norms of scores and of curvatures.
@@ -141,33 +143,38 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
     def prepare(batch: Batch, at: At) -> InSpan:
         weights, of_records = scores.of_batch(batch, at.point)
-        basis, R = orthonormal(whitened(of_records, at))
+        basis, shares, R = orthogonal(whitened(of_records, at))
         z = coordinates(R, weights)
-        if not at.is_diagonal:
-            return InSpan(basis, z, joint_vectors(z, at, _matrices))
-        of_latents = joint_vectors(z, at, lambda u, z: diagonals(basis, smat(_matrices(u, z))))
-        return InSpan(basis, z, of_latents)
+
+        def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
+            return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
+
+        slopes = of_latents if at.is_diagonal else _matrices
+        return InSpan(basis, shares, z, joint_vectors(z, at, slopes))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
-        score = np.sum([u @ q for u, q in zip(weighted.T, held.basis, strict=False)], axis=0)
+        along = weighted[:, :c].T * held.shares
+        score = np.sum([u @ q for u, q in zip(along, held.basis, strict=True)], axis=0)
         curvature = weighted[:, c:-1]
         if at.is_diagonal:
             total = curvature.sum(axis=0)
         else:
-            total = svec(sum_of_products(held.basis, curvature))
+            total = svec(sum_of_products(held.basis, scaled_pairs(curvature, held.shares)))
         return np.concatenate([score, total, [weighted[:, -1].sum()]])
 
     return FactoredContribution(
         size=vector_size(d),
         width=5 * scores.width + 2 * d,
-        norms=lambda held, at: row_norms(held.vectors),
+        norms=lambda held, at: joint_norms(*held.vectors.T),
         weighted_sum=weighted_sum,
         prepare=prepare,
         unit=UnitVector(
             size=count * d,
             vectors=lambda sums, at: _of_whitened(sums.reshape(len(sums), count, d), at),
-            rows=lambda held, at: combined(held.scores, held.basis).reshape(-1, count * d),
+            rows=lambda held, at: combined(
+                held.scores * held.shares.T[:, None], held.basis
+            ).reshape(-1, count * d),
             draw=scores.draw_for_units and _at_point(scores.draw_for_units),
         ),
         draw=scores.draw and _at_point(scores.draw),
@@ -196,7 +203,8 @@ def joint_vectors(z: np.ndarray, at: At, slopes: Slopes) -> np.ndarray:
     of_both = z.shape[1] == 1 + len(BOTH)
     score, curvature, variance = (_from_both if of_both else _from_draws)(z, at, slopes)
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
-    return np.column_stack([score, at.curvature_scale * curvature, at.variance_scale * variance])
+    parts = [score.T, at.curvature_scale * curvature.T, at.variance_scale * variance[None]]
+    return np.concatenate(parts).T  # in this order in memory, loops over records are long
 
 
 def _from_draws(z: np.ndarray, at: At, slopes: Slopes) -> tuple[np.ndarray, ...]:

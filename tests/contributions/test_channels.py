@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.contributions import drawn_scores as module
-from pymc_dp.contributions import whitened
+from pymc_dp.contributions import spans
 from pymc_dp.contributions.channels import record_channels
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.frontier import NoFrontierRuleError
@@ -180,7 +180,7 @@ def test_norms_in_coordinates_that_are_not_orthonormal_are_seen(fault, monkeypat
     contribution, at = whitened_scores(factored), context("hierarchical", BOUNDS[1])
     with np.errstate(all="ignore"):
         probe(contribution, spec, at)
-        monkeypatch.setattr(whitened, "orthonormal", fault)
+        monkeypatch.setattr(spans, "orthonormal", fault)
         with pytest.raises(FaultyContributionError):
             probe(contribution, spec, at)
 

@@ -178,7 +178,8 @@ def main() -> None:
         if arguments.workers:
             from distributed import Client, LocalCluster
 
-            dask.config.set({"distributed.nanny.pre-spawn-environ": dict.fromkeys(MALLOC, 2**28)})
+            before = "distributed.nanny.pre-spawn-environ"
+            dask.config.set({f"{before}.{name}": 2**28 for name in MALLOC})
             cluster = LocalCluster(
                 n_workers=arguments.workers, threads_per_worker=1, dashboard_address=None
             )

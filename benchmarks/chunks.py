@@ -30,7 +30,9 @@ import pymc_dp
 
 COLUMNS = 20
 NAMES = [f"x{k}" for k in range(COLUMNS)]
-# vips by its own updates, which draw no outcomes; rounds are those of dp_advi
+# memory that Dask's workers keep: they would give every array back, and fault its pages in anew
+MALLOC = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+# vips by its own updates; rounds are those of dp_advi
 METHODS: dict[str, dict[str, Any]] = {"vips": {"noise_aware": False}, "dp_advi": {}}
 
 
@@ -176,6 +178,8 @@ def main() -> None:
         if arguments.workers:
             from distributed import Client, LocalCluster
 
+            before = "distributed.nanny.pre-spawn-environ"
+            dask.config.set({f"{before}.{name}": 2**28 for name in MALLOC})
             cluster = LocalCluster(
                 n_workers=arguments.workers, threads_per_worker=1, dashboard_address=None
             )

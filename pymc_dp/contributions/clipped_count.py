@@ -91,6 +91,7 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
             lambda sums, at: with_count(unit.vectors(sums, at.context), at),
             unit.weighted_sum and _in_context(unit.weighted_sum),
             unit.rows and _in_context(unit.rows),
+            unit.draw and _in_context(unit.draw),
         ),
     }
     if isinstance(contribution, RowContribution):

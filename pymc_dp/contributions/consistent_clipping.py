@@ -45,6 +45,21 @@ def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
     return clipped
 
 
+def clip_both(scores: np.ndarray, weights: np.ndarray, bound: float) -> np.ndarray:
+    """Weight and clip (rows, 3, d): a score, and those of both outcomes that a record can have.
+
+    The two are opposite vectors, and the shift that keeps their mean at zero makes them shorter by
+    one factor, which brings the longer to the bound. The observed one is that of one of them.
+
+    >>> clip_both(np.array([[[3.0], [-1.0], [3.0]]]), np.ones(1), bound=1.5).ravel()
+    array([ 1.5, -0.5,  1.5])
+    """
+    observed, no, yes = lengths(scores).T
+    longest = np.maximum(np.maximum(no, yes), observed)
+    factors = np.fmin(weights, clip_factors(longest, bound))
+    return np.asarray(scores * factors[:, None, None])
+
+
 def lengths(vectors: np.ndarray) -> np.ndarray:
     """Return the norms of vectors (rows, k, d), whatever their order in memory."""
     if vectors.shape[-1] == 1:

@@ -9,6 +9,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.channels import Channels, record_channels
+from pymc_dp.contributions.consistent_clipping import lengths
 from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.gradients import checked, each_gradient, on_batch
 from pymc_dp.contributions.local_latents import (
@@ -19,7 +20,14 @@ from pymc_dp.contributions.local_latents import (
     nodes_of_quadrature,
     with_shares,
 )
-from pymc_dp.contributions.outcomes import UNDRAWN, Draw, compile_draws, drawn_name
+from pymc_dp.contributions.outcomes import (
+    BOTH,
+    UNDRAWN,
+    Draw,
+    both_outcomes,
+    compile_draws,
+    drawn_name,
+)
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import OWNER, Batch
 
@@ -29,20 +37,36 @@ DRAWS = WEIGHING + CENTRING
 
 
 class Scores(NamedTuple):
-    """Scores of a batch: the observed outcome's first, then those of the drawn ones."""
+    """Scores of a batch: the observed outcome's first, then those of the drawn ones, or of both."""
 
     weights: np.ndarray  # (rows, outcomes, c): a score is the sum of vectors, each times its weight
     vectors: np.ndarray  # (c, rows, d); none where the weights are the scores, and c is d
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """How likely each outcome but the observed one is, shape (rows, outcomes - 1).
+
+        Of two they follow from the scores, whose mean is zero.
+        """
+        drawn = self.weights[:, 1:]
+        if drawn.shape[1] != len(BOTH):
+            return np.full(drawn.shape[:2], 1 / max(drawn.shape[1], 1))
+        of_other = lengths(drawn)[:, ::-1]
+        total = of_other.sum(axis=1, keepdims=True)
+        equal = np.full_like(of_other, 0.5)
+        return np.asarray(np.divide(of_other, total, out=equal, where=total > 0))
 
 
 class DrawnScores(NamedTuple):
     """Scores of a batch at a point; compiled once for all rounds."""
 
     d: int
-    outcomes: int  # how many a record has: the observed one and the draws
+    outcomes: int  # how many a record has: the observed one, and the draws or both
+    outcomes_in_units: int  # the same where records belong to units
     channels: int  # how many vectors a record's scores are made of; 0 where scores are formed
     of_batch: Callable[[Batch, np.ndarray], Scores]
     draw: Draw | None
+    draw_for_units: Draw | None  # in place of ``draw``, where records belong to units
     together: bool  # whether the records of a unit are scored together
     nodes: int  # at how many values of local latents each score is computed
 
@@ -54,8 +78,12 @@ class DrawnScores(NamedTuple):
 
 
 def drawn_scores(records: Records, backend: str) -> DrawnScores:
-    """Compile the scores, and the draws where the model says how to draw."""
+    """Compile the scores, and the draws where the model says how to draw.
+
+    A unit of several records has too many joint outcomes, so that they are always drawn.
+    """
     draw = compile_draws(records, DRAWS)
+    both = both_outcomes(records)
     names = records.drawn
     local = [SHARE, *records.local_latents] if records.local_latents else []
     shared = with_shares(records) if local else records
@@ -65,9 +93,18 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
         of_batch, count = _formed(records, names, backend), 0
     else:
         of_batch, count = _factored(shared, channels, names, backend), len(channels.vectors)
-    outcomes = 1 + (DRAWS if draw else 0)
-    nodes = nodes_of_quadrature(records)
-    return DrawnScores(records.size, outcomes, count, of_batch, draw, records.of_units, nodes)
+    in_units = 1 + (DRAWS if draw else 0)
+    return DrawnScores(
+        d=records.size,
+        outcomes=1 + len(BOTH) if both else in_units,
+        outcomes_in_units=in_units,
+        channels=count,
+        of_batch=of_batch,
+        draw=both or draw,
+        draw_for_units=draw,
+        together=records.of_units,
+        nodes=nodes_of_quadrature(records),
+    )
 
 
 def _formed(
@@ -76,7 +113,7 @@ def _formed(
     gradients, axes = each_gradient(records, backend), records.batch.axes
 
     def scores(batch: Batch, point: np.ndarray) -> Scores:
-        each = _by_outcome(batch, gradients(at_outcomes(batch, axes, names), point))
+        each = _by_outcome(batch, names, gradients(at_outcomes(batch, axes, names), point))
         return Scores(each, np.empty((0, *each.shape[::2])))
 
     return scores
@@ -113,7 +150,7 @@ def _factored(
         vectors = found[len(fixed) :]
         # one array is viewed, not copied
         return Scores(
-            _by_outcome(batch, each), np.stack(vectors) if vectors[1:] else vectors[0][None]
+            _by_outcome(batch, names, each), np.stack(vectors) if vectors[1:] else vectors[0][None]
         )
 
     return scores
@@ -126,26 +163,37 @@ def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]
     with the records' outcomes of one draw.
     """
     axes = {name: axis for name, axis in axes.items() if name in batch}
-    if UNDRAWN not in batch:
+    each = {name: [*np.moveaxis(batch[drawn_name(name)], 1, 0)] for name in _drawn(batch, outcomes)}
+    if not each:
         return {name: batch[name] for name in batch.keys() & {*axes, OWNER}}
+    if UNDRAWN in batch:  # the observed one is not among them
+        each = {name: [batch[name], *drawn] for name, drawn in each.items()}
+    count = len(next(iter(each.values())))
     repeated = {
-        name: np.concatenate([batch[name], *np.moveaxis(batch[drawn_name(name)], 1, 0)])
-        if name in outcomes
-        else np.concatenate([batch[name]] * (1 + DRAWS), axis=axis)
+        name: np.concatenate(each.get(name, [batch[name]] * count), axis=axis)
         for name, axis in axes.items()
     }
     if OWNER in batch:
         owner = batch[OWNER]
         units = owner[-1] + 1 if owner.size else 0
-        repeated[OWNER] = np.concatenate([owner + k * units for k in range(1 + DRAWS)])
+        repeated[OWNER] = np.concatenate([owner + k * units for k in range(count)])
     return repeated
 
 
-def _by_outcome(batch: Batch, values: np.ndarray) -> np.ndarray:
-    """Bring values of a repeated batch to the shape (rows, outcomes, c)."""
-    count = 1 + DRAWS if UNDRAWN in batch else 1
-    rows, width = len(values) // count, values.shape[1]
-    each = np.array(values, "float64").reshape(count, rows, width).swapaxes(0, 1)
+def _drawn(batch: Batch, outcomes: Collection[str]) -> list[str]:
+    return [name for name in outcomes if drawn_name(name) in batch]
+
+
+def _by_outcome(batch: Batch, outcomes: Collection[str], values: np.ndarray) -> np.ndarray:
+    """Bring values of a repeated batch to the shape (rows, outcomes, c), the observed one first."""
+    drawn, width = _drawn(batch, outcomes), values.shape[1]
+    rows = len(batch[drawn[0]]) if drawn else len(values)
+    each = np.array(values, "float64").reshape(-1, rows, width).swapaxes(0, 1)
     if UNDRAWN in batch:
         each[batch[UNDRAWN]] = np.nan
+    elif drawn:  # the observed one is one of both
+        observed = batch[drawn[0]].reshape(rows, 1)
+        own = np.where(observed == BOTH[1], each[:, 1], each[:, 0])
+        own[(observed[:, 0] != BOTH[0]) & (observed[:, 0] != BOTH[1])] = np.nan
+        each = np.concatenate([own[:, None], each], axis=1)
     return each

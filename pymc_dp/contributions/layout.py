@@ -6,7 +6,9 @@ symmetric matrix takes its upper triangle alone, so that no entry is noised twic
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate, pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,18 +24,24 @@ def svec(matrices: np.ndarray) -> np.ndarray:
     >>> svec(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3)
     array([1.   , 2.828, 3.   ])
     """
-    rows, columns = np.triu_indices(matrices.shape[-1])
-    return matrices[..., rows, columns] * np.where(rows == columns, 1.0, 2**0.5)
+    rows, columns, factors = _upper_triangle(matrices.shape[-1])
+    return np.asarray(matrices[..., rows, columns] * factors)
 
 
 def smat(vectors: np.ndarray) -> np.ndarray:
     """Undo `svec`."""
     d = int((2 * vectors.shape[-1]) ** 0.5)
-    rows, columns = np.triu_indices(d)
+    rows, columns, factors = _upper_triangle(d)
     matrices = np.zeros((*vectors.shape[:-1], d, d))
-    matrices[..., rows, columns] = vectors / np.where(rows == columns, 1.0, 2**0.5)
+    matrices[..., rows, columns] = vectors / factors
     matrices[..., columns, rows] = matrices[..., rows, columns]
     return matrices
+
+
+@cache
+def _upper_triangle(d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows, columns = np.triu_indices(d)
+    return rows, columns, np.where(rows == columns, 1.0, 2**0.5)
 
 
 class Part(NamedTuple):
@@ -56,7 +64,7 @@ class Part(NamedTuple):
     @property
     def size(self) -> int:
         """How many entries the part has in the vector."""
-        return int(np.prod(self.packed_shape, dtype=int))
+        return prod(self.packed_shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,8 @@ from pymc_dp.privacy.contribution import OWNER, Batch
 Draw = Callable[[Batch, np.ndarray, np.random.Generator], Batch]
 
 UNDRAWN = "rows without draws"
+# both outcomes of a record that has one of two
+BOTH = (0, 1)
 
 
 def drawn_name(leaf: str) -> str:
@@ -60,6 +62,24 @@ def compile_draws(records: Records, count: int) -> Draw | None:
 
     axes = records.batch.axes
     return draw
+
+
+def both_outcomes(records: Records) -> Draw | None:
+    """Give every record both outcomes in place of draws, where it has one of two; None elsewhere.
+
+    Nothing is drawn, and nothing of a record is read.
+    """
+    if records.outcomes is None or not records.outcomes[0].is_binary or records.local_latents:
+        return None
+    [leaf] = records.drawn
+
+    def give(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
+        observed = batch[leaf]
+        both = np.broadcast_to(np.array(BOTH, observed.dtype), (len(observed), len(BOTH)))
+        each = both.reshape(len(observed), len(BOTH), *observed.shape[1:])
+        return {drawn_name(leaf): each}
+
+    return give
 
 
 def _shared(records: Records, drawn: Batch, places: np.ndarray) -> Batch:

@@ -18,9 +18,10 @@ class Binned(NamedTuple):
     """Scores of a batch, and their bins."""
 
     scores: Scores
-    # (k, rows, histograms): those of drawn outcomes alone, where there are any; the last are of the
-    # observed outcome
+    # (k, rows, histograms): those of outcomes that were not observed, where there are any; the last
+    # are of the observed outcome
     bins: np.ndarray
+    shares: np.ndarray  # (rows, k): what each counts
     good: np.ndarray  # (rows,): whether all scores of a record are finite
 
 
@@ -34,25 +35,28 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
     **Privacy.** The shares of a latent add up to 1, so the norm of a record's (or a unit's) vector
     is at most sqrt(d + len(observed)), and it is clipped as if it were as long.
     """
-    d, count = scores.d, scores.outcomes
+    d, count = scores.d, scores.outcomes_in_units
     also, histograms = list(observed), scores.d + len(observed)
 
     def prepare(batch: Batch, point: np.ndarray) -> Binned:
         found = scores.of_batch(batch, point)
-        each = (found._replace(weights=found.weights[:, k : k + 1]) for k in range(count))
+        number = found.weights.shape[1]
+        each = (found._replace(weights=found.weights[:, k : k + 1]) for k in range(number))
         every = (np.asarray(_formed(one)[:, 0]) for one in each)
         binned, finite = zip(*[(_bins(g), np.isfinite(g).all(axis=1)) for g in every], strict=True)
-        drawn = binned[min(1, count - 1) :]
-        bins = np.stack([np.concatenate([b, binned[0][:, also]], axis=1) for b in drawn])
-        return Binned(found, bins, np.all(finite, axis=0))
+        good, counted = np.all(finite, axis=0), binned[min(1, number - 1) :]
+        bins = np.stack([np.concatenate([b, binned[0][:, also]], axis=1) for b in counted])
+        shares = found.probabilities if number > 1 else np.ones((len(good), 1))
+        return Binned(found, bins, np.where(good[:, None], shares, 0.0), good)
 
     def norms(held: Binned, point: np.ndarray) -> np.ndarray:
         return np.where(held.good, histograms**0.5, np.nan)
 
     def weighted_sum(held: Binned, point: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        each, total = np.repeat(weights / len(held.bins), histograms), np.zeros(histograms * BINS)
-        for bins in held.bins:
+        total = np.zeros(histograms * BINS)
+        for bins, share in zip(held.bins, held.shares.T, strict=True):
             places = bins + BINS * np.arange(histograms)
+            each = np.repeat(weights * share, histograms)
             total += np.bincount(places.ravel(), each, minlength=histograms * BINS)
         return total
 
@@ -74,6 +78,7 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
             size=count * d,
             vectors=of_units,
             rows=lambda held, point: _formed(held.scores).reshape(-1, count * d),
+            draw=scores.draw_for_units,
         ),
         draw=scores.draw,
         together=scores.together,

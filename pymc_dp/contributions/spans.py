@@ -36,6 +36,28 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return Q, R
 
 
+def orthogonal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Q, S and R with orthonormal ``S[i, :, None] * Q[i]``, and R as `orthonormal`.
+
+    One vector of each row is left as it is, which saves a pass; S has a length of 1 along rows for
+    several.
+    """
+    if len(vectors) > 1:
+        Q, R = orthonormal(vectors)
+        return Q, np.ones((len(Q), 1)), R
+    norms = row_norms(vectors[0])
+    none = norms <= SHORTEST
+    norms[none] = np.inf
+    shares = 1 / norms
+    return vectors, shares[None], np.where(none, 0.0, norms)[None, None]
+
+
+def scaled_pairs(packed: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """Multiply symmetric matrices, packed as by `svec`, by S[i] S[j] of each row."""
+    rows, columns = np.triu_indices(len(S))
+    return np.asarray(packed * S[rows].T * S[columns].T)  # in this order none overflows
+
+
 def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return sums of vectors with weights (rows, k, c) as weights of an orthonormal basis.
 

@@ -10,15 +10,16 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.contributions.consistent_clipping import clip_consistently
+from pymc_dp.contributions.consistent_clipping import clip_both, clip_consistently
 from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores
 from pymc_dp.contributions.layout import smat, svec
-from pymc_dp.contributions.outcomes import Draw
+from pymc_dp.contributions.outcomes import BOTH, Draw
 from pymc_dp.contributions.spans import (
     combined,
     coordinates,
     diagonals,
-    orthonormal,
+    orthogonal,
+    scaled_pairs,
     sum_of_products,
 )
 from pymc_dp.privacy.contribution import (
@@ -28,7 +29,7 @@ from pymc_dp.privacy.contribution import (
     RowContribution,
     UnitVector,
 )
-from pymc_dp.privacy.norms import clip_factors, row_norms
+from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
 
 # the joint vector's part for the variance of scores, over that of the score
 VARIANCE = 0.1
@@ -91,7 +92,8 @@ def vector_size(d: int) -> int:
 class InSpan(NamedTuple):
     """Records' vectors in coordinates of the span of their scores."""
 
-    basis: np.ndarray  # (c, rows, d): orthonormal, or 0
+    basis: np.ndarray  # (c, rows, d): orthogonal
+    shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
     # (rows, ...): score, curvature and variance. Their norms are those of the vectors: a change of
     # coordinates keeps the norms of scores and of curvatures.
@@ -119,7 +121,7 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
 
 
 def _formed(scores: DrawnScores) -> RowContribution:
-    d, count = scores.d, scores.outcomes
+    d, count = scores.d, scores.outcomes_in_units
     return RowContribution(
         size=vector_size(d),
         width=3 * scores.width + 2 * vector_size(d),
@@ -129,6 +131,7 @@ def _formed(scores: DrawnScores) -> RowContribution:
             size=count * d,
             vectors=lambda sums, at: vectors(sums.reshape(len(sums), count, d), at),
             rows=lambda each, at: each.reshape(len(each), count * d),
+            draw=scores.draw_for_units and _at_point(scores.draw_for_units),
         ),
         draw=scores.draw and _at_point(scores.draw),
         together=scores.together,
@@ -136,37 +139,43 @@ def _formed(scores: DrawnScores) -> RowContribution:
 
 
 def _in_span(scores: DrawnScores) -> FactoredContribution:
-    d, c, count = scores.d, scores.channels, scores.outcomes
+    d, c, count = scores.d, scores.channels, scores.outcomes_in_units
 
     def prepare(batch: Batch, at: At) -> InSpan:
         weights, of_records = scores.of_batch(batch, at.point)
-        basis, R = orthonormal(whitened(of_records, at))
+        basis, shares, R = orthogonal(whitened(of_records, at))
         z = coordinates(R, weights)
-        if not at.is_diagonal:
-            return InSpan(basis, z, joint_vectors(z, at, _matrices))
-        of_latents = joint_vectors(z, at, lambda u, z: diagonals(basis, smat(_matrices(u, z))))
-        return InSpan(basis, z, of_latents)
+
+        def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
+            return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
+
+        slopes = of_latents if at.is_diagonal else _matrices
+        return InSpan(basis, shares, z, joint_vectors(z, at, slopes))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
-        score = np.sum([u @ q for u, q in zip(weighted.T, held.basis, strict=False)], axis=0)
+        along = weighted[:, :c].T * held.shares
+        score = np.sum([u @ q for u, q in zip(along, held.basis, strict=True)], axis=0)
         curvature = weighted[:, c:-1]
         if at.is_diagonal:
             total = curvature.sum(axis=0)
         else:
-            total = svec(sum_of_products(held.basis, curvature))
+            total = svec(sum_of_products(held.basis, scaled_pairs(curvature, held.shares)))
         return np.concatenate([score, total, [weighted[:, -1].sum()]])
 
     return FactoredContribution(
         size=vector_size(d),
         width=5 * scores.width + 2 * d,
-        norms=lambda held, at: row_norms(held.vectors),
+        norms=lambda held, at: joint_norms(*held.vectors.T),
         weighted_sum=weighted_sum,
         prepare=prepare,
         unit=UnitVector(
             size=count * d,
             vectors=lambda sums, at: _of_whitened(sums.reshape(len(sums), count, d), at),
-            rows=lambda held, at: combined(held.scores, held.basis).reshape(-1, count * d),
+            rows=lambda held, at: combined(
+                held.scores * held.shares.T[:, None], held.basis
+            ).reshape(-1, count * d),
+            draw=scores.draw_for_units and _at_point(scores.draw_for_units),
         ),
         draw=scores.draw and _at_point(scores.draw),
         together=scores.together,
@@ -191,19 +200,43 @@ def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
 
 def joint_vectors(z: np.ndarray, at: At, slopes: Slopes) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first."""
+    of_both = z.shape[1] == 1 + len(BOTH)
+    score, curvature, variance = (_from_both if of_both else _from_draws)(z, at, slopes)
+    curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
+    parts = [score.T, at.curvature_scale * curvature.T, at.variance_scale * variance[None]]
+    return np.concatenate(parts).T  # in this order in memory, loops over records are long
+
+
+def _from_draws(z: np.ndarray, at: At, slopes: Slopes) -> tuple[np.ndarray, ...]:
+    """Clip observed scores; estimate their slopes and variances from drawn ones."""
     weighted, drawn = z[:, :1], z[:, :1]
     if z.shape[1] > 1:
-        lengths = (z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1)
-        with np.errstate(divide="ignore"):
-            weights = np.fmin(1.0, at.curvature_bound / lengths)
+        weights = _weights((z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1), at)
         kept = np.concatenate([z[:, :1], z[:, 1 + WEIGHING :]], axis=1)
         weighted, drawn = weights[:, None, None] * kept, kept
     u = clip_consistently(weighted, at.score_bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
-    curvature = slopes(u[:, first:], drawn[:, first:])
-    curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
     variance = (u[:, first:] ** 2).sum(axis=-1).mean(axis=1)
-    return np.column_stack([u[:, 0], at.curvature_scale * curvature, at.variance_scale * variance])
+    return u[:, 0], slopes(u[:, first:], drawn[:, first:]), variance
+
+
+def _from_both(z: np.ndarray, at: At, slopes: Slopes) -> tuple[np.ndarray, ...]:
+    """Clip observed scores beside those of both outcomes, from which all means follow.
+
+    Scores have zero mean: those of probabilities q and p = 1 - q are -p x and q x, so that every
+    mean of their products, p q x x', is minus their product.
+    """
+    no, yes = z[:, 1:2], z[:, 2:]
+    variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
+    u = clip_both(z, _weights(variance, at), at.score_bound)
+    of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
+    return u[:, 0], slopes(-u[:, 1:2], yes), of_clipped
+
+
+def _weights(variance: np.ndarray, at: At) -> np.ndarray:
+    """Return the weights of records whose scores have these variances."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.fmin(1.0, at.curvature_bound / variance))
 
 
 def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:

@@ -46,6 +46,7 @@ class Outcomes(NamedTuple):
     number: AnyVariable  # of draws of each record
     inputs: dict[str, AnyVariable]  # leaf name to its batch input
     generators: tuple[AnyVariable, ...]  # one for each distribution that is drawn from
+    is_binary: bool  # whether each record has one Bernoulli outcome, and nothing else is drawn
 
 
 class _Random(NamedTuple):
@@ -65,6 +66,13 @@ class _Drawn(NamedTuple):
     leaf: Tensor
     graph: Tensor
     random: tuple[_Random, ...]
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is a Bernoulli outcome as it is drawn, one of each record."""
+        last = self.random[-1]
+        one_each = all(self.leaf.type.broadcastable[1:])
+        return self.graph is last.stand_in and isinstance(last.node.op, BernoulliRV) and one_each
 
     @property
     def read(self) -> set[AnyVariable]:
@@ -131,7 +139,8 @@ def _outcomes(
         outcome: Tensor = vectorize_graph(new[one.graph], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
     variables = {str(one.leaf.name): one.name for one in drawn}
-    return Outcomes(outcomes, variables, number, batch.inputs, tuple(generators))
+    is_binary = len(drawn) == 1 and drawn[0].is_binary
+    return Outcomes(outcomes, variables, number, batch.inputs, tuple(generators), is_binary)
 
 
 def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None:

@@ -19,6 +19,7 @@ from pymc_dp.privacy.contribution import (
     Contribution,
     RowContribution,
     UnitVector,
+    for_units,
     take_rows,
     unit_sums,
     unit_vector,
@@ -31,6 +32,8 @@ from pymc_dp.privacy.private_data import Partition
 CLIP_MARGIN = 1e-6
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23
+# parts of many rows are no larger than a processor's cache, nor so small that calls take the time
+CACHE_SIZE, ROWS_AT_ONCE = 2**21, 2**12
 # units that are summed by weights of 0 and 1, one unit at a time, are taken in smaller groups
 WEIGHTED_AT_ONCE = 2**15
 
@@ -68,7 +71,9 @@ def clipped_sum(
     **Privacy.** As `SumsByRecord.clipped_sums`. A function of the partition, the public arguments
     and the state of the generator: made again with the same, it is the same.
     """
-    kind = SumsByRecord if partition.units is None else SumsByUnit
+    kind = SumsByRecord
+    if partition.units is not None:
+        kind, contribution = SumsByUnit, for_units(contribution)
     data = kind(partition, contribution, context, generator)
     drawn = subset(generator, partition.number, size)
     total = np.zeros(contribution.size)
@@ -111,7 +116,8 @@ class SumsByRecord:
 
     def _parts(self, rows: np.ndarray, width: int) -> Iterator[np.ndarray]:
         """Split rows so that memory stays bounded; an empty batch has no parts."""
-        size = max(1, PART_SIZE // max(1, self._partition.width + width))
+        width = max(1, self._partition.width + width)
+        size = max(1, min(PART_SIZE // width, max(CACHE_SIZE // width, ROWS_AT_ONCE)))
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
 

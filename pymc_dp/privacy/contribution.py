@@ -46,6 +46,8 @@ class UnitVector(NamedTuple):
     # (prepared, context) -> (rows, size), optional: what is summed, record by record, where units
     # are summed faster from it. One of the two must be given.
     rows: Callable[[Any, Any], np.ndarray] | None = None
+    # as the contribution's own ``draw``, and in its place where records belong to units, optional
+    draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
 
 
 class RowContribution(NamedTuple):
@@ -130,6 +132,12 @@ def with_draws(
     return batch | contribution.draw(batch, context, generator) if contribution.draw else batch
 
 
+def for_units(contribution: Contribution) -> Contribution:
+    """Return a contribution as records of units prepare it: with the draws of units."""
+    unit = contribution.unit
+    return contribution._replace(draw=unit.draw) if unit and unit.draw else contribution
+
+
 def unit_vector(contribution: Contribution) -> UnitVector:
     """Return how vectors of units are formed: by default as the sums of their records' vectors."""
     return contribution.unit or UnitVector(
@@ -163,6 +171,7 @@ def unit_sums(
 
 def rehearse(contribution: Contribution, batch: Batch, context: Any, units: bool) -> np.ndarray:
     """Run every function once, and return a vector of a release's shape."""
+    contribution = for_units(contribution) if units else contribution
     batch = with_draws(contribution, batch, context, np.random.default_rng(0))
     prepared = contribution.prepare(batch, context)
     norms = contribution.norms(prepared, context)

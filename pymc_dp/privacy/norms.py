@@ -40,6 +40,19 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     return np.asarray(norms)
 
 
+def joint_norms(*parts: Any) -> np.ndarray:
+    """L2 norm of vectors from the norms of their parts, each (rows,) or one number; as `row_norms`.
+
+    >>> joint_norms(np.array([3.0, 0.0]), 4.0)
+    array([5., 4.])
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        norms = np.sqrt(sum(part * part for part in parts))
+    if norms.min(initial=1.0) > 1e-140 and norms.max(initial=1.0) < 1e140:
+        return np.asarray(norms)
+    return row_norms(np.stack(np.broadcast_arrays(*parts), axis=1))
+
+
 def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:
     """Return the factor that brings each norm to at most ``bound``.
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.contributions import drawn_scores as module
-from pymc_dp.contributions import whitened
+from pymc_dp.contributions import spans
 from pymc_dp.contributions.channels import record_channels
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.frontier import NoFrontierRuleError
@@ -15,7 +15,7 @@ from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.spans import orthonormal
 from pymc_dp.contributions.whitened import At, whitened_scores
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.privacy.contribution import unit_sums, with_draws
+from pymc_dp.privacy.contribution import for_units, unit_sums, with_draws
 from pymc_dp.privacy.probe import FaultyContributionError, probe
 from tests import zoo
 
@@ -67,10 +67,10 @@ def context(name, bounds=BOUNDS[0], diagonal=False):
     return At(rng.normal(0, 0.3, d), W, *bounds, 0.7)
 
 
-def batch_of(name, at):
+def batch_of(name, at, drawn=lambda contribution: contribution):
     _, columns, factored, _ = made(name)
     batch = {leaf: column.take(ROWS) for leaf, column in columns.items()}
-    return with_draws(whitened_scores(factored), batch, at, np.random.default_rng(0))
+    return with_draws(drawn(whitened_scores(factored)), batch, at, np.random.default_rng(0))
 
 
 def vectors_and_norms(contribution, batch, at):
@@ -128,7 +128,7 @@ def test_scores_are_formed_where_an_outcome_is_among_what_it_is_multiplied_by(na
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_units_add_what_formed_scores_would_add(name, diagonal):
     at = context(name, diagonal=diagonal)
-    batch, owner, good = batch_of(name, at), ROWS // 4, ROWS != 5
+    batch, owner, good = batch_of(name, at, for_units), ROWS // 4, ROWS != 5
     found = []
     for scores in made(name)[2:]:
         contribution = whitened_scores(scores)
@@ -180,7 +180,7 @@ def test_norms_in_coordinates_that_are_not_orthonormal_are_seen(fault, monkeypat
     contribution, at = whitened_scores(factored), context("hierarchical", BOUNDS[1])
     with np.errstate(all="ignore"):
         probe(contribution, spec, at)
-        monkeypatch.setattr(whitened, "orthonormal", fault)
+        monkeypatch.setattr(spans, "orthonormal", fault)
         with pytest.raises(FaultyContributionError):
             probe(contribution, spec, at)
 

@@ -13,10 +13,10 @@ import pymc_dp.privacy.clipping
 from pymc_dp.contributions import whitened
 from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
 from pymc_dp.contributions.layout import svec
-from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.score_scales import BINS, score_scales
 from pymc_dp.contributions.whitened import At, vectors, whitened_scores
-from pymc_dp.privacy.contribution import with_draws
+from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
 from tests.guarantees import test_sensitivity
@@ -70,7 +70,7 @@ def test_no_vector_is_longer_than_the_clip_norm(name, score):
     assert norms.min() > 0
 
 
-@pytest.mark.parametrize("many", [1, 1 + DRAWS])
+@pytest.mark.parametrize("many", [1, 1 + len(BOTH), 1 + DRAWS])
 @pytest.mark.parametrize("coordinates", ["matrix", "diagonal"])
 def test_scores_of_any_length_stay_within_the_bounds_of_their_parts(many, coordinates):
     check_parts(many, coordinates)
@@ -132,7 +132,7 @@ def with_equal_draws(contribution):
         drawn = {drawn_name(leaf): np.stack([x] * DRAWS, axis=1) for leaf, x in batch.items()}
         return drawn | {UNDRAWN: np.zeros(len(next(iter(batch.values()))), bool)}
 
-    return contribution._replace(draw=draw)
+    return contribution._replace(draw=draw, unit=contribution.unit._replace(draw=draw))
 
 
 def check_claimed_norms(contribution, columns, context):
@@ -239,6 +239,7 @@ def test_a_records_draws_are_those_of_its_own_values():
 
 def test_a_record_whose_outcome_cannot_be_drawn_leaves_the_others_theirs():
     _, scales, records, columns = made("logistic")
+    scales = for_units(scales)  # draws, where a record alone has both outcomes
     batch = {name: column.take(np.arange(20)) for name, column in columns.items()}
     batch["X"][3] = np.nan
     batch = with_draws(scales, batch, np.zeros(records.size), np.random.default_rng(0))

@@ -17,7 +17,7 @@ from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
-from pymc_dp.privacy.norms import clip_factors, row_norms
+from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = 1e140
@@ -125,8 +125,9 @@ def contribution(
 
     def norms(parts: list[Moments], context: Context) -> np.ndarray:
         scales = scales_of(context)
-        columns = [norm for part in parts for norm in part_norms(part, scales)]
-        return row_norms(np.stack([*columns, np.full(len(columns[0]), scales.number)], axis=1))
+        return joint_norms(
+            *[norm for part in parts for norm in part_norms(part, scales)], scales.number
+        )
 
     def weighted_sum(parts: list[Moments], context: Context, weights: np.ndarray) -> np.ndarray:
         sums = zip(*[part_sums(part, weights) for part in parts], strict=True)
@@ -231,11 +232,11 @@ def bounded(
         for predictor, part, precision in zip(predictors, parts, context.precision, strict=True)
     ]
     lengths = [part_norms(part, scales) for part in centred]
-    features = row_norms(np.stack([x for score, curve, _ in lengths for x in (score, curve)], 1))
+    features = joint_norms(*[x for score, curve, *_ in lengths for x in (score, curve)])
     share = clip_factors(features, bounds.features)
     return [
-        part.shortened(share, clip_factors(noise, bounds.noise))
-        for part, (_, _, noise) in zip(centred, lengths, strict=True)
+        part.shortened(share, clip_factors(np.hypot(shape, energy), bounds.noise))
+        for part, (_, _, shape, energy) in zip(centred, lengths, strict=True)
     ]
 
 
@@ -247,7 +248,7 @@ def _centred(part: Moments, precision: float) -> Moments:
 
 
 def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
-    """Norms of a record's score, curvature and noise statistics.
+    """Norms of a record's score and curvature, and its two noise statistics.
 
     Those of records beyond `LONGEST_ROW` are infinite: their weights would be so small that
     rounding doubles them, and sums longer than these norms.
@@ -262,8 +263,8 @@ def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
         # signs can only make the sum of outer products shorter
         root = part.design * np.sqrt(weight)[:, :, None]
         curvature = row_norms(root @ root.transpose(0, 2, 1))
-    noise = np.hypot(scales.shape * part.shape, scales.energy * part.energy)
-    return [np.abs(part.score_factor) * lengths, scales.curvature * curvature, noise]
+    noise = [scales.shape * part.shape, scales.energy * part.energy]
+    return [np.abs(part.score_factor) * lengths, scales.curvature * curvature, *noise]
 
 
 def part_sums(part: Moments, weights: np.ndarray) -> tuple[np.ndarray, ...]:

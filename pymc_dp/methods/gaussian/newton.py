@@ -97,6 +97,7 @@ class Step(NamedTuple):
     """Where a round has moved the mode."""
 
     mode: Mode
+    point: np.ndarray  # where the step ends, (d,): the mode, but for the scale of outcomes
     way: Way
     nonlinearity: float  # of the gradient along the step
 
@@ -123,7 +124,8 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     way = _limited(way, step, mode, local)
     covariance = at_least_nothing(covariance, local.prior_precision)
     bend = local.nonlinearity(local.squared_length(local.bent(way.step)))
-    moved = Step(Mode(mode.mean + way.step, covariance), way, bend)
+    end = mode.mean + way.step
+    moved = Step(Mode(end, covariance), end, way, bend)
     return moved if local.scale is None else _with_scale(moved, local.scale, mode, local, linear)
 
 
@@ -134,7 +136,8 @@ def _with_scale(
 
     The score of the latent that sets the scale is M b (R - 1), where R is the mean squared residual
     in units of the scale, and M the number of outcomes. A step d in location lowers M R by
-    2 g'd - d'Hd, and what noise adds to g'd is no part of that.
+    2 g'd - d'Hd, and what noise adds to g'd is no part of that. Residuals at the end of a step are
+    longer than at the mode, by what is not known of the location.
     """
     at, b, located = scale.latent, scale.slope(before.mean), scale.location
     g, noise, H = local.gradient, local.gradient_noise, local.likelihood_curvature
@@ -157,9 +160,12 @@ def _with_scale(
     step[at], unfinished[at] = R.mean / (2 * b), 0.0
     covariance = moved.mode.covariance.copy()
     covariance[at], covariance[:, at] = 0.0, 0.0
-    covariance[at, at] = (R.sd**2 + spread[1] ** 2) / (2 * b) ** 2
+    unknown = min(1.0, 0.25 + 2 / located.sum())  # a mean of so many squares is not known exactly
+    covariance[at, at] = (R.sd**2 + unknown * spread[1] ** 2) / (2 * b) ** 2
+    mean, end = before.mean + step, before.mean + step
+    mean[at] -= spread[1] / (2 * b)
     way = moved.way._replace(step=step, unfinished=unfinished)
-    return Step(Mode(before.mean + step, covariance), way, moved.nonlinearity)
+    return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
 
 
 def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarray:

@@ -64,7 +64,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     )
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
     unclipped = unclipped_curvature(local.spectrum, share, diagonal)
-    precision = _at_end(unclipped, local, learnt.mode.mean) + local.prior_precision
+    precision = _at_end(unclipped, local, learnt.point) + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     return prepared(state, known.shares, precision, visible)
 
@@ -158,17 +158,19 @@ def _learnt(
     independent: Curvature,
 ) -> Learnt:
     """Move the mode, and update all estimates."""
-    mode, way, nonlinearity = newton_step(before.mode, before.way, local)
+    here = before.mode._replace(mean=local.point)
+    mode, point, way, nonlinearity = newton_step(here, before.way, local)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum)
-    H = spectrum.matrix(DEFAULTS.floor_in_posterior)
+    H = _at_end(spectrum.matrix(DEFAULTS.floor_in_posterior), local, mode.mean)
     covariance = _covariance(H, local.prior_precision, variance_share.upper)
     return Learnt(
         mode=mode,
+        point=point,
         way=way,
-        curvature=_moved(curvature, nonlinearity, local, mode.mean),
+        curvature=_moved(curvature, nonlinearity, local, point),
         believed=local.believed,
-        independent=_moved(independent, nonlinearity, local, mode.mean),
+        independent=_moved(independent, nonlinearity, local, point),
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
         variance_share=variance_share,
         likelihood_curvature=H,

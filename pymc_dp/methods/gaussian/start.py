@@ -54,6 +54,7 @@ def _at_start(
     nothing = np.zeros((d, d))
     learnt = Learnt(
         mode=Mode(start, DEFAULTS.start_width * covariance),
+        point=start,
         way=Way.of(np.zeros(d)),
         curvature=None,
         believed=None,

@@ -32,6 +32,7 @@ class Learnt(NamedTuple):
     """Estimates that follow from the releases made so far."""
 
     mode: Mode
+    point: np.ndarray  # where the next round begins, (d,)
     way: Way  # the latest step of its mean
     curvature: Curvature | None  # of the log likelihood, from the rounds
     believed: Curvature | None  # of the posterior, with noise for all that is not known of it
@@ -80,7 +81,9 @@ def prior_precision(
 
 def prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:
     """Set the point, the coordinates and the bounds of the next round."""
-    mean, own = state.learnt.mode.mean, shares[min(state.t, len(shares)) - 1]
-    of_score, of_curvature = norm_bounds(mean.size, state.number, state.noise_unit, shares, visible)
-    W = whitening(precision, state.number)
-    return state._replace(at=At(mean, W, state.reach * of_score, of_curvature, own.ratio))
+    point, own = state.learnt.point, shares[min(state.t, len(shares)) - 1]
+    of_score, of_curvature = norm_bounds(
+        point.size, state.number, state.noise_unit, shares, visible
+    )
+    W = whitening(precision, number)
+    return state._replace(at=At(point, W, state.reach * of_score, of_curvature, own.ratio))

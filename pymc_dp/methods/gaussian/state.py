@@ -85,5 +85,5 @@ def prepared(state: State, shares: list[Shares], precision: np.ndarray, visible:
     of_score, of_curvature = norm_bounds(
         point.size, state.number, state.noise_unit, shares, visible
     )
-    W = whitening(precision, number)
+    W = whitening(precision, state.number)
     return state._replace(at=At(point, W, state.reach * of_score, of_curvature, own.ratio))

@@ -144,9 +144,15 @@ DRAWN: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}
 
 def with_equal_draws(contribution: Any, axes: dict[str, int]) -> Any:
     """Draw for every record from a generator of its own, so that neighbours share their draws."""
+    unit = getattr(contribution, "unit", None)
+    if unit is not None and unit.draw is not None:
+        contribution = contribution._replace(unit=unit._replace(draw=_equal(unit.draw, contribution.size, axes)))
     if getattr(contribution, "draw", None) is None:
         return contribution
+    return contribution._replace(draw=_equal(contribution.draw, contribution.size, axes))
 
+
+def _equal(drawn: Any, size: int, axes: dict[str, int]) -> Any:
     def draw(
         batch: dict[str, np.ndarray], context: Any, generator: np.random.Generator
     ) -> dict[str, np.ndarray]:
@@ -154,13 +160,13 @@ def with_equal_draws(contribution: Any, axes: dict[str, int]) -> Any:
         each = []
         for i in range(rows):
             one = {name: np.take(x, [i], axis=axes.get(name, 0)) for name, x in batch.items()}
-            key = (i, id(context), contribution.size, *(x.tobytes() for x in one.values()))
+            key = (i, id(context), id(drawn), size, *(x.tobytes() for x in one.values()))
             if key not in DRAWN:
-                DRAWN[key] = contribution.draw(one, context, np.random.default_rng(i))
+                DRAWN[key] = drawn(one, context, np.random.default_rng(i))
             each.append(DRAWN[key])
         return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
 
-    return contribution._replace(draw=draw)
+    return draw
 
 
 def replayed_total(found: Recording, data: dict[str, np.ndarray], query: Query) -> np.ndarray:

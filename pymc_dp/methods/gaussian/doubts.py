@@ -5,7 +5,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.doubts import quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
-from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors
+from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.model import Records
@@ -31,7 +31,22 @@ def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
 
 def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[str, ...]:
     """Say whether the chains moved that drew the latents which no record reads."""
-    stuck = hyper.stuck.get(state.learnt.mode.mean.tobytes(), 0.0)
+    mixing = hyper.mixing.get(state.learnt.mode.mean.tobytes(), Mixing(0.0, ()))
+    return (*_stuck(hyper, mixing.stuck), *_unmixed(mixing.unmixed))
+
+
+def _unmixed(labels: tuple[str, ...]) -> list[str]:
+    if not labels:
+        return []
+    return [
+        f"The Markov chains that draw {quoted(labels)} stayed near the places where they began, so "
+        "the posterior of these is not right. That is so where other latents are all but fixed "
+        "given these, as the values of a Gaussian process are given its length scale: a public "
+        "number in its place mends it."
+    ]
+
+
+def _stuck(hyper: Hyperpriors, stuck: float) -> tuple[str, ...]:
     if stuck <= MOST_STUCK:
         return ()
     unread = [name for name in hyper.records.latents if name not in hyper.reduced.latents]

@@ -17,6 +17,9 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 # a chain that accepts a smaller share of its trajectories is stuck
 STUCK = 0.1
+# a coordinate has not mixed where the chains' first and last places are more correlated than this:
+# without any correlation it is .1 for a hundred chains, as a standard deviation
+UNMIXED = 0.6
 
 
 class Chains(NamedTuple):
@@ -47,6 +50,7 @@ class Drawn(NamedTuple):
 
     points: np.ndarray  # (draws, d)
     stuck: float  # the share of chains that hardly moved, once they were warmed up
+    unmixed: np.ndarray  # which coordinates kept the places where they began, (d,)
 
 
 class Pace(NamedTuple):
@@ -70,9 +74,9 @@ def draw_by_hamiltonian(
 
     >>> rng = np.random.default_rng(0)
     >>> normal = lambda x: (-(((x - 5.0) / 3.0) ** 2).sum(axis=1) / 2, -(x - 5.0) / 9.0)
-    >>> drawn, stuck = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
-    >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round(), stuck
-    ((4000, 2), array([5., 5.]), array([3., 3.]), 0.0)
+    >>> drawn, stuck, unmixed = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
+    >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round(), stuck, unmixed.any()
+    ((4000, 2), array([5., 5.]), array([3., 3.]), 0.0, np.False_)
     """
     with np.errstate(all="ignore"):  # what is no number is not accepted
         return _draw(log_density, start, draws, rng)
@@ -90,14 +94,25 @@ def _draw(
             pace = pace.after(float(probability.mean()))
             accepted.append(probability)
         root = _root(chains.points)
-    kept = []
+    first, kept = chains.points, []
     for _ in range(-(-draws // len(chains.points))):
         for _ in range(DEFAULTS.thinning):
             chains, probability = _trajectory(log_density, chains, pace, rng)
             accepted.append(probability)
         kept.append(chains.points)
     stuck = np.mean(accepted, axis=0) < STUCK
-    return Drawn(np.concatenate(kept)[:draws], float(stuck.mean()))
+    unmixed = _correlations(first, chains.points) > UNMIXED
+    return Drawn(np.concatenate(kept)[:draws], float(stuck.mean()), unmixed)
+
+
+def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Correlate places of chains, (chains, d), with later ones, coordinate by coordinate.
+
+    They are compared by their order: a few chains that are far out decide nothing.
+    """
+    one, other = (x.argsort(axis=0).argsort(axis=0).astype("float64") for x in (first, last))
+    middle = (len(first) - 1) / 2
+    return np.asarray(((one - middle) * (other - middle)).mean(axis=0) / one.var(axis=0))
 
 
 def _root(points: np.ndarray) -> np.ndarray:

@@ -67,6 +67,13 @@ def _without_tails(draws: np.ndarray) -> np.ndarray:
     return np.asarray(near)
 
 
+class Mixing(NamedTuple):
+    """How well the chains moved that drew a posterior."""
+
+    stuck: float  # the share of chains that hardly moved
+    unmixed: tuple[str, ...]  # coordinates that kept the places where they began
+
+
 @dataclass(frozen=True, eq=False)
 class Hyperpriors:
     """A model some of whose latents are read by no record."""
@@ -76,9 +83,9 @@ class Hyperpriors:
     reduced: Records  # the model's, with the latents that records read alone
     places: np.ndarray  # of their coordinates among all, (d,)
     prior_draws: np.ndarray  # of all latents, (n, size)
-    # the share of chains that hardly moved, by the mode of the posterior that they drew: runs of a
-    # private search share this object, and nothing of one may enter another's result
-    stuck: dict[bytes, float] = field(default_factory=dict)
+    # by the mode of the posterior that the chains drew: runs of a private search share this object,
+    # and nothing of one may enter another's result
+    mixing: dict[bytes, Mixing] = field(default_factory=dict)
 
     @property
     def records(self) -> Records:
@@ -97,10 +104,10 @@ class Hyperpriors:
 
     def draw(
         self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator
-    ) -> tuple[Draws, float]:
+    ) -> tuple[Draws, Mixing]:
         """Draw the posterior of all latents, given the likelihood of those that records read.
 
-        Return also the share of chains that hardly moved.
+        Return also how well the chains moved.
         """
         h, Lambda = likelihood
 
@@ -110,9 +117,13 @@ class Hyperpriors:
             gradient[:, self.places] += h - x @ Lambda
             return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
 
-        z, stuck = draw_by_hamiltonian(log_posterior, self._start(likelihood, rng), draws, rng)
+        z, stuck, unmixed = draw_by_hamiltonian(
+            log_posterior, self._start(likelihood, rng), draws, rng
+        )
         found = dict(zip(self.records.point, self.records.split(z), strict=True))
-        return dict(zip(self.written, self.model.as_written(found), strict=True)), stuck
+        labels = np.array(self.records.labels)[unmixed]
+        drawn = dict(zip(self.written, self.model.as_written(found), strict=True))
+        return drawn, Mixing(stuck, tuple(map(str, labels)))
 
     def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
         """Draw as if the prior of what records read were normal.

@@ -163,9 +163,9 @@ def _draw(
 def _draw_with_hyperpriors(
     hyper: Hyperpriors, noise: float, state: State, draws: int, rng: np.random.Generator
 ) -> Draws:
-    found, stuck = hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
+    found, mixing = hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
     mode = state.learnt.mode.mean.tobytes()
-    hyper.stuck[mode] = max(stuck, hyper.stuck.get(mode, 0.0))
+    hyper.mixing[mode] = max(mixing, hyper.mixing.get(mode, mixing))
     return found
 
 

@@ -75,3 +75,21 @@ def with_islands(share):
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_chains_that_do_not_move_are_counted(share):
     assert with_islands(share).stuck == share
+
+
+def along_a_curve(width):
+    """Log density of a second coordinate that is all but the square of the first."""
+
+    def density(z):
+        x, off = z[:, 0], (z[:, 1] - z[:, 0] ** 2) / width**2
+        slope = np.column_stack([-x + 2 * x * off, -off])
+        return -(x**2) / 2 - off * (z[:, 1] - x**2) / 2, slope
+
+    x = np.random.default_rng(0).normal(size=100)
+    start = np.column_stack([x, x**2])
+    return draw_by_hamiltonian(density, start, 1000, np.random.default_rng(1)).unmixed
+
+
+def test_coordinates_that_stay_where_they_began_are_named():
+    assert along_a_curve(1e-3).all()
+    assert not along_a_curve(3.0).any()

@@ -7,7 +7,12 @@ from scipy import stats
 
 import pymc_dp
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
-from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior, hyperpriors
+from pymc_dp.methods.gaussian.hyperpriors import (
+    Mixing,
+    NormalLikelihood,
+    NormalPrior,
+    hyperpriors,
+)
 from pymc_dp.methods.gaussian.rounds import likelihood
 from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.testing import deterministic_noise
@@ -136,10 +141,13 @@ def test_chains_that_drew_another_posterior_are_not_doubted():
     """Runs of a private search draw posteriors of the same model; only the best one leaves."""
     found = hyperpriors(records_of(groups))
     own, other = (begin(np.full(GROUPS, z), found.prior.gradient, 100.0) for z in (0.0, 1.0))
-    found.stuck[other.learnt.mode.mean.tobytes()] = 1.0
+    found.mixing[other.learnt.mode.mean.tobytes()] = Mixing(1.0, ())
     assert doubts_of_chains(found, own) == ()
     [doubt] = doubts_of_chains(found, other)
     assert "`mu`, `tau_log__` hardly moved" in doubt
+    found.mixing[own.learnt.mode.mean.tobytes()] = Mixing(0.0, ("tau_log__",))
+    [doubt] = doubts_of_chains(found, own)
+    assert "chains that draw `tau_log__` stayed near the places where they began" in doubt
 
 
 def test_gradient_steps_may_come_before_rounds():

@@ -146,7 +146,8 @@ def with_equal_draws(contribution: Any, axes: dict[str, int]) -> Any:
     """Draw for every record from a generator of its own, so that neighbours share their draws."""
     unit = getattr(contribution, "unit", None)
     if unit is not None and unit.draw is not None:
-        contribution = contribution._replace(unit=unit._replace(draw=_equal(unit.draw, contribution.size, axes)))
+        equal = _equal(unit.draw, contribution.size, axes)
+        contribution = contribution._replace(unit=unit._replace(draw=equal))
     if getattr(contribution, "draw", None) is None:
         return contribution
     return contribution._replace(draw=_equal(contribution.draw, contribution.size, axes))

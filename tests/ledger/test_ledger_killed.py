@@ -151,6 +151,8 @@ def test_no_release_is_missing_however_a_fit_ends(memory):
 
 
 @pytest.mark.slow
+# JAX warns of it where other tests of the same process have imported it
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_no_release_is_missing_after_200_kills(tmp_path):
     check(kill_at_random(tmp_path, 200))
 

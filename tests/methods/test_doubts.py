@@ -7,7 +7,11 @@ import numpy as np
 import pymc as pm
 
 import pymc_dp
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
+from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 
 ROWS = 2000
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1, "draws": 50}
@@ -172,3 +176,22 @@ def test_chains_that_do_not_move_are_doubted():
     found = doubts_of(groups(lambda name: pm.math.exp(-50 * pm.Uniform(name, 0, 10))))
     assert "Markov chains that draw `mu`, `spread_interval__` hardly moved" in found
     assert doubts_of(groups(lambda name: pm.HalfCauchy(name, 1.0))) == ""
+
+
+def hidden_where_the_posterior_is(share_of_prior):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 2, shape=2)
+        pm.Normal("y", pm.Data("X", np.ones((ROWS, 2))) @ b, 1.0, observed=np.zeros(ROWS))
+    records, _ = zoo.separated(model)
+    state = begin(np.zeros(2), lambda z: -z / 4, number=ROWS)
+    learnt = state.learnt._replace(
+        believed=Curvature(np.zeros((2, 2)), np.eye(2)),
+        covariance=4 * share_of_prior**2 * np.eye(2),
+    )
+    return doubts_of_rounds(records, state._replace(noise_unit=1.0, learnt=learnt))
+
+
+def test_noise_that_hides_curvature_is_told_where_the_posterior_is_wide():
+    [doubt] = hidden_where_the_posterior_is(0.9)
+    assert "Noise hides what the records say in 2 of 2 directions" in doubt
+    assert hidden_where_the_posterior_is(0.1) == ()

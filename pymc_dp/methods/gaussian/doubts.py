@@ -13,6 +13,8 @@ from pymc_dp.model import Records
 # the largest share of chains that may hardly move: up to 7 percent do where all is well, and 92
 # percent where the scales of latents change by orders of magnitude along the posterior
 MOST_STUCK = 0.25
+# the largest share of its prior sd that the sd of a hidden direction may be, before it is warned of
+MOST_OF_PRIOR = 0.3
 
 BY_DRAWS = (
     "Write the likelihood as distributions that can be drawn from, such as a pm.CustomDist with "
@@ -26,7 +28,7 @@ def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return tuple(long_steps)
     clipped = [uncentred(records.term_names, BY_DRAWS)] if records.outcomes is None else []
-    return (*clipped, *_hidden(records, curvature), *long_steps)
+    return (*clipped, *_hidden(records, state, curvature), *long_steps)
 
 
 def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[str, ...]:
@@ -75,10 +77,15 @@ def _spectrum(records: Records, curvature: Curvature) -> CurvatureSpectrum:
     return Curvature(curvature.estimate[part], curvature.noise[part]).spectrum()
 
 
-def _hidden(records: Records, curvature: Curvature) -> list[str]:
-    """Name the latents of which more than half of the noise lies in hidden directions."""
+def _hidden(records: Records, state: State, curvature: Curvature) -> list[str]:
+    """Name the latents of which more than half of the noise lies in hidden directions.
+
+    Directions of which scores alone tell much, so that they are far from as wide as in the prior,
+    are no reason for a warning.
+    """
     spectrum = _spectrum(records, curvature)
-    hidden, parts = spectrum.hidden, spectrum.vectors**2
+    wide = _posterior_over_prior(records, state, spectrum) > MOST_OF_PRIOR
+    hidden, parts = spectrum.hidden & wide, spectrum.vectors**2
     if not hidden.any():
         return []
     labels = np.array(records.labels)[_read_by_records(records)]
@@ -91,6 +98,17 @@ def _hidden(records: Records, curvature: Curvature) -> list[str]:
         "knowledge say more.",
         *_merged(records.mixtures),
     ]
+
+
+def _posterior_over_prior(
+    records: Records, state: State, spectrum: CurvatureSpectrum
+) -> np.ndarray:
+    """Compare the posterior's sd with the prior's, in every direction of a spectrum."""
+    read, L = _read_by_records(records), spectrum.vectors
+    part = np.ix_(read, read)
+    posterior = (state.learnt.covariance + state.learnt.noise)[part]
+    prior = np.linalg.inv(state.prior_at_start)[part]
+    return np.asarray(((L * (posterior @ L)).sum(axis=0) / (L * (prior @ L)).sum(axis=0)) ** 0.5)
 
 
 def _merged(mixtures: tuple[str, ...]) -> list[str]:

@@ -47,6 +47,7 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
         good, counted = np.all(finite, axis=0), binned[min(1, number - 1) :]
         bins = np.stack([np.concatenate([b, binned[0][:, also]], axis=1) for b in counted])
         shares = found.probabilities if number > 1 else np.ones((len(good), 1))
+        good &= np.isfinite(shares).all(axis=1)
         return Binned(found, bins, np.where(good[:, None], shares, 0.0), good)
 
     def norms(held: Binned, point: np.ndarray) -> np.ndarray:

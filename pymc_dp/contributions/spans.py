@@ -8,6 +8,8 @@ from pymc_dp.privacy.norms import row_norms
 ROUNDING = 1e-14
 # shorter vectors count as 0: of numbers so small only some digits are kept
 SHORTEST = 1e-280
+# norms whose squares, and one over them, are numbers of full precision
+SQUARES = (1e-140, 1e140)
 
 
 def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -39,23 +41,26 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def orthogonal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return Q, S and R with orthonormal ``S[i, :, None] * Q[i]``, and R as `orthonormal`.
 
-    One vector of each row is left as it is, which saves a pass; S has a length of 1 along rows for
-    several.
+    One vector of each row is left as it is, which saves a pass, if the squares of its norm and of
+    one over it are far from what numbers can hold; S has a length of 1 along rows for several.
     """
     if len(vectors) > 1:
         Q, R = orthonormal(vectors)
         return Q, np.ones((len(Q), 1)), R
     norms = row_norms(vectors[0])
-    none = norms <= SHORTEST
-    norms[none] = np.inf
-    shares = 1 / norms
-    return vectors, shares[None], np.where(none, 0.0, norms)[None, None]
+    within = (norms > SQUARES[0]) & (norms < SQUARES[1])
+    shares = np.divide(1.0, norms, out=np.ones_like(norms), where=within)
+    if not within.all():
+        unit, R = orthonormal(vectors[:, ~within])
+        vectors, norms = vectors.copy(), norms.copy()
+        vectors[:, ~within], norms[~within] = unit, R[0, 0]
+    return vectors, shares[None], norms[None, None]
 
 
 def scaled_pairs(packed: np.ndarray, S: np.ndarray) -> np.ndarray:
     """Multiply symmetric matrices, packed as by `svec`, by S[i] S[j] of each row."""
     rows, columns = np.triu_indices(len(S))
-    return np.asarray(packed * S[rows].T * S[columns].T)  # in this order none overflows
+    return np.asarray(packed * S[rows].T * S[columns].T)
 
 
 def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:

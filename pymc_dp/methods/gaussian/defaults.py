@@ -83,6 +83,8 @@ class Defaults(NamedTuple):
     # clipped where it is to fall by more than this share
     longest_scale_step: float = 1.2
     least_scale_curvature: float = 0.5
+    # a step in location lowers squared residuals by this share at most
+    most_lowered: float = 0.97
     short_residuals: float = 0.3
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much

@@ -42,9 +42,9 @@ def _unmixed(labels: tuple[str, ...]) -> list[str]:
         return []
     return [
         f"The Markov chains that draw {quoted(labels)} stayed near the places where they began, so "
-        "the posterior of these is not right. That is so where other latents are all but fixed "
-        "given these, as the values of a Gaussian process are given its length scale: a public "
-        "number in its place mends it."
+        "the posterior of these may be that of their start. That is so where some latents are all "
+        "but fixed given others, as the values of a Gaussian process are given its length scale: "
+        "a public number in its place mends it."
     ]
 
 

@@ -148,22 +148,25 @@ def _with_scale(
     lowered = 2 * float(g @ d) - float(d @ H @ d) - 2 * by_noise
     M = scale.number(local.total_curvature[at, at], b, local.number, g[at] / b - lowered)
     noise_sd = (noise[at, at] / b**2 + 4 * float(d @ noise @ d)) ** 0.5 / M
-    spread = [
-        float(np.log1p(np.trace((local.step_curvature @ C)[both]) / M))
-        for C in (before.covariance, moved.mode.covariance)
-    ]
-    prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + spread[0]
-    R = log_of_noisy(
-        1 + (g[at] / b - lowered) / M, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step)
+    C = moved.mode.covariance
+    of_steps = np.diag(moved.way.unfinished**2)
+    before_step, spread, with_steps = (
+        float(np.log1p(np.trace((local.step_curvature @ unsure)[both]) / M))
+        for unsure in (before.covariance, C, C + of_steps)
     )
+    prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + before_step
+    here = 1 + g[at] / (b * M)
+    after = here - min(lowered / M, DEFAULTS.most_lowered * max(here, 0.0))
+    R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
     step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()
     step[at], unfinished[at] = R.mean / (2 * b), 0.0
-    covariance = moved.mode.covariance.copy()
+    covariance = C.copy()
     covariance[at], covariance[:, at] = 0.0, 0.0
     unknown = min(1.0, 0.25 + 2 / located.sum())  # a mean of so many squares is not known exactly
-    covariance[at, at] = (R.sd**2 + unknown * spread[1] ** 2) / (2 * b) ** 2
+    squared_sd = R.sd**2 + unknown * spread**2 + (with_steps - spread) ** 2
+    covariance[at, at] = squared_sd / (2 * b) ** 2
     mean, end = before.mean + step, before.mean + step
-    mean[at] -= spread[1] / (2 * b)
+    mean[at] -= spread / (2 * b)
     way = moved.way._replace(step=step, unfinished=unfinished)
     return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
 

@@ -30,8 +30,11 @@ from pymc_dp.model.graph_types import AnyVariable, pt
 # location and scale are the last two of their parameters
 LOCATION_AND_SCALE = (NormalRV, LogNormalRV, StudentTRV, LaplaceRV, LogisticRV, CauchyRV, GumbelRV)
 STEP = 1e-4  # of differences of the logarithm of the scale
+SPAN = 8.0  # how far from the start a logarithm of the scale must be linear in the latent
 LONGEST = 20.0  # the longest step of the logarithm of the squared scale
 SMALLEST_NOISE = 1e-6
+# the least share of the latents of the location whose scores must be seen for steps in the scale
+SEEN = 0.5
 
 
 class OutcomeScale(NamedTuple):
@@ -44,7 +47,7 @@ class OutcomeScale(NamedTuple):
 
     def is_seen(self, seen: np.ndarray) -> bool:
         """Whether enough latents, (d,), have scores whose magnitudes are seen."""
-        return bool(seen[self.latent] and seen[self.location].mean() > 0.5)
+        return bool(seen[self.latent] and seen[self.location].mean() >= SEEN)
 
     def slope(self, point: np.ndarray) -> float:
         """Return b, the change of the logarithm of the scale with the latent."""
@@ -125,13 +128,25 @@ def outcome_scale(records: Records) -> OutcomeScale | None:
     reads = [
         np.full(records.point[key].size, z in by_location) for key, z in records.latents.items()
     ]
+    if not np.concatenate(reads).any():
+        return None
     before = list(records.latents).index(str(latent.name))
+    log_scale = _log_scale(latent, scale)
+    if not _is_linear(log_scale, float(records.point[str(latent.name)].item())):
+        return None
     return OutcomeScale(
         latent=sum(flags.size for flags in reads[:before]),
         location=np.concatenate(reads),
-        log_scale=_log_scale(latent, scale),
+        log_scale=log_scale,
         outcomes=int(np.prod([size or 1 for size in records.shapes[name]])),
     )
+
+
+def _is_linear(log_scale: Any, at: float) -> bool:
+    """Whether a scale is an exponential of its latent: it is not where its prior has a bound."""
+    places = at + np.array([-SPAN, 0.0, SPAN])
+    low, middle, high = (float(log_scale(z)) for z in places)
+    return bool(abs(high + low - 2 * middle) < 1e-3 * abs(high - low))
 
 
 def _log_scale(latent: AnyVariable, scale: AnyVariable) -> Any:
@@ -149,9 +164,8 @@ class Ratio(NamedTuple):
 def log_of_noisy(measured: float, noise_sd: float, prior_sd: float) -> Ratio:
     """Estimate log R where ``measured`` is R + noise and log R was N(0, prior_sd^2) before.
 
-    >>> known, noisy = log_of_noisy(8.0, 0.01, prior_sd=3.0), log_of_noisy(-0.1, 0.5, prior_sd=3.0)
-    >>> round(known.mean, 2), round(noisy.mean, 1)
-    (2.08, -3.1)
+    >>> round(log_of_noisy(8.0, 0.01, prior_sd=3.0).mean, 2)
+    2.08
     """
     noise_sd = max(noise_sd, SMALLEST_NOISE * max(1.0, abs(measured)))
 

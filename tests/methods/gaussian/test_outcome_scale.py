@@ -77,6 +77,14 @@ def of_two_latents(mu):
     pm.Normal("y", mu, pm.HalfNormal("s") + pm.HalfNormal("t"), observed=Y)
 
 
+def of_an_interval(mu):
+    pm.Normal("y", mu, pm.Uniform("s", 0, 1), observed=Y)
+
+
+def of_a_sum(mu):
+    pm.Normal("y", mu, 0.1 + pm.HalfNormal("s"), observed=Y)
+
+
 def of_the_location(mu):
     s = pm.HalfNormal("s", 0.2)
     pm.Normal("y", mu * s, s, observed=Y)
@@ -92,7 +100,11 @@ def of_counts(mu):
 
 
 @pytest.mark.parametrize(
-    "outcome", [known, of_records, of_two_latents, of_the_location, of_two_outcomes, of_counts]
+    "outcome",
+    [
+        *(known, of_records, of_two_latents, of_an_interval, of_a_sum, of_the_location),
+        *(of_two_outcomes, of_counts),
+    ],
 )
 def test_other_scales_are_left_to_the_rounds(outcome):
     assert outcome_scale(zoo.separated(regression(outcome))[0]) is None

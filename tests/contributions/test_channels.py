@@ -12,7 +12,12 @@ from pymc_dp.contributions.channels import record_channels
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.contributions.spans import orthonormal
+from pymc_dp.contributions.spans import (
+    orthogonal,
+    orthonormal,
+    scaled_pairs,
+    sum_of_products,
+)
 from pymc_dp.contributions.whitened import At, whitened_scores
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.privacy.contribution import for_units, unit_sums, with_draws
@@ -199,3 +204,15 @@ def test_bases_are_orthonormal_whatever_the_vectors():
     back = np.einsum("ijr,ird->jrd", R, Q)
     scale = np.linalg.norm(vectors, axis=2, keepdims=True)
     assert (abs(back - vectors) <= 1e-13 * scale).all()
+
+
+@pytest.mark.parametrize("exponent", [-310, -200, -155, -141, 0, 139, 155, 161.7, 300])
+def test_one_vector_of_any_length_is_a_basis_of_its_own_norm(exponent):
+    norm = 10.0**exponent
+    vectors = np.array([[[3.0, 4.0], [0.6 * norm, -0.8 * norm], [0.0, 0.0]]])
+    Q, S, R = orthogonal(vectors)
+    packed = scaled_pairs(np.full((3, 1), 0.5), S)
+    np.testing.assert_allclose(sum_of_products(Q[:, :1], packed[:1]).trace(), 0.5)
+    far = sum_of_products(Q[:, 1:], packed[1:]).trace()
+    assert far == (pytest.approx(0.5, rel=1e-9) if R[0, 0, 1] else 0.0)
+    assert R[0, 0, 1] == pytest.approx(norm, rel=1e-9) or norm < 1e-280

@@ -24,7 +24,7 @@ from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
-from pymc_dp.privacy.contribution import Contributions, rehearse
+from pymc_dp.privacy.contribution import Contributions, for_units, rehearse
 from pymc_dp.privacy.probe import FaultyContributionError, probe
 from pymc_dp.privacy.query import Noisy
 
@@ -220,7 +220,8 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, Release
         with np.errstate(all="ignore"):
             if isinstance(contribution, Contribution):
                 value = rehearse(contribution, batch, query.context, data.unit is not None)
-                probe(contribution, data.spec, query.context)
+                in_use = contribution if data.unit is None else for_units(contribution)
+                probe(in_use, data.spec, query.context)
             else:
                 value = contribution.rehearse(batch, query.context)
             # made-up rows may lie outside the likelihood's support; noise there always is
@@ -229,7 +230,7 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, Release
             if not isinstance(contribution, Contribution):
                 return {}
             expected = expected_batch(setup.plan, query.name)
-            found = timed(contribution, data, query.context, expected)
+            found = timed(in_use, data, query.context, expected)
             return {query.name: found._replace(update=updating)}
     except FaultyContributionError as fault:
         raise NotImplementedError(

@@ -6,7 +6,8 @@ changes with the scale is known without any release: scores and curvatures of th
 one over the scale and its square, and the square of the scale is a mean of squared residuals.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
@@ -42,7 +43,7 @@ class OutcomeScale(NamedTuple):
 
     latent: int  # its coordinate
     location: np.ndarray  # which coordinates the location reads, (d,)
-    log_scale: Any  # value of the latent -> logarithm of the scale
+    log_scale: Callable[[float], float]  # value of the latent -> logarithm of the scale
     outcomes: int  # of one record
 
     def is_seen(self, seen: np.ndarray) -> bool:
@@ -51,8 +52,7 @@ class OutcomeScale(NamedTuple):
 
     def slope(self, point: np.ndarray) -> float:
         """Return b, the change of the logarithm of the scale with the latent."""
-        z = float(point[self.latent])
-        return float(self.log_scale(z + STEP) - self.log_scale(z - STEP)) / (2 * STEP)
+        return _slope(self.log_scale, float(point[self.latent]))
 
     def factors(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Return what scores are multiplied by as the scale changes between two points, (d,)."""
@@ -142,16 +142,19 @@ def outcome_scale(records: Records) -> OutcomeScale | None:
     )
 
 
-def _is_linear(log_scale: Any, at: float) -> bool:
+def _is_linear(log_scale: Callable[[float], float], at: float) -> bool:
     """Whether a scale is an exponential of its latent: it is not where its prior has a bound."""
-    places = at + np.array([-SPAN, 0.0, SPAN])
-    low, middle, high = (float(log_scale(z)) for z in places)
-    return bool(abs(high + low - 2 * middle) < 1e-3 * abs(high - low))
+    slopes = [_slope(log_scale, at + far) for far in (-SPAN, -1.0, 0.0, 1.0, SPAN)]
+    return bool(np.ptp(slopes) < 1e-3 * abs(slopes[2]))
 
 
-def _log_scale(latent: AnyVariable, scale: AnyVariable) -> Any:
+def _slope(log_scale: Callable[[float], float], z: float) -> float:
+    return float(log_scale(z + STEP) - log_scale(z - STEP)) / (2 * STEP)
+
+
+def _log_scale(latent: AnyVariable, scale: AnyVariable) -> Callable[[float], float]:
     compiled = function([latent], pt.log(scale).ravel()[0], "python")
-    return lambda z: compiled(np.full((1,) * latent.type.ndim, z, latent.type.dtype))
+    return lambda z: float(compiled(np.full((1,) * latent.type.ndim, z, latent.type.dtype)))
 
 
 class Ratio(NamedTuple):

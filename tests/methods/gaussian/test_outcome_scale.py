@@ -81,6 +81,10 @@ def of_an_interval(mu):
     pm.Normal("y", mu, pm.Uniform("s", 0, 1), observed=Y)
 
 
+def of_a_bounded_logarithm(mu):
+    pm.Normal("y", mu, pm.math.exp(pm.Uniform("s", -1, 1)), observed=Y)
+
+
 def of_a_sum(mu):
     pm.Normal("y", mu, 0.1 + pm.HalfNormal("s"), observed=Y)
 
@@ -102,8 +106,8 @@ def of_counts(mu):
 @pytest.mark.parametrize(
     "outcome",
     [
-        *(known, of_records, of_two_latents, of_an_interval, of_a_sum, of_the_location),
-        *(of_two_outcomes, of_counts),
+        *(known, of_records, of_two_latents, of_an_interval, of_a_sum),
+        *(of_a_bounded_logarithm, of_the_location, of_two_outcomes, of_counts),
     ],
 )
 def test_other_scales_are_left_to_the_rounds(outcome):

@@ -11,15 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import (
-    CauchyRV,
-    GumbelRV,
-    LaplaceRV,
-    LogisticRV,
-    LogNormalRV,
-    NormalRV,
-    StudentTRV,
-)
+from pytensor.tensor.random.basic import LogNormalRV, NormalRV
 
 from pymc_dp.contributions.score_scales import LEAST
 from pymc_dp.methods.gaussian.belief import Curvature
@@ -28,8 +20,8 @@ from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, pt
 
-# location and scale are the last two of their parameters
-LOCATION_AND_SCALE = (NormalRV, LogNormalRV, StudentTRV, LaplaceRV, LogisticRV, CauchyRV, GumbelRV)
+# in others the scale goes with the shape of the tails, and residuals are not squared
+NORMAL = (NormalRV, LogNormalRV)
 STEP = 1e-4  # of differences of the logarithm of the scale
 SPAN = 8.0  # how far from the start a logarithm of the scale must be linear in the latent
 LONGEST = 20.0  # the longest step of the logarithm of the squared scale
@@ -114,9 +106,9 @@ def outcome_scale(records: Records) -> OutcomeScale | None:
         return None
     [(name, graph)] = stage.drawn.items()
     node = graph.owner
-    if node is None or not isinstance(node.op, LOCATION_AND_SCALE):
+    if node is None or not isinstance(node.op, NORMAL):
         return None
-    location, scale = node.op.dist_params(node)[-2:]
+    location, scale = node.op.dist_params(node)
     read = set(ancestors([scale]))
     latents = [z for z in records.latents.values() if z in read]
     if len(latents) != 1 or read & set(stage.inputs.values()):

@@ -50,7 +50,6 @@ SLOPE_OF_LOG_SCALE = {
     normal: 1.0,
     of_a_precision: -0.5,
     of_a_variance: 0.5,
-    student_t: 1.0,
     lognormal: 1.0,
 }
 
@@ -107,7 +106,7 @@ def of_counts(mu):
     "outcome",
     [
         *(known, of_records, of_two_latents, of_an_interval, of_a_sum),
-        *(of_a_bounded_logarithm, of_the_location, of_two_outcomes, of_counts),
+        *(of_a_bounded_logarithm, of_the_location, of_two_outcomes, of_counts, student_t),
     ],
 )
 def test_other_scales_are_left_to_the_rounds(outcome):

@@ -37,8 +37,17 @@ def visible_bins(counts: np.ndarray, sd: float) -> np.ndarray:
     """
     seen = counts > DEFAULTS.visible_count * sd
     seen[:, 0] = False  # scores of 0
-    three = counts[:, 1:-2] + counts[:, 2:-1] + counts[:, 3:]
-    seen[:, 2:-1] |= three > DEFAULTS.visible_together * 3**0.5 * sd
+    seen[:, 2:-1] |= sums_of_three(counts) > visible_sum(sd)
     near = seen | np.roll(seen, 1, axis=1) | np.roll(seen, -1, axis=1)
     near[:, 0] = False
     return np.asarray(near)
+
+
+def sums_of_three(counts: np.ndarray) -> np.ndarray:
+    """Add the counts of neighbouring bins, (..., BINS); not that of scores of 0."""
+    return np.asarray(counts[..., 1:-2] + counts[..., 2:-1] + counts[..., 3:])
+
+
+def visible_sum(sd: float) -> float:
+    """Return what a sum of three counts exceeds where it is of records."""
+    return DEFAULTS.visible_together * 3**0.5 * sd

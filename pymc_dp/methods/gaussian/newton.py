@@ -139,14 +139,14 @@ def _with_scale(
     2 g'd - d'Hd, and what noise adds to g'd is no part of that. Residuals at the end of a step are
     longer than at the mode, by what is not known of the location.
     """
-    at, b, located = scale.latent, scale.slope(before.mean), scale.location
+    at, b, located = scale.latent, scale.slope, scale.location
     g, noise, H = local.gradient, local.gradient_noise, local.likelihood_curvature
     both = np.ix_(located, located)
     d, wanted = moved.way.step * located, float(g @ (linear.step * located))
     share = min(max(float(g @ d) / wanted, 0.0), 1.0) if wanted > 0 else 0.0
     by_noise = share * float(np.trace((linear.gain @ noise)[both]))
     lowered = 2 * float(g @ d) - float(d @ H @ d) - 2 * by_noise
-    M = scale.number(local.total_curvature[at, at], b, local.number, g[at] / b - lowered)
+    M = scale.number(local.total_curvature[at, at], local.number, g[at] / b - lowered)
     noise_sd = (noise[at, at] / b**2 + 4 * float(d @ noise @ d)) ** 0.5 / M
     C = moved.mode.covariance
     of_steps = np.diag(moved.way.unfinished**2)

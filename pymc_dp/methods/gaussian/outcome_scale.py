@@ -6,7 +6,6 @@ changes with the scale is known without any release: scores and curvatures of th
 one over the scale and its square, and the square of the scale is a mean of squared residuals.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from pytensor.tensor.random.basic import LogNormalRV, NormalRV
 from pymc_dp.contributions.score_scales import LEAST
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.latent_scales import sums_of_three, visible_sum
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, pt
@@ -35,38 +35,28 @@ class OutcomeScale(NamedTuple):
 
     latent: int  # its coordinate
     location: np.ndarray  # which coordinates the location reads, (d,)
-    log_scale: Callable[[float], float]  # value of the latent -> logarithm of the scale
+    slope: float  # b: the logarithm of the scale is b times the latent, and a constant
     outcomes: int  # of one record
 
     def is_seen(self, seen: np.ndarray) -> bool:
         """Whether enough latents, (d,), have scores whose magnitudes are seen."""
         return bool(seen[self.latent] and seen[self.location].mean() >= SEEN)
 
-    def slope(self, point: np.ndarray) -> float:
-        """Return b, the change of the logarithm of the scale with the latent."""
-        return _slope(self.log_scale, float(point[self.latent]))
-
-    def factors(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Return what scores are multiplied by as the scale changes between two points, (d,)."""
-        one, other = (float(self.log_scale(float(z[self.latent]))) for z in (before, after))
-        factors = np.where(self.location, np.exp(one - other), 1.0)
-        factors[self.latent] = self.slope(after) / self.slope(before)
-        return factors
-
     def moved(self, found: Curvature, before: np.ndarray, after: np.ndarray) -> Curvature:
         """Bring a curvature to another scale."""
-        factors = self.factors(before, after)
+        shorter = np.exp(self.slope * (before - after)[self.latent])
+        factors = np.where(self.location, shorter, 1.0)
         both = np.outer(factors, factors)
         return Curvature(both * found.estimate, both * found.noise)
 
-    def number(self, curvature: float, b: float, records: float, excess: float) -> float:
+    def number(self, curvature: float, records: float, excess: float) -> float:
         """Estimate the number of outcomes M from the curvature in the latent, 2 M b^2.
 
         Clipping makes it smaller, and does not where residuals are short: there, where the
         ``excess`` M (R - 1) is far below 0, no outcome is left out.
         """
         all_of_them = records * self.outcomes
-        found = max(curvature / (2 * b**2), DEFAULTS.least_scale_curvature * all_of_them)
+        found = max(curvature / (2 * self.slope**2), DEFAULTS.least_scale_curvature * all_of_them)
         short = excess < -DEFAULTS.short_residuals * found
         return max(found, all_of_them) if short else found
 
@@ -79,22 +69,17 @@ class OutcomeScale(NamedTuple):
         where R is a squared residual in units of the scale, with noise of this ``sd``. Where noise
         hides them, ``expected`` is taken for the mean of R.
         """
-        b = self.slope(point)
-        three = counts[1:-2] + counts[2:-1] + counts[3:]
-        most = int(three.argmax())
         squared = min(expected, DEFAULTS.longest_expected)
-        if three[most] > DEFAULTS.visible_together * 3**0.5 * sd:
+        together = sums_of_three(counts)
+        most = int(together.argmax())
+        if together[most] > visible_sum(sd):
             # as many normal residuals are twice as far from 0 as R is, or half as far
-            squared = 2.0 ** (most + 2.5 + LEAST) / abs(b)
+            squared = 2.0 ** (most + 2.5 + LEAST) / abs(self.slope)
         if not squared > DEFAULTS.long_residuals:
             return point
-        return self.at(point, np.log(squared))
-
-    def at(self, point: np.ndarray, log_square: float) -> np.ndarray:
-        """Move the latent by what multiplies the squared scale by the exponential of a number."""
-        moved = point.copy()
-        moved[self.latent] += log_square / (2 * self.slope(point))
-        return moved
+        raised = point.copy()
+        raised[self.latent] += np.log(squared) / (2 * self.slope)
+        return raised
 
 
 def outcome_scale(records: Records) -> OutcomeScale | None:
@@ -123,30 +108,30 @@ def outcome_scale(records: Records) -> OutcomeScale | None:
     if not np.concatenate(reads).any():
         return None
     before = list(records.latents).index(str(latent.name))
-    log_scale = _log_scale(latent, scale)
-    if not _is_linear(log_scale, float(records.point[str(latent.name)].item())):
+    slope = _slope_if_linear(latent, scale, float(records.point[str(latent.name)].item()))
+    if slope is None:
         return None
     return OutcomeScale(
         latent=sum(flags.size for flags in reads[:before]),
         location=np.concatenate(reads),
-        log_scale=log_scale,
+        slope=slope,
         outcomes=int(np.prod([size or 1 for size in records.shapes[name]])),
     )
 
 
-def _is_linear(log_scale: Callable[[float], float], at: float) -> bool:
-    """Whether a scale is an exponential of its latent: it is not where its prior has a bound."""
-    slopes = [_slope(log_scale, at + far) for far in (-SPAN, -1.0, 0.0, 1.0, SPAN)]
-    return bool(np.ptp(slopes) < 1e-3 * abs(slopes[2]))
+def _slope_if_linear(latent: AnyVariable, scale: AnyVariable, at: float) -> float | None:
+    """Return b if the scale is an exponential of b times its latent; one with a bound is not."""
+    log_scale = function([latent], pt.log(scale).ravel()[0], "python")
+    one = (1,) * latent.type.ndim
 
+    def slope(z: float) -> float:
+        high, low = (
+            float(log_scale(np.full(one, x, latent.type.dtype))) for x in (z + STEP, z - STEP)
+        )
+        return (high - low) / (2 * STEP)
 
-def _slope(log_scale: Callable[[float], float], z: float) -> float:
-    return float(log_scale(z + STEP) - log_scale(z - STEP)) / (2 * STEP)
-
-
-def _log_scale(latent: AnyVariable, scale: AnyVariable) -> Callable[[float], float]:
-    compiled = function([latent], pt.log(scale).ravel()[0], "python")
-    return lambda z: float(compiled(np.full((1,) * latent.type.ndim, z, latent.type.dtype)))
+    slopes = [slope(at + far) for far in (-SPAN, -1.0, 0.0, 1.0, SPAN)]
+    return slopes[2] if np.ptp(slopes) < 1e-3 * abs(slopes[2]) else None
 
 
 class Ratio(NamedTuple):

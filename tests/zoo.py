@@ -161,6 +161,19 @@ def ordered_logistic():
     pm.OrderedLogistic("y", eta=X @ b, cutpoints=cuts, observed=CATEGORY)
 
 
+def graded_items():
+    ordered = pm.distributions.transforms.ordered
+    cuts = pm.Normal("cuts", [-0.5, 0.5], shape=(2, 2), transform=ordered)
+    eta = X @ pm.Normal("b", shape=(D, 2))
+    items = np.column_stack([CATEGORY, CATEGORY[::-1]])
+    pm.OrderedLogistic("y", eta=eta, cutpoints=cuts, compute_p=False, observed=items)
+
+
+def mixture_of_categories():
+    w, p = pm.Dirichlet("w", np.ones(2)), pm.Dirichlet("p", np.ones(3), shape=(2, 3))
+    pm.Mixture("y", w, pm.Categorical.dist(p), observed=CATEGORY)
+
+
 def gamma_poisson():
     pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=COUNT)
 
@@ -283,7 +296,8 @@ ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
         logistic, logistic_data, minibatch, two_observed, vector_potential, custom_dist,
         hierarchical, two_indices, switch, censored, truncated, normal_mixture, zero_inflated,
         zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical, softmax,
-        ordered_logistic, gamma_poisson, horseshoe, hsgp, neural_network,
+        ordered_logistic, graded_items, mixture_of_categories, gamma_poisson, horseshoe, hsgp,
+        neural_network,
         as_many_columns_as_records, repeated_measures, stacked_columns, einsum, transposed,
     )
 }

@@ -17,7 +17,13 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis_rules import Carries, Counts, needs
 from pymc_dp.model.graph_types import AnyVariable, Node
-from pymc_dp.model.indexing import SameLength, counted_rows, gather_layout, measured_axis
+from pymc_dp.model.indexing import (
+    OtherLength,
+    SameLength,
+    counted_rows,
+    gather_layout,
+    measured_axis,
+)
 
 
 class RecordAxes(NamedTuple):
@@ -91,10 +97,13 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
                         axes.carried.add((node, i))
                     case Counts(i, position):
                         axes.counts[node, i] = position
-                    case SameLength():
+                    case SameLength() | OtherLength():
                         to_check.append(need)
-    for variable, axis in to_check:
-        if axes.axis.get(variable) != axis:
+    for need in to_check:
+        counts_records = axes.axis.get(need.variable) == need.axis
+        if counts_records and isinstance(need, OtherLength):
+            raise NotSeparableError("every record is paired with all of them")
+        if not counts_records and isinstance(need, SameLength):
             raise NotSeparableError("it is indexed by a range that is not the records' own")
 
 

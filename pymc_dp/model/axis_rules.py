@@ -25,7 +25,7 @@ from pytensor.tensor.subtensor import (
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import Node
-from pymc_dp.model.indexing import SameLength, counted_rows, gather_layout
+from pymc_dp.model.indexing import OtherLength, SameLength, counted_rows, gather_layout
 
 
 class Carries(NamedTuple):
@@ -42,7 +42,7 @@ class Counts(NamedTuple):
     position: int | None = None
 
 
-Need = Carries | Counts | SameLength
+Need = Carries | Counts | SameLength | OtherLength
 
 
 @singledispatch
@@ -196,10 +196,11 @@ def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[
         along = at >= 0 and not index.type.broadcastable[at]
         rows = counted_rows(index)
         if rows is not None:  # base[arange(number of records), ...] walks along the records of base
-            if not along:
-                raise NotSeparableError("every record is paired with all of them")
-            yield Carries(0, axis)
-            yield rows
+            if along:
+                yield Carries(0, axis)
+                yield rows
+            else:  # row numbers beside the records would pair each with all; column numbers do not
+                yield OtherLength(*rows)
         elif along:
             yield from (Carries(i, at) for i, x in enumerate(node.inputs) if x is index)
     if base.type.ndim == 0:

@@ -21,7 +21,7 @@ from pytensor.tensor.type import TensorType
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, is_structural
-from pymc_dp.model.indexing import CENSORED
+from pymc_dp.model.indexing import CENSORED, is_counted_axis
 from pymc_dp.model.split import Split
 from pymc_dp.model.walk import all_variables, operations, tensor_constants
 
@@ -168,7 +168,10 @@ def refuse_hidden(graphs: Mapping[str, Iterable[AnyVariable]], hardened: Hardene
     for name, graph in graphs.items():
         # what PyMC itself adds to a mixture are shapes
         read = [v for v in all_variables(graph, (MixtureRV,)) if v not in known]
-        hidden: list[AnyVariable] = [v for v in tensor_constants(read) if not is_structural(v.data)]
+        shapes = {v.owner.inputs[1] for v in read if is_counted_axis(v)}
+        hidden: list[AnyVariable] = [
+            v for v in tensor_constants(read) if v not in shapes and not is_structural(v.data)
+        ]
         hidden += [
             v for v in read if isinstance(v, SharedVariable) and isinstance(v.type, TensorType)
         ]

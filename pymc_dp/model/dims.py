@@ -1,5 +1,6 @@
 """Which named dimensions are public: all others may be the records', by length or by labels."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pytensor.compile.sharedvalue import SharedVariable
@@ -36,6 +37,7 @@ def find_dims(split: Split, unit: str | None) -> Dims:
         for dim, length in model.dim_lengths.items()
         if isinstance(length, SharedVariable) and dim not in known - records
     }
+    records, known = records - {None}, known - {None}  # an axis without a name has no labels
     return Dims(frozenset(records), frozenset(known - records), frozenset(lengths))
 
 
@@ -61,6 +63,11 @@ def refuse_private_lengths(split: Split, dims: Dims) -> None:
             )
 
 
-def default_dims(name: str, ndim: int) -> tuple[str, ...]:
-    """Name the dims of a variable whose model names none, as ArviZ does."""
-    return tuple(f"{name}_dim_{k}" for k in range(ndim))
+def named_dims(own: Sequence[str | None] | None, name: str, ndim: int) -> tuple[str, ...]:
+    """Name the dims of a variable: as its model does, and the others as ArviZ does.
+
+    >>> named_dims(None, "b", 1), named_dims((None, "term"), "b", 2)
+    (('b_dim_0',), ('b_dim_0', 'term'))
+    """
+    pairs = zip(own or (None,) * ndim, range(ndim), strict=True)
+    return tuple(dim or f"{name}_dim_{k}" for dim, k in pairs)

@@ -91,7 +91,7 @@ def _is_triangle(flat: np.ndarray) -> bool:
 def harden(model: pm.Model) -> HardenedModel:
     """Copy ``model`` with all observed values and constants of several numbers made shared."""
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    with _no_initvals(model):
+    with _copyable(model) as partly_named:
         fgraph, _ = fgraph_from_model(model)
     masks = join_missing(fgraph)
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
@@ -103,6 +103,7 @@ def harden(model: pm.Model) -> HardenedModel:
         for leaf in lifted
     ]
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
+    hardened.named_vars_to_dims.update(partly_named)
     data = [
         DataLeaf(str(variable.name), variable, stored_value(variable), True)
         for variable in hardened.data_vars
@@ -116,25 +117,33 @@ def harden(model: pm.Model) -> HardenedModel:
 
 def constrained(model: pm.Model) -> pm.Model:
     """Copy ``model`` with every latent on its own scale, not on the whole real line."""
-    with _no_initvals(model):
+    with _copyable(model) as partly_named:
         copy = remove_value_transforms(model)
+    copy.named_vars_to_dims.update(partly_named)
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     copy.rvs_to_initial_values.update({rv: given[rv.name] for rv in copy.free_RVs})
     return copy
 
 
 @contextmanager
-def _no_initvals(model: pm.Model) -> Iterator[None]:
-    """Lift initial values for the time: PyMC copies a model to a graph only where none is set."""
+def _copyable(model: pm.Model) -> Iterator[dict[str, tuple[str | None, ...]]]:
+    """Lift for the time what PyMC copies to no graph: initial values, and dims without a name.
+
+    Gives the dims, of which some have no name, by variable.
+    """
     # its warning about variables of Gaussian processes is for people who keep using the old objects
-    kept = dict(model.rvs_to_initial_values)
+    kept, all_dims = dict(model.rvs_to_initial_values), dict(model.named_vars_to_dims)
+    partly_named = {name: dims for name, dims in all_dims.items() if None in dims}
     try:
+        for name in partly_named:
+            del model.named_vars_to_dims[name]
         model.rvs_to_initial_values.update(dict.fromkeys(kept))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
-            yield
+            yield partly_named
     finally:
         model.rvs_to_initial_values.update(kept)
+        model.named_vars_to_dims.update(partly_named)
 
 
 def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:

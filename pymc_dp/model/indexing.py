@@ -24,6 +24,13 @@ class SameLength(NamedTuple):
     axis: int
 
 
+class OtherLength(NamedTuple):
+    """``variable`` must not be found to carry the records along ``axis``."""
+
+    variable: AnyVariable
+    axis: int
+
+
 class GatherLayout(NamedTuple):
     """How ``base[...]`` with index arrays lays its axes out, as NumPy does."""
 
@@ -62,6 +69,18 @@ def counted_rows(index: AnyVariable) -> SameLength | None:
         return None
     start, stop, step = index.owner.inputs
     return measured_axis(stop) if _is(start, 0) and _is(step, 1) else None
+
+
+def is_counted_axis(variable: AnyVariable) -> bool:
+    """Whether a range is laid along one of several axes, as ``np.ix_`` does."""
+    if not isinstance(variable.owner_op, Reshape):
+        return False
+    row, shape = variable.owner.inputs
+    return (
+        isinstance(row.owner_op, ARange)
+        and isinstance(shape, Constant)
+        and sorted(shape.data) == [-1] + [1] * (len(shape.data) - 1)
+    )
 
 
 def measured_axis(length: AnyVariable) -> SameLength | None:

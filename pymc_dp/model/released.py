@@ -58,7 +58,9 @@ def releasable(
     formulas = {
         name
         for name, graph in zip(names[len(shared) :], plain[len(shared) :], strict=True)
-        if name not in unproved and dims.public.issuperset(own[name]) and is_formula(graph, known)
+        if name not in unproved
+        and dims.public.issuperset(filter(None, own[name]))
+        and is_formula(graph, known)
     }
     withheld = tuple(
         name for name in names[len(shared) :] if name not in public and name not in formulas

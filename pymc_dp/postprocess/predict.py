@@ -20,7 +20,7 @@ from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.columns import column
 from pymc_dp.model.compile import PYTHON, without_c
-from pymc_dp.model.dims import default_dims
+from pymc_dp.model.dims import named_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import unproved_in
@@ -121,9 +121,8 @@ def _labelled(
     """Lay draws, shape (points, ...), out on the model's dims, with the posterior's coords."""
     variables = {}
     for name, array in arrays.items():
-        own = model.named_vars_to_dims.get(name) or (None,) * (array.ndim - 1)
-        filled = zip(own, default_dims(name, array.ndim - 1), strict=True)
-        dims = ("chain", "draw", *(dim or default for dim, default in filled))
+        own = named_dims(model.named_vars_to_dims.get(name), name, array.ndim - 1)
+        dims = ("chain", "draw", *own)
         shape = posterior.sizes["chain"], posterior.sizes["draw"], *array.shape[1:]
         variables[name] = (dims, array.reshape(shape))
     found = xr.Dataset(variables)

@@ -16,7 +16,7 @@ from pymc_dp.methods.vips.factors.model import FactorModel
 from pymc_dp.methods.vips.factors.state import context_at
 from pymc_dp.methods.vips.factors.sums import Context
 from pymc_dp.model import Column, Records, constrained, separate
-from pymc_dp.model.dims import default_dims
+from pymc_dp.model.dims import named_dims
 from pymc_dp.privacy.private_data import open_private
 
 
@@ -123,6 +123,6 @@ def _arranged(
     [observed] = model.observed_RVs
     lengths = np.delete(column.values.shape, column.axis)
     array = np.moveaxis(values.reshape(len(values), *lengths), 0, column.axis)
-    dims = model.named_vars_to_dims.get(observed.name) or default_dims(observed.name, array.ndim)
+    dims = named_dims(model.named_vars_to_dims.get(observed.name), observed.name, array.ndim)
     coords = {x: v for x, v in records.outputs.coords.items() if x in dims}
     return xr.DataArray(array, coords, dims, observed.name)

@@ -20,7 +20,7 @@ from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.model import Records
 from pymc_dp.model.compile import at_draws
-from pymc_dp.model.dims import default_dims
+from pymc_dp.model.dims import named_dims
 from pymc_dp.results.allow_list import released_names
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
     outputs = records.outputs
     variables = {}
     for name, value in values.items():
-        dims = outputs.dims[name] or default_dims(name, value.ndim - 1)
+        dims = named_dims(outputs.dims[name], name, value.ndim - 1)
         variables[name] = (("chain", "draw", *dims), value[None])
     draws = next(iter(values.values())).shape[0]
     return xr.Dataset(variables, {"chain": [0], "draw": np.arange(draws), **outputs.coords})

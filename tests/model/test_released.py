@@ -169,6 +169,22 @@ def test_coords_leave_with_what_is_released_and_no_others():
     assert outputs.dims == {"b": (), "alpha": ("clinic",)}
 
 
+def test_axes_may_have_no_name():
+    def model():
+        pm.modelcontext(None).add_coords({"patient": NAMES, "term": list("abc")})
+        x = pm.Data("x", X, dims=(None, "term"))
+        table = pm.Normal("table", shape=(2, D))
+        pm.Deterministic("double", 2 * table, dims=(None, "term"))
+        pm.Normal("y", (x * table[GROUP]).sum(axis=1), 1.0, observed=REAL, dims="patient")
+
+    described = zoo.build(model)
+    before = dict(described.named_vars_to_dims)
+    outputs = separate(described)[0].outputs
+    assert described.named_vars_to_dims == before
+    assert outputs.dims["double"] == (None, "term")
+    assert list(outputs.coords) == ["term"]
+
+
 def test_no_record_coords_leave_with_a_deterministic_in_the_shape_of_the_data():
     for what in ("as many as records", "in the shape of the data"):
         assert "patient" not in released(PRIVATE[what], dims="patient").coords

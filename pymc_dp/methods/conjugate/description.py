@@ -8,7 +8,7 @@ import xarray as xr
 
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily, Natural
 from pymc_dp.model import Records
-from pymc_dp.model.dims import default_dims
+from pymc_dp.model.dims import named_dims
 
 
 def describe(
@@ -48,7 +48,7 @@ def labels_of(records: Records, names: Collection[str]) -> list[str]:
 
 def dims_of(records: Records, name: str) -> tuple[str, ...]:
     """Return the dims of a latent, as in the posterior group."""
-    return records.outputs.dims[name] or default_dims(name, records.point[name].ndim)
+    return named_dims(records.outputs.dims[name], name, records.point[name].ndim)
 
 
 def mean_path(

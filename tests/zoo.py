@@ -169,6 +169,13 @@ def graded_items():
     pm.OrderedLogistic("y", eta=eta, cutpoints=cuts, compute_p=False, observed=items)
 
 
+def month_of_the_event():
+    hazard = pm.math.sigmoid(pm.Normal("h", shape=2) + (X @ pm.Normal("b", shape=D))[:, None])
+    stay = pt.cumprod(1 - hazard, axis=1)
+    p = pt.concatenate([hazard[:, :1], hazard[:, 1:] * stay[:, :-1], stay[:, -1:]], axis=1)
+    pm.Categorical("y", p=p, observed=CATEGORY)
+
+
 def mixture_of_categories():
     w, p = pm.Dirichlet("w", np.ones(2)), pm.Dirichlet("p", np.ones(3), shape=(2, 3))
     pm.Mixture("y", w, pm.Categorical.dist(p), observed=CATEGORY)
@@ -296,8 +303,8 @@ ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
         logistic, logistic_data, minibatch, two_observed, vector_potential, custom_dist,
         hierarchical, two_indices, switch, censored, truncated, normal_mixture, zero_inflated,
         zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical, softmax,
-        ordered_logistic, graded_items, mixture_of_categories, gamma_poisson, horseshoe, hsgp,
-        neural_network,
+        ordered_logistic, graded_items, month_of_the_event, mixture_of_categories, gamma_poisson,
+        horseshoe, hsgp, neural_network,
         as_many_columns_as_records, repeated_measures, stacked_columns, einsum, transposed,
     )
 }

@@ -25,6 +25,7 @@ from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
 from pymc_dp.model.graph_types import AnyVariable, Node
+from pymc_dp.model.released import withheld_in_words
 
 # distributions with a number of trials
 TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
@@ -65,6 +66,7 @@ class Explanation:
     centred: bool = False
     # {name: what it is and where it stands}: records in arrays that their author gave no name
     unnamed: Mapping[str, str] = MappingProxyType({})
+    withheld: str = ""  # which deterministics the result will lack, and what to do
 
     @property
     def dp_advi(self) -> str:
@@ -92,6 +94,7 @@ class Explanation:
             alike.setdefault(str(fits), []).append(name)
         lines += [f"{', '.join(names)}: {fits}" for fits, names in alike.items()]
         lines += [f"{name}: {n:g} passes over all chunks." for name, n in self.passes.items()]
+        lines += [self.withheld] if self.withheld else []
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -152,10 +155,11 @@ def explain(
         tuple(private.spec),
         fits,
         _recommended(fits, records),
-        advice_on_counts(model, unit),
+        advice_on_counts(model, unit) + advice_on_rows(unit),
         passes,
         records.outcomes is not None,
         records.unnamed,
+        withheld_in_words(records.outputs.declarable),
     )
 
 
@@ -202,6 +206,17 @@ def _any_model(spec: MethodSpec, records: Records) -> Fits:
         return Fits(f"do not fit: {reason}", {})
     how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
     return Fits("fit; latents of single records are integrated out, and never released.", how)
+
+
+def advice_on_rows(unit: str | None) -> tuple[str, ...]:
+    """Say what the rows of a unit must not depend on: clipping is centred at the rows there are."""
+    if unit is None:
+        return ()
+    whom = unit_label(unit)
+    return (
+        f"How many rows a {whom} has must not depend on its outcomes: where an event ends them "
+        "(survival by months), write one row each, with the month as its outcome.",
+    )
 
 
 def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:

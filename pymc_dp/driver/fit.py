@@ -20,6 +20,7 @@ from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
+from pymc_dp.model.released import withheld_in_words
 from pymc_dp.results.build import build_result
 
 DRAWS = 1000
@@ -183,6 +184,8 @@ def fit(
     rng = np.random.default_rng(random_seed)
     compiled = compile_method(setup, backend)
     announce(setup.plan, setup.data, compiled.times)
+    if lacks := withheld_in_words(setup.records.outputs.declarable):
+        warnings.warn(lacks, stacklevel=2)
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
     if file is not None:
         rng = file.public_generator(random_seed)

@@ -13,6 +13,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.basic import Alloc, AllocEmpty, Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
@@ -85,6 +86,13 @@ def _softmax(op: Softmax | LogSoftmax, node: Node, output: int, k: int) -> Itera
     ndim = node.inputs[0].type.ndim
     if op.axis is None or k in {axis % ndim for axis in op.axis}:
         raise NotSeparableError("a softmax runs over the records")
+    yield Carries(0, k)
+
+
+@needs.register
+def _running(op: CumOp, node: Node, output: int, k: int) -> Iterator[Need]:
+    if op.axis is None or k == op.axis % node.inputs[0].type.ndim:
+        raise NotSeparableError("a running sum or product goes over the records")
     yield Carries(0, k)
 
 

@@ -20,6 +20,7 @@ class Outputs(NamedTuple):
     dims: dict[str, tuple[str, ...]]
     coords: dict[str, np.ndarray]
     withheld: tuple[str, ...]  # the deterministics that stay behind
+    declarable: tuple[str, ...]  # those of them that public= would let go
 
 
 def releasable(
@@ -48,8 +49,13 @@ def releasable(
     graphs = dict(zip(names, model.replace_rvs_by_values(variables), strict=True))
     own = {name: tuple(model.named_vars_to_dims.get(name, ())) for name in names}
     private = _private(split)
-    for name in public.intersection(names):
-        _refuse_declared(name, graphs[name], private, dims.records.intersection(own[name]))
+    of_records = {
+        name: why
+        for name in names
+        if (why := _of_records(graphs[name], private, dims.records.intersection(own[name])))
+    }
+    for name in public.intersection(of_records):
+        raise ValueError(f"public= names the deterministic `{name}`, {of_records[name]}")
     # latents leave, so a deterministic may read them: what they are made of does not matter
     plain = without_lengths(variables)
     latents = plain[: len(shared)]
@@ -72,6 +78,7 @@ def releasable(
         dims={name: own[name] for name in kept},
         coords={d: np.asarray(x) for d, x in model.coords.items() if d in used and x is not None},
         withheld=withheld,
+        declarable=tuple(name for name in withheld if name not in of_records),
     )
 
 
@@ -96,18 +103,33 @@ def _private(split: Split) -> dict[AnyVariable, str]:
     return private | {value: f"the latent `{value.name}`" for value in split.unit_latents.rows}
 
 
-def _refuse_declared(
-    name: str, graph: AnyVariable, private: Mapping[AnyVariable, str], dims: Iterable[str]
-) -> None:
-    """Refuse a deterministic that is declared public, but returns data or the records' labels."""
+def _of_records(
+    graph: AnyVariable, private: Mapping[AnyVariable, str], dims: Iterable[str]
+) -> str | None:
+    """Say why no declaration lets a variable go: it returns data, or the records' labels."""
     for variable in private.keys() & set(ancestors([graph])):
-        raise ValueError(
-            f"public= names the deterministic `{name}`, which reads {private[variable]}: it would "
-            "return what belongs to single records. Compute it after the fit, from the released "
-            "latents."
+        return (
+            f"which reads {private[variable]}: it would return what belongs to single records. "
+            "Compute it after the fit, from the released latents."
         )
     for dim in dims:
-        raise ValueError(
-            f"public= names the deterministic `{name}`, which has the records' own dimension "
-            f"`{dim}`: it would return their number and their labels. Leave the dimension out."
+        return (
+            f"which has the records' own dimension `{dim}`: it would return their number and their "
+            "labels. Leave the dimension out."
         )
+    return None
+
+
+def withheld_in_words(declarable: Sequence[str]) -> str:
+    """Say which deterministics the result will lack, of those that ``public=`` would let go.
+
+    >>> withheld_in_words(["total"])
+    'The result will lack `total`: a number in it, or the labels of its dimension, may come ...'
+    """
+    if not declarable:
+        return ""
+    names = ", ".join(f"`{name}`" for name in declarable)
+    return (
+        f"The result will lack {names}: a number in it, or the labels of its dimension, may come "
+        "from the data. If none does, name it in public=[...]; or compute it from the draws."
+    )

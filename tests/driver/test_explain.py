@@ -336,3 +336,29 @@ def test_passes_over_chunks_are_counted():
     batches = {"n": 20, "sample_rate": 0.25, "noise_aware": False, "epsilon": 1, "delta": 1e-5}
     assert pymc_dp.plan(model, **batches).passes == pytest.approx(5)
     assert pymc_dp.plan(model, data=data, **batches).passes == 20  # each reads every chunk
+
+
+def test_deterministics_that_a_result_will_lack_are_named_before_and_at_the_fit():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        pm.Deterministic("of_a_thousand", 1000 * p)
+        pm.Deterministic("odds", p / (1 - p))
+        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [3, 7]))
+
+    assert "The result will lack `of_a_thousand`: " in str(pymc_dp.explain(model))
+    assert "lack" not in str(pymc_dp.explain(model, public=["of_a_thousand"]))
+    terms = {"method": "vips", "epsilon": 1, "delta": 1e-3, "progressbar": False}
+    with pytest.warns(UserWarning, match="The result will lack `of_a_thousand`: "):
+        pymc_dp.fit(model=model, **terms)
+    idata = pymc_dp.fit(model=model, public=["of_a_thousand"], **terms)
+    assert {"of_a_thousand", "odds"} < set(idata["posterior"].data_vars)
+
+
+def test_units_are_told_what_their_number_of_rows_must_not_depend_on():
+    with pm.Model() as model:
+        pm.Data("person", np.arange(10) // 2)
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [3, 7]))
+
+    said = "How many rows a person has must not depend on its outcomes"
+    assert said in str(pymc_dp.explain(model, unit="person"))
+    assert said not in str(pymc_dp.explain(model))

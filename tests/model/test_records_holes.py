@@ -230,6 +230,8 @@ FINE = {
     "row means": lambda x, b: (x - x.mean(axis=1, keepdims=True)) @ b,
     "row scales": lambda x, b: (x / (1 + x.std(axis=1, keepdims=True))) @ b,
     "a column overwritten": lambda x, b: pt.set_subtensor(x[:, 0], 0.0) @ b,
+    "running sums by row": lambda x, b: pt.cumsum(x, axis=1) @ b,
+    "running products by row": lambda x, b: pt.cumprod(x, axis=-1) @ b,
     "columns picked": lambda x, b: x[:, 1:] @ b[1:],
     "columns picked by number": lambda x, b: x[:, [2, 0]] @ b[1:],
     "columns joined": lambda x, b: pt.concatenate([x[:, :1], x[:, 1:] ** 2], axis=1) @ b,

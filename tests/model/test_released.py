@@ -185,6 +185,17 @@ def test_axes_may_have_no_name():
     assert list(outputs.coords) == ["term"]
 
 
+@pytest.mark.parametrize("what", PRIVATE)
+def test_only_what_a_declaration_frees_is_said_to_be_declarable(what):
+    outputs = released(PRIVATE[what])
+    assert outputs.withheld == ("it",)
+    try:
+        freed = released(PRIVATE[what], public=["it"]).withheld == ()
+    except ValueError:
+        freed = False
+    assert outputs.declarable == (("it",) if freed else ())
+
+
 def test_no_record_coords_leave_with_a_deterministic_in_the_shape_of_the_data():
     for what in ("as many as records", "in the shape of the data"):
         assert "patient" not in released(PRIVATE[what], dims="patient").coords

@@ -31,6 +31,15 @@ def mixture():
     pm.NormalMixture("y", w, mu, tau=2.0, observed=REAL)
 
 
+def spreads(**start):
+    w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2, **start)
+    pm.NormalMixture("y", w, mu, tau=pm.Gamma("tau", 2, 1, shape=2), observed=REAL)
+
+
+def spreads_started_apart():
+    spreads(initval=[-2.0, 2.0])
+
+
 def probit():
     b = pm.Normal("b", shape=2)
     pm.Bernoulli("y", p=pm.math.invprobit(pm.math.dot(X, b)), observed=BINARY)
@@ -90,6 +99,12 @@ def factors():
     pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=rng.normal(size=(40, 5)))
 
 
+def factors_started_apart():
+    z, start = pm.Normal("z", shape=(40, 2)), np.eye(5, 2)
+    w = pm.Normal("w", shape=(5, 2), initval=start)
+    pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=rng.normal(size=(40, 5)))
+
+
 @pytest.mark.parametrize(
     ("describe", "method", "because"),
     [
@@ -97,8 +112,11 @@ def factors():
         (coin, "vips", "one release is enough"),
         (mixture, "dp_sep", "whose component is uncertain"),
         (mixture_of_counts, "dp_advi", "centred scores"),
+        (spreads, "vips", "started apart by public initial values"),
+        (spreads_started_apart, "dp_advi", "centred scores"),
         (network, "dp_sep", "test errors"),
-        (factors, "vips", "never releases them"),
+        (factors, "vips", "from public initial loadings that differ"),
+        (factors_started_apart, "dp_advi", "integrates `z` out"),
         (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
         (probit, "dp_advi", "serve as well"),
         (scale, "dp_advi", "gradients alone"),

@@ -163,6 +163,15 @@ def test_intervals_of_components_are_doubted():
     assert "components" not in doubts_of(alone, method="vips")
 
 
+def test_factor_models_doubt_their_intervals():
+    with pm.Model() as model:
+        z, w = pm.Normal("z", shape=(ROWS, 1)), pm.Normal("w", 1, 1, shape=(3, 1))
+        pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=np.ones((ROWS, 3)))
+    found = doubts_of(model, method="vips")
+    assert "Intervals of `tau`, `w` are too narrow" in found
+    assert "method='dp_advi' integrates them out" in found
+
+
 def groups(spread):
     group = np.arange(ROWS) % 12
     y = np.random.default_rng(0).normal(group / 6 - 1, 1.0)

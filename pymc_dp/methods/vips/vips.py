@@ -19,13 +19,29 @@ NEVER_RELEASED = "it fits the latents of single records in closed form, and neve
 
 def _better_for_blocks(structure: conjugate_model.Structure) -> str:
     known = structure.has_probabilities_alone or NORMAL in structure.in_likelihood.values()
-    if structure.mixtures and not known:
-        return ""  # sums of counts and waiting times are clipped without being centred
+    if structure.mixtures and (structure.starts_apart or not known):
+        return ""  # sums are clipped without being centred, and intervals are too narrow
+    if structure.mixtures and structure.has_probabilities_alone:
+        return "it keeps the posterior of the components' weights and probabilities"
     if structure.mixtures:
-        return "it keeps the posterior of the components' weights and spreads"
+        return (
+            "it tells components apart that start alike. Components that are started apart by "
+            "public initial values (initval=) have better intervals by dp_advi"
+        )
     if structure.has_probabilities_alone:
         return "one release is enough, and the posterior of its noisy sums is exact"
     return ""
+
+
+def _better_for_factors(structure: factor_model.FactorModel) -> str:
+    if structure.latent.binary:
+        return NEVER_RELEASED
+    if structure.starts_apart:
+        return ""  # dp_advi integrates the latents out, and its intervals are right
+    return (
+        f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "
+        "from public initial loadings that differ (initval=) those of dp_advi are right"
+    )
 
 
 # in the order in which they are tried
@@ -67,7 +83,7 @@ MODEL_CLASSES = (
         forms=("residual",),
         options=("iterations",),
         near=factor_model.is_near,
-        better=lambda structure: NEVER_RELEASED,
+        better=_better_for_factors,
     ),
 )
 

@@ -17,7 +17,13 @@ from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, Point, Rule, average, rules_of
-from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, ExponentialFamily, Natural
+from pymc_dp.methods.conjugate.exponential import (
+    BETA,
+    DIRICHLET,
+    NORMAL,
+    ExponentialFamily,
+    Natural,
+)
 from pymc_dp.methods.conjugate.families import conjugate_prior, families_of
 from pymc_dp.methods.conjugate.mixture_term import Mixture, mixture_of
 from pymc_dp.methods.conjugate.probe_points import (
@@ -48,6 +54,7 @@ class Structure(NamedTuple):
     in_likelihood: dict[str, ExponentialFamily]
     mixtures: tuple[Mixture, ...]
     completed: Tensor  # the log likelihood of one record, its mixtures' components weighted
+    starts_apart: bool  # whether the author's initial values of a Gaussian block differ
 
     @property
     def families(self) -> Mapping[str, ExponentialFamily]:
@@ -68,7 +75,10 @@ def recognise(records: Records) -> Structure:
     ancestry = set(ancestors([completed]))
     in_likelihood = {name: f for name, f in families.items() if records.latents[name] in ancestry}
     prior = conjugate_prior(records, families, rng)
-    structure = Structure(prior, in_likelihood, mixtures, completed)
+    apart = any(
+        np.unique(records.point[name]).size > 1 for name, f in in_likelihood.items() if f is NORMAL
+    )
+    structure = Structure(prior, in_likelihood, mixtures, completed, apart)
     likelihood = Statistics(records, structure, "python")
     batch, first = probe_rows(records, rng, (0, 1, 1)), probe_point(records, families, rng)
     weights = likelihood.responsibilities(batch, [[first]])

@@ -14,6 +14,7 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL
+from pymc_dp.methods.doubts import quoted
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.factors import binary_latents, normal_latents
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
@@ -55,7 +56,21 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
         describe=partial(_describe, fit),
         trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},
         settings={"form": "residual"},
+        doubts=lambda state: _too_narrow(structure) if settings.noisy else (),
         defaults=(DEFAULTS,),
+    )
+
+
+def _too_narrow(structure: FactorModel) -> tuple[str, ...]:
+    """Say what a variational posterior leaves out of factor models."""
+    way_out = (
+        ""
+        if structure.latent.binary
+        else " method='dp_advi' integrates them out, from public initial loadings that differ."
+    )
+    return (
+        f"Intervals of {quoted(structure.prior.families)} are too narrow: closed-form updates take "
+        f"the latents of single records as known, and clip sums without centring them.{way_out}",
     )
 
 

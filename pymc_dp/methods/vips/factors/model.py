@@ -41,6 +41,7 @@ class FactorModel(NamedTuple):
     # largest curvature of a record's log likelihood in psi, at a noise precision of 1
     curvature: np.ndarray
     prior: ConjugatePrior  # of all shared latents
+    starts_apart: bool  # whether the author's initial loadings tell the latents apart
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -77,7 +78,10 @@ def recognise(records: Records) -> FactorModel:
     shape = records.point[intercept].shape if intercept else curvature.shape
     rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
     prior = conjugate_prior(records, families_of(records), rng, wider)
-    return FactorModel(predictor, latent, loadings, across, intercept, shape, curvature, prior)
+    apart = np.linalg.matrix_rank(np.atleast_2d(records.point[loadings])) == latent.length
+    return FactorModel(
+        predictor, latent, loadings, across, intercept, shape, curvature, prior, bool(apart)
+    )
 
 
 def is_near(records: Records) -> bool:

@@ -171,10 +171,15 @@ def _hidden(idata: xr.DataTree) -> Check:
     if "hidden_directions" not in fit:
         return Check("hidden", math.nan, UNKNOWN, "This method does not measure the curvature.")
     hidden, whole = int(fit["hidden_directions"]), int(fit["directions"])
+    finding = f"Noise hides the data's curvature in {hidden} of {whole} directions of the latents"
+    doubts = json.loads(privacy_of(idata).attrs["doubts"])
+    if hidden and not any(doubt.startswith("Noise hides") for doubt in doubts):
+        share = hidden / whole
+        return Check("hidden", share, FINE, f"{finding}, where scores alone tell enough.")
     return _judged(
         "hidden",
         {"": hidden / whole},
-        f"Noise hides the data's curvature in {hidden} of {whole} directions of the latents.",
+        f"{finding}.",
         "There the posterior is the prior's and its width a guess: give informative priors, use "
         "fewer latents, or spend more.",
     )

@@ -127,7 +127,7 @@ def separation(
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
     """Refuse what the method does not know, and what would carry data."""
-    known = sorted(spec.options.keywords())
+    known = sorted({*spec.options.keywords(), *TERMS})
     for name in keywords:
         if name in REFUSED:
             raise ValueError(f"{name}= is refused in a private fit: {REFUSED[name]}.")

@@ -15,6 +15,9 @@ def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     Blocks of all names have the same lengths: arrays are cut as data frames are, or else as the
     first Dask array is.
     """
+    columns = getattr(data, "get_columns", None)
+    if columns is not None:  # a frame of polars, which is no mapping
+        data = {column.name: column for column in columns()}
     if data is None or not hasattr(data, "keys"):
         return data
     found = {name: _without_labels(values) for name, values in data.items()}

@@ -91,7 +91,8 @@ def predict(
     model = model_in_use(model)
     attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
     public, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
-    data = dict(data or {})
+    # a data frame is no mapping, and its columns are
+    data = {} if data is None else {name: data[name] for name in getattr(data, "columns", data)}
     hardened = declare_public(harden(model), public)
     new = with_given(for_new_records(hardened, unit), hardened, data)
     codes = None if unit is None else data.pop(unit, None)
@@ -110,7 +111,13 @@ def predict(
     posterior = idata["posterior"].to_dataset()
     points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
     values = (points[name].to_numpy() for name in new.latents)
-    draws = zip(*(draw(number, *point) for point in zip(*values, strict=True)), strict=True)
+    try:
+        draws = zip(*(draw(number, *point) for point in zip(*values, strict=True)), strict=True)
+    except IndexError as error:
+        raise ValueError(
+            f"data= numbers a group that no latent has an entry for ({error}). A level that was not "
+            "in the fitted model has no posterior: leave its rows out, or list it before the fit."
+        ) from None
     arrays = {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
     return xr.DataTree.from_dict({"predictions": _labelled(model, posterior, arrays)})
 

@@ -53,6 +53,15 @@ def test_hidden_directions_are_those_of_the_warning(starved):
     assert f"in {hidden} of 8 directions" in idata["privacy"].attrs["doubts"]
 
 
+def test_hidden_directions_that_scores_tell_of_are_fine(starved):
+    _, idata = starved
+    told = idata.copy(deep=True)
+    told["privacy"].attrs["doubts"] = "[]"
+    found = pymc_dp.check(told)["hidden"]
+    assert found.verdict == "fine"
+    assert "of 8 directions of the latents, where scores alone tell enough" in found.finding
+
+
 def test_the_share_of_noise_is_that_of_the_summary():
     found = pymc_dp.check(result(bent))["noise"]
     assert found.value == pytest.approx(pymc_dp.summary(result(bent))["noise_share"].max())

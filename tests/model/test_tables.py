@@ -59,6 +59,15 @@ def test_every_table_is_read_by_position(model, kind, column):
     np.testing.assert_array_equal(found["y"].take(np.arange(30)), Y)
 
 
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_a_frame_holds_all_columns(frame):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Data("x", np.zeros(2)) * pm.Normal("b"), observed=np.zeros(2))
+    _, private = separate(model, data=read_tables(frame({"x": X[:, 0], "y": X[:, 1]})))
+    found = open_private(private).columns
+    np.testing.assert_array_equal(found["y"].take(np.arange(30)), X[:, 1])
+
+
 BAD = {
     "nan in pandas": (pd.DataFrame(np.where(X > 1, np.nan, X)), "has missing values"),
     "null in polars": (pl.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}), "has missing values"),

@@ -1,6 +1,8 @@
 """Predictions come from the posterior of what records share, and from the priors of their own."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -150,6 +152,25 @@ def test_a_deterministic_that_would_return_a_number_is_let_out_without_the_check
     monkeypatch.setattr("pymc_dp.postprocess.new_records.is_formula", lambda graph, known: True)
     found = pymc_dp.predict(FITTED, regression(), {"x": X[:4]})["predictions"]
     np.testing.assert_allclose(found["scaled"] / found["mu"], Y_SD)
+
+
+def by_group(group):
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=3)
+        pm.Normal("y", b[pm.Data("group", group)], 1e-3, observed=np.zeros(len(group)))
+    return model
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_new_records_may_be_a_data_frame(frame):
+    new = frame({"group": [2, 0]})
+    found = pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), new)["predictions"]["y"]
+    np.testing.assert_allclose(found.mean(("chain", "draw")), [3.0, 1.0], atol=0.01)
+
+
+def test_a_level_that_was_not_fitted_is_refused():
+    with pytest.raises(ValueError, match=r"no latent has an entry for .*index 7"):
+        pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": np.array([0, 7])})
 
 
 def test_as_many_rows_as_the_model_holds_are_warned_of():

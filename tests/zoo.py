@@ -176,11 +176,6 @@ def month_of_the_event():
     pm.Categorical("y", p=p, observed=CATEGORY)
 
 
-def mixture_of_categories():
-    w, p = pm.Dirichlet("w", np.ones(2)), pm.Dirichlet("p", np.ones(3), shape=(2, 3))
-    pm.Mixture("y", w, pm.Categorical.dist(p), observed=CATEGORY)
-
-
 def gamma_poisson():
     pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=COUNT)
 
@@ -303,8 +298,8 @@ ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
         logistic, logistic_data, minibatch, two_observed, vector_potential, custom_dist,
         hierarchical, two_indices, switch, censored, truncated, normal_mixture, zero_inflated,
         zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical, softmax,
-        ordered_logistic, graded_items, month_of_the_event, mixture_of_categories, gamma_poisson,
-        horseshoe, hsgp, neural_network,
+        ordered_logistic, graded_items, month_of_the_event, gamma_poisson, horseshoe, hsgp,
+        neural_network,
         as_many_columns_as_records, repeated_measures, stacked_columns, einsum, transposed,
     )
 }

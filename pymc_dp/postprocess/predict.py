@@ -116,7 +116,7 @@ def predict(
     except IndexError as error:
         raise ValueError(
             f"data= numbers a group that no latent has an entry for ({error}). A level that was "
-            "not in the fitted model has no posterior: leave its rows out, or list it before the fit."
+            "not in the fitted model has no posterior: leave its rows out."
         ) from None
     arrays = {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
     return xr.DataTree.from_dict({"predictions": _labelled(model, posterior, arrays)})

@@ -31,6 +31,11 @@ def mixture():
     pm.NormalMixture("y", w, mu, tau=2.0, observed=REAL)
 
 
+def mixture_of_categories():
+    w, p = pm.Dirichlet("w", np.ones(2)), pm.Dirichlet("p", np.ones(3), shape=(2, 3))
+    pm.Mixture("y", w, pm.Categorical.dist(p), observed=BINARY)
+
+
 def spreads(**start):
     w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2, **start)
     pm.NormalMixture("y", w, mu, tau=pm.Gamma("tau", 2, 1, shape=2), observed=REAL)
@@ -112,6 +117,7 @@ def factors_started_apart():
         (coin, "vips", "one release is enough"),
         (mixture, "dp_sep", "whose component is uncertain"),
         (mixture_of_counts, "dp_advi", "centred scores"),
+        (mixture_of_categories, "vips", "weights and probabilities"),
         (spreads, "vips", "started apart by public initial values"),
         (spreads_started_apart, "dp_advi", "centred scores"),
         (network, "dp_sep", "test errors"),

@@ -11,8 +11,7 @@ from scipy.special import expit
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors import model as factor_model
 from pymc_dp.methods.vips.factors.factors import inference_of
-from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
-from pymc_dp.methods.vips.factors.model import FactorModel
+from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
 from pymc_dp.methods.vips.factors.state import context_at
 from pymc_dp.methods.vips.factors.sums import Context
 from pymc_dp.model import Column, Records, constrained, separate

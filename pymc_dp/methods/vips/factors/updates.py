@@ -8,13 +8,7 @@ from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel
-from pymc_dp.methods.vips.factors.state import (
-    Fit,
-    Posterior,
-    State,
-    apart,
-    side_by_side,
-)
+from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, apart, side_by_side
 from pymc_dp.methods.vips.factors.steps import (
     Curvature,
     averaged,
@@ -31,8 +25,8 @@ from pymc_dp.privacy.query import Noisy, Query
 class _Rows(NamedTuple):
     """What scores and curvatures are multiplied by, row by row.
 
-    ``psi`` and ``psi_of_batch`` turn noise, and the error of a batch, into steps of psi relative to
-    the scale of the outcomes' own noise.
+    ``psi`` and ``psi_of_batch`` turn noise, and the error of a drawn batch, into steps of psi
+    relative to the scale of the outcomes' own noise.
     """
 
     gain: np.ndarray
@@ -49,7 +43,9 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     curvature = averaged(state.t, state.curvature, sums, sd, fit.settings.records_in_sums)
     rows = _rows(structure, context)
     noise_of_psi = sd * rows.psi * float(np.sqrt(curvature.inverse_trace))
-    rho = step_length(state.t, float(np.hypot(noise_of_psi, _of_batch(noisy, rows, curvature))))
+    n, rate = len(curvature.average), noisy.sample_rate
+    of_batch = rows.psi_of_batch * np.sqrt(n * (1 - rate) / (rate * curvature.number))
+    rho = step_length(state.t, float(np.hypot(noise_of_psi, of_batch)))
     step = _step(fit, state.posterior, sums, curvature, rows, rho)
     stretch = _stretch(structure, state.t, curvature)
     after = curvature.transformed(np.linalg.inv(stretch))
@@ -81,12 +77,6 @@ def _rows(structure: FactorModel, context: Context) -> _Rows:
         of_psi = float(np.mean(1 / weight))
         return _Rows(gain, weight, of_psi, of_psi**0.5)
     return _Rows(gain, weight, context.precision**0.5, 1.0)
-
-
-def _of_batch(noisy: Noisy, rows: _Rows, curvature: Curvature) -> float:
-    """Predicted standard deviation of a step in psi that comes from drawing a batch."""
-    n, rate = len(curvature.average), noisy.sample_rate
-    return float(rows.psi_of_batch * np.sqrt(n * (1 - rate) / (rate * curvature.number)))
 
 
 class _Step(NamedTuple):

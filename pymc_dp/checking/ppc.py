@@ -12,7 +12,7 @@ from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.accounting.budget import Budget
-from pymc_dp.checking.release import Fitted, Question, ask, mean_of_unit, open_fitted
+from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,
     Sort,
@@ -145,16 +145,18 @@ def ppc(
     points = _replicates_first(fitted.points, replicates)
     points = points if binning.ranked else points[:replicates]
     compile_one = partial(_contribution, fitted.records, leaf, binning, replicates, len(points))
-    question = Question(
-        name=NAME,
-        records=fitted.records,
-        data=fitted.data,
-        compile=compile_one,
+    noisy, outcome = ask(
+        NAME,
+        fitted.records,
+        fitted.data,
+        budget,
+        ledger,
+        backend,
+        compile_one=compile_one,
         context=points,
         size=binning.bins * (2 + replicates),
         clip_norm=CLIP_NORM,
     )
-    noisy, outcome = ask(question, budget, ledger, backend)
     found = _describe(noisy, binning, replicates, outcomes_in(fitted.records, leaf))
     settings = {"statistic": statistic, "bins": binning.bins, "replicates": replicates}
     about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}

@@ -183,5 +183,4 @@ def _packed(name: str, part: Part, values: np.ndarray) -> np.ndarray:
 
 def _unpacked(part: Part, packed: np.ndarray) -> np.ndarray:
     values = packed.reshape((*packed.shape[:-1], *part.packed_shape))
-    unscaled: np.ndarray = (smat(values) if part.symmetric else values) / part.scale
-    return unscaled
+    return np.asarray((smat(values) if part.symmetric else values) / part.scale)

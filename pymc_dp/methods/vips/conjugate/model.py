@@ -19,7 +19,6 @@ from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, Point, Rule, average, rules_of
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, ExponentialFamily, Natural
 from pymc_dp.methods.conjugate.families import conjugate_prior, families_of
-from pymc_dp.methods.conjugate.mixture_term import Mixture, mixture_of
 from pymc_dp.methods.conjugate.probe_points import (
     AtPoint,
     at_point,
@@ -27,6 +26,7 @@ from pymc_dp.methods.conjugate.probe_points import (
     probe_point,
     probe_rows,
 )
+from pymc_dp.methods.mixture.model import Mixture, mixture_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt

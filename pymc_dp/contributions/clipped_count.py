@@ -31,16 +31,9 @@ class AtClipNorm(NamedTuple):
     clip_norm: float
 
 
-class SumAndCount(NamedTuple):
-    """A released sum, and whether its count is above 0: too many records are clipped."""
-
-    value: np.ndarray
-    many_clipped: bool
-
-
-def split(value: np.ndarray) -> SumAndCount:
-    """Split a released vector into the sum and the sign of its count."""
-    return SumAndCount(value[:-1], bool(value[-1] > 0))
+def split(value: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return the released sum, and whether its count is above 0: too many records are clipped."""
+    return value[:-1], bool(value[-1] > 0)
 
 
 def with_clipped_count(contribution: Contribution, quantile: float) -> Contribution:

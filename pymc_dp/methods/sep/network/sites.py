@@ -100,15 +100,12 @@ def contribution(
 
     def prepare(batch: Batch, context: Context) -> np.ndarray:
         rows = layout.pack(sites_of(compute(batch, context), context, known)._asdict())
-        parts = zip(layout.slices.values(), bounds, strict=True)
-        return np.concatenate([_shortened(rows[:, part], bound) for part, bound in parts], axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for part, bound in zip(layout.slices.values(), bounds, strict=True):
+                rows[:, part] *= clip_factors(row_norms(rows[:, part]), bound)[:, None]
+        return rows
 
     return RowContribution(layout.size, 8 * network.prior.d, lambda rows, context: rows, prepare)
-
-
-def _shortened(rows: np.ndarray, bound: float) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(rows * clip_factors(row_norms(rows), bound)[:, None])
 
 
 def sites_of(at: Derivatives, context: Context, known: bool) -> Sites:

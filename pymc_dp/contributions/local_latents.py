@@ -155,8 +155,8 @@ def marginal_scores(records: Records, derivatives: Compiled, scores: Compiled) -
 
     def marginal(batch: Batch, z: np.ndarray) -> np.ndarray:
         joint, start = _joint(records, derivatives, batch, z)
-        modes = find_modes(partial(_density, joint, derivatives), start)
-        points = modes.at + np.einsum("uij,nj->nui", modes.spread, quadrature.nodes)
+        modes, spread = find_modes(partial(_density, joint, derivatives), start)
+        points = modes + np.einsum("uij,nj->nui", spread, quadrature.nodes)
         values, each = zip(*[scores(joint.given(u), z) for u in points], strict=True)
         weights = _weights(np.stack([joint.sums(value) for value in values]), quadrature)
         total = sum(w[joint.owner, None] * x for w, x in zip(weights, each, strict=True))

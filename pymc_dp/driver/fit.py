@@ -191,15 +191,10 @@ def fit(
         states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
     outcome = outcome._replace(public=public)
     idata = build_result(setup.records, setup.method, states, outcome, draws, rng)
-    _warn(json.loads(idata["privacy"].attrs["doubts"]))
+    for doubt in json.loads(idata["privacy"].attrs["doubts"]):
+        with contextlib.suppress(PosteriorWarning):  # an error would lose what is paid for
+            warnings.warn(doubt, PosteriorWarning, stacklevel=2)
     return idata
-
-
-def _warn(doubts: Sequence[str]) -> None:
-    """Warn, and keep the result where warnings are errors: its budget is spent."""
-    for doubt in doubts:
-        with contextlib.suppress(PosteriorWarning):
-            warnings.warn(doubt, PosteriorWarning, stacklevel=3)
 
 
 def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ...]:

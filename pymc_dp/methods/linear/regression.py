@@ -148,11 +148,6 @@ class _Fit(NamedTuple):
     start: Scale
     releases: int
 
-    def step(self, t: int, rho: float) -> float:
-        """Length of step t: as long as the average forgets, if the form has none of its own."""
-        later = rho if self.form.step is None else self.form.step
-        return DEFAULTS.first_step if t < 2 else later
-
     def weights(self, t: int, rho: float) -> Sums:
         """Weights of release t in the averages: those of the energies grow like a power of t.
 
@@ -161,11 +156,6 @@ class _Fit(NamedTuple):
         power = DEFAULTS.energy_power
         later = min(1.0, (power + 1) / (t + power)) if self.settings.noisy else rho
         return Sums(rho, rho, rho, later, rho)
-
-    @property
-    def quadratic(self) -> bool:
-        """Whether one step ends at the optimum, whatever the mean."""
-        return all(predictor.form == GAUSSIAN for predictor in self.structure.predictors)
 
 
 def _init(fit: _Fit) -> State:
@@ -215,13 +205,15 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     sums = state.sums.add(latest, noise, weights)
     loss = float(fit.start.energy.loss) if context.bounds else 0.0
     solved = solve(fit.structure.precisions, prior, sums, context.mean, state.solved.gammas, loss)
-    step = fit.step(t, rho)
+    # as long as the average forgets, if the form has none of its own
+    later = rho if fit.form.step is None else fit.form.step
+    step = DEFAULTS.first_step if t < 2 else later
     if fit.form.step is None:
         mean = solved.absolute(sums.value)
     else:
         mean = solved.residual(latest, context.mean, step)
     mean = mean + (1 - step) * (state.mean - context.mean)
-    if not fit.quadratic:
+    if any(found.form != GAUSSIAN for found in fit.structure.predictors):
         mean = solved.within_trust_region(state.mean, mean)
     scale = state.scale
     if t == 0:

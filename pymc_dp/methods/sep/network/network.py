@@ -76,10 +76,6 @@ class _Fit(NamedTuple):
         decay = 1 - (1 - DEFAULTS.last_step) * t / self.releases
         return float(decay * min(longest, DEFAULTS.noise_walk / max(walk, 1e-300)))
 
-    def weight(self, t: int) -> float:
-        """Weight of the mean after release t in the average of the second half."""
-        return 1 / max(1, t + 1 - self.releases // 2)
-
 
 def build(records: Records, network: Network, settings: Settings) -> Method:
     """Build stochastic expectation propagation for a network.
@@ -153,7 +149,8 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     known = precision + _floored(fit, sums, gammas, DEFAULTS.least_share)
     # a step forgets a share of the noise that is in the mean, which differs by entry
     forgets = np.minimum(step * metric * known, 1.0)
-    average = state.average.add(mean, (sd / known) ** 2, forgets, fit.weight(t))
+    weight = 1 / max(1, t + 1 - fit.releases // 2)  # in the average of the second half
+    average = state.average.add(mean, (sd / known) ** 2, forgets, weight)
     moved = state._replace(t=t + 1, sums=sums, mean=mean, gammas=gammas, average=average, step=step)
     return _with_cavity(fit, moved)
 

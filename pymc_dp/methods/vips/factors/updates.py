@@ -48,8 +48,9 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     rho = step_length(state.t, float(np.hypot(noise_of_psi, of_batch)))
     mean, alpha, spread = _step(fit, state.posterior, sums, curvature, rows, rho)
     stretch = _stretch(structure, state.t, curvature)
-    after = curvature.transformed(np.linalg.inv(stretch))
-    precision = rows.weight[:, None] * np.diag(after.corrected) + alpha
+    back = np.linalg.inv(stretch)
+    average, corrected = (back @ x @ back.T for x in (curvature.average, curvature.corrected))
+    precision = rows.weight[:, None] * np.diag(corrected) + alpha
     variance = apart(structure, 1 / precision)
     moved: Posterior = {
         name: (m / variance[name], 1 / variance[name])
@@ -59,7 +60,7 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     energy, likelihood = _noise_precision(fit, state, context, sums, curvature, sd)
     posterior = fit.follow(state.posterior | moved, likelihood)
     noise = (1 - rho) ** 2 * state.noise + (rho * sd / curvature.share) ** 2 * spread
-    return State(state.t + 1, after.average, energy, posterior, noise @ stretch**2, noise_of_psi)
+    return State(state.t + 1, average, energy, posterior, noise @ stretch**2, noise_of_psi)
 
 
 def _stretch(structure: FactorModel, t: int, curvature: Curvature) -> np.ndarray:

@@ -123,10 +123,11 @@ class Layout:
         """Undo `pack`; raises ValueError where the vectors are not of this layout's size."""
         if vectors.shape[-1] != self.size:
             raise ValueError(f"expected {self.size} entries, got {vectors.shape[-1]}")
-        return {
-            name: _unpacked(self.parts[name], vectors[..., where])
-            for name, where in self.slices.items()
-        }
+        found = {}
+        for (name, where), part in zip(self.slices.items(), self.parts.values(), strict=True):
+            values = vectors[..., where].reshape((*vectors.shape[:-1], *part.packed_shape))
+            found[name] = np.asarray((smat(values) if part.symmetric else values) / part.scale)
+        return found
 
     def noise_variance(self, sd: float) -> dict[str, float]:
         """Return the variance of noise in each entry of every unpacked part.
@@ -152,8 +153,3 @@ def _packed(name: str, part: Part, values: np.ndarray) -> np.ndarray:
         values = svec(values)
     scaled: np.ndarray = part.scale * values
     return scaled.reshape(*values.shape[:leading], part.size)
-
-
-def _unpacked(part: Part, packed: np.ndarray) -> np.ndarray:
-    values = packed.reshape((*packed.shape[:-1], *part.packed_shape))
-    return np.asarray((smat(values) if part.symmetric else values) / part.scale)

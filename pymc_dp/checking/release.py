@@ -13,7 +13,6 @@ import xarray as xr
 from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.contributions import Contribution
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup, compile_method, separation
 from pymc_dp.ledger.ledger import Ledger, open_ledger
@@ -21,7 +20,7 @@ from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.missing import MASK
-from pymc_dp.privacy.contribution import UnitVector
+from pymc_dp.privacy.contribution import Contribution, UnitVector
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.build import Outcome

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.contributions import gradient
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace

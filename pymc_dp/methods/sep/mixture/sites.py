@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
-from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, RowContribution
 
 
 class Context(NamedTuple):

@@ -12,7 +12,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
 from pymc_dp.methods.conjugate.probe_points import for_each_row
@@ -23,7 +22,7 @@ from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.moments import PROBIT_SCALE, log_cdf
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
 from pymc_dp.privacy.query import Noisy
 

@@ -13,7 +13,6 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from scipy.special import softmax
 
-from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, Point, Rule, average, rules_of
@@ -30,7 +29,7 @@ from pymc_dp.methods.mixture.model import Mixture, mixture_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import row_norms
 
 Posterior = dict[str, Natural]

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from pymc_dp.contributions import FactoredContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 
 # arrays of length J and of length K + 1 that are held for a record

@@ -80,10 +80,15 @@ def _full_rank_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Param
     return {"mu": g.sum(axis=0) / len(g), "L_tril": grad}
 
 
+def _full_rank_covariance(params: Params) -> np.ndarray:
+    factor = cholesky(params)
+    return np.asarray(factor @ factor.T)
+
+
 FULL_RANK = Family(
     init=_full_rank_init,
     sample=lambda params, eps: params["mu"] + eps @ cholesky(params).T,
     gradient=_full_rank_gradient,
-    covariance=lambda params: cholesky(params) @ cholesky(params).T,
+    covariance=_full_rank_covariance,
     pace={"mu": 1.0, "L_tril": DEFAULTS.factor_rate},
 )

@@ -3,70 +3,54 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
-@dataclass(frozen=True)
-class Mechanism(ABC):
+class Mechanism(NamedTuple):
     """One mechanism; its noise is over the sensitivity of what it releases."""
 
-    name: ClassVar[str]
-
-    @abstractmethod
-    def event(self, noise: float) -> DpEvent:
-        """Describe one release to dp-accounting."""
-
-    @abstractmethod
-    def pure_epsilon(self, noise: float) -> float:
-        """Epsilon of one release without a delta; infinite where there is none."""
+    name: str
+    event: Callable[[float], DpEvent]  # noise -> one release, as dp-accounting describes it
+    # noise -> epsilon of one release without a delta; infinite where there is none
+    pure_epsilon: Callable[[float], float]
 
 
-class Gaussian(Mechanism):
-    """A sum of clipped contributions plus Gaussian noise."""
+def _gaussian_event(noise: float) -> DpEvent:
+    import dp_accounting as dp
 
-    name = "gaussian"
-
-    def event(self, noise: float) -> DpEvent:
-        """Describe one release to dp-accounting."""
-        import dp_accounting as dp
-
-        return dp.GaussianDpEvent(noise)
-
-    def pure_epsilon(self, noise: float) -> float:
-        """There is none."""
-        return math.inf
+    return dp.GaussianDpEvent(noise)
 
 
-class Exponential(Mechanism):
-    """A draw from the posterior whose log likelihoods, clipped, are divided by a temperature.
+def _no_pure_epsilon(noise: float) -> float:
+    return math.inf
+
+
+def exact_draw(noise: float) -> float:
+    """Epsilon of one exact draw from a posterior of clipped, tempered log likelihoods.
 
     **Privacy.** Private without delta (McSherry and Talwar 2007), as far as its draws are exact: a
     record moves density and normaliser by ``clip_norm / temperature`` each in log, and by twice
     that under replace-one.
+
+    >>> exact_draw(2.0)
+    1.0
     """
-
-    name = "exponential"
-
-    def event(self, noise: float) -> DpEvent:
-        """Describe one release: no pure mechanism says more than randomised response."""
-        import dp_accounting as dp
-
-        share = 2 / (1 + math.exp(min(self.pure_epsilon(noise), 700.0)))
-        return dp.RandomizedResponseDpEvent(share, 2)
-
-    def pure_epsilon(self, noise: float) -> float:
-        """Epsilon of one exact draw.
-
-        >>> Exponential().pure_epsilon(2.0)
-        1.0
-        """
-        return 2 / noise if noise else math.inf
+    return 2 / noise if noise else math.inf
 
 
-GAUSSIAN, EXPONENTIAL = Gaussian(), Exponential()
+def _draw_event(noise: float) -> DpEvent:
+    """Describe one release: no pure mechanism says more than randomised response."""
+    import dp_accounting as dp
+
+    share = 2 / (1 + math.exp(min(exact_draw(noise), 700.0)))
+    return dp.RandomizedResponseDpEvent(share, 2)
+
+
+# a sum of clipped contributions plus Gaussian noise
+GAUSSIAN = Mechanism("gaussian", _gaussian_event, _no_pure_epsilon)
+EXPONENTIAL = Mechanism("exponential", _draw_event, exact_draw)
 MECHANISMS: dict[str, Mechanism] = {each.name: each for each in (GAUSSIAN, EXPONENTIAL)}

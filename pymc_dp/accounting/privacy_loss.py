@@ -6,13 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from pymc_dp.accounting.accountant import (
-    FULL,
-    POISSON,
-    POISSON_REPLACED,
-    Accountant,
-    Deltas,
-)
+from pymc_dp.accounting.accountant import FULL, POISSON, POISSON_REPLACED, Accountant, Deltas
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release

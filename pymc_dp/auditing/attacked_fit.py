@@ -10,13 +10,12 @@ import numpy as np
 
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.auditing.attack import Observation, features
-from pymc_dp.contributions import Contribution
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup
 from pymc_dp.methods.conjugate.probe_points import probe_rows
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData, Records
-from pymc_dp.privacy.contribution import Batch, take_rows, with_draws
+from pymc_dp.privacy.contribution import Batch, Contribution, take_rows, with_draws
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.query import Noisy, Query
 

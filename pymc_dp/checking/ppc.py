@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -12,7 +12,7 @@ from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.accounting.budget import Budget
-from pymc_dp.checking.release import Fitted, Question, ask, mean_of_unit, open_fitted
+from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,
     Sort,
@@ -32,30 +32,8 @@ NAME = "outcomes and replicates"
 # replicates of a data set, and draws that outcomes are ranked among
 REPLICATES, RANKED_AMONG = 8, 40
 FEWEST_DRAWS = 4
+RANKS = "ranks"
 MOST_BINS = 1000
-
-
-class Binning(NamedTuple):
-    """How outcomes are sorted; public."""
-
-    statistic: str
-    edges: np.ndarray  # (bins + 1,)
-
-    @property
-    def bins(self) -> int:
-        """How many there are."""
-        return len(self.edges) - 1
-
-    @property
-    def ranked(self) -> bool:
-        """Whether outcomes are ranked among draws, beside the replicates."""
-        return self.statistic == "ranks"
-
-    def sort(self, replicates: int) -> Sort:
-        """Return what finds the bins of outcomes."""
-        if self.ranked:
-            return sort_by_rank(self.bins, replicates)
-        return sort_by_edges(self.edges[1:-1].tolist())
 
 
 def ppc(
@@ -138,33 +116,42 @@ def ppc(
     array([300., 700.])
     """
     budget = Budget(epsilon, delta, noise_multiplier, neighbours, "full", accountant, None, unit)
-    binning = _binning(statistic, bins)
+    edges = _edges(statistic, bins)
+    number = len(edges) - 1
     fitted = open_fitted(model_in_use(model), idata, data, budget, REPLICATES + RANKED_AMONG)
     variable, leaf = _variable(fitted, var_name)
     replicates = min(REPLICATES, len(fitted.points) // 2)
     points = _replicates_first(fitted.points, replicates)
-    points = points if binning.ranked else points[:replicates]
-    compile_one = partial(_contribution, fitted.records, leaf, binning, replicates, len(points))
-    question = Question(
-        name=NAME,
-        records=fitted.records,
-        data=fitted.data,
-        compile=compile_one,
+    points = points if statistic == RANKS else points[:replicates]
+    sort = sort_by_rank(number, replicates)
+    if statistic != RANKS:
+        sort = sort_by_edges(edges[1:-1].tolist())
+    compile_one = partial(
+        _contribution, fitted.records, leaf, sort, number, replicates, len(points)
+    )
+    noisy, outcome = ask(
+        NAME,
+        fitted.records,
+        fitted.data,
+        budget,
+        ledger,
+        backend,
+        compile_one=compile_one,
         context=points,
-        size=binning.bins * (2 + replicates),
+        size=number * (2 + replicates),
         clip_norm=CLIP_NORM,
     )
-    noisy, outcome = ask(question, budget, ledger, backend)
-    found = _describe(noisy, binning, replicates, outcomes_in(fitted.records, leaf))
-    settings = {"statistic": statistic, "bins": binning.bins, "replicates": replicates}
+    found = _describe(noisy, edges, replicates, outcomes_in(fitted.records, leaf))
+    settings = {"statistic": statistic, "bins": number, "replicates": replicates}
     about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}
     found.attrs |= {"statistic": statistic, "variable": variable}
     outcome = outcome._replace(public=fitted.public)
     return with_guarantee({"ppc": found}, fitted.records, outcome, about)
 
 
-def _binning(statistic: str, bins: int | Sequence[float] | None) -> Binning:
-    if statistic == "ranks":
+def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
+    """Return the public edges of bins, (bins + 1,)."""
+    if statistic == RANKS:
         bins = 10 if bins is None else bins
         if not isinstance(bins, int | np.integer):
             raise ValueError("statistic='ranks' takes a number of bins, of equal width.")
@@ -184,7 +171,7 @@ def _binning(statistic: str, bins: int | Sequence[float] | None) -> Binning:
         raise ValueError(f"statistic={statistic!r} is unknown: use 'ranks' or 'histogram'.")
     if not 2 <= len(edges) - 1 <= MOST_BINS:
         raise ValueError(f"bins= makes {len(edges) - 1} bins: it must be 2 to {MOST_BINS}.")
-    return Binning(statistic, edges)
+    return edges
 
 
 def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
@@ -212,24 +199,24 @@ def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
 
 
 def _contribution(
-    records: Records, leaf: str, binning: Binning, replicates: int, draws: int, backend: str
+    records: Records, leaf: str, sort: Sort, bins: int, replicates: int, draws: int, backend: str
 ) -> RowContribution:
     """Compile the vectors; NumPy draws on all backends."""
-    sort = binning.sort(replicates)
-    found = beside_replicates(records, leaf, sort, binning.bins, replicates, draws)
+    found = beside_replicates(records, leaf, sort, bins, replicates, draws)
     return found._replace(unit=mean_of_unit(found.size, found.rows))
 
 
-def _describe(noisy: Noisy, binning: Binning, replicates: int, width: int) -> xr.Dataset:
+def _describe(noisy: Noisy, edges: np.ndarray, replicates: int, width: int) -> xr.Dataset:
     """Put the released sums together, and compare them."""
-    parts = noisy.value.reshape(2 + replicates, binning.bins)
+    bins = len(edges) - 1
+    parts = noisy.value.reshape(2 + replicates, bins)
     difference, expected, spread = parts[0], parts[1], parts[2:] * replicates**0.5
     spread = spread - spread.mean(axis=0)  # but for the noise it is 0
     tail = _tails(difference, expected, spread, noisy.sd, width)
     return xr.Dataset(
         {
-            "lower": ("bin", binning.edges[:-1]),
-            "upper": ("bin", binning.edges[1:]),
+            "lower": ("bin", edges[:-1]),
+            "upper": ("bin", edges[1:]),
             "observed": ("bin", expected + difference),
             "observed_noise_sd": 2**0.5 * noisy.sd,
             "expected": ("bin", expected),
@@ -240,8 +227,8 @@ def _describe(noisy: Noisy, binning: Binning, replicates: int, width: int) -> xr
             "replicated_noise_sd": replicates**0.5 * noisy.sd,
             "tail_probability": ("bin", tail),
         },
-        {"bin": np.arange(binning.bins), "replicate": np.arange(replicates)},
-        {"tail_probability": min(1.0, binning.bins * float(tail.min()))},
+        {"bin": np.arange(bins), "replicate": np.arange(replicates)},
+        {"tail_probability": min(1.0, bins * float(tail.min()))},
     )
 
 

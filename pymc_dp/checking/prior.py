@@ -1,13 +1,12 @@
 """Widths of a prior, from draws of it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.priors import draw_of_prior
 
@@ -40,8 +39,17 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
     its variables are drawn unless it draws them.
     """
     latents = [rv for rv in model.free_RVs if rv.name in posterior]
-    _refuse_data(model, latents, public)
-    _refuse_own_functions(latents, public)
+    read = set(ancestors(latents)).intersection(model.data_vars)
+    for name in sorted({str(variable.name) for variable in read}.difference(public)):
+        raise ValueError(
+            f"A prior reads the data `{name}`, which the fit did not declare public: give the "
+            "model that was fitted."
+        )
+    for name in sorted(unproved_in(latents).difference(public)):
+        raise NotImplementedError(
+            f"A prior is drawn by `{name}`, which may hold private records: declare "
+            f"public=[{name!r}] in the fit if it holds none."
+        )
     try:
         drawn = draw_of_prior(latents, DRAWS)
     except NotImplementedError as error:
@@ -56,20 +64,3 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
             )
         found[rv.name] = (like.dims, np.asarray(values)[None])
     return xr.Dataset(found)
-
-
-def _refuse_data(model: pm.Model, latents: Iterable[AnyVariable], public: Collection[str]) -> None:
-    read = set(ancestors(latents)).intersection(model.data_vars)
-    for name in sorted({str(variable.name) for variable in read}.difference(public)):
-        raise ValueError(
-            f"A prior reads the data `{name}`, which the fit did not declare public: give the "
-            "model that was fitted."
-        )
-
-
-def _refuse_own_functions(latents: Iterable[AnyVariable], public: Collection[str]) -> None:
-    for name in sorted(unproved_in(latents).difference(public)):
-        raise NotImplementedError(
-            f"A prior is drawn by `{name}`, which may hold private records: declare "
-            f"public=[{name!r}] in the fit if it holds none."
-        )

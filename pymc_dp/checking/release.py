@@ -13,7 +13,6 @@ import xarray as xr
 from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.contributions import Contribution
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup, compile_method, separation
 from pymc_dp.ledger.ledger import Ledger, open_ledger
@@ -21,7 +20,7 @@ from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.missing import MASK
-from pymc_dp.privacy.contribution import UnitVector
+from pymc_dp.privacy.contribution import Contribution, UnitVector
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.build import Outcome
@@ -80,39 +79,35 @@ def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
     return np.asarray(every[chosen])
 
 
-class Question(NamedTuple):
-    """What is asked of the records: one noisy sum."""
-
-    name: str
-    records: Records
-    data: PrivateData
-    compile: Callable[[str], Contribution]  # backend -> Contribution
-    context: Any  # of the contribution; public values
-    size: int  # of the sum
-    clip_norm: float
-
-
 def ask(
-    question: Question,
+    name: str,
+    records: Records,
+    data: PrivateData,
     budget: Budget,
     ledger: Ledger | str | PathLike[str] | None,
     backend: str | None,
+    *,
+    compile_one: Callable[[str], Contribution],
+    context: Any,
+    size: int,
+    clip_norm: float,
 ) -> tuple[Noisy, Outcome]:
-    """Make the release; all bad input is refused before any budget is spent.
+    """Release one noisy sum of a size; all bad input is refused before any budget is spent.
+
+    ``compile_one`` compiles the contribution for a backend, and ``context`` is its own.
 
     **Privacy.** One Gaussian release of all records by the wall, from the plan that the ledger sets
     aside. An interrupted one is paid for, unless the interrupt came before it was booked.
     """
     # what is compiled is sent to workers, and may hold no data
-    name, compile_one = question.name, question.compile
     method = Method(
-        size=question.size,
-        releases=(ReleaseSpec(name, Full(), question.clip_norm, count=1),),
+        size=size,
+        releases=(ReleaseSpec(name, Full(), clip_norm, count=1),),
         compile=lambda backend: Compiled(
             {name: compile_one(backend)}, lambda state, query, noisy: noisy
         ),
         init=lambda rng: None,
-        query=lambda state, rng: Query(name, question.context),
+        query=lambda state, rng: Query(name, context),
         # no posterior follows from it
         posterior=lambda state, draws, rng: {},
         describe=lambda state: xr.Dataset(),
@@ -120,7 +115,7 @@ def ask(
         settings={},
     )
     plan = budget.settle(method.releases)
-    setup = Setup(name, question.records, question.data, method, plan)
+    setup = Setup(name, records, data, method, plan)
     ledger = open_ledger(ledger)
     compiled = compile_method(setup, backend)
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.accounting.budget import Budget
-from pymc_dp.checking.release import Fitted, Question, ask, mean_of_unit, open_fitted
+from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.ledger.ledger import Ledger
@@ -140,16 +140,18 @@ def score(
     first = next(iter(fitted.values()))
     public = tuple(sorted({name for each in fitted.values() for name in each.public}))
     records = {name: (each.records, [*each.data.spec]) for name, each in fitted.items()}
-    question = Question(
-        name=NAME,
-        records=first.records,
-        data=joined({name: each.data for name, each in fitted.items()}),
-        compile=partial(_scores, records, terms),
+    noisy, outcome = ask(
+        NAME,
+        first.records,
+        joined({name: each.data for name, each in fitted.items()}),
+        budget,
+        ledger,
+        backend,
+        compile_one=partial(_scores, records, terms),
         context=tuple(each.points for each in fitted.values()),
         size=2 * len(fitted) + 1,
         clip_norm=terms.clip_norm(len(fitted)),
     )
-    noisy, outcome = ask(question, budget, ledger, backend)
     settings = {
         "score_range": list(terms.limits),
         "largest_difference": largest_difference,

@@ -10,12 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.privacy.clipping import CLIP_MARGIN
-from pymc_dp.privacy.contribution import (
-    Contribution,
-    RowContribution,
-    UnitVector,
-    unit_vector,
-)
+from pymc_dp.privacy.contribution import Contribution, RowContribution, UnitVector, unit_vector
 from pymc_dp.privacy.norms import clip_factors, row_norms
 
 # share of the clip norm that the count takes beside the sum
@@ -31,16 +26,9 @@ class AtClipNorm(NamedTuple):
     clip_norm: float
 
 
-class SumAndCount(NamedTuple):
-    """A released sum, and whether its count is above 0: too many records are clipped."""
-
-    value: np.ndarray
-    many_clipped: bool
-
-
-def split(value: np.ndarray) -> SumAndCount:
-    """Split a released vector into the sum and the sign of its count."""
-    return SumAndCount(value[:-1], bool(value[-1] > 0))
+def split(value: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return the released sum, and whether its count is above 0: too many records are clipped."""
+    return value[:-1], bool(value[-1] > 0)
 
 
 def with_clipped_count(contribution: Contribution, quantile: float) -> Contribution:

@@ -53,12 +53,17 @@ def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
     latent_data = _latent_data(edges, latents)
     parts = {latent: _part(latent, edges, latent_data, weights, graph.rows) for latent in latents}
     norms = [part.norms for part in parts.values() if part.norms is not None]
+    names = {leaf: name for name, leaf in graph.inputs.items()}
     return RecordSums(
         norms=norms[0] if len(norms) == 1 else graph_norms(pt.stack(norms, axis=1)),
         kept=tuple(dict.fromkeys(kept for part in parts.values() for kept in part.kept)),
         weighted_sum=pt.concatenate([part.total for part in parts.values()]),
         weights=weights,
-        leaf_norms=_leaf_norms(edges, graph),
+        leaf_norms={
+            edge.data_norms: names[edge.data]
+            for edge in edges
+            if isinstance(edge, Product) and edge.data in names
+        },
         by_rows=tuple(latent for latent, part in parts.items() if part.formed),
     )
 
@@ -105,15 +110,6 @@ def rows_of(
         return pt.zeros((count, latent.size))
     parts = [pulled_back(latent, edge.operand, edge.rows(edges[edge])) for edge in touching]
     return pt.add(*parts)
-
-
-def _leaf_norms(edges: dict[Edge, Tensor], graph: RecordGraph) -> dict[Tensor, str]:
-    names = {leaf: name for name, leaf in graph.inputs.items()}
-    return {
-        edge.data_norms: names[edge.data]
-        for edge in edges
-        if isinstance(edge, Product) and edge.data in names
-    }
 
 
 def edges_of(latent: Tensor, edges: Iterable[Edge]) -> list[Edge]:

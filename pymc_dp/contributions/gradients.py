@@ -124,12 +124,9 @@ def gradient_rows(records: Records) -> Tensor:
 
 def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
     """Compile the gradient of every record of a batch at a point, shape (rows, size)."""
-    if records.local_latents:
-        return _marginal_gradient(with_shares(records), backend)
-    return on_batch(records, [], _joint_rows(records), backend)
-
-
-def _marginal_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
+    if not records.local_latents:
+        return on_batch(records, [], _joint_rows(records), backend)
+    records = with_shares(records)
     density, *more = (checked(records, graph) for graph in local_densities(records))
     derivatives = on_batch(records, [], [density, *more], backend)
     scores = on_batch(records, [], [density, _joint_rows(records)], backend)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, pairwise
-from math import prod
-from typing import Any, NamedTuple
+from math import inf, prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     """One array of a record's vector."""
 
     shape: tuple[int, ...]
-    scale: Any = 1.0  # positive factor of the part in the vector, or one for each of its entries
+    scale: float = 1.0  # positive factor of the part in the vector
     # whether the last two axes hold symmetric matrices. Off-diagonal entries of the upper
     # triangle are packed times sqrt 2, so that the norm is the Frobenius norm.
     symmetric: bool = False
@@ -67,7 +67,7 @@ class Part(NamedTuple):
         return prod(self.packed_shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Layout:
     """The parts of a vector, in order.
 
@@ -86,23 +86,10 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name, part in self.parts.items():
-            scale = np.asarray(part.scale)
-            if not (np.isfinite(scale) & (scale > 0)).all():
+            if not 0 < part.scale < inf:
                 raise ValueError(f"the scale of {name!r} must be finite and above 0")
-            if scale.shape not in ((), part.shape):
-                raise ValueError(f"the scale of {name!r} must have shape () or {part.shape}")
             if part.symmetric and (len(part.shape) < 2 or part.shape[-1] != part.shape[-2]):
                 raise ValueError(f"{name!r} is symmetric, so its last two axes must be equal")
-            if part.symmetric and scale.ndim:
-                raise ValueError(f"{name!r} is symmetric, so its scale must be one number")
-
-    def __eq__(self, other: object) -> bool:
-        """Layouts are equal where they pack equal values into equal vectors."""
-        if not isinstance(other, Layout):
-            return NotImplemented
-        return list(self.parts) == list(other.parts) and all(
-            map(_equal, self.parts.values(), other.parts.values())
-        )
 
     @property
     def size(self) -> int:
@@ -118,7 +105,7 @@ class Layout:
             for name, (start, end) in zip(self.parts, pairwise(ends), strict=True)
         }
 
-    def with_scales(self, **scales: Any) -> "Layout":
+    def with_scales(self, **scales: float) -> "Layout":
         """Return the same layout with other scales for the parts that are named."""
         changed = {name: self.parts[name]._replace(scale=scale) for name, scale in scales.items()}
         return replace(self, parts={**self.parts, **changed})
@@ -136,39 +123,26 @@ class Layout:
         """Undo `pack`; raises ValueError where the vectors are not of this layout's size."""
         if vectors.shape[-1] != self.size:
             raise ValueError(f"expected {self.size} entries, got {vectors.shape[-1]}")
-        return {
-            name: _unpacked(self.parts[name], vectors[..., where])
-            for name, where in self.slices.items()
-        }
+        found = {}
+        for (name, where), part in zip(self.slices.items(), self.parts.values(), strict=True):
+            values = vectors[..., where].reshape((*vectors.shape[:-1], *part.packed_shape))
+            found[name] = np.asarray((smat(values) if part.symmetric else values) / part.scale)
+        return found
 
-    def noise_variance(self, sd: float) -> dict[str, Any]:
+    def noise_variance(self, sd: float) -> dict[str, float]:
         """Return the variance of noise in each entry of every unpacked part.
 
-        ``sd`` is the noise's standard deviation in every coordinate of the vector. The variance is
-        an array where the scale is one; of a symmetric part it is that of diagonal entries, and
-        off-diagonal ones have half of it.
+        ``sd`` is the noise's standard deviation in every coordinate of the vector. Of a symmetric
+        part the variance is that of diagonal entries, and off-diagonal ones have half of it.
         """
         return {name: (sd / part.scale) ** 2 for name, part in self.parts.items()}
 
     def norms(self, norms: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Compute the norms (rows,) of packed rows from the norms of their parts.
-
-        A part's Frobenius norms have shape (rows,), or (rows, pieces) where it is made of pieces.
-        Scales must be single numbers.
-        """
+        """Compute the norms (rows,) of packed rows from the Frobenius norms of their parts."""
         if norms.keys() != self.parts.keys():
             raise ValueError(f"expected the parts {list(self.parts)}, got {list(norms)}")
-        columns = [
-            part.scale * (norms[name] if norms[name].ndim > 1 else norms[name][:, None])
-            for name, part in self.parts.items()
-        ]
-        return row_norms(np.concatenate(columns, axis=1))
-
-
-def _equal(part: Part, other: Part) -> bool:
-    # tuples cannot compare arrays of scales
-    same_form = (part.shape, part.symmetric) == (other.shape, other.symmetric)
-    return same_form and np.array_equal(part.scale, other.scale)
+        scaled = [part.scale * norms[name] for name, part in self.parts.items()]
+        return row_norms(np.stack(scaled, axis=1))
 
 
 def _packed(name: str, part: Part, values: np.ndarray) -> np.ndarray:
@@ -179,9 +153,3 @@ def _packed(name: str, part: Part, values: np.ndarray) -> np.ndarray:
         values = svec(values)
     scaled: np.ndarray = part.scale * values
     return scaled.reshape(*values.shape[:leading], part.size)
-
-
-def _unpacked(part: Part, packed: np.ndarray) -> np.ndarray:
-    values = packed.reshape((*packed.shape[:-1], *part.packed_shape))
-    unscaled: np.ndarray = (smat(values) if part.symmetric else values) / part.scale
-    return unscaled

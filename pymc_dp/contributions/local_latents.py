@@ -155,10 +155,14 @@ def marginal_scores(records: Records, derivatives: Compiled, scores: Compiled) -
 
     def marginal(batch: Batch, z: np.ndarray) -> np.ndarray:
         joint, start = _joint(records, derivatives, batch, z)
-        modes = find_modes(partial(_density, joint, derivatives), start)
-        points = modes.at + np.einsum("uij,nj->nui", modes.spread, quadrature.nodes)
+        modes, spread = find_modes(partial(_density, joint, derivatives), start)
+        points = modes + np.einsum("uij,nj->nui", spread, quadrature.nodes)
         values, each = zip(*[scores(joint.given(u), z) for u in points], strict=True)
-        weights = _weights(np.stack([joint.sums(value) for value in values]), quadrature)
+        # the posterior weight of each node, (nodes, units), from log densities there
+        log = np.stack([joint.sums(value) for value in values])
+        log = log + (quadrature.nodes**2).sum(axis=1)[:, None] / 2
+        shares = quadrature.weights[:, None] * np.exp(log - log.max(axis=0))
+        weights = shares / shares.sum(axis=0)
         total = sum(w[joint.owner, None] * x for w, x in zip(weights, each, strict=True))
         return np.where(joint.good[:, None], total, np.nan)
 
@@ -196,13 +200,6 @@ def no_latents(records: Records, rows: int) -> Batch:
 
 def _density(joint: _Joint, derivatives: Compiled, u: np.ndarray) -> Density:
     return Density(*(joint.sums(x) for x in derivatives(joint.given(u), joint.z)))
-
-
-def _weights(values: np.ndarray, quadrature: Rule) -> np.ndarray:
-    """Return the posterior weight of each node, (nodes, units), from log densities there."""
-    log = values + (quadrature.nodes**2).sum(axis=1)[:, None] / 2
-    shares = quadrature.weights[:, None] * np.exp(log - log.max(axis=0))
-    return np.asarray(shares / shares.sum(axis=0))
 
 
 def _by_name(records: Records, rows: np.ndarray) -> Batch:

@@ -20,17 +20,13 @@ class Density(NamedTuple):
     curvature: np.ndarray  # (units, k, k): minus the second derivative
 
 
-class Modes(NamedTuple):
-    """Where the log density of each unit is largest, and how wide it is there."""
+def find_modes(
+    density: Callable[[np.ndarray], Density], here: Density
+) -> tuple[np.ndarray, np.ndarray]:
+    """Climb from 0, where the density is ``here``, to the mode of each unit, (units, k).
 
-    at: np.ndarray  # (units, k)
-    spread: np.ndarray  # (units, k, k): the symmetric root of the inverse curvature
-
-
-def find_modes(density: Callable[[np.ndarray], Density], here: Density) -> Modes:
-    """Climb from 0, where the density is ``here``, to the mode of each unit.
-
-    ``density`` takes latents of shape (units, k). A step that does not climb is shortened. No
+    Return also the symmetric roots of the inverse curvatures there, (units, k, k). ``density``
+    takes latents of shape (units, k). A step that does not climb is shortened. No
     unit's steps depend on another unit.
     """
     u, length = np.zeros(here.slope.shape), np.ones(len(here.value))
@@ -49,7 +45,7 @@ def find_modes(density: Callable[[np.ndarray], Density], here: Density) -> Modes
         length = np.where(better, np.fmin(1.0, 4 * length), length / 4)
         values, axes = _eigen(here.curvature)
         step = _step(here.slope, values, axes)
-    return Modes(u, np.asarray(np.einsum("uij,uj,ukj->uik", axes, values**-0.5, axes)))
+    return u, np.asarray(np.einsum("uij,uj,ukj->uik", axes, values**-0.5, axes))
 
 
 def _step(slope: np.ndarray, values: np.ndarray, axes: np.ndarray) -> np.ndarray:

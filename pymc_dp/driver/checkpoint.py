@@ -9,24 +9,28 @@ With a ledger, a release is booked between its computation and the moment when i
 is booked is never made again, so that no copy of the file gives a release a second value.
 """
 
+import hashlib
 import json
 import operator
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
 
 from pymc_dp.accounting.release import Release
-from pymc_dp.driver.fingerprint import fingerprint
 from pymc_dp.driver.setup import Setup
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.file import held
 from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.model import Records
+from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall
@@ -192,3 +196,36 @@ def _whole(seed: int | None) -> int | None:
             f"random_seed must be a whole number or None where checkpoint= is given, not an object "
             f"of type {type(seed).__name__}: the same call must be recognised."
         ) from None
+
+
+def fingerprint(records: Records) -> str:
+    """Return a digest of a model's prior, likelihood and initial values: no data."""
+    parts = [_graph([records.prior, *records.batch.terms])]
+    parts += [f"{name} {value.tobytes().hex()}" for name, value in records.point.items()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _graph(outputs: Iterable[AnyVariable]) -> str:
+    """Write a graph as lines, one for each of its operations."""
+    outputs = list(outputs)
+    names: dict[AnyVariable, str] = {}
+
+    def name(variable: AnyVariable) -> str:
+        if variable not in names:
+            names[variable] = f"{len(names)}: {_leaf(variable)}"
+        return names[variable]
+
+    lines = []
+    for node in toposort(outputs):
+        inner = getattr(node.op, "inner_outputs", None)
+        lines.append(f"{node.op} {_graph(inner) if inner else ''} {[name(x) for x in node.inputs]}")
+        names.update({out: f"{len(names) + k}" for k, out in enumerate(node.outputs)})
+    return "\n".join([*lines, *map(name, outputs)])
+
+
+def _leaf(variable: AnyVariable) -> str:
+    if not isinstance(variable, Constant):
+        return f"{variable.name} {variable.type}"
+    value = np.asarray(variable.data)
+    shown = value.tobytes().hex() if value.dtype != object else str(variable.data)
+    return f"{value.dtype} {value.shape} {shown}"

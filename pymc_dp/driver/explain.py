@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -227,7 +227,10 @@ def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
     whom = "person" if unit is None else unit_label(unit)
     found = []
     for rv in model.observed_RVs:
-        kinds = {_kind(node) for node in _distributions(model, rv)} - {""}
+        latents = [other for other in model.basic_RVs if other is not rv]
+        # with what draws the components of a mixture, or stands inside a bound
+        nodes = [v.owner for v in ancestors([rv], blockers=latents) if v.owner and v not in latents]
+        kinds = {_kind(node) for node in nodes} - {""}
         found += [
             f"`{rv.name}` counts {kind} in a row. A row must be of one {whom}: where it adds up "
             f"several, expand the counts to one row for each, or epsilon protects less than a "
@@ -235,14 +238,6 @@ def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
             for kind in sorted(kinds)
         ]
     return tuple(found)
-
-
-def _distributions(model: pm.Model, rv: AnyVariable) -> Iterator[Node]:
-    """Yield the nodes that draw an outcome, and those inside a mixture or a bound."""
-    latents = [other for other in model.basic_RVs if other is not rv]
-    for variable in ancestors([rv], blockers=latents):
-        if variable.owner is not None and variable not in latents:
-            yield variable.owner
 
 
 def _kind(node: Node) -> str:

@@ -14,12 +14,12 @@ from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.checkpoint import Checkpoint
-from pymc_dp.driver.help import described
 from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
+from pymc_dp.methods.registry import described
 from pymc_dp.model.released import withheld_in_words
 from pymc_dp.results.build import build_result
 
@@ -194,15 +194,10 @@ def fit(
         states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
     outcome = outcome._replace(public=public)
     idata = build_result(setup.records, setup.method, states, outcome, draws, rng)
-    _warn(json.loads(idata["privacy"].attrs["doubts"]))
+    for doubt in json.loads(idata["privacy"].attrs["doubts"]):
+        with contextlib.suppress(PosteriorWarning):  # an error would lose what is paid for
+            warnings.warn(doubt, PosteriorWarning, stacklevel=2)
     return idata
-
-
-def _warn(doubts: Sequence[str]) -> None:
-    """Warn, and keep the result where warnings are errors: its budget is spent."""
-    for doubt in doubts:
-        with contextlib.suppress(PosteriorWarning):
-            warnings.warn(doubt, PosteriorWarning, stacklevel=3)
 
 
 def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ...]:

@@ -112,8 +112,7 @@ def _is_ours(draws: Any) -> bool:
     """Whether draws are those of a private result: the tree, or its posterior."""
     if isinstance(draws, xr.DataTree) and "posterior" in draws.children:
         draws = draws["posterior"]
-    library: bool = getattr(draws, "attrs", {}).get("inference_library") == "pymc_dp"
-    return library
+    return bool(getattr(draws, "attrs", {}).get("inference_library") == "pymc_dp")
 
 
 def _mark(result: Any) -> None:

@@ -13,7 +13,6 @@ from pymc_dp.accounting.arguments import check_count
 from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.contributions import Contribution
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
@@ -24,7 +23,7 @@ from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
-from pymc_dp.privacy.contribution import Contributions, for_units, rehearse
+from pymc_dp.privacy.contribution import Contribution, Contributions, for_units, rehearse
 from pymc_dp.privacy.probe import FaultyContributionError, probe
 from pymc_dp.privacy.query import Noisy
 

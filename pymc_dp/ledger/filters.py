@@ -78,16 +78,13 @@ class Filter(ABC):
             # the number of runs of a selection is secret, so that all are one release
             bookings = spending.total if isinstance(spending, Plan) else 1
             return Price(self.cost(spending), {}, {0.0: int(bookings)})
-        amounts = {release: self._amount(spending, release) for release in spending.releases}
+        amounts: dict[Release, float] = {}
         counts: Counter[float] = Counter()
         for release in spending.releases:
+            once = dataclasses.replace(release, count=1)
+            amounts[release] = self.cost(dataclasses.replace(spending, releases=(once,))).amount
             counts[amounts[release]] += int(release.count)
         return Price(Cost(0.0), amounts, counts)
-
-    def _amount(self, plan: Plan, release: Release) -> float:
-        """Return the amount of one release of a plan."""
-        once = dataclasses.replace(release, count=1)
-        return self.cost(dataclasses.replace(plan, releases=(once,))).amount
 
     @abstractmethod
     def meaning(self, spent: Cost) -> tuple[float, float]:

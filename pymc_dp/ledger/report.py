@@ -33,7 +33,11 @@ def report_of(
         f"privacy per {terms.unit} ({terms.neighbours}) for all fits together.",
         f"Limit: {_amounts(filter.limit)} in {filter.measure}, which is epsilon "
         f"{terms.epsilon:g} at delta={terms.delta:g}.",
-        *(_entry_line(filter, entry) for entry in fits),
+        *(
+            f"Fit {fit.fit}: {fit.method}, {filter.words(fit.owed.rounded())}, {fit.booked} of "
+            f"{fit.planned} releases booked{_state(filter, fit)}."
+            for fit in fits
+        ),
         f"Owed: {_amounts(taken)}, which is ({taken.epsilon:.4g}, {delta:g})-differential "
         "privacy if no setting depended on an earlier result.",
         f"Left: {_amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
@@ -46,13 +50,6 @@ def report_of(
 def _amounts(cost: Cost | Balance) -> str:
     """Write an amount, and a delta where there is one."""
     return f"{cost.amount:.4g}" + (f" and delta {cost.delta:g}" if cost.delta else "")
-
-
-def _entry_line(filter: Filter, entry: Entry) -> str:
-    return (
-        f"Fit {entry.fit}: {entry.method}, {filter.words(entry.owed.rounded())}, "
-        f"{entry.booked} of {entry.planned} releases booked{_state(filter, entry)}."
-    )
 
 
 def _state(filter: Filter, entry: Entry) -> str:

@@ -32,26 +32,22 @@ class ModelClass(NamedTuple):
     better: Callable[[Any], str] = lambda structure: ""
 
 
-class Match(NamedTuple):
-    """The first class that a model belongs to, or why it belongs to none."""
+def match(
+    classes: Sequence[ModelClass], records: Records
+) -> tuple[ModelClass | None, Any, dict[str, str]]:
+    """Find the first class that a model belongs to, and the structure that it recognises.
 
-    model_class: ModelClass | None
-    structure: Any  # what `ModelClass.recognise` found
-    # {title: str}: why the model does not belong to the classes that were tried before
-    reasons: dict[str, str]
-
-
-def match(classes: Sequence[ModelClass], records: Records) -> Match:
-    """Try classes in their order."""
+    Return also why the model does not belong to those that were tried before, by title.
+    """
     reasons: dict[str, str] = {}
     for model_class in classes:
         try:
-            return Match(model_class, model_class.recognise(records), reasons)
+            return model_class, model_class.recognise(records), reasons
         except NotConjugateError as reason:
             reasons[model_class.title] = str(reason)
         except MethodNotDefined as missing:  # the second derivative of a Bessel function, for one
             reasons[model_class.title] = f"PyTensor has no derivative of {missing.args[-1]}"
-    return Match(None, None, reasons)
+    return None, None, reasons
 
 
 def build_matching(

@@ -124,8 +124,9 @@ def _check_taint(term: AnyVariable, axes: RecordAxes, lengths: set[AnyVariable])
             if not (isinstance(node.op, Shape_i) and node.op.i != axes.axis[node.inputs[0]]):
                 lengths.update(node.outputs)
             continue
-        if _measures_another_axis(node, axes):
-            continue
+        measured = measured_axis(node.outputs[0])
+        if measured and axes.axis.get(measured.variable, measured.axis) != measured.axis:
+            continue  # `x.shape[i]` with an axis `i` that is not the records'
         for i in reads:
             if not (carries and (node, i) in axes.carried):
                 raise NotSeparableError(
@@ -139,14 +140,6 @@ def _check_taint(term: AnyVariable, axes: RecordAxes, lengths: set[AnyVariable])
             tainted.update(node.outputs)
         elif sized:
             lengths.update(node.outputs)
-
-
-def _measures_another_axis(node: Node, axes: RecordAxes) -> bool:
-    """Whether the node is ``x.shape[i]`` with an axis ``i`` that is not the records'."""
-    measured = measured_axis(node.outputs[0])
-    if measured is None or measured.variable not in axes.axis:
-        return False
-    return axes.axis[measured.variable] != measured.axis
 
 
 def _only_sizes(node: Node, i: int, axes: RecordAxes) -> bool:

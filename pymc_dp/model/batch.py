@@ -60,7 +60,11 @@ def build_graph(
     valid: list[Tensor] = []
 
     def on_rows(node: Node, operands: list[Tensor]) -> None:
-        _count_rows(node, operands, axes, count)
+        for i, operand in enumerate(operands):
+            if (node, i) in axes.counts:
+                position = axes.counts[node, i]
+                whole = position is None
+                operands[i] = count if whole else pt.set_subtensor(operand[position], count)
         valid.extend(_clip_indices(node, operands, axes))
 
     on_inputs = {leaves[name]: x for name, x in inputs.items()}
@@ -102,14 +106,6 @@ def batch_dtype(stored: str) -> str:
     if stored == "bool":
         return stored
     return "float64" if stored.startswith("float") else "int64"
-
-
-def _count_rows(node: Node, operands: list[Tensor], axes: RecordAxes, count: AnyVariable) -> None:
-    for i, operand in enumerate(operands):
-        if (node, i) in axes.counts:
-            position = axes.counts[node, i]
-            sized = count if position is None else pt.set_subtensor(operand[position], count)
-            operands[i] = sized
 
 
 def _clip_indices(node: Node, operands: list[Tensor], axes: RecordAxes) -> list[Tensor]:

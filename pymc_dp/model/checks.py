@@ -220,7 +220,12 @@ def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) ->
     ``shapes`` maps each latent to the shape of its unconstrained value.
     """
     hardened, records = split.hardened, split.axes.axis
-    _refuse_computed_initvals(hardened.initvals)
+    for name, value in hardened.initvals.items():
+        if isinstance(value, Variable) and not isinstance(value, Constant):
+            raise NotSeparableError(
+                f"The initial value of `{name}` is computed inside the model and may read data: "
+                "give it as a number, 'support_point' or 'prior'."
+            )
     names = {value: name for name, value in split.local.items()}
     lengths = {name: {1, *hardened.model[name].type.shape, *shapes[name]} for name in split.shared}
     for name, graphs in split.before_data.items():
@@ -242,12 +247,3 @@ def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) ->
                     "depends on data before any noise is added. Write public numbers there, or "
                     "name the data in public=[...] if they are public."
                 )
-
-
-def _refuse_computed_initvals(initvals: Mapping[str, object]) -> None:
-    for name, value in initvals.items():
-        if isinstance(value, Variable) and not isinstance(value, Constant):
-            raise NotSeparableError(
-                f"The initial value of `{name}` is computed inside the model and may read data: "
-                "give it as a number, 'support_point' or 'prior'."
-            )

@@ -79,14 +79,12 @@ def _first(rate: Tensor, uniform: Tensor) -> Tensor:
 
 def mixtures_by_choice(graph: AnyVariable) -> AnyVariable:
     """Replace every mixture in a graph, also those inside others."""
-    while mixtures := [v for v in ancestors([graph]) if _is_mixture(v)]:
+    while mixtures := [
+        v for v in ancestors([graph]) if isinstance(v.owner_op, _BaseMixtureRV) and v.type.ndim > 0
+    ]:
         choice = {mixtures[0]: _choice(mixtures[0].owner, mixtures[0])}
         [graph] = clone_replace([graph], choice, rebuild_strict=False)
     return graph
-
-
-def _is_mixture(variable: AnyVariable) -> bool:
-    return isinstance(variable.owner_op, _BaseMixtureRV) and variable.type.ndim > 0
 
 
 def _choice(node: Node, draw: Tensor) -> Tensor:

@@ -80,12 +80,9 @@ def is_structural(value: np.ndarray) -> bool:
         steps = np.diff(flat.astype(float))
     if flat.size == 2 and flat.dtype.kind == "f":
         return bool(abs(steps[0]) in (0, 1))
-    return bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0)) or _is_triangle(flat)
-
-
-def _is_triangle(flat: np.ndarray) -> bool:
-    side = int((2 * flat.size) ** 0.5)
-    return any(np.array_equal(flat, numbers) for numbers in np.tril_indices(side))
+    even = bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0))
+    triangle = np.tril_indices(int((2 * flat.size) ** 0.5))
+    return even or any(np.array_equal(flat, numbers) for numbers in triangle)
 
 
 def harden(model: pm.Model) -> HardenedModel:

@@ -41,27 +41,24 @@ class Mask(NamedTuple):
         return f"{MASK}{self.name}"
 
 
-class _Split(NamedTuple):
-    """The parts of a variable with missing entries, as PyMC makes them."""
-
-    name: str
-    observed: Node
-    free: Node
-    whole: Node  # the deterministic that joins them
-    missing: np.ndarray
-
-
 def join_missing(fgraph: FunctionGraph) -> list[Mask]:
     """Join every variable with missing entries again, in place, and return the masks."""
     splits = [_split(fgraph, node) for node in _nodes(fgraph, ModelObservedRV)]
-    return [_join(fgraph, split) for split in splits if split is not None]
+    return [_join(fgraph, *split) for split in splits if split is not None]
 
 
 def _nodes(fgraph: FunctionGraph, kind: type) -> list[Node]:
     return [x.owner for x in fgraph.outputs if isinstance(x.owner_op, kind)]
 
 
-def _split(fgraph: FunctionGraph, observed: Node) -> _Split | None:
+def _split(
+    fgraph: FunctionGraph, observed: Node
+) -> tuple[str, Node, Node, Node, np.ndarray] | None:
+    """Return the parts of a variable with missing entries, as PyMC makes them.
+
+    They are its name, what is observed, what is free, the deterministic that joins both, and which
+    entries are missing.
+    """
     name = observed.op.name.removesuffix("_observed")
     free = {node.op.name: node for node in _nodes(fgraph, ModelFreeRV)}
     whole = {node.op.name: node for node in _nodes(fgraph, ModelDeterministic)}
@@ -75,7 +72,7 @@ def _split(fgraph: FunctionGraph, observed: Node) -> _Split | None:
     missing = joined.inputs[2]
     if not isinstance(missing, Constant) or missing.type.dtype != "bool":
         _refuse(name)
-    return _Split(name, observed, free[f"{name}_unobserved"], whole[name], missing.data)
+    return name, observed, free[f"{name}_unobserved"], whole[name], missing.data
 
 
 def _refuse(name: str) -> NoReturn:
@@ -86,29 +83,27 @@ def _refuse(name: str) -> NoReturn:
     )
 
 
-def _join(fgraph: FunctionGraph, split: _Split) -> Mask:
+def _join(
+    fgraph: FunctionGraph, name: str, seen: Node, free: Node, whole: Node, missing: np.ndarray
+) -> Mask:
     """Put one observed variable in place of the two, and a latent where others read it."""
-    name, missing = split.name, split.missing
     mask = shared(missing, name=f"{MASK}{name}", shape=(None,) * missing.ndim)
-    node, value = split.observed.inputs[0].owner, split.observed.inputs[1]
+    node, value = seen.inputs[0].owner, seen.inputs[1]
     parameters = [_for_all(name, x, ~missing) for x in node.inputs[2:]]
     observed = model_observed_rv(
-        _drawn(node, missing.shape, parameters), _filled(value, missing), name, *split.whole.op.dims
+        _drawn(node, missing.shape, parameters), _filled(value, missing), name, *whole.op.dims
     )
-    joined = split.whole.inputs[0]
-    readers = [client for client, _ in fgraph.clients[joined] if client is not split.whole]
+    joined = whole.inputs[0]
+    readers = [client for client, _ in fgraph.clients[joined] if client is not whole]
     added = [observed]
     if readers:
         latent = _drawn(node, missing.shape, parameters)
-        old = split.free
-        own = old.inputs[1].type.clone(shape=(None,) * missing.ndim)(name=old.inputs[1].name)
-        added.append(
-            model_free_rv(latent, own, old.op.transform, old.op.name, *split.whole.op.dims)
-        )
+        own = free.inputs[1].type.clone(shape=(None,) * missing.ndim)(name=free.inputs[1].name)
+        added.append(model_free_rv(latent, own, free.op.transform, free.op.name, *whole.op.dims))
         fgraph.replace(joined, pt.switch(mask, added[1], observed), import_missing=True)
     for variable in added:
         fgraph.add_output(variable, import_missing=True)
-    for gone in (split.whole, split.observed, split.free):
+    for gone in (whole, seen, free):
         fgraph.remove_output(fgraph.outputs.index(gone.outputs[0]))
     return Mask(name, mask, missing)
 

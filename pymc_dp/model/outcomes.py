@@ -230,30 +230,17 @@ def _stand_in(
 def _draw(
     node: Node, generator: AnyVariable, size: list[AnyVariable], parameters: list[AnyVariable]
 ) -> Tensor:
-    if isinstance(node.op, CategoricalRV):
-        return _category(generator, size, parameters[0])
-    if isinstance(node.op, BernoulliRV):
-        return _success(generator, size, parameters[0])
-    return node.op.make_node(generator, size, *parameters).outputs[1]
-
-
-def _uniform(generator: AnyVariable, size: list[AnyVariable]) -> Tensor:
-    return STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
-
-
-def _success(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
-    """Compare with uniform numbers: SciPy's draws take ten times as long."""
-    uniform = _uniform(generator, size)
+    """Draw from the operation, or from uniform numbers, which is faster for one of few values."""
+    if not isinstance(node.op, CategoricalRV | BernoulliRV):
+        return node.op.make_node(generator, size, *parameters).outputs[1]
+    uniform: Tensor = STANDARD_UNIFORM.make_node(generator, size, 0.0, 1.0).outputs[1]
+    p = parameters[0]
+    if isinstance(node.op, CategoricalRV):  # NumPy would draw them in a loop over records
+        below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]
+        return below.sum(axis=-1)
     within = pt.and_(pt.ge(p, 0), pt.le(p, 1)).all()
     check = CheckAndRaise(ValueError, "not a probability")  # type: ignore[no-untyped-call]
     return pt.lt(uniform, check(p, within))
-
-
-def _category(generator: AnyVariable, size: list[AnyVariable], p: AnyVariable) -> Tensor:
-    """Invert the distribution function: NumPy would draw categories in a loop over records."""
-    uniform = _uniform(generator, size)
-    below = uniform[..., None] > pt.cumsum(p, axis=-1)[..., :-1]
-    return below.sum(axis=-1)
 
 
 def _read_what_terms_read(split: Split, drawn: list[_Drawn]) -> bool:

@@ -1,10 +1,8 @@
 """Warnings about arrays that were computed from the records before the model was built.
 
 Like `value_checks`, these read private values, and nothing comes of them but a warning to the
-curator. `warn_of_lags` is about values that stand in several records, and `warn_of_own_means` about
-columns that were centred by their own means: there one record moves many. `warn_of_outcomes_read`
-is about arrays that follow from the outcomes beside which they stand. Draws of outcomes leave such
-an array as it is, so that they are not like the observed ones: what is clipped is centred wrongly,
+curator. Of arrays that follow from the outcomes beside which they stand: draws of outcomes leave
+them as they are, so that they are not like the observed ones, what is clipped is centred wrongly,
 and the curvature is another.
 """
 

@@ -167,14 +167,23 @@ def separate_unread(
     other += [f"operation {name}" for name in sorted(allowed)]
     trusted = trusted_constants(split, read) | dict.fromkeys(other, ())
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
-    outputs = releasable(split, order, dims, shapes, doubtful)
-    names = [v.name for v in model.value_vars]  # the copy reorders them
-    records = _records(split, names, point, columns, outputs, trusted)
-    outcomes = find_outcomes(split, dims.lengths)
+    shared = {str(value.name): value for value in split.shared.values()}
+    # the copy reorders them
+    latents = {v.name: shared[v.name] for v in model.value_vars if v.name in shared}
+    drawn = () if split.potentials or split.local else prior_draws(hardened.model, latents)
+    records = _records(
+        split,
+        latents,
+        point,
+        columns,
+        # unless an author's code that may hold data would draw them
+        prior_draws=drawn if unproved_in(drawn) <= allowed else (),
+        outputs=releasable(split, order, dims, shapes, doubtful),
+        outcomes=find_outcomes(split, dims.lengths),
+        trusted=trusted,
+    )
     lengths = None if number_is_public else shapes
-    checked = partial(_checked, split, Partition(columns, units), lengths)
-    drawn = _prior_draws(split, records, allowed)
-    return records._replace(outcomes=outcomes, prior_draws=drawn), checked
+    return records, partial(_checked, split, Partition(columns, units), lengths)
 
 
 def _checked(
@@ -196,11 +205,10 @@ def _checked(
 
 def _records(
     split: Split,
-    order: Iterable[str],
+    latents: dict[str, AnyVariable],
     point: Mapping[str, np.ndarray],
     columns: Columns,
-    outputs: Outputs,
-    trusted: dict[str, tuple[float, ...]],
+    **found: Any,
 ) -> Records:
     """Rebuild the graphs of a model that all checks have passed, without its data."""
     axis = split.axes.axis
@@ -208,13 +216,10 @@ def _records(
     shapes = {name: column.spec.shape for name, column in columns.items()}
     local = {str(value.name): axis[value] for value in split.local.values()}
     shapes |= {name: record_shape(point[name].shape, k) for name, k in local.items()}
-    shared = {str(value.name): value for value in split.shared.values()}
-    latents = {name: shared[name] for name in order if name in shared}
     model = split.hardened.model
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
-        prior_draws=(),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),
@@ -224,22 +229,10 @@ def _records(
         of_units=bool(split.unit_latents.rows),
         distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
         shapes={name: shapes[name] for name in inputs},
-        outputs=outputs,
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
-        outcomes=None,
-        trusted=trusted,
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
+        **found,
     )
-
-
-def _prior_draws(
-    split: Split, records: Records, allowed: frozenset[str]
-) -> tuple[AnyVariable, ...]:
-    """Draw the latents from their prior, unless an author's code that may hold data would."""
-    if split.potentials or split.local:
-        return ()
-    found = prior_draws(split.hardened.model, records.latents)
-    return found if unproved_in(found) <= allowed else ()
 
 
 def _graphs_read(

@@ -20,7 +20,11 @@ def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         data = {column.name: column for column in columns()}
     if data is None or not hasattr(data, "keys"):
         return data
-    found = {name: _without_labels(values) for name, values in data.items()}
+    # the Dask array inside an xarray.DataArray, and other containers as they are
+    found = {
+        name: x if hasattr(x, "to_delayed") or not _is_dask(x) else getattr(x, "data", x)
+        for name, x in data.items()
+    }
     chunked = {name: values for name, values in found.items() if _is_dask(values)}
     if not chunked:
         return found
@@ -67,13 +71,6 @@ def has_missing(values: Any) -> bool:
     """Whether some of the values are nan."""
     values = values.data if issparse(values) else values
     return bool(values.dtype.kind == "f" and np.isnan(values).any())
-
-
-def _without_labels(values: Any) -> Any:
-    """Return the Dask array inside an xarray.DataArray, and other containers as they are."""
-    if not _is_dask(values) or hasattr(values, "to_delayed"):
-        return values
-    return getattr(values, "data", values)
 
 
 def _is_dask(values: Any) -> bool:

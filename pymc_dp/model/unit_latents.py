@@ -32,7 +32,12 @@ class UnitLatents(NamedTuple):
         column = self.column
         entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
         bases = _replaced([v.owner.inputs[0] for v in entries], self.rows)
-        picked = {v: _of_row(v, base) for v, base in zip(entries, bases, strict=True)}
+        picked = {}
+        for entry, base in zip(entries, bases, strict=True):
+            # from the record's own row what the entry picks from its unit's
+            indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
+            own: Tensor = base
+            picked[entry] = own[(slice(None), *indices[1:])] if len(indices) > 1 else own
         return _replaced(_replaced(graphs, picked), self.rows)
 
 
@@ -50,12 +55,6 @@ def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
     arrays = gather_layout(node).arrays
     others: list[Tensor] = [index for axis, index in arrays.items() if axis]
     return arrays.get(0) is column and all(index.type.ndim == 0 for index in others)
-
-
-def _of_row(entry: AnyVariable, base: Tensor) -> Tensor:
-    """Pick from the record's own row what the entry picks from its unit's."""
-    indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
-    return base[(slice(None), *indices[1:])] if len(indices) > 1 else base
 
 
 def find_unit_latents(

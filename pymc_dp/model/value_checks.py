@@ -3,10 +3,6 @@
 Nothing else may, beside `prepared_arrays` and the wall. They return nothing: what comes of them is
 a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a result.
 A fit is therefore conditional on their acceptance (docs/guarantee.md).
-
-`check_groups` is about latents that have an entry for each group of records: no group may be a
-single privacy unit. `refuse_centres` is about numbers that a library took from the records, and
-`refuse_as_many` about latents and arrays of which there are as many as records.
 """
 
 import warnings

@@ -11,14 +11,7 @@ from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.plots.utils import process_group_variables_coords
 
-from pymc_dp.plots.visuals import (
-    Drawing,
-    Visuals,
-    backend_of,
-    bar,
-    check_visuals,
-    figure_of,
-)
+from pymc_dp.plots.visuals import Drawing, Visuals, backend_of, bar, check_visuals, figure_of
 from pymc_dp.results.summary import noise_sd_of, share_of
 
 OF_FOREST = ("trunk", "twig", "point_estimate", "labels", "ticklabels", "remove_axis")

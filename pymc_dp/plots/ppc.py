@@ -9,13 +9,7 @@ from arviz_base.labels import MapLabeller
 from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 
-from pymc_dp.plots.visuals import (
-    Drawing,
-    Visuals,
-    backend_of_object,
-    check_visuals,
-    wrapped,
-)
+from pymc_dp.plots.visuals import Drawing, Visuals, backend_of_object, check_visuals, wrapped
 from pymc_dp.results.allow_list import privacy_of
 
 VISUALS = ("replicated", "expected", "observed", "noise", "title", "xlabel", "ylabel")

@@ -9,14 +9,7 @@ from arviz_base.labels import DimCoordLabeller, NoVarLabeller, mix_labellers
 from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 
-from pymc_dp.plots.visuals import (
-    Drawing,
-    Visuals,
-    bar,
-    check_visuals,
-    row_names,
-    wrapped,
-)
+from pymc_dp.plots.visuals import Drawing, Visuals, bar, check_visuals, row_names, wrapped
 from pymc_dp.postprocess.topics import mean_topics
 
 VISUALS = ("bar", "words", "title", "xlabel")

@@ -13,7 +13,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.batch import remake
 from pymc_dp.model.formulas import Known, is_formula
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.priors import prior_graphs
@@ -111,20 +111,13 @@ def _record_axes(
     model = hardened.model
     densities = log_densities(model)
     terms = likelihood_terms(hardened, densities)[0]
-    for rv in model.observed_RVs:  # a multinomial draws as many trials as its input says
-        trials = _trials(rv)
-        if trials is not None:
-            terms[f"trials of {rv.name}"] = trials
+    for rv in model.observed_RVs:
+        if isinstance(rv.owner.op, MultinomialRV):  # it draws as many trials as its input says
+            trials = rv.owner.inputs[-2]
+            if trials.ndim and not trials.type.broadcastable[0]:
+                terms[f"trials of {rv.name}"] = trials
     split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities), unit)
     return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
-
-
-def _trials(rv: AnyVariable) -> AnyVariable | None:
-    """Return a multinomial's numbers of trials, where every record has its own."""
-    if not isinstance(rv.owner.op, MultinomialRV):
-        return None
-    trials = rv.owner.inputs[-2]
-    return trials if trials.ndim and not trials.type.broadcastable[0] else None
 
 
 def _resized(
@@ -143,12 +136,8 @@ def _resized(
         else:
             renewed.update(zip(node.outputs, remake(node, operands), strict=True))
         for rv in along.keys() & set(node.outputs):
-            renewed[rv] = _with_rows(renewed[rv], along[rv], count)
+            built: Any = renewed[rv]
+            size = [built.shape[k] for k in range(built.ndim - built.owner.op.ndim_supp)]
+            size[along[rv]] = count
+            renewed[rv] = change_dist_size(built, size)
     return [renewed.get(variable, variable) for variable in variables]
-
-
-def _with_rows(rv: Any, axis: int, count: AnyVariable) -> Tensor:
-    """Return the variable for ``count`` records, whatever size it was built with."""
-    size = [rv.shape[k] for k in range(rv.ndim - rv.owner.op.ndim_supp)]
-    size[axis] = count
-    return change_dist_size(rv, size)

@@ -26,7 +26,6 @@ from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.terms import declare_public
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_given
-from pymc_dp.privacy.private_data import Columns
 
 
 def predict(
@@ -212,7 +211,15 @@ def _put_new_data(
         raise ValueError(
             "The new records differ in number." if counts else "Say how many rows= to predict."
         )
-    _warn_of_fitted_rows({name: records[name].value for name in columns}, columns)
+    shapes = [(np.shape(new.values), np.shape(records[n].value)) for n, new in columns.items()]
+    if shapes and all(given == own for given, own in shapes):
+        warnings.warn(
+            f"The new values of {', '.join(f'`{name}`' for name in columns)} have the shapes of "
+            "those that the model holds. If they are the fitted records, the predictions are "
+            "computed from them again and are not covered by the guarantee: do not publish them.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
     for name, new_column in columns.items():
         variable: Any = records[name].variable
         values = new_column.values
@@ -233,15 +240,3 @@ def _put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: in
     for leaf in hardened.leaves.values():
         if leaf.name == unit:
             leaf.variable.set_value(own.astype(leaf.variable.type.dtype))
-
-
-def _warn_of_fitted_rows(own: Mapping[str, np.ndarray], new: Columns) -> None:
-    """Warn if all new arrays have the names and shapes of those that the model holds."""
-    if new and all(np.shape(new[name].values) == np.shape(value) for name, value in own.items()):
-        warnings.warn(
-            f"The new values of {', '.join(f'`{name}`' for name in new)} have the shapes of those "
-            "that the model holds. If they are the fitted records, the predictions are computed "
-            "from them again and are not covered by the guarantee: do not publish them.",
-            PrivacyWarning,
-            stacklevel=4,
-        )

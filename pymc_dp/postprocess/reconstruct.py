@@ -11,8 +11,7 @@ from scipy.special import expit
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors import model as factor_model
 from pymc_dp.methods.vips.factors.factors import inference_of
-from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
-from pymc_dp.methods.vips.factors.model import FactorModel
+from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
 from pymc_dp.methods.vips.factors.state import context_at
 from pymc_dp.methods.vips.factors.sums import Context
 from pymc_dp.model import Column, Records, constrained, separate
@@ -80,7 +79,13 @@ def reconstruct(
     batch = {name: column.take(np.arange(column.rows))}
     with np.errstate(all="ignore"):
         kappa = slopes(batch)
-    _refuse_impossible(name, kappa)
+    bad = np.flatnonzero(~np.isfinite(kappa).all(axis=1))
+    if bad.size:
+        rows = "1 row of" if bad.size == 1 else f"{bad.size} rows of"
+        raise ValueError(
+            f"{rows} data=`{name}` lies outside the support of the outcomes, the first at "
+            f"{bad[0]}: leave it out."
+        )
     features = inference_of(structure, iterations)(kappa, context).features
     psi = features @ context.mean.T / structure.gain
     return _arranged(records, model, column, expit(psi) if structure.latent.binary else psi)
@@ -104,16 +109,6 @@ def _released_context(structure: FactorModel, released: xr.Dataset) -> Context:
             f"This result is not a vips fit of the model: it lacks {missing}."
         ) from None
     return context_at(structure, moments, precision)
-
-
-def _refuse_impossible(name: str, kappa: np.ndarray) -> None:
-    bad = np.flatnonzero(~np.isfinite(kappa).all(axis=1))
-    if bad.size:
-        rows = "1 row of" if bad.size == 1 else f"{bad.size} rows of"
-        raise ValueError(
-            f"{rows} data=`{name}` lies outside the support of the outcomes, the first at "
-            f"{bad[0]}: leave it out."
-        )
 
 
 def _arranged(

@@ -151,7 +151,9 @@ class SumsByRecord:
         _check_shape(norms, rows.shape)
         good = _is_good(norms)
         if good.any() and not good.all() and not contribution.together:
-            prepared = contribution.prepare(self._without_bad_rows(batch, good), context)
+            source = np.where(good, np.arange(len(good)), np.flatnonzero(good)[0])
+            batch = take_rows(batch, self._partition.columns, source)
+            prepared = contribution.prepare(batch, context)
         return prepared, norms
 
     def _batch(self, rows: np.ndarray, owner: np.ndarray | None = None) -> Batch:
@@ -159,10 +161,6 @@ class SumsByRecord:
         if self._contribution.together and owner is not None:
             batch[OWNER] = owner
         return with_draws(self._contribution, batch, self._context, self._generator)
-
-    def _without_bad_rows(self, batch: Batch, good: np.ndarray) -> Batch:
-        source = np.where(good, np.arange(len(good)), np.flatnonzero(good)[0])
-        return take_rows(batch, self._partition.columns, source)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Clipped sums hold data and must not be pickled or copied.")

@@ -26,11 +26,13 @@ def privacy_of(idata: xr.DataTree) -> xr.Dataset:
 
 def released_part(idata: xr.DataTree) -> xr.DataTree:
     """Return the part of a tree that its fit released; all else is dropped."""
-    groups = {
-        name: _keep(idata[name].to_dataset(), names)
-        for name, names in _released(idata).items()
-        if name in idata.children
-    }
+    groups = {}
+    for name, names in _released(idata).items():
+        if name in idata.children:
+            group = idata[name].to_dataset()
+            kept = group.drop_vars([x for x in group.variables if x not in names])
+            attrs = {k: v for k, v in group.attrs.items() if k in names}
+            groups[name] = kept.drop_attrs().drop_encoding().assign_attrs(attrs)
     return xr.DataTree.from_dict(groups)
 
 
@@ -50,9 +52,3 @@ def added_names(idata: xr.DataTree) -> list[str]:
 def _released(idata: xr.DataTree) -> dict[str, set[str]]:
     listed = json.loads(privacy_of(idata).attrs["released"])
     return {name: set(names) for name, names in listed.items()}
-
-
-def _keep(group: xr.Dataset, names: set[str]) -> xr.Dataset:
-    kept = group.drop_vars([name for name in group.variables if name not in names])
-    kept = kept.drop_attrs().drop_encoding()
-    return kept.assign_attrs({k: v for k, v in group.attrs.items() if k in names})

@@ -168,7 +168,8 @@ def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset
 def _privacy(outcome: Outcome) -> xr.Dataset:
     plan, spent = outcome.plan, outcome.spent
     valid = not math.isnan(outcome.epsilon)
-    deltas = delta_grid(plan)
+    grid = np.geomspace(SMALLEST_PLD_DELTA, 1e-1, 19)  # the plan's own delta is added
+    deltas = np.unique(np.append(grid[~np.isclose(grid, plan.delta)], plan.delta))
     profile = spent.epsilon_profile(deltas) if valid else np.full(len(deltas), math.nan)
     points = np.unique(np.linspace(0, plan.total, SPEND_POINTS + 1).astype(int)[1:])
     along = [spent.prefix(int(k)).epsilon() if valid else math.nan for k in points]
@@ -177,12 +178,6 @@ def _privacy(outcome: Outcome) -> xr.Dataset:
         {"delta": deltas, "releases": points},
         _privacy_attrs(outcome),
     )
-
-
-def delta_grid(plan: Plan) -> np.ndarray:
-    """Return the deltas of a result's epsilons; the plan's own is one of them."""
-    grid = np.geomspace(SMALLEST_PLD_DELTA, 1e-1, 19)
-    return np.unique(np.append(grid[~np.isclose(grid, plan.delta)], plan.delta))
 
 
 def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def test_modes_that_start_from_the_persons_before_are_rejected(found, monkeypatc
     exact = local_latents.find_modes
 
     def shared(density, here):
-        modes = exact(density, here)
-        return modes._replace(at=modes.at + 30 * np.sin(modes.at.sum()))
+        modes, spread = exact(density, here)
+        return modes + 30 * np.sin(modes.sum()), spread
 
     monkeypatch.setattr(local_latents, "find_modes", shared)
     with pytest.raises(AssertionError):

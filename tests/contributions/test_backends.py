@@ -18,7 +18,7 @@ import pytest
 IMPORTS = """
 import json, sys
 import numpy as np, pymc as pm, pymc_dp, pytensor.tensor as pt
-from pymc_dp.contributions import gradient
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.contributions.padding import padded
 from pymc_dp.model import Column, separate
 from pymc_dp.model.compile import function

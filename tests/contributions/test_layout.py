@@ -19,9 +19,7 @@ def parts(draw):
     if draw(st.booleans()):
         d = draw(st.integers(1, 3))
         return Part((*shape, d, d), draw(NUMBERS), symmetric=True)
-    if not draw(st.booleans()):
-        return Part(shape, draw(NUMBERS))
-    return Part(shape, np.random.default_rng(draw(st.integers(0, 99))).uniform(0.1, 9, shape))
+    return Part(shape, draw(NUMBERS))
 
 
 LAYOUTS = st.lists(parts(), min_size=1, max_size=4).map(
@@ -58,9 +56,8 @@ def check_norms(layout, seed):
     expected = np.sqrt(sum((x.reshape(rows, -1) ** 2).sum(axis=1) for x in scaled))
     packed = layout.pack(values)
     np.testing.assert_allclose(np.linalg.norm(packed, axis=1), expected, rtol=1e-12)
-    if all(np.ndim(part.scale) == 0 for part in layout.parts.values()):
-        of_parts = {name: np.linalg.norm(x.reshape(rows, -1), axis=1) for name, x in values.items()}
-        np.testing.assert_allclose(layout.norms(of_parts), expected, rtol=1e-12)
+    of_parts = {name: np.linalg.norm(x.reshape(rows, -1), axis=1) for name, x in values.items()}
+    np.testing.assert_allclose(layout.norms(of_parts), expected, rtol=1e-12)
 
 
 @given(layout=LAYOUTS, seed=st.integers(0, 2**32))
@@ -78,7 +75,7 @@ SYMMETRIC = Layout(
     {
         "score": Part((3,), 2.0),
         "curvature": Part((2, 3, 3), 0.3, symmetric=True),
-        "noise": Part((2,), np.array([0.5, 4.0])),
+        "noise": Part((2,), 4.0),
         "number": Part((), 0.1),
     }
 )
@@ -109,12 +106,8 @@ def test_scales_may_change():
 
 
 def test_layouts_are_equal_where_their_parts_are():
-    same = Layout({name: Part(*part) for name, part in SYMMETRIC.parts.items()})
-    same = same.with_scales(noise=np.array([0.5, 4.0]))
-    assert same == SYMMETRIC
+    assert Layout({name: Part(*part) for name, part in SYMMETRIC.parts.items()}) == SYMMETRIC
     assert SYMMETRIC != SYMMETRIC.with_scales(score=5.0)
-    assert SYMMETRIC != SYMMETRIC.with_scales(noise=np.array([0.5, 4.1]))
-    assert SYMMETRIC != Layout(dict(reversed(SYMMETRIC.parts.items())))
     assert Layout({"a": Part((2, 2))}) != Layout({"a": Part((2, 2), symmetric=True)})
     assert Layout({"a": Part((2,))}) != Layout({"a": Part((1,))})
     assert SYMMETRIC != dict(SYMMETRIC.parts)
@@ -161,11 +154,8 @@ def test_norms_without_a_scale_are_caught():
         Part((2,), -1.0),
         Part((2,), np.inf),
         Part((2,), np.nan),
-        Part((2,), np.ones(3)),
-        Part((), np.ones(2)),
         Part((2, 3), 1.0, symmetric=True),
         Part((2,), 1.0, symmetric=True),
-        Part((2, 2), np.ones((2, 2)), symmetric=True),
     ],
 )
 def test_a_part_that_cannot_be_packed_is_refused(part):

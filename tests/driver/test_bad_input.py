@@ -9,8 +9,8 @@ from scipy import sparse
 
 import pymc_dp
 from pymc_dp import NotSeparableError, PrivacyWarning
-from pymc_dp.contributions import FactoredContribution
 from pymc_dp.methods.advi import advi
+from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.wall import PrivacyWall
 
 N = 24

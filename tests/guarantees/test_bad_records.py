@@ -13,8 +13,9 @@ import pytest
 
 import pymc_dp.privacy.clipping
 from pymc_dp import ReleaseError
-from pymc_dp.contributions import FactoredContribution, RowContribution, gradient
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.model import Column
+from pymc_dp.privacy.contribution import FactoredContribution, RowContribution
 from pymc_dp.privacy.query import Query
 from tests.guarantees.toys import before_noise, vectors, wall_of
 from tests.zoo import separated

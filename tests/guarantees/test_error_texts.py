@@ -13,7 +13,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp import ReleaseError
-from pymc_dp.contributions import FactoredContribution
+from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.query import Query
 from tests.guarantees.toys import vectors, wall_of
 

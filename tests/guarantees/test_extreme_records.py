@@ -11,7 +11,8 @@ import pytest
 from pytensor.gradient import disconnected_grad, grad
 
 from pymc_dp import ReleaseError
-from pymc_dp.contributions import ghost, gradient
+from pymc_dp.contributions import ghost
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.driver.setup import compile_method, set_up
 from pymc_dp.methods.linear import quadratic
 from pymc_dp.privacy.clipping import SumsByRecord

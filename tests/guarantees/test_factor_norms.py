@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pymc_dp.errors import ReleaseError
 from pymc_dp.methods.vips.factors import model as factor_model
 from pymc_dp.methods.vips.factors.factors import inference_of
-from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
+from pymc_dp.methods.vips.factors.model import scores_at_zero
 from pymc_dp.methods.vips.factors.sums import Context, contribution, layout_of
 from pymc_dp.model import constrained
 from tests.guarantees.test_sensitivity import NOISE, C, check_neighbours, number

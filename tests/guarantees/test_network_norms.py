@@ -9,12 +9,12 @@ import pymc as pm
 import pytest
 from hypothesis import strategies as st
 
-from pymc_dp.contributions import FactoredContribution
 from pymc_dp.errors import ReleaseError
 from pymc_dp.methods.sep.network.model import recognise
 from pymc_dp.methods.sep.network.sites import Context, contribution
 from pymc_dp.methods.sep.network.start import Typical, bounded_layout
 from pymc_dp.model import constrained
+from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.test_sensitivity import EXTREMES, check_neighbours
 from tests.guarantees.toys import before_noise, wall_of

@@ -9,8 +9,9 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.contributions import frontier, gradient, gradients, plain_gradient
+from pymc_dp.contributions import frontier, gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError
+from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.methods.advi.advi import Directions
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.toys import before_noise, wall_of

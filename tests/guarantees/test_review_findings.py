@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_dp import NotSeparableError
-from pymc_dp.contributions import gradient
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.model import separate
 from pymc_dp.privacy.norms import row_norms
 from tests.zoo import separated

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from pymc_dp.contributions import clipped_count, gradient
+from pymc_dp.contributions import clipped_count
 from pymc_dp.contributions.clipped_count import AtClipNorm, with_clipped_count
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees import toys
 from tests.guarantees.toys import before_noise, vectors, wall_of

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pymc_dp.contributions import FactoredContribution
 from pymc_dp.errors import ReleaseError
 from pymc_dp.methods.linear import quadratic
+from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Noisy
 from tests.guarantees import vips_toys

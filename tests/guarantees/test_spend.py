@@ -20,7 +20,7 @@ import pymc_dp.privacy.wall
 from pymc_dp import ReleaseError
 from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.samplers import Sampler
-from pymc_dp.contributions import FactoredContribution
+from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import pymc_dp.privacy.clipping
 import pymc_dp.privacy.units
-from pymc_dp.contributions import FactoredContribution
+from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.units import units_of
 from tests.guarantees import test_sensitivity, toys

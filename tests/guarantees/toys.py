@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pymc_dp import ReleaseError
-from pymc_dp.contributions import FactoredContribution, RowContribution
 from pymc_dp.model import Column, PrivateData
+from pymc_dp.privacy.contribution import FactoredContribution, RowContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.randomness import SecretRandom

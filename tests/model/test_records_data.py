@@ -11,8 +11,7 @@ import pymc as pm
 import pytest
 import scipy.sparse as sp
 
-from pymc_dp.contributions import gradient
-from pymc_dp.contributions.gradients import gradient_rows, on_batch
+from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import separate
 from tests import zoo

@@ -16,7 +16,6 @@ import pytest
 import pymc_dp
 import pymc_dp.privacy.wall as wall_module
 from pymc_dp import ReleaseError
-from pymc_dp.contributions import RowContribution
 from pymc_dp.driver.setup import set_up
 from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
@@ -25,6 +24,7 @@ from pymc_dp.privacy.chunks import chunked, tasks
 from pymc_dp.privacy.chunks.shipping import borrowed, packed
 from pymc_dp.privacy.chunks.tasks import Question
 from pymc_dp.privacy.clipping import ClippedSum
+from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.units import Units, units_of

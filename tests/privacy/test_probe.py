@@ -5,7 +5,8 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions import FactoredContribution, RowContribution, ghost
+from pymc_dp.contributions import ghost
+from pymc_dp.privacy.contribution import FactoredContribution, RowContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import FaultyContributionError, probe, probe_records

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions import Directions, clipped_count, gradient, plain_gradient
+from pymc_dp.contributions import clipped_count
+from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi.defaults import DEFAULTS
 from pymc_dp.methods.advi.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes

@@ -29,8 +29,7 @@ def softplus(rho: np.ndarray) -> np.ndarray:
     >>> bool(np.isclose(softplus(inverse_softplus(0.1)), 0.1))
     True
     """
-    sd: np.ndarray = np.logaddexp(0.0, rho)
-    return sd
+    return np.asarray(np.logaddexp(0.0, rho))
 
 
 def inverse_softplus(sd: float) -> float:
@@ -40,8 +39,7 @@ def inverse_softplus(sd: float) -> float:
 
 def mean_field_slopes(params: Params, eps: np.ndarray) -> np.ndarray:
     """D z / d rho of the mean-field family at fixed draws; shape (k, d)."""
-    slopes: np.ndarray = eps * expit(params["rho"])
-    return slopes
+    return np.asarray(eps * expit(params["rho"]))
 
 
 def _mean_field_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Params:
@@ -84,8 +82,7 @@ def _full_rank_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Param
 
 def _full_rank_covariance(params: Params) -> np.ndarray:
     factor = cholesky(params)
-    covariance: np.ndarray = factor @ factor.T
-    return covariance
+    return np.asarray(factor @ factor.T)
 
 
 FULL_RANK = Family(

@@ -21,7 +21,7 @@ def describe(
 
     ``variances`` are those of the noise on the natural parameters.
     """
-    mean, sd = _flat_moments(families, posterior)
+    mean, sd = flat_moments(families, posterior)
     variables = {"mean_vector": ("rows", mean), "standard_deviation": ("rows", sd)}
     variables |= natural_parameters(records, families, posterior)
     noise = {name: tuple(v**0.5 for v in parts) for name, parts in variances.items()}
@@ -51,16 +51,10 @@ def dims_of(records: Records, name: str) -> tuple[str, ...]:
     return named_dims(records.outputs.dims[name], name, records.point[name].ndim)
 
 
-def mean_path(
-    families: Mapping[str, ExponentialFamily], posterior: Mapping[str, Natural]
-) -> dict[str, tuple[Any, ...]]:
-    """Trace the posterior mean of all coordinates."""
-    return {"mean_path": (("rows",), _flat_moments(families, posterior)[0])}
-
-
-def _flat_moments(
+def flat_moments(
     families: Mapping[str, ExponentialFamily], posterior: Mapping[str, Natural]
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Return means and standard deviations of all coordinates."""
     moments = [family.moments(posterior[name]) for name, family in families.items()]
     mean, sd = zip(*moments, strict=True)
     return np.concatenate([m.ravel() for m in mean]), np.concatenate([s.ravel() for s in sd])

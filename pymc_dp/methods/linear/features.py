@@ -40,11 +40,14 @@ def features(
     graphs = [graph for predictor in predictors for graph in feature_graphs(records, predictor)]
     evaluate = for_each_row(records, graphs, backend)
     zeros = {name: np.zeros(records.point[name].shape) for name in gaussian_latents(records)}
-    point = ones(records) | zeros
+    point, many = ones(records) | zeros, len(Features._fields)
 
     def compute(batch: Batch) -> list[Features]:
-        values = batched(evaluate(batch, point), len(Features._fields))
-        return [_arranged(*each) for each in values]
+        found = []
+        for design, *by_entry, shape, energy in batched(evaluate(batch, point), many):
+            offset, slope, curvature = (x.reshape(len(design), -1) for x in by_entry)
+            found.append(Features(design, offset, slope, curvature, shape, energy))
+        return found
 
     return compute
 
@@ -67,9 +70,3 @@ def feature_graphs(records: Records, predictor: Predictor) -> Features:
     graphs = [pt.stack(design), predictor.psi, slope, -minus_curvature, shape, rate]
     zeros = {predictor.cut: predictor.psi.zeros_like()}
     return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
-
-
-def _arranged(design: np.ndarray, *others: np.ndarray) -> Features:
-    *by_entry, shape, energy = others
-    offset, slope, curvature = (x.reshape(len(design), -1) for x in by_entry)
-    return Features(design, offset, slope, curvature, shape, energy)

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions import FactoredContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.linear.features import Features, features
 from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
 
 # longest row of a design: the least double, times its outer product, is 1e-44

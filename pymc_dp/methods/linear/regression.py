@@ -89,7 +89,9 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
     the first is a function of the first. All else is post-processing.
     """
     predictors, prior = structure
-    start = first_scale(records, predictors, prior.d, _clip_norm(settings), settings.feature_bound)
+    # that of all releases; None where it is to follow the first
+    clip_norm = settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
+    start = first_scale(records, predictors, prior.d, clip_norm, settings.feature_bound)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     release = settings.release_spec(count, start.clip_norm)
     fit = _Fit(structure, form, settings, start, release.count)
@@ -116,11 +118,6 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
         doubts=lambda state: _doubts(records, predictors) if settings.noisy else (),
         defaults=(DEFAULTS, *form.defaults),
     )
-
-
-def _clip_norm(settings: LinearOptions) -> float | None:
-    """Return the clip norm of all releases; None where it is to follow the first."""
-    return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
 
 
 def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[str, ...]:
@@ -151,16 +148,6 @@ class _Fit(NamedTuple):
     start: Scale
     releases: int
 
-    @property
-    def least_clip(self) -> float:
-        """The least clip norm in typical lengths: noise can be accounted for, bias cannot."""
-        return DEFAULTS.noise_aware_clip if self.settings.noise_aware else DEFAULTS.least_clip
-
-    def step(self, t: int, rho: float) -> float:
-        """Length of step t: as long as the average forgets, if the form has none of its own."""
-        later = rho if self.form.step is None else self.form.step
-        return DEFAULTS.first_step if t < 2 else later
-
     def weights(self, t: int, rho: float) -> Sums:
         """Weights of release t in the averages: those of the energies grow like a power of t.
 
@@ -169,11 +156,6 @@ class _Fit(NamedTuple):
         power = DEFAULTS.energy_power
         later = min(1.0, (power + 1) / (t + power)) if self.settings.noisy else rho
         return Sums(rho, rho, rho, later, rho)
-
-    @property
-    def quadratic(self) -> bool:
-        """Whether one step ends at the optimum, whatever the mean."""
-        return all(predictor.form == GAUSSIAN for predictor in self.structure.predictors)
 
 
 def _init(fit: _Fit) -> State:
@@ -223,17 +205,22 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     sums = state.sums.add(latest, noise, weights)
     loss = float(fit.start.energy.loss) if context.bounds else 0.0
     solved = solve(fit.structure.precisions, prior, sums, context.mean, state.solved.gammas, loss)
-    step = fit.step(t, rho)
+    # as long as the average forgets, if the form has none of its own
+    later = rho if fit.form.step is None else fit.form.step
+    step = DEFAULTS.first_step if t < 2 else later
     if fit.form.step is None:
         mean = solved.absolute(sums.value)
     else:
         mean = solved.residual(latest, context.mean, step)
     mean = mean + (1 - step) * (state.mean - context.mean)
-    if not fit.quadratic:
+    if any(found.form != GAUSSIAN for found in fit.structure.predictors):
         mean = solved.within_trust_region(state.mean, mean)
     scale = state.scale
     if t == 0:
-        scale = rescaled(scale, latest, noise, fit.releases, fit.least_clip)
+        # noise can be accounted for, bias cannot
+        aware = fit.settings.noise_aware
+        least = DEFAULTS.noise_aware_clip if aware else DEFAULTS.least_clip
+        scale = rescaled(scale, latest, noise, fit.releases, least)
     scale = scale.following(solved.noise_precisions)
     number = number_of(fit.settings.records_in_sums, sums.value.number, sums.variance.number)
     V, of_release = solved.step_covariance, fit.form.noise(noise, solved.weights, mean)

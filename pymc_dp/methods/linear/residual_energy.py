@@ -37,14 +37,12 @@ class Bounded(NamedTuple):
 
     def __call__(self, energy: np.ndarray) -> np.ndarray:
         """Evaluate u at tau_0 e."""
-        found: np.ndarray = (np.clip(energy, 0.0, self.largest) - self.centre) / self.slope
-        return found
+        return np.asarray((np.clip(energy, 0.0, self.largest) - self.centre) / self.slope)
 
     @property
     def longest(self) -> np.ndarray:
         """The largest absolute value of u."""
-        longest: np.ndarray = np.maximum(self.centre, self.largest - self.centre) / self.slope
-        return longest
+        return np.asarray(np.maximum(self.centre, self.largest - self.centre) / self.slope)
 
     @property
     def loss(self) -> np.ndarray:
@@ -52,8 +50,7 @@ class Bounded(NamedTuple):
         below = self.shape * (self.shape + 1) * gammainc(self.shape + 2, self.largest)
         above = self.largest**2 * (1 - gammainc(self.shape, self.largest))
         variance = (below + above - self.centre**2) / self.slope**2
-        loss: np.ndarray = variance / self.shape - 1
-        return loss
+        return np.asarray(variance / self.shape - 1)
 
 
 def energy_of(excess: np.ndarray, shape: np.ndarray) -> np.ndarray:
@@ -66,5 +63,4 @@ def energy_of(excess: np.ndarray, shape: np.ndarray) -> np.ndarray:
     array([15.  ,  1.35])
     """
     ratio = excess / shape
-    energy: np.ndarray = shape * np.where(ratio < 0, np.exp(np.minimum(ratio, 0.0)), 1 + ratio)
-    return energy
+    return np.asarray(shape * np.where(ratio < 0, np.exp(np.minimum(ratio, 0.0)), 1 + ratio))

@@ -10,12 +10,15 @@ from typing import NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import DirichletRV
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.special import LogSumExp
 
 from pymc_dp.methods.conjugate.expectation import Point, prior_messages
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
 from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.mixture_term import mixture_of
 from pymc_dp.methods.conjugate.probe_points import (
     AtPoint,
     at_point,
@@ -27,7 +30,7 @@ from pymc_dp.methods.conjugate.probe_points import (
 from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Tensor
+from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
 # the whole numbers of probe rows at which components are compared
@@ -38,6 +41,14 @@ SINGULAR = 1e-9
 # (batch, v) -> log joint densities, (rows, K), and their slopes in each component's own latents,
 # (rows, K, d)
 Components = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class Mixture(NamedTuple):
+    """A term that is a log sum over components, in the graph of one record."""
+
+    joint: Tensor  # log joint densities of the components, along ``axis``
+    axis: tuple[int, ...]
+    weights: Tensor  # stands for the responsibilities
 
 
 class MixtureModel(NamedTuple):
@@ -75,6 +86,20 @@ def recognise(records: Records) -> MixtureModel:
     if weights:
         concentration = _concentration(records, trial, weights, rng)
     return MixtureModel(prior, joint, weights, concentration, blocks, curvature)
+
+
+def mixture_of(term: AnyVariable) -> Mixture | None:
+    """Find the log sum over components that a term is, if it is one."""
+    while term.owner is not None and isinstance(
+        term.owner.op, Alloc | DimShuffle | Reshape | SpecifyShape
+    ):
+        term = term.owner.inputs[0]
+    if term.owner is None or not isinstance(term.owner.op, LogSumExp):
+        return None
+    joint, axis = term.owner.inputs[0], term.owner.op.axis
+    axes = range(joint.ndim) if axis is None else np.atleast_1d(axis) % joint.ndim
+    weights = joint.type.clone(dtype="float64")("responsibilities")
+    return Mixture(joint, tuple(int(a) for a in axes), weights)
 
 
 def is_near(records: Records) -> bool:

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.mixture.places import Places
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.query import Noisy
 
 CLIP_NORM = 1.0

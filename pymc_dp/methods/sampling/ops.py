@@ -67,7 +67,10 @@ def build(records: Records, options: OpsOptions) -> Method:
     require_shared_latents(records)
     _refuse_improper(records)
     given, transitions = options.loglik_bound, options.transitions
-    bound = options.default_clip_norm(_default_bound(records)) if given is None else float(given)
+    # for each outcome of a record, of which there may be several
+    outcomes = sum(math.prod(n or 1 for n in t.type.shape[1:]) for t in records.batch.terms)
+    bound = options.default_clip_norm(float(DEFAULTS.bound_per_outcome * outcomes))
+    bound = bound if given is None else float(given)
     count = 1 if options.n is None else options.n
 
     def compile_parts(backend: str) -> Compiled:
@@ -118,9 +121,3 @@ def _refuse_improper(records: Records) -> None:
                 f"`{name}` has a flat prior: with bounded likelihoods there is then no posterior "
                 "to draw from. Give it a proper prior."
             )
-
-
-def _default_bound(records: Records) -> float:
-    """Return the bound for each outcome, times the outcomes of a record."""
-    widths = [math.prod(length or 1 for length in t.type.shape[1:]) for t in records.batch.terms]
-    return float(DEFAULTS.bound_per_outcome * sum(widths))

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.contributions import gradient
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
@@ -88,7 +88,9 @@ def build(records: Records, options: SgldOptions) -> Method:
         releases=(release,),
         compile=compile_parts,
         init=lambda rng: State((_fixed(records.start),), float(steps[0]), math.nan),
-        query=_query,
+        query=lambda state, rng: Query(
+            "score", state.path[-1][None], draw=rng.standard_normal(records.size)
+        ),
         posterior=partial(_posterior, records),
         describe=partial(_describe, records),
         trace=_trace,
@@ -119,11 +121,6 @@ def _first_step(records: Records, release: ReleaseSpec, options: SgldOptions) ->
     scale = clip if math.isfinite(clip) else default_clip_norm(records.size)
     number = options.num_records or DEFAULTS.nominal_records
     return min(2 * release.sampler.rate, 0.5) / (number * scale**2)
-
-
-def _query(state: State, rng: np.random.Generator) -> Query:
-    z = state.path[-1]
-    return Query("score", z[None], draw=rng.standard_normal(z.size))
 
 
 def _fixed(z: np.ndarray) -> np.ndarray:

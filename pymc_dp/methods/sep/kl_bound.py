@@ -71,7 +71,10 @@ def sep_kl_bound(
     >>> found.exceeded <= found.bound < 0.2
     True
     """
-    _check(covariance, mean_sd, covariance_sd, threshold)
+    if not all(np.isfinite(x) and x > 0 for x in (mean_sd, covariance_sd, threshold)):
+        raise ValueError("mean_sd=, covariance_sd= and threshold= must be finite and above 0.")
+    if covariance.ndim != 2 or not (np.linalg.eigvalsh(covariance) > 0).all():
+        raise ValueError("The covariance must be a positive definite matrix.")
     precision = np.linalg.inv(covariance)
     smallest, divergence = _simulate(covariance, precision, mean_sd, covariance_sd, random_seed)
     lower, upper = np.quantile(1 + smallest, [OUTSIDE / 2, 1 - OUTSIDE / 2])
@@ -81,13 +84,6 @@ def sep_kl_bound(
         float(upper),
         float((divergence >= threshold).mean()),
     )
-
-
-def _check(covariance: np.ndarray, *positive: float) -> None:
-    if not all(np.isfinite(number) and number > 0 for number in positive):
-        raise ValueError("mean_sd=, covariance_sd= and threshold= must be finite and above 0.")
-    if covariance.ndim != 2 or not (np.linalg.eigvalsh(covariance) > 0).all():
-        raise ValueError("The covariance must be a positive definite matrix.")
 
 
 def _bound(

@@ -61,11 +61,6 @@ def build(records: Records, options: Settings) -> Method | OnRealLine:
     return build_matching("dp_sep", MODEL_CLASSES, records, options)
 
 
-def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
-    """Build stochastic expectation propagation without privacy: no clipping and no noise."""
-    return build(records, Settings(**vars(options), clip_norm=math.inf))
-
-
 DP_SEP = MethodSpec(
     name="dp_sep",
     build=build,
@@ -79,7 +74,8 @@ DP_SEP = MethodSpec(
 )
 SEP = DP_SEP._replace(
     name="sep",
-    build=build_plain,
+    # no clipping and no noise
+    build=lambda records, options: build(records, Settings(**vars(options), clip_norm=math.inf)),
     options=PlainSettings,
     fits="the same without privacy, to compare with; takes no budget",
     by="stochastic expectation propagation",

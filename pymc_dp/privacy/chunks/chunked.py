@@ -15,7 +15,7 @@ from dask.callbacks import Callback
 
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.chunks.shipping import keep, packed
-from pymc_dp.privacy.chunks.tasks import Failed, Layout, Question, Sealed, compiles, on_partition
+from pymc_dp.privacy.chunks.tasks import Layout, Question, Sealed, compiles, on_partition
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, Partitions, nothing
 from pymc_dp.privacy.private_data import Columns, Partition
@@ -106,8 +106,8 @@ class Chunked(Partitions):
 
 def _answers(results: list[Any]) -> list[Any]:
     for result in results:
-        if isinstance(result, Failed):
-            raise result.as_error()
+        if isinstance(result, Exception):
+            raise result
     return results
 
 

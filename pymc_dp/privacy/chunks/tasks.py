@@ -54,17 +54,6 @@ class Question(NamedTuple):
         return "<Question>"
 
 
-class Failed(NamedTuple):
-    """Why there is no answer. Tasks raise nothing of their own: Dask would log their arguments."""
-
-    why: str  # no values, and no numbers of records
-    beyond_bound: bool = False
-
-    def as_error(self) -> Exception:
-        """Return what the wall is told."""
-        return BeyondBoundError() if self.beyond_bound else PartitionError(self.why)
-
-
 def compiles(recipe: Sealed) -> bool:
     """Compile the contributions, to see whether that can be done here."""
     with borrowed(recipe.value):
@@ -74,32 +63,33 @@ def compiles(recipe: Sealed) -> bool:
 def on_partition(
     question: Sealed, recipe: Sealed | None, layout: Sealed, blocks: Sequence[Any], codes: Any
 ) -> Any:
-    """Answer a question about a partition, or call a function of it."""
+    """Answer a question about a partition, or call a function of it.
+
+    Where there is no answer, return the error that the wall is told, which holds no values and no
+    numbers of records. Nothing is raised: Dask would log the arguments.
+    """
     try:
         partition = _partition(layout.value, blocks, codes)
         if recipe is None:
             return question.value(partition)
         return question.value.answer(recipe.value, partition)
     except BeyondBoundError:
-        return Failed("", beyond_bound=True)
-    except _OtherRowsError as error:
-        return Failed(str(error))
+        return BeyondBoundError()
+    except PartitionError as error:  # anew, without the frames that hold rows
+        return PartitionError(str(error))
     except Exception as error:  # its text may quote data
-        return Failed(f"a partition failed with {type(error).__name__}")
-
-
-class _OtherRowsError(Exception):
-    """A partition does not hold what was found when the fit began."""
+        return PartitionError(f"a partition failed with {type(error).__name__}")
 
 
 def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
+    """Put blocks together, which must hold what was found when the fit began."""
     columns = {}
     for (name, (spec, dtype)), block in zip(layout.kinds.items(), blocks, strict=True):
         values = as_rows(block)
         if values.shape != spec.shape_of(layout.rows):
-            raise _OtherRowsError(f"data=`{name}` has a partition of another length or width")
+            raise PartitionError(f"data=`{name}` has a partition of another length or width")
         if not np.can_cast(values.dtype, dtype, casting="same_kind"):
-            raise _OtherRowsError(
+            raise PartitionError(
                 f"data=`{name}` has a partition of {values.dtype} values among those of {dtype}"
             )
         columns[name] = Column(values, spec.axis, spec.dtype)
@@ -111,7 +101,7 @@ def _units(layout: Layout, codes: np.ndarray, name: str) -> Units:
     """Sort by unit, and check that the units are as many as were counted: batches are of them."""
     units = units_of(codes, name)
     if codes.shape != (layout.rows,) or units.number != layout.number:
-        raise _OtherRowsError(f"unit=`{name}` has a partition with other codes than before")
+        raise PartitionError(f"unit=`{name}` has a partition with other codes than before")
     return units
 
 

@@ -51,11 +51,6 @@ class _Fit(NamedTuple):
     releases: int
     annealed: bool  # whether components part while the likelihood's power grows
 
-    @property
-    def step(self) -> float:
-        """The damping h."""
-        return DEFAULTS.step if self.settings.step is None else self.settings.step
-
     def temperature(self, t: int) -> float:
         """Power of the likelihood at release t: components that start alike part slowly."""
         if not self.annealed or self.releases == 1:
@@ -164,7 +159,8 @@ def _begin_at(fit: _Fit, start: np.ndarray, means: np.ndarray) -> State:
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Damp the sites, move the means by the scores at the cavity, then take out one site."""
-    h, sd, centre = fit.step, noisy.sd / noisy.sample_rate, query.context.mean
+    h = DEFAULTS.step if fit.settings.step is None else fit.settings.step
+    sd, centre = noisy.sd / noisy.sample_rate, query.context.mean
     count, d = fit.model.blocks.shape
     layout, identities = layout_of(count, d), np.tile(np.eye(d), (count, 1, 1))
     latest = Sites(**layout.unpack(noisy.value / noisy.sample_rate))

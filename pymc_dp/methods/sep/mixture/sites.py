@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
-from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, RowContribution
 
 
 class Context(NamedTuple):
@@ -57,22 +56,19 @@ def contribution(compute: Components, model: MixtureModel, root: np.ndarray) -> 
     return RowContribution(layout.size, 8 * count * d * d, lambda rows, context: rows, prepare)
 
 
-class Basis(NamedTuple):
-    """Coordinates in which cavity and likelihood of a component are diagonal."""
+def basis_of(
+    covariance: np.ndarray, curvature: np.ndarray, root: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Diagonalise V and H together: F with F F' = V, the cavity's covariance, a share, and a map.
 
-    factor: np.ndarray  # F with F F' = V, the cavity's covariance: it is the identity there
-    # where a record certainly belongs to the component, V becomes F diag(share) F'
-    share: np.ndarray
-    out: np.ndarray  # brings precisions and scores to a record's units
-
-
-def basis_of(covariance: np.ndarray, curvature: np.ndarray, root: np.ndarray) -> Basis:
-    """Diagonalise V and H together."""
+    Where a record certainly belongs to the component, V becomes F diag(share) F'. The map brings
+    precisions and scores to a record's units.
+    """
     lower = np.linalg.cholesky(covariance)
     values, vectors = np.linalg.eigh(np.swapaxes(lower, -1, -2) @ curvature @ lower)
     factor = lower @ vectors
     out = np.linalg.inv(root) @ np.swapaxes(np.linalg.inv(factor), -1, -2)
-    return Basis(factor, 1 / (1 + np.maximum(values, 0.0)), out)
+    return factor, 1 / (1 + np.maximum(values, 0.0)), out
 
 
 def sites_of(
@@ -84,20 +80,20 @@ def sites_of(
     ``slope``, (rows, K, d), their slopes in each component's own latents. ``curvature`` and
     ``root``, (K, d, d), are the precision H of one record, and its symmetric root.
     """
-    basis = basis_of(context.covariance, context.temperature * curvature, root)
-    slope = context.temperature * np.einsum("kde,nkd->nke", basis.factor, slope)
-    shift = basis.share * slope
+    factor, share, out = basis_of(context.covariance, context.temperature * curvature, root)
+    slope = context.temperature * np.einsum("kde,nkd->nke", factor, slope)
+    shift = share * slope
     # log Z_k = l_k(m) + g' (V^-1 + H)^-1 g / 2 - log |I + V H| / 2, times the weight's mean
     log_z = context.temperature * joint + np.vecdot(slope, shift) / 2
-    log_z = log_z + np.log(basis.share).sum(axis=1) / 2 + np.log(context.concentration)
+    log_z = log_z + np.log(share).sum(axis=1) / 2 + np.log(context.concentration)
     r = softmax(log_z, axis=1)[..., None]
     # the tilted covariance is diag(variance) + r (1 - r) shift shift'
-    variance = 1 - r + r * basis.share
+    variance = 1 - r + r * share
     along = shift / variance
     shrunk = 1 / (1 + r * (1 - r) * np.vecdot(shift, along)[..., None])
-    score = np.einsum("kde,nke->nkd", basis.out, r * shrunk * along)
-    diagonal = np.einsum("kde,nke,kfe->nkdf", basis.out, 1 / variance - 1, basis.out)
-    along = np.einsum("kde,nke->nkd", basis.out, np.sqrt(r * (1 - r) * shrunk) * along)
+    score = np.einsum("kde,nke->nkd", out, r * shrunk * along)
+    diagonal = np.einsum("kde,nke,kfe->nkdf", out, 1 / variance - 1, out)
+    along = np.einsum("kde,nke->nkd", out, np.sqrt(r * (1 - r) * shrunk) * along)
     precision = diagonal - along[..., :, None] * along[..., None, :]
     weights = weight_sites(r[..., 0], context.concentration)
     return Sites(score, precision, weights, np.ones(len(r)))

@@ -76,16 +76,6 @@ class _Fit(NamedTuple):
         decay = 1 - (1 - DEFAULTS.last_step) * t / self.releases
         return float(decay * min(longest, DEFAULTS.noise_walk / max(walk, 1e-300)))
 
-    def noise_weight(self, number: float, noise: Sites) -> float:
-        """Weight of a release in the average of the noise precision's sites."""
-        share = float(noise.noise[0]) ** 0.5 / (number / 2)
-        fastest: float = 2 * (DEFAULTS.noise_in_average / max(share, 1e-12)) ** 2
-        return min(DEFAULTS.averaging, fastest)
-
-    def weight(self, t: int) -> float:
-        """Weight of the mean after release t in the average of the second half."""
-        return 1 / max(1, t + 1 - self.releases // 2)
-
 
 def build(records: Records, network: Network, settings: Settings) -> Method:
     """Build stochastic expectation propagation for a network.
@@ -159,7 +149,8 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     known = precision + _floored(fit, sums, gammas, DEFAULTS.least_share)
     # a step forgets a share of the noise that is in the mean, which differs by entry
     forgets = np.minimum(step * metric * known, 1.0)
-    average = state.average.add(mean, (sd / known) ** 2, forgets, fit.weight(t))
+    weight = 1 / max(1, t + 1 - fit.releases // 2)  # in the average of the second half
+    average = state.average.add(mean, (sd / known) ** 2, forgets, weight)
     moved = state._replace(t=t + 1, sums=sums, mean=mean, gammas=gammas, average=average, step=step)
     return _with_cavity(fit, moved)
 
@@ -169,7 +160,10 @@ def _averaged(fit: _Fit, state: State, latest: NoisyAverage[Sites]) -> NoisyAver
     sums = state.sums
     if state.t == 0:
         sums = sums._replace(value=fit.sites_of_probes(fit.number(latest), state.gammas))
-    noise_weight = fit.noise_weight(fit.number(sums), latest.variance)
+    # of noise in a release of the noise precision's sites
+    share = float(latest.variance.noise[0]) ** 0.5 / (fit.number(sums) / 2)
+    fastest = 2 * (DEFAULTS.noise_in_average / max(share, 1e-12)) ** 2
+    noise_weight = min(DEFAULTS.averaging, fastest)
     momentum = 1 / max(DEFAULTS.memory * fit.releases, DEFAULTS.shortest_memory)
     weights = Sites(momentum, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
     return sums.add(*latest, weights)

@@ -12,7 +12,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
 from pymc_dp.methods.conjugate.probe_points import for_each_row
@@ -23,7 +22,7 @@ from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.moments import PROBIT_SCALE, log_cdf
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
 from pymc_dp.privacy.query import Noisy
 
@@ -100,15 +99,12 @@ def contribution(
 
     def prepare(batch: Batch, context: Context) -> np.ndarray:
         rows = layout.pack(sites_of(compute(batch, context), context, known)._asdict())
-        parts = zip(layout.slices.values(), bounds, strict=True)
-        return np.concatenate([_shortened(rows[:, part], bound) for part, bound in parts], axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for part, bound in zip(layout.slices.values(), bounds, strict=True):
+                rows[:, part] *= clip_factors(row_norms(rows[:, part]), bound)[:, None]
+        return rows
 
     return RowContribution(layout.size, 8 * network.prior.d, lambda rows, context: rows, prepare)
-
-
-def _shortened(rows: np.ndarray, bound: float) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(rows * clip_factors(row_norms(rows), bound)[:, None])
 
 
 def sites_of(at: Derivatives, context: Context, known: bool) -> Sites:

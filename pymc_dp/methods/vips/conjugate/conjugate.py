@@ -8,7 +8,7 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.conjugate.description import describe, mean_path
+from pymc_dp.methods.conjugate.description import describe, flat_moments
 from pymc_dp.methods.conjugate.expectation import Point, rules_of
 from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bounds
@@ -126,7 +126,9 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
         describe=lambda state: describe(
             records, families, state.context.posterior, state.likelihood.variance
         ),
-        trace=lambda state: mean_path(families, state.context.posterior),
+        trace=lambda state: {
+            "mean_path": (("rows",), flat_moments(families, state.context.posterior)[0])
+        },
         settings={"form": "absolute"},
         doubts=lambda state: doubts,
         defaults=(DEFAULTS,),

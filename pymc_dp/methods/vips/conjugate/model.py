@@ -13,7 +13,6 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from scipy.special import softmax
 
-from pymc_dp.contributions import RowContribution
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior, Point, Rule, average, rules_of
@@ -25,7 +24,6 @@ from pymc_dp.methods.conjugate.exponential import (
     Natural,
 )
 from pymc_dp.methods.conjugate.families import conjugate_prior, families_of
-from pymc_dp.methods.conjugate.mixture_term import Mixture, mixture_of
 from pymc_dp.methods.conjugate.probe_points import (
     AtPoint,
     at_point,
@@ -33,10 +31,11 @@ from pymc_dp.methods.conjugate.probe_points import (
     probe_point,
     probe_rows,
 )
+from pymc_dp.methods.mixture.model import Mixture, mixture_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import row_norms
 
 Posterior = dict[str, Natural]

@@ -16,12 +16,10 @@ from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.doubts import quoted
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.vips.factors import binary_latents, normal_latents
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
-from pymc_dp.methods.vips.factors.likelihood import scores_at_zero
-from pymc_dp.methods.vips.factors.model import FactorModel
+from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
 from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, apart, context_of, start
-from pymc_dp.methods.vips.factors.sums import Infer, contribution
+from pymc_dp.methods.vips.factors.sums import Infer, contribution, infer_binary, infer_normal
 from pymc_dp.methods.vips.factors.updates import update
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
@@ -78,8 +76,8 @@ def inference_of(structure: FactorModel, iterations: int | None) -> Infer:
     """Choose how the records' latents are inferred."""
     if structure.latent.binary:
         sweeps = iterations or DEFAULTS.sweeps
-        return partial(binary_latents.infer, structure.curvature, sweeps)
-    return partial(normal_latents.infer, np.sqrt(structure.curvature))
+        return partial(infer_binary, structure.curvature, sweeps)
+    return partial(infer_normal, np.sqrt(structure.curvature))
 
 
 def _release(structure: FactorModel, settings: Settings) -> ReleaseSpec:

@@ -23,11 +23,6 @@ class Curvature(NamedTuple):
     share: float
     inverse_trace: float  # sum of the inverse eigenvalues over the count
 
-    def transformed(self, latents: np.ndarray) -> "Curvature":
-        """Return the curvature of other latents (z, 1), ``latents`` times those of this one."""
-        average, corrected = (latents @ x @ latents.T for x in (self.average, self.corrected))
-        return self._replace(average=average, corrected=corrected)
-
 
 def averaged(
     t: int, before: np.ndarray, sums: Sums, sd: float, num_records: int | None

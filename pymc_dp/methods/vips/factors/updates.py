@@ -8,13 +8,7 @@ from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel
-from pymc_dp.methods.vips.factors.state import (
-    Fit,
-    Posterior,
-    State,
-    apart,
-    side_by_side,
-)
+from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, apart, side_by_side
 from pymc_dp.methods.vips.factors.steps import (
     Curvature,
     averaged,
@@ -31,8 +25,8 @@ from pymc_dp.privacy.query import Noisy, Query
 class _Rows(NamedTuple):
     """What scores and curvatures are multiplied by, row by row.
 
-    ``psi`` and ``psi_of_batch`` turn noise, and the error of a batch, into steps of psi relative to
-    the scale of the outcomes' own noise.
+    ``psi`` and ``psi_of_batch`` turn noise, and the error of a drawn batch, into steps of psi
+    relative to the scale of the outcomes' own noise.
     """
 
     gain: np.ndarray
@@ -49,21 +43,24 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     curvature = averaged(state.t, state.curvature, sums, sd, fit.settings.records_in_sums)
     rows = _rows(structure, context)
     noise_of_psi = sd * rows.psi * float(np.sqrt(curvature.inverse_trace))
-    rho = step_length(state.t, float(np.hypot(noise_of_psi, _of_batch(noisy, rows, curvature))))
-    step = _step(fit, state.posterior, sums, curvature, rows, rho)
+    n, rate = len(curvature.average), noisy.sample_rate
+    of_batch = rows.psi_of_batch * np.sqrt(n * (1 - rate) / (rate * curvature.number))
+    rho = step_length(state.t, float(np.hypot(noise_of_psi, of_batch)))
+    mean, alpha, spread = _step(fit, state.posterior, sums, curvature, rows, rho)
     stretch = _stretch(structure, state.t, curvature)
-    after = curvature.transformed(np.linalg.inv(stretch))
-    precision = rows.weight[:, None] * np.diag(after.corrected) + step.alpha
+    back = np.linalg.inv(stretch)
+    average, corrected = (back @ x @ back.T for x in (curvature.average, curvature.corrected))
+    precision = rows.weight[:, None] * np.diag(corrected) + alpha
     variance = apart(structure, 1 / precision)
     moved: Posterior = {
-        name: (mean / variance[name], 1 / variance[name])
-        for name, mean in apart(structure, step.mean @ stretch).items()
+        name: (m / variance[name], 1 / variance[name])
+        for name, m in apart(structure, mean @ stretch).items()
     }
     moved |= _moved_log_odds(fit, state.posterior, curvature, rho)
     energy, likelihood = _noise_precision(fit, state, context, sums, curvature, sd)
     posterior = fit.follow(state.posterior | moved, likelihood)
-    noise = (1 - rho) ** 2 * state.noise + (rho * sd / curvature.share) ** 2 * step.spread
-    return State(state.t + 1, after.average, energy, posterior, noise @ stretch**2, noise_of_psi)
+    noise = (1 - rho) ** 2 * state.noise + (rho * sd / curvature.share) ** 2 * spread
+    return State(state.t + 1, average, energy, posterior, noise @ stretch**2, noise_of_psi)
 
 
 def _stretch(structure: FactorModel, t: int, curvature: Curvature) -> np.ndarray:
@@ -83,24 +80,13 @@ def _rows(structure: FactorModel, context: Context) -> _Rows:
     return _Rows(gain, weight, context.precision**0.5, 1.0)
 
 
-def _of_batch(noisy: Noisy, rows: _Rows, curvature: Curvature) -> float:
-    """Predicted standard deviation of a step in psi that comes from drawing a batch."""
-    n, rate = len(curvature.average), noisy.sample_rate
-    return float(rows.psi_of_batch * np.sqrt(n * (1 - rate) / (rate * curvature.number)))
-
-
-class _Step(NamedTuple):
-    """New means of loadings and intercept, their prior precisions, and noise from noise of 1."""
-
-    mean: np.ndarray
-    alpha: np.ndarray
-    spread: np.ndarray
-
-
 def _step(
     fit: Fit, posterior: Posterior, sums: Sums, curvature: Curvature, rows: _Rows, rho: float
-) -> _Step:
-    """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m)."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m).
+
+    Return the new means m of loadings and intercept, alpha, and the noise of m from noise of 1.
+    """
     structure = fit.structure
     messages = {name: structure.prior.message(name, posterior) for name in structure.moved}
     linear, alpha = side_by_side(structure, messages)
@@ -112,7 +98,7 @@ def _step(
     mean[:, :n] += rho * solve_rows(shared, rows.weight, alpha[:, :n], slope[:, :n])
     spread = np.zeros(mean.shape[1])
     spread[:n] = np.mean(rows.gain**2) * noise_spread(shared, rows.weight, alpha[:, :n])
-    return _Step(mean, alpha, spread)
+    return mean, alpha, spread
 
 
 def _moved_log_odds(fit: Fit, posterior: Posterior, curvature: Curvature, rho: float) -> Posterior:

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from pymc_dp.contributions import FactoredContribution
 from pymc_dp.methods.conjugate.exponential import geometric_mean
 from pymc_dp.methods.vips.topics.model import TopicModel
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, FactoredContribution
 
 # probabilities below count as zero: they explain no word, and counts over them stay finite
 TINY = 1e-200

@@ -36,7 +36,7 @@ class CachedMode(Mode):
 
 
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here;
-# nothing in place: it takes a fifth of the rewriting, and NumPy is no faster for it
+# nothing in place: finding out what may be takes time, and NumPy is no faster for it
 FAST_RUN: Any = CachedMode(linker="py", optimizer="fast_run")
 PYTHON: Mode = FAST_RUN.excluding("fusion", "inplace", "local_pow_to_nested_squaring").register(
     (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),

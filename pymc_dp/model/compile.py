@@ -35,12 +35,15 @@ class CachedMode(Mode):
         return super().optimizer
 
 
-# without fusion, and powers as fused squares: a fused loop is one Python call per element here
+# without fusion, and powers as fused squares: a fused loop is one Python call per element here;
+# nothing in place: finding out what may be takes time, and NumPy is no faster for it
 FAST_RUN: Any = CachedMode(linker="py", optimizer="fast_run")
-PYTHON: Mode = FAST_RUN.excluding("fusion", "local_pow_to_nested_squaring").register(
+PYTHON: Mode = FAST_RUN.excluding("fusion", "inplace", "local_pow_to_nested_squaring").register(
     (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),
     (in2out(node_rewriter([Blockwise])(by_batches)), AFTER_SPECIALIZE),
 )
+# for functions that are called a few times: rewriting would take most of their time
+AS_WRITTEN = Mode(linker="py", optimizer="None")
 
 
 def compile_mode(backend: str) -> Mode:
@@ -73,6 +76,16 @@ def function(
     compile_it = partial(_compile, inputs, outputs, backend, updates)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
     fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
+    fn.trust_input = True
+    return fn
+
+
+def as_written(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
+    """Make a function of graphs that are not rewritten, for inputs of the right type."""
+    with without_c():
+        fn: Function = maker.function(
+            list(inputs), list(outputs), mode=AS_WRITTEN, on_unused_input="ignore"
+        )
     fn.trust_input = True
     return fn
 

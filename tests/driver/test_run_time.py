@@ -9,7 +9,16 @@ import pytest
 import pymc_dp
 from pymc_dp.driver import run_time as timing
 from pymc_dp.driver import setup as driver
-from pymc_dp.driver.run_time import NOMINAL_RECORDS, ReleaseTime, RunTime, in_words, run_time, timed
+from pymc_dp.driver.run_time import (
+    NOMINAL_RECORDS,
+    SHARE_OF_BATCH,
+    ReleaseTime,
+    RunTime,
+    in_words,
+    run_time,
+    seconds_of,
+    timed,
+)
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.private_data import Column, PrivateData
@@ -17,6 +26,14 @@ from tests.plans import plan_from, release_from
 
 SHORT = RunTime(1, {"few": 1.0})
 BUDGET = {"epsilon": 1, "delta": 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def true_times(monkeypatch):
+    """Time releases: other tests do not (see tests/conftest.py)."""
+    monkeypatch.setattr(timing, "SHARE_OF_BATCH", SHARE_OF_BATCH)
+    for module in (timing, driver):
+        monkeypatch.setattr(module, "seconds_of", seconds_of)
 
 
 def coin(rows):

@@ -1,6 +1,7 @@
 """Graphs as functions of rows and points, and random ones at which their structure is tested."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from pymc_dp.methods.conjugate.expectation import Point
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph
-from pymc_dp.model.compile import function
+from pymc_dp.model.compile import as_written, function
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
@@ -34,6 +35,27 @@ def at_point(
     def evaluate(rows: Batch, point: Point, *values: np.ndarray) -> tuple[np.ndarray, ...]:
         leaves = [rows[name] for name in graph.inputs]
         return tuple(fn(*values, *leaves, *[point[name] for name in records.latents]))
+
+    return evaluate
+
+
+def at_few_points(
+    records: Records, outputs: Sequence[AnyVariable], further: Sequence[AnyVariable] = ()
+) -> AtPoint:
+    """Return what `at_point` does for one record; rewritten only where it is not finite as written.
+
+    Rounding differs: it is for decisions, not for numbers that a fit computes with.
+    """
+    compiled = cache(lambda: at_point(records, records.single, outputs, further))
+    leaves, latents = records.single.inputs, records.latents
+    fn = as_written([*further, *leaves.values(), *latents.values()], outputs)
+
+    def evaluate(rows: Batch, point: Point, *values: np.ndarray) -> tuple[np.ndarray, ...]:
+        with np.errstate(all="ignore"):
+            found = fn(*values, *[rows[name] for name in leaves], *[point[n] for n in latents])
+        if all(np.isfinite(x).all() for x in found):
+            return tuple(found)
+        return compiled()(rows, point, *values)
 
     return evaluate
 

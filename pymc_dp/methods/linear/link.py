@@ -9,7 +9,7 @@ from scipy.special import log_ndtr
 from pymc_dp.methods.conjugate.exponential import GAMMA, two_derivatives
 from pymc_dp.methods.conjugate.families import precision_family
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA
-from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, ones, probe_rows
+from pymc_dp.methods.conjugate.probe_points import at_few_points, nearly_equal, ones, probe_rows
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
 
@@ -87,7 +87,7 @@ def _probes(
     family = precision_family(records, precision) if precision else GAMMA
     statistics = family.statistics(log_likelihood, tau[0]) if tau else ()
     graphs, one = [*two_derivatives(log_likelihood, psi), *statistics], ones(records)
-    evaluate = at_point(records, records.single, graphs, [psi])
+    evaluate = at_few_points(records, graphs, [psi])
     for whole in (0, 1):
         rng = np.random.default_rng(whole)
         rows = probe_rows(records, rng, [whole])

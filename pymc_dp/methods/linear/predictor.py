@@ -13,7 +13,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.probe_points import at_few_points, nearly_equal, probe_rows
 from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, form_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
@@ -83,7 +83,7 @@ def linear_predictor(
     if not affine:
         raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
     rows = probe_rows(records, np.random.default_rng(0), [1])
-    [psi] = at_point(records, records.single, affine[:1])(rows, records.point)
+    [psi] = at_few_points(records, affine[:1])(rows, records.point)
     found = predictor_at(records, term, affine[0], psi.shape)
     if found.precision and found.form != GAUSSIAN:
         raise NotConjugateError(_why_not_gaussian(records, found, found.precision))
@@ -147,7 +147,7 @@ def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
     """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
     if not candidates:
         return []
-    evaluate, rng = at_point(records, records.single, candidates), np.random.default_rng(0)
+    evaluate, rng = at_few_points(records, candidates), np.random.default_rng(0)
     rows = probe_rows(records, rng, [1])
     u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
     both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}

@@ -23,7 +23,8 @@ from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
 from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
-from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior
+from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
+from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum

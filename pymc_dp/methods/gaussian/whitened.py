@@ -134,7 +134,7 @@ def whitened_stages(
 
 def _slope_of(hyper: Hyperpriors, backend: str) -> Gradient:
     """Return the slope of the normal prior; what cannot be drawn in the end fails here."""
-    hyper.log_prior(hyper.prior_draws[:1])
+    _ = hyper.integrated
     return hyper.prior.gradient
 
 

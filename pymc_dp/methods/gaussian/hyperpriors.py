@@ -15,8 +15,9 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity, draw_by_hamiltonian
-from pymc_dp.methods.gaussian.integrated import Integrated, NormalLikelihood, integrated
+from pymc_dp.methods.gaussian.integrated import Integrated, NormalLikelihood
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.normal_latents import integrated
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
 from pymc_dp.model.centred import Centred, centred

@@ -29,6 +29,7 @@ from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
+from pymc_dp.methods.gaussian.unseen import without
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -129,6 +130,8 @@ def _local_posterior(
     gradient = release.score + prior_gradient(point)
     prior = prior_precision(prior_gradient, point, state.least_prior)
     believed, error = with_factors(curvature)
+    believed, curvature = without(believed, state.unseen), without(curvature, state.unseen)
+    error = without(Curvature(error, error), state.unseen).noise
     believed = visible_along_steps(believed, curvature, gradient, prior)
     spectrum = believed.spectrum()
     H = spectrum.matrix(DEFAULTS.floor_on_average)

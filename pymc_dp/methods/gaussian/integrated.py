@@ -125,7 +125,9 @@ class Integrated(NamedTuple):
         twice = np.where(rows == columns, 1.0, 2.0)  # an entry beside the diagonal is there twice
         q[:, difference, rows] = found.covariance[:, rows, columns] * twice / self.steps[columns]
         tiny = np.finfo(float).tiny
-        longer = np.sqrt((abs(v).max(axis=2) + tiny) / (abs(q).max(axis=2) + tiny))[..., None]
+        longer = np.sqrt(
+            (abs(v).max(axis=2, initial=0.0) + tiny) / (abs(q).max(axis=2, initial=0.0) + tiny)
+        )[..., None]
         q, v = q * longer, v / longer  # equally long, against rounding
         points = np.concatenate([mode, mode + q + v, mode + q, mode + v], axis=1)
         m = self.entries.differences

@@ -1,6 +1,6 @@
 """Which latents are jointly normal given the others, from the graph of the log prior."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,8 +24,7 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     """
     places = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     draws = prior_draws[: 4 * PLACES]
-    every = Graphs.of(records, ())
-    log_prior = function([every.theta, every.u], every.log_prior, "python")
+    log_prior = log_prior_of(records)
     chosen: tuple[str, ...] = ()
     for name in places:
         u = _among(places, (*chosen, name))
@@ -40,11 +39,20 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     return Integrated(u, theta, near, steps, entries, gradients, graphs.compiled_slope())
 
 
+def log_prior_of(records: Records) -> Callable[[np.ndarray], np.ndarray]:
+    """Compile the log prior of points, (n, size)."""
+    every = Graphs.of(records, ())
+    compiled = function([every.theta, every.u], every.log_prior[:, 0], "python")
+    return lambda z: np.asarray(compiled(z, np.zeros((len(z), 1, 0))))
+
+
 def _among(places: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
     return np.concatenate([np.zeros(0, int), *[places[name].ravel() for name in names]])
 
 
-def _is_quadratic(log_prior: Any, u: np.ndarray, draws: np.ndarray) -> bool:
+def _is_quadratic(
+    log_prior: Callable[[np.ndarray], np.ndarray], u: np.ndarray, draws: np.ndarray
+) -> bool:
     """Whether the log prior is quadratic in some coordinates: third differences are 0."""
     start, *others = np.split(draws, 4)
     corners = [start]
@@ -54,7 +62,7 @@ def _is_quadratic(log_prior: Any, u: np.ndarray, draws: np.ndarray) -> bool:
         move[:, u] = other[:, u] - start[:, u]
         corners, signs = [*corners, *[x + move for x in corners]], np.append(signs, -signs)
     z = np.concatenate(corners)
-    values = log_prior(z, np.zeros((len(z), 1, 0))).reshape(len(corners), len(start))
+    values = log_prior(z).reshape(len(corners), len(start))
     return bool((abs(signs @ values) <= ROUNDING * abs(values).max(axis=0)).all())
 
 

@@ -16,8 +16,9 @@ from pymc_dp.privacy.contribution import Batch
 POINTS = 3
 ROWS = 1000  # and twenty more for each latent
 MAGNITUDES = (-1.0, 4.0)  # of real numbers, as powers of ten
+BALANCED = 4  # times that rows and columns of scores are scaled
 # singular values that are 0, as a share of the largest
-ROUNDING = 1e-9
+ROUNDING = 1e-10
 # the share of the noise that is left of a curvature that is known to be 0
 LEFT = 1e-6
 
@@ -34,27 +35,42 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     if d > MANY_LATENTS or records.local_latents:
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
-    *batches, last = (_scores_of_made_up(records, scores, rng) for _ in range(POINTS))
-    every = np.concatenate(batches)
-    if not every.any(axis=0).all():
+    every = np.concatenate([_scores_of_made_up(records, scores, rng) for _ in range(POINTS)])
+    every, unit = _balanced(every)
+    first, last = every[::2], every[1::2]
+    if len(first) < 2 * d or not first.any(axis=0).all():
         return np.zeros((d, 0))
-    _, values, directions = np.linalg.svd(every.T @ every)
-    found = np.asarray(directions[values <= ROUNDING * values[0]].T)
-    # what the first records do not show, others may
-    return found if (abs(last @ found) < ROUNDING**0.5).all() else np.zeros((d, 0))
+    _, values, directions = np.linalg.svd(first, full_matrices=False)
+    found = directions[values <= ROUNDING * values[0]].T
+    # what half of the records do not show, the others may
+    if (abs(last @ found) > ROUNDING**0.5).any():
+        return np.zeros((d, 0))
+    return np.asarray(np.linalg.qr(found / unit[:, None])[0])
 
 
 def _scores_of_made_up(
     records: Records, scores: DrawnScores, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return scores, or the vectors that they are made of, each of length 1, (n, d)."""
+    """Return scores, or the vectors that they are made of, (n, d)."""
     point = records.start + rng.normal(size=records.size)
     with np.errstate(all="ignore"):
         weights, vectors = scores.of_batch(_made_up(records, rng), point)
-        found = (vectors if scores.channels else weights).reshape(-1, records.size)
-        length = np.linalg.norm(found, axis=1)
-        fine = np.isfinite(length) & (length > 0)
-        return np.asarray(found[fine] / length[fine, None])
+    found = (vectors if scores.channels else weights).reshape(-1, records.size)
+    return np.asarray(found[np.isfinite(found).all(axis=1) & found.any(axis=1)])
+
+
+def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale rows and columns to entries of 1 at most; return also the columns' units, (d,).
+
+    Scores in latents of different scales may differ by many orders of magnitude.
+    """
+    unit = np.ones(values.shape[1])
+    for _ in range(BALANCED):
+        values = values / abs(values).max(axis=1, keepdims=True)
+        column = abs(values).max(axis=0, initial=0.0)
+        column[column == 0] = 1.0
+        values, unit = values / column, unit * column
+    return values, unit
 
 
 def _made_up(records: Records, rng: np.random.Generator) -> Batch:

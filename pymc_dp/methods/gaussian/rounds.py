@@ -150,6 +150,7 @@ def _local_posterior(
         number=state.number,
         reach=state.reach,
         scale=state.scale,
+        hidden_scale=known.scale if state.scale is None else None,
         point=point,
     )
 

@@ -86,6 +86,9 @@ class Defaults(NamedTuple):
     # a step in location lowers squared residuals by this share at most
     most_lowered: float = 0.97
     short_residuals: float = 0.3
+    # without steps in it, the logarithm of the squared scale is lowered by this much at most for
+    # what is not known of the location
+    most_excess: float = 1.0
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)

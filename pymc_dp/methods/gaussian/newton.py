@@ -184,7 +184,8 @@ def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: Local
     """
     at, b, both = scale.latent, scale.slope, np.ix_(scale.location, scale.location)
     M = scale.number(local.total_curvature[at, at], local.number, excess=0.0)
-    spread = np.log1p(np.trace((local.likelihood_curvature @ before.covariance)[both]) / M)
+    excess = float(np.trace((local.likelihood_curvature @ before.covariance)[both])) / M
+    spread = min(float(np.log1p(excess)), DEFAULTS.most_excess)
     mean, covariance = moved.mode.mean.copy(), moved.mode.covariance.copy()
     mean[at] -= spread / (2 * b)
     covariance[at, at] += (spread / (4 * b)) ** 2

@@ -12,13 +12,14 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Eye
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.same_graph import graph_key, rewritten_once
 from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
@@ -97,9 +98,25 @@ def at_draws(
 ) -> list[np.ndarray]:
     """Compute graphs of latents at each of their draws, by name and of shape (n, ...)."""
     many = {x: x.type.clone(shape=(None, *x.type.shape))() for x in latents.values()}
-    each: Any = vectorize_graph(list(graphs), many)
     values = [np.asarray(draws[name]) for name in latents]
+    first = {x: value[0] for x, value in zip(latents.values(), values, strict=True)}
+    each: Any = vectorize_graph(with_identities(graphs, first), many)
     return list(function(list(many.values()), each, "python")(*values))
+
+
+def with_identities(
+    graphs: Sequence[AnyVariable], point: Mapping[AnyVariable, np.ndarray]
+) -> list[AnyVariable]:
+    """Compute identity matrices at a point: their sizes are the same at all.
+
+    PyTensor knows nothing of many identity matrices at once, and logs errors where it asks.
+    """
+    eyes = [x for x in ancestors(graphs) if x.owner is not None and isinstance(x.owner.op, Eye)]
+    if not eyes:
+        return list(graphs)
+    numbers = map(pt.constant, function(list(point), eyes, "python")(*point.values()))
+    found = dict(zip(eyes, numbers, strict=True))
+    return list(clone_replace(list(graphs), found, rebuild_strict=False))
 
 
 def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates: Any) -> Function:

@@ -8,6 +8,7 @@ import pytensor.scalar as ps
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
@@ -70,6 +71,8 @@ def after(groups: Groups, node: Node, place: int, varying: set[AnyVariable]) -> 
     What else it reads may not depend on what is ``varying``: on records, and on the latents.
     """
     shape, steps, reading, added = groups[1:]
+    if isinstance(node.op, DimShuffle) and node.op.is_squeeze and reading:
+        return _without_added(groups, node)
     if _picks_rows(node) and not steps and not reading:
         return Groups(node.out, (0, *shape[1:]), reading=(node,))
     if isinstance(node.op, DimShuffle) and node.op.is_expand_dims:
@@ -82,6 +85,18 @@ def after(groups: Groups, node: Node, place: int, varying: set[AnyVariable]) -> 
     if step is None or not varying.isdisjoint(ancestors(others)):
         return None
     return Groups(node.out, shape, (*steps, step), reading, added)
+
+
+def _without_added(groups: Groups, node: Node) -> Groups | None:
+    """Drop the axes that the operation before added: a product with a matrix needs them."""
+    before = groups.reading[-1]
+    own = tuple(k for k, old in enumerate(before.op.new_order) if old == "x")
+    if not before.op.is_expand_dims or node.op.drop != own:
+        return None
+    kept = node.op.new_order
+    added = tuple(kept.index(k) for k in groups.added if k in kept)
+    shape = tuple(groups.shape[k] for k in kept)
+    return Groups(node.out, shape, groups.steps, groups.reading[:-1], added)
 
 
 def _picks_rows(node: Node) -> bool:
@@ -98,8 +113,8 @@ def _step(node: Node, place: int, shape: tuple[int, ...], added: tuple[int, ...]
     """
     others = [y for k, y in enumerate(node.inputs) if k != place]
     op = node.op
-    if isinstance(op, Blockwise) and isinstance(op.core_op, Dot):
-        return None if added or len(shape) != 2 else _matrix_step(others[0], place)
+    if isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot):
+        return _product_step(others[0], place, shape, added)
     if not isinstance(op, Elemwise) or not all(_broadcasts(x, shape) for x in others):
         return None
     others, kind = [pt.squeeze(x, added) for x in others], op.scalar_op
@@ -137,14 +152,51 @@ def _scaled(scale: Tensor) -> Step:
     )
 
 
-def _matrix_step(matrix: Tensor, place: int) -> Step | None:
-    """Multiply by a square matrix, from the right where the input comes first."""
-    rows, columns = matrix.type.shape
-    if rows is None or rows != columns:
+def _product_step(
+    matrix: Tensor, place: int, shape: tuple[int, ...], added: tuple[int, ...]
+) -> Step | None:
+    """Multiply by a square matrix: a vector as a column, or a matrix from either side."""
+    if len(shape) != 2 or not _is_square(matrix):
         return None
-    # not a number, where rounding leaves no inverse: no draw goes there, and none fails
-    usable = pt.switch(pt.eq(pt.linalg.det(matrix), 0), np.nan, matrix)
-    inverse, scale = pt.linalg.inv(usable), pt.log(abs(pt.linalg.det(usable)))
+    scale = _log_determinant(matrix)
+    if added == (1,) and place == 1:
+        return Step(lambda x: matrix @ x, lambda y: _solved(matrix, y), lambda n: scale, matrix)
+    if added:
+        return None
+    rows, columns = shape
     if place == 0:
-        return Step(lambda x: x @ matrix, lambda y: y @ inverse, lambda n: n[0] * scale, matrix)
-    return Step(lambda x: matrix @ x, lambda y: inverse @ y, lambda n: n[1] * scale, matrix)
+        back = matrix.T
+        return Step(
+            lambda x: x @ matrix, lambda y: _solved(back, y.T).T, lambda n: rows * scale, matrix
+        )
+    return Step(
+        lambda x: matrix @ x, lambda y: _solved(matrix, y), lambda n: columns * scale, matrix
+    )
+
+
+def _is_square(matrix: Tensor) -> bool:
+    rows, columns = matrix.type.shape
+    return _is_cholesky(matrix) or (rows is not None and rows == columns)
+
+
+def _is_cholesky(matrix: Tensor) -> bool:
+    op = matrix.owner.op if matrix.owner else None
+    core = op.core_op if isinstance(op, Blockwise) else op
+    return isinstance(core, Cholesky) and bool(core.lower)
+
+
+def _solved(matrix: Tensor, y: Tensor) -> Tensor:
+    """Solve for x in ``matrix @ x = y``.
+
+    It is not a number where rounding leaves no inverse: no draw goes there, and none fails.
+    """
+    if _is_cholesky(matrix):
+        return pt.linalg.solve_triangular(matrix, y, lower=True, b_ndim=y.ndim)
+    return pt.linalg.inv(pt.switch(pt.eq(pt.linalg.det(matrix), 0), np.nan, matrix)) @ y
+
+
+def _log_determinant(matrix: Tensor) -> Tensor:
+    """Return the logarithm of a determinant's absolute value; that of small kernels may be 0."""
+    if _is_cholesky(matrix):
+        return pt.log(pt.diagonal(matrix)).sum()
+    return pt.log(abs(pt.linalg.det(matrix)))

@@ -10,6 +10,7 @@ import pymc_dp
 from pymc_dp.contributions.outcomes import compile_draws
 from pymc_dp.methods.gaussian import hyperpriors
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors as parted
+from pymc_dp.methods.gaussian.normal_latents import log_prior_of
 from pymc_dp.model import separate
 from pymc_dp.model.centred import Centred, centred
 from pymc_dp.model.compile import function
@@ -51,6 +52,12 @@ def rows_scaled_behind_an_index():
     )
     mine = mu + tau * z[member()]
     observed(mine[:, 0] + mine[:, 1] * pm.Data("x", X))
+
+
+def gaussian_process():
+    length, height = pm.Gamma("length", 6, 2), pm.HalfNormal("height")
+    process = pm.gp.Latent(cov_func=height**2 * pm.gp.cov.ExpQuad(1, ls=length))
+    observed(process.prior("f", X=np.arange(0.0, 4.0 * GROUPS, 4.0)[:, None])[member()])
 
 
 def horseshoe():
@@ -102,7 +109,7 @@ def records_of(build):
 BUILDS = [
     *(scaled, scaled_behind_an_index, divided_and_subtracted, rotated),
     *(horseshoe, horseshoe_of_a_matrix, horseshoe_of_columns),
-    *(read_by_two, read_by_a_mixture),
+    *(read_by_two, read_by_a_mixture, gaussian_process),
 ]
 
 
@@ -110,7 +117,7 @@ BUILDS = [
 def test_records_read_of_groups_what_they_read_of_the_latents(build):
     written = records_of(build)
     found = centred(written)
-    assert "groups of z" in found.records.latents
+    assert not found.records.latents.keys().isdisjoint(["groups of z", "groups of f_rotated_"])
     point = {k: np.full((1, *x.shape), 0.3) for k, x in found.records.point.items()}
     as_written = dict(zip(written.latents, found.as_written(point), strict=True))
     pairs = zip(read_by_rows(written, as_written), read_by_rows(found.records, point), strict=True)
@@ -146,7 +153,7 @@ def test_the_prior_is_that_of_the_model_by_the_change_of_variables(build):
     as_written, *moved = np.concatenate(each, axis=1)
 
     def log_prior(records, x):
-        return hyperpriors._log_prior(records)(x[None])[0][0]
+        return log_prior_of(records)(x[None])[0]
 
     ahead, back = np.split(np.array(moved), 2)
     determinant = np.linalg.slogdet((ahead - back) / 2e-5)[1]
@@ -159,7 +166,7 @@ def test_the_prior_is_that_of_the_model_by_the_change_of_variables(build):
 def test_draws_of_the_prior_are_those_of_groups(build):
     parts = parted(records_of(build))
     assert set(parts.reduced.latents) <= {"groups of z", "mu"}
-    value, _ = parts.log_prior(parts.prior_draws)
+    value = log_prior_of(parts.records)(parts.prior_draws)
     assert np.isfinite(value).mean() > 0.99
 
 

@@ -86,6 +86,9 @@ class Defaults(NamedTuple):
     # a step in location lowers squared residuals by this share at most
     most_lowered: float = 0.97
     short_residuals: float = 0.3
+    # without steps in it, the logarithm of the squared scale is lowered by this much at most for
+    # what is not known of the location
+    most_excess: float = 1.0
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)
@@ -119,13 +122,16 @@ class Defaults(NamedTuple):
     # share of the variances
     prior_sd: tuple[float, float] = (1e-9, 1e9)
     least_share: float = 1e-6
-    # Hamiltonian Monte Carlo: the number of chains, the lengths of the phases that warm it up, the
-    # most leapfrog steps of a trajectory, how many trajectories lie between draws, the size of the
-    # first steps, how fast sizes follow the rate of acceptance, and the rate that they seek
+    # latents that are normal given others are integrated out, up to so many coordinates
+    most_integrated: int = 120
+    # Hamiltonian Monte Carlo: the number of chains, the trajectories of the phases that warm it up,
+    # how many times as many there are at first, and if chains are still near where they began (one
+    # of them is kept of so many), the most leapfrog steps of a trajectory, the size of the first
+    # steps, how fast sizes follow the rate of acceptance, and the rate that they seek
     chains: int = 100
-    warm_up: tuple[int, ...] = (20, 30, 50)
+    warm_up: tuple[int, ...] = (5, 10, 15)
+    lengths: tuple[int, ...] = (1, 4)
     most_steps: int = 9
-    thinning: int = 3
     first_step: float = 0.3
     step_rate: float = 0.2
     accepted: float = 0.8

@@ -2,6 +2,7 @@
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
+from scipy.linalg import null_space
 
 from pymc_dp.methods.doubts import quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
@@ -66,15 +67,19 @@ def _read_by_records(records: Records) -> np.ndarray:
     return np.repeat([latent in reached for latent in records.latents.values()], sizes)
 
 
-def hidden_directions(records: Records, curvature: Curvature) -> np.ndarray:
-    """Return which directions noise hides, of those of the latents that records read."""
-    return _spectrum(records, curvature).hidden
+def hidden_directions(records: Records, state: State, curvature: Curvature) -> np.ndarray:
+    """Return which directions noise hides, of those of which records tell something."""
+    return _spectrum(records, state, curvature).hidden
 
 
-def _spectrum(records: Records, curvature: Curvature) -> CurvatureSpectrum:
+def _spectrum(records: Records, state: State, curvature: Curvature) -> CurvatureSpectrum:
+    """Decompose the curvature of the latents that records read."""
     read = _read_by_records(records)
-    part = np.ix_(read, read)
-    return Curvature(curvature.estimate[part], curvature.noise[part]).spectrum()
+    part, unseen = np.ix_(read, read), state.unseen[read]
+    seen = null_space(unseen.T) if unseen.size else np.eye(len(unseen))
+    estimate, noise = (seen.T @ x[part] @ seen for x in curvature)
+    values, vectors = Curvature(estimate, noise).spectrum()
+    return CurvatureSpectrum(values, seen @ vectors)
 
 
 def _hidden(records: Records, state: State, curvature: Curvature) -> list[str]:
@@ -83,7 +88,7 @@ def _hidden(records: Records, state: State, curvature: Curvature) -> list[str]:
     Directions of which scores alone tell much, so that they are far from as wide as in the prior,
     are no reason for a warning.
     """
-    spectrum = _spectrum(records, curvature)
+    spectrum = _spectrum(records, state, curvature)
     wide = _posterior_over_prior(records, state, spectrum) > MOST_OF_PRIOR
     hidden, parts = spectrum.hidden & wide, spectrum.vectors**2
     if not hidden.any():

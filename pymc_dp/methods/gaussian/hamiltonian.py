@@ -15,11 +15,14 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 # points (n, d) -> log density (n,), and its gradient (n, d)
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-# a chain that accepts a smaller share of its trajectories is stuck
+# a chain that accepts a smaller share of its trajectories is stuck, and so are some of a hundred
+# where all is well
 STUCK = 0.1
+FEW = 0.07
 # a coordinate has not mixed where the chains' first and last places are more correlated than this:
 # without any correlation it is .1 for a hundred chains, as a standard deviation
 UNMIXED = 0.6
+MIXED = 0.35  # and is free of them where they are less correlated
 
 
 class Chains(NamedTuple):
@@ -50,7 +53,17 @@ class Drawn(NamedTuple):
 
     points: np.ndarray  # (draws, d)
     stuck: float  # the share of chains that hardly moved, once they were warmed up
-    unmixed: np.ndarray  # which coordinates kept the places where they began, (d,)
+    correlations: np.ndarray  # of the chains' first places and their last ones, (d,)
+
+    @property
+    def unmixed(self) -> np.ndarray:
+        """Which coordinates kept the places where they began, (d,)."""
+        return np.asarray(self.correlations > UNMIXED)
+
+    @property
+    def has_mixed(self) -> bool:
+        """Whether chains move, and forget where they began."""
+        return self.stuck <= FEW and bool((self.correlations < MIXED).all())
 
 
 class Pace(NamedTuple):
@@ -74,9 +87,11 @@ def draw_by_hamiltonian(
 
     >>> rng = np.random.default_rng(0)
     >>> normal = lambda x: (-(((x - 5.0) / 3.0) ** 2).sum(axis=1) / 2, -(x - 5.0) / 9.0)
-    >>> drawn, stuck, unmixed = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
-    >>> drawn.shape, drawn.mean(axis=0).round(), drawn.std(axis=0).round(), stuck, unmixed.any()
-    ((4000, 2), array([5., 5.]), array([3., 3.]), 0.0, np.False_)
+    >>> drawn = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
+    >>> drawn.points.shape, drawn.points.mean(axis=0).round(), drawn.points.std(axis=0).round()
+    ((4000, 2), array([5., 5.]), array([3., 3.]))
+    >>> drawn.has_mixed
+    True
     """
     with np.errstate(all="ignore"):  # what is no number is not accepted
         return _draw(log_density, start, draws, rng)
@@ -85,24 +100,50 @@ def draw_by_hamiltonian(
 def _draw(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
 ) -> Drawn:
-    chains = Chains.at(log_density, start[-DEFAULTS.chains :])
-    root = _root(start)
-    for trajectories in DEFAULTS.warm_up:
-        pace, accepted = Pace(root, float(np.log(DEFAULTS.first_step))), []
-        for _ in range(trajectories):
-            chains, probability = _trajectory(log_density, chains, pace, rng)
-            pace = pace.after(float(probability.mean()))
-            accepted.append(probability)
-        root = _root(chains.points)
-    first, kept = chains.points, []
-    for _ in range(-(-draws // len(chains.points))):
-        for _ in range(DEFAULTS.thinning):
+    chains, root = Chains.at(log_density, start[-DEFAULTS.chains :]), _root(start)
+    for length in DEFAULTS.lengths:  # longer ones where chains are still near where they began
+        for trajectories in DEFAULTS.warm_up:
+            chains, pace = _warmed_up(log_density, chains, root, length * trajectories, rng)
+            root = _root(chains.points)
+        drawn = _drawn(log_density, chains, pace, draws, length, rng)
+        if drawn.has_mixed:
+            break
+        chains = Chains.at(log_density, drawn.points[-DEFAULTS.chains :])
+    return drawn
+
+
+def _warmed_up(
+    log_density: LogDensity,
+    chains: Chains,
+    root: np.ndarray,
+    trajectories: int,
+    rng: np.random.Generator,
+) -> tuple[Chains, Pace]:
+    """Move chains, and find how long steps of this root may be."""
+    pace = Pace(root, float(np.log(DEFAULTS.first_step)))
+    for _ in range(trajectories):
+        chains, probability = _trajectory(log_density, chains, pace, rng)
+        pace = pace.after(float(probability.mean()))
+    return chains, pace
+
+
+def _drawn(
+    log_density: LogDensity,
+    chains: Chains,
+    pace: Pace,
+    draws: int,
+    thinning: int,
+    rng: np.random.Generator,
+) -> Drawn:
+    """Keep the chains' places."""
+    first, kept, accepted = chains.points, [], []
+    for _ in range(-(-draws // len(first))):
+        for _ in range(thinning):
             chains, probability = _trajectory(log_density, chains, pace, rng)
             accepted.append(probability)
         kept.append(chains.points)
-    stuck = np.mean(accepted, axis=0) < STUCK
-    unmixed = _correlations(first, chains.points) > UNMIXED
-    return Drawn(np.concatenate(kept)[:draws], float(stuck.mean()), unmixed)
+    stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
+    return Drawn(np.concatenate(kept)[:draws], stuck, _correlations(first, chains.points))
 
 
 def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:

@@ -8,28 +8,21 @@ mode would make spreads too small.
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity, draw_by_hamiltonian
+from pymc_dp.methods.gaussian.integrated import Integrated, NormalLikelihood
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.normal_latents import integrated
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
 from pymc_dp.model.centred import Centred, centred
-from pymc_dp.model.compile import function
-from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.priors import draw_of_prior
-
-
-class NormalLikelihood(NamedTuple):
-    """The likelihood exp(h'x - x' Lambda x / 2)."""
-
-    linear: np.ndarray  # h, (d,)
-    precision: np.ndarray  # Lambda, (d, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +91,9 @@ class Hyperpriors:
         return NormalPrior.of(self.prior_draws[:, self.places])
 
     @cached_property
-    def log_prior(self) -> LogDensity:
-        """The log prior of all latents, and its gradient."""
-        return _log_prior(self.records)
+    def integrated(self) -> Integrated:
+        """The log prior, with latents that are normal given the others integrated out."""
+        return integrated(self.records, _without_tails(self.prior_draws))
 
     def draw(
         self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator
@@ -109,35 +102,33 @@ class Hyperpriors:
 
         Return also how well the chains moved.
         """
-        h, Lambda = likelihood
-
-        def log_posterior(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            value, slope = self.log_prior(z)
-            x, gradient = z[:, self.places], slope.copy()
-            gradient[:, self.places] += h - x @ Lambda
-            return value + x @ h - (x @ Lambda * x).sum(axis=1) / 2, gradient
-
-        z, stuck, unmixed = draw_by_hamiltonian(
-            log_posterior, self._start(likelihood, rng), draws, rng
-        )
+        apart, of_all = self.integrated, likelihood.among(self.places, self.records.size)
+        density = apart.log_density(of_all)
+        start = self._start(likelihood, rng)[:, apart.theta]
+        chains = draw_by_hamiltonian(density, _sorted(density, start), draws, rng)
+        z = np.empty((draws, self.records.size))
+        z[:, apart.theta] = chains.points
+        z[:, apart.u] = apart.conditional(chains.points, of_all).draw(rng)
         found = dict(zip(self.records.point, self.records.split(z), strict=True))
-        labels = np.array(self.records.labels)[unmixed]
+        labels = np.array(self.records.labels)[apart.theta[chains.unmixed]]
         drawn = dict(zip(self.written, self.model.as_written(found), strict=True))
-        return drawn, Mixing(stuck, tuple(map(str, labels)))
+        return drawn, Mixing(chains.stuck, tuple(map(str, labels)))
 
     def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
-        """Draw as if the prior of what records read were normal.
-
-        Those of the highest prior density come last: there the others agree with what is read.
-        """
+        """Draw as if the prior of what records read were normal."""
         h, Lambda = likelihood
         covariance = np.linalg.inv(Lambda + self.prior.precision)
         mean = covariance @ (h + self.prior.precision @ self.prior.mean)
         z = _without_tails(self.prior_draws)
         z[:, self.places] = rng.multivariate_normal(mean, covariance, len(z), check_valid="ignore")
-        with np.errstate(all="ignore"):
-            density, _ = self.log_prior(z)
-        return np.asarray(z[np.argsort(np.where(np.isnan(density), -np.inf, density))])
+        return z
+
+
+def _sorted(density: LogDensity, points: np.ndarray) -> np.ndarray:
+    """Put points, (n, d), of the highest density last."""
+    with np.errstate(all="ignore"):
+        values, _ = density(points)
+    return np.asarray(points[np.argsort(np.where(np.isnan(values), -np.inf, values))])
 
 
 def hyperpriors(written: Records) -> Hyperpriors | None:
@@ -172,16 +163,3 @@ def _draw_all(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | Non
     flat = np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
     finite = np.isfinite(flat).all(axis=1)
     return flat[finite] if finite.mean() > 0.5 else None
-
-
-def _log_prior(records: Records) -> LogDensity:
-    """Compile the log prior of points, (n, size), and its gradient."""
-    z = pt.matrix("z", shape=(None, records.size), dtype="float64")
-    places = records.split(np.arange(records.size))
-    points: dict[AnyVariable, AnyVariable] = {
-        value: z[:, place.ravel()].reshape((-1, *place.shape)).astype(value.type.dtype)
-        for value, place in zip(records.latents.values(), places, strict=True)
-    }
-    values: Any = vectorize_graph(records.prior, points)
-    compiled: LogDensity = function([z], [values, pt.grad(values.sum(), z)], "python")
-    return compiled

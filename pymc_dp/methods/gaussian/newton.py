@@ -35,7 +35,8 @@ class LocalPosterior(NamedTuple):
     number: float  # of records
     reach: float  # how many whitened units a step may be long
     point: np.ndarray  # (d,)
-    scale: OutcomeScale | None  # of the outcomes
+    scale: OutcomeScale | None  # of the outcomes, to step in
+    hidden_scale: OutcomeScale | None  # one of which the first release shows too little for that
 
     @property
     def total_curvature(self) -> np.ndarray:
@@ -126,7 +127,11 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     bend = local.nonlinearity(local.squared_length(local.bent(way.step)))
     end = mode.mean + way.step
     moved = Step(Mode(end, covariance), end, way, bend)
-    return moved if local.scale is None else _with_scale(moved, local.scale, mode, local, linear)
+    if local.scale is not None:
+        return _with_scale(moved, local.scale, mode, local, linear)
+    if local.hidden_scale is not None:
+        return _without_excess(moved, local.hidden_scale, mode, local)
+    return moved
 
 
 def _with_scale(
@@ -169,6 +174,22 @@ def _with_scale(
     mean[at] -= spread / (2 * b)
     way = moved.way._replace(step=step, unfinished=unfinished)
     return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
+
+
+def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: LocalPosterior) -> Step:
+    """Lower the scale of the outcomes by what residuals owe to a point that is not the mode.
+
+    They were as long as they are at the point where the round began, and are longer than at the
+    mode by what is not known of the location there. Half of that is left uncertain.
+    """
+    at, b, both = scale.latent, scale.slope, np.ix_(scale.location, scale.location)
+    M = scale.number(local.total_curvature[at, at], local.number, excess=0.0)
+    excess = float(np.trace((local.likelihood_curvature @ before.covariance)[both])) / M
+    spread = min(float(np.log1p(excess)), DEFAULTS.most_excess)
+    mean, covariance = moved.mode.mean.copy(), moved.mode.covariance.copy()
+    mean[at] -= spread / (2 * b)
+    covariance[at, at] += (spread / (4 * b)) ** 2
+    return moved._replace(mode=Mode(mean, covariance))
 
 
 def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarray:

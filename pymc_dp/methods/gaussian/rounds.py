@@ -23,11 +23,13 @@ from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
 from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
-from pymc_dp.methods.gaussian.hyperpriors import NormalLikelihood, NormalPrior
+from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
+from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
+from pymc_dp.methods.gaussian.unseen import without
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -128,6 +130,8 @@ def _local_posterior(
     gradient = release.score + prior_gradient(point)
     prior = prior_precision(prior_gradient, point, state.least_prior)
     believed, error = with_factors(curvature)
+    believed, curvature = without(believed, state.unseen), without(curvature, state.unseen)
+    error = without(Curvature(error, error), state.unseen).noise
     believed = visible_along_steps(believed, curvature, gradient, prior)
     spectrum = believed.spectrum()
     H = spectrum.matrix(DEFAULTS.floor_on_average)
@@ -146,6 +150,7 @@ def _local_posterior(
         number=state.number,
         reach=state.reach,
         scale=state.scale,
+        hidden_scale=known.scale if state.scale is None else None,
         point=point,
     )
 

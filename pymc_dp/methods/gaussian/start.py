@@ -75,6 +75,7 @@ def _at_start(
         least_prior=least,
         prior_at_start=precision,
         scale=None,
+        unseen=np.zeros((d, 0)),
         learnt=learnt,
     )
 
@@ -110,6 +111,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         noise_unit=noisy.sd / len(every) ** 0.5 * DEFAULTS.scales_share**0.5,
         noise_to_signal=noisy.noise_to_signal,
         scale=scale,
+        unseen=known.unseen,
         learnt=state.learnt._replace(independent=independent),
     )
     precision = independent.estimate + prior_precision(known.prior_gradient, point, least)

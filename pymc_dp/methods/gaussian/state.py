@@ -26,6 +26,7 @@ class Known(NamedTuple):
     shares: list[Shares]
     number: int | None  # of records (or units), where it is declared
     scale: OutcomeScale | None
+    unseen: np.ndarray  # directions in which no record has a score, (d, k)
 
 
 class Learnt(NamedTuple):
@@ -58,6 +59,7 @@ class State(NamedTuple):
     least_prior: np.ndarray  # precisions of priors without an end, (d,)
     prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
     scale: OutcomeScale | None  # of the outcomes, where the first release shows what it needs
+    unseen: np.ndarray  # as in `Known`
     learnt: Learnt
 
 

@@ -23,6 +23,7 @@ from pymc_dp.methods.gaussian.rounds import likelihood, step
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
 from pymc_dp.methods.gaussian.start import begin, measured, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
+from pymc_dp.methods.gaussian.unseen import unseen_directions
 from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, Trace
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
@@ -98,7 +99,9 @@ def whitened_stages(
     # some passes over the records: any faster backend would take longer to compile
     compiled = cache(lambda: drawn_scores(records, "python"))
     scale = outcome_scale(records)
-    known = cache(lambda: Known(slope(), shares, number, scale))
+    known = cache(
+        lambda: Known(slope(), shares, number, scale, unseen_directions(records, compiled()))
+    )
     observed = () if scale is None else (scale.latent,)
     histograms = d + len(observed)
     scales = Method(
@@ -134,7 +137,7 @@ def whitened_stages(
 
 def _slope_of(hyper: Hyperpriors, backend: str) -> Gradient:
     """Return the slope of the normal prior; what cannot be drawn in the end fails here."""
-    hyper.log_prior(hyper.prior_draws[:1])
+    _ = hyper.integrated
     return hyper.prior.gradient
 
 
@@ -181,7 +184,7 @@ def _describe(records: Records, state: State) -> xr.Dataset:
     found = described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
     if learnt.believed is None or state.noise_unit == 0:
         return found
-    hidden = hidden_directions(records, learnt.believed)
+    hidden = hidden_directions(records, state, learnt.believed)
     return found.assign(
         hidden_directions=int(hidden.sum()),
         directions=hidden.size,

@@ -9,10 +9,10 @@ import pymc_dp
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import (
     Mixing,
-    NormalLikelihood,
     NormalPrior,
     hyperpriors,
 )
+from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.rounds import likelihood
 from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.testing import deterministic_noise

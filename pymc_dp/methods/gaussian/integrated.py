@@ -1,0 +1,157 @@
+"""Latents that are normal given the others, integrated out of a posterior.
+
+Means and coefficients of groups, and values of Gaussian processes, are normal given the spreads and
+length scales in their priors. The log prior is quadratic in them, and so is what the releases say
+of the likelihood: what is left is a density of the spreads alone, which Markov chains can explore.
+Given a spread that is almost 0 its groups are all but fixed, and chains of both hardly move.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.hamiltonian import LogDensity
+
+
+class NormalLikelihood(NamedTuple):
+    """The likelihood exp(h'x - x' Lambda x / 2)."""
+
+    linear: np.ndarray  # h, (d,)
+    precision: np.ndarray  # Lambda, (d, d)
+
+    def among(self, places: np.ndarray, size: int) -> "NormalLikelihood":
+        """Return it as a function of ``size`` coordinates, of which x has these places."""
+        h, Lambda = np.zeros(size), np.zeros((size, size))
+        h[places], Lambda[np.ix_(places, places)] = self
+        return NormalLikelihood(h, Lambda)
+
+
+class Conditional(NamedTuple):
+    """The normal distribution of u given each of n values of the others."""
+
+    mean: np.ndarray  # (n, k)
+    covariance: np.ndarray  # (n, k, k)
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw once for each value of the others, (n, k)."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        spread = np.sqrt(np.maximum(values, 0.0)) * rng.normal(size=values.shape)
+        return np.asarray(self.mean + np.einsum("nij,nj->ni", vectors, spread))
+
+
+class Entries(NamedTuple):
+    """Where the precision of u, (k, k), is not 0, and which difference of gradients shows it."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    difference: np.ndarray
+
+    @property
+    def differences(self) -> int:
+        """The number of differences that show all entries."""
+        return 1 + int(self.difference.max(initial=-1))
+
+
+class Integrated(NamedTuple):
+    """A log prior, log p(theta, u), that is quadratic in u."""
+
+    u: np.ndarray  # (k,) coordinates of the latents that are integrated out
+    theta: np.ndarray  # (D - k,) those of the others
+    near: np.ndarray  # (k,) a point u_0
+    steps: np.ndarray  # (k,) of u, after which gradients show the precision
+    entries: Entries
+    # theta (n, D - k) and u (n, m, k) -> gradients of the log prior in u, (n, m, k)
+    gradients: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    # the same and weights (n, m) -> log prior at the first u, (n,), and the slope in theta,
+    # (n, D - k), of the weighted sum
+    slope: Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+    def log_density(self, likelihood: NormalLikelihood) -> LogDensity:
+        """Return the log posterior of theta, up to a constant, and its gradient.
+
+        It is log p + h'z - z' Lambda z / 2 - log|A| / 2 at the conditional mode of u, where A is
+        the curvature in u; rounding that misses the mode makes it smaller. The gradient is the
+        mean over u of that in theta (Fisher's identity).
+        """
+
+        def density(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            found, log_determinant = self._given(theta, likelihood)
+            value, slope = self.slope(theta, *self._average(found))
+            z = self._joined(theta, found.mean)
+            score = likelihood.linear - z @ likelihood.precision
+            value = value + (z * (likelihood.linear + score)).sum(axis=1) / 2
+            return value - log_determinant / 2, slope + score[:, self.theta]
+
+        return density
+
+    def conditional(self, theta: np.ndarray, likelihood: NormalLikelihood) -> Conditional:
+        """Return the posterior of u given theta, (n, D - k)."""
+        return self._given(theta, likelihood)[0]
+
+    def _given(
+        self, theta: np.ndarray, likelihood: NormalLikelihood
+    ) -> tuple[Conditional, np.ndarray]:
+        """Return the posterior of u given theta, and log|A|."""
+        rows, columns, difference = self.entries
+        near = np.broadcast_to(self.near, (len(theta), len(self.u)))
+        gradients = self.gradients(
+            theta, np.concatenate([near[:, None], near[:, None] + self._moves()], axis=1)
+        )
+        A = np.zeros((*near.shape, len(self.u)))
+        change = gradients[:, 0, rows] - gradients[:, 1 + difference, rows]
+        A[:, rows, columns] = A[:, columns, rows] = change / self.steps[columns]
+        A += likelihood.precision[np.ix_(self.u, self.u)]
+        score = likelihood.linear - self._joined(theta, near) @ likelihood.precision
+        covariance, log_determinant = _inverted(A)
+        moved = np.einsum("nij,nj->ni", covariance, gradients[:, 0] + score[:, self.u])
+        return Conditional(near + moved, covariance), log_determinant
+
+    def _moves(self) -> np.ndarray:
+        """Return the steps of each difference, (1, m, k)."""
+        moves = np.zeros((1, self.entries.differences, len(self.u)))
+        moves[0, self.entries.difference, self.entries.columns] = self.steps[self.entries.columns]
+        return moves
+
+    def _average(self, found: Conditional) -> tuple[np.ndarray, np.ndarray]:
+        """Return points, (n, m, k), and weights, at which a quadratic function has its mean.
+
+        It is f - tr(C P) / 2, with f and the precision P at the mode. The trace is a sum of q' P v
+        over differences with steps v, and q' P v = f(q) + f(v) - f(q + v) - f about the mode.
+        """
+        (rows, columns, difference), v = self.entries, self._moves()
+        mode = found.mean[:, None]
+        q = np.zeros((len(mode), *v.shape[1:]))
+        twice = np.where(rows == columns, 1.0, 2.0)  # an entry beside the diagonal is there twice
+        q[:, difference, rows] = found.covariance[:, rows, columns] * twice / self.steps[columns]
+        tiny = np.finfo(float).tiny
+        longer = np.sqrt(
+            (abs(v).max(axis=2, initial=0.0) + tiny) / (abs(q).max(axis=2, initial=0.0) + tiny)
+        )[..., None]
+        q, v = q * longer, v / longer  # equally long, against rounding
+        points = np.concatenate([mode, mode + q + v, mode + q, mode + v], axis=1)
+        m = self.entries.differences
+        weights = np.repeat([1 + m / 2, 0.5, -0.5, -0.5], [1, m, m, m])
+        return points, np.broadcast_to(weights, points.shape[:2])
+
+    def _joined(self, theta: np.ndarray, u: np.ndarray) -> np.ndarray:
+        z = np.empty((len(theta), len(self.theta) + len(self.u)))
+        z[:, self.theta], z[:, self.u] = theta, u
+        return z
+
+
+def _inverted(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return inverses of matrices, (n, k, k), and logarithms of determinants.
+
+    These are not numbers where a matrix is not positive definite.
+    """
+    k = A.shape[-1]
+    unit = np.sqrt(np.einsum("nii->ni", A))
+    scaled = A / (unit[:, :, None] * unit[:, None, :])
+    fine = np.isfinite(scaled).all(axis=(1, 2))
+    scaled[~fine] = np.eye(k)
+    sign, log_determinant = np.linalg.slogdet(scaled)
+    fine &= sign > 0
+    scaled[~fine] = np.eye(k)
+    inverse = np.linalg.inv(scaled) / (unit[:, :, None] * unit[:, None, :])
+    return inverse, np.where(fine, log_determinant + 2 * np.log(unit).sum(axis=1), np.nan)

@@ -1,0 +1,145 @@
+"""Which latents are jointly normal given the others, from the graph of the log prior."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from pytensor.graph.replace import clone_replace, vectorize_graph
+
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.integrated import Entries, Integrated
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function, with_identities
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+
+# a difference is 0 where it is this share of what is subtracted at most
+ROUNDING = 1e-7
+PLACES = 16  # at which there are differences
+
+
+def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
+    """Find latents that are jointly normal given the others, from ``prior_draws``, (n, size).
+
+    At most `DEFAULTS.most_integrated` coordinates are: each costs a matrix in every step.
+    """
+    places = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
+    draws = prior_draws[: 4 * PLACES]
+    log_prior = log_prior_of(records)
+    chosen: tuple[str, ...] = ()
+    for name in places:
+        u = _among(places, (*chosen, name))
+        if len(u) <= DEFAULTS.most_integrated and _is_quadratic(log_prior, u, draws):
+            chosen = (*chosen, name)
+    u = _among(places, chosen)
+    theta = np.setdiff1d(np.arange(records.size), u)
+    graphs = Graphs.of(records, chosen)
+    gradients, near = graphs.compiled_gradients(), draws[:, u].mean(axis=0)
+    steps = np.maximum(draws[:, u].std(axis=0), np.finfo(float).tiny)
+    entries = _entries(gradients, draws[:PLACES, theta], near, steps)
+    return Integrated(u, theta, near, steps, entries, gradients, graphs.compiled_slope())
+
+
+def log_prior_of(records: Records) -> Callable[[np.ndarray], np.ndarray]:
+    """Compile the log prior of points, (n, size)."""
+    every = Graphs.of(records, ())
+    compiled = function([every.theta, every.u], every.log_prior[:, 0], "python")
+    return lambda z: np.asarray(compiled(z, np.zeros((len(z), 1, 0))))
+
+
+def _among(places: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, int), *[places[name].ravel() for name in names]])
+
+
+def _is_quadratic(
+    log_prior: Callable[[np.ndarray], np.ndarray], u: np.ndarray, draws: np.ndarray
+) -> bool:
+    """Whether the log prior is quadratic in some coordinates: third differences are 0."""
+    start, *others = np.split(draws, 4)
+    corners = [start]
+    signs = np.ones(1)
+    for other in others:
+        move = np.zeros_like(start)
+        move[:, u] = other[:, u] - start[:, u]
+        corners, signs = [*corners, *[x + move for x in corners]], np.append(signs, -signs)
+    z = np.concatenate(corners)
+    values = log_prior(z).reshape(len(corners), len(start))
+    return bool((abs(signs @ values) <= ROUNDING * abs(values).max(axis=0)).all())
+
+
+def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray) -> Entries:
+    """Find where the precision is not 0, and which columns one difference shows together.
+
+    In the precision of groups and their mean, all columns but that of the mean may.
+    """
+    points = near + np.concatenate([np.zeros((1, len(near))), np.diag(steps)])
+    found = gradients(theta, np.broadcast_to(points, (len(theta), *points.shape)))
+    change = abs(found[:, 1:] - found[:, :1])
+    filled = change > ROUNDING * change.max(axis=(1, 2), initial=0.0, keepdims=True)
+    either = filled.any(axis=0)
+    return _together(either | either.T)
+
+
+def _together(filled: np.ndarray) -> Entries:
+    """Assign columns of a symmetric matrix, (k, k), to differences; entries are shown once.
+
+    Source: Coleman and Moré (1984), Estimation of sparse Hessian matrices and graph coloring.
+    """
+    wanted, difference = filled.copy(), np.zeros(len(filled), int)
+    shown: list[tuple[np.ndarray, np.ndarray]] = []  # rows wanted of a difference, and rows in it
+    for column in np.argsort(-filled.sum(axis=0), kind="stable"):
+        own, its = wanted[:, column], filled[:, column]
+        at = 0
+        while at < len(shown) and ((own & shown[at][1]) | (its & shown[at][0])).any():
+            at += 1
+        of_others = shown.pop(at) if at < len(shown) else (np.zeros_like(own), np.zeros_like(its))
+        shown.insert(at, (of_others[0] | own, of_others[1] | its))
+        difference[column] = at
+        wanted[column, own & (np.arange(len(own)) != column)] = False
+    rows, columns = np.nonzero(wanted)
+    return Entries(rows, columns, difference[columns])
+
+
+class Graphs(NamedTuple):
+    """The log prior at many values of the chosen latents, for each value of the others."""
+
+    theta: Tensor  # (n, D - k)
+    u: Tensor  # (n, m, k)
+    log_prior: Tensor  # (n, m)
+
+    @classmethod
+    def of(cls, records: Records, chosen: Sequence[str]) -> Self:
+        """Replace the latents of the model's log prior."""
+        theta, u = pt.matrix("theta", dtype="float64"), pt.tensor3("u", dtype="float64")
+        others = [name for name in records.point if name not in chosen]
+        # first many u, and then many theta: what reads theta alone is computed once for each
+        one, some = pt.vector("one", dtype="float64"), pt.matrix("some", dtype="float64")
+        at_start = dict(zip(records.latents.values(), records.point.values(), strict=True))
+        [prior] = with_identities([records.prior], at_start)
+        [log_prior] = clone_replace([prior], _cut(records, others, one))
+        log_prior = vectorize_graph(log_prior, _cut(records, chosen, some))
+        log_prior = log_prior + pt.zeros(some.shape[:1])
+        return cls(theta, u, vectorize_graph(log_prior, {one: theta, some: u}))
+
+    def compiled_gradients(self) -> Any:
+        """Compile the gradients, of theta and u."""
+        gradients = pt.grad(self.log_prior.sum(), self.u, disconnected_inputs="ignore")
+        return function([self.theta, self.u], gradients, "python")
+
+    def compiled_slope(self) -> Any:
+        """Compile the log prior at the first u, and the slope in theta of weighted sums."""
+        weights = pt.matrix("weights", dtype="float64")
+        total = (weights * self.log_prior).sum()
+        slope = pt.grad(total, self.theta, disconnected_inputs="ignore")
+        return function([self.theta, self.u, weights], [self.log_prior[:, 0], slope], "python")
+
+
+def _cut(records: Records, names: Sequence[str], points: Tensor) -> dict[AnyVariable, AnyVariable]:
+    """Cut points, (..., size), into the values of latents."""
+    values, at = {}, 0
+    for name in names:
+        latent, start = records.latents[name], records.point[name]
+        part = points[..., at : at + start.size]
+        part = part.reshape((*[part.shape[k] for k in range(part.ndim - 1)], *start.shape))
+        values[latent] = part.astype(latent.type.dtype)
+        at += start.size
+    return values

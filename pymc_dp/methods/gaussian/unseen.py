@@ -1,0 +1,111 @@
+"""Directions of latents that no record can tell anything of, whatever its values are.
+
+An intercept and the effects of all groups may rise and fall together: the likelihood knows their
+sums alone. Noise hides this from the releases, but it is a property of the model: it shows in the
+scores of made-up records.
+"""
+
+import numpy as np
+
+from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import Batch
+
+POINTS = 3
+ROWS = 1000  # and twenty more for each latent
+MAGNITUDES = (-1.0, 4.0)  # of real numbers, as powers of ten
+BALANCED = 4  # times that rows and columns of scores are scaled
+# singular values that are 0, as a share of the largest
+ROUNDING = 1e-10
+# the share of the noise that is left of a curvature that is known to be 0
+LEFT = 1e-6
+
+
+def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
+    """Return an orthonormal basis of the directions in which no record has a score, (d, k).
+
+    It has no vectors where made-up records do not read all latents, and for more latents than have
+    a matrix.
+
+    **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
+    """
+    d = records.size
+    if d > MANY_LATENTS or records.local_latents:
+        return np.zeros((d, 0))
+    rng = np.random.default_rng(0)
+    every = np.concatenate([_scores_of_made_up(records, scores, rng) for _ in range(POINTS)])
+    every, unit = _balanced(every)
+    first, last = every[::2], every[1::2]
+    if len(first) < 2 * d or not first.any(axis=0).all():
+        return np.zeros((d, 0))
+    _, values, directions = np.linalg.svd(first, full_matrices=False)
+    found = directions[values <= ROUNDING * values[0]].T
+    # what half of the records do not show, the others may
+    if (abs(last @ found) > ROUNDING**0.5).any():
+        return np.zeros((d, 0))
+    return np.asarray(np.linalg.qr(found / unit[:, None])[0])
+
+
+def _scores_of_made_up(
+    records: Records, scores: DrawnScores, rng: np.random.Generator
+) -> np.ndarray:
+    """Return scores, or the vectors that they are made of, (n, d)."""
+    point = records.start + rng.normal(size=records.size)
+    with np.errstate(all="ignore"):
+        weights, vectors = scores.of_batch(_made_up(records, rng), point)
+    found = (vectors if scores.channels else weights).reshape(-1, records.size)
+    return np.asarray(found[np.isfinite(found).all(axis=1) & found.any(axis=1)])
+
+
+def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale rows and columns to entries of 1 at most; return also the columns' units, (d,).
+
+    Scores in latents of different scales may differ by many orders of magnitude.
+    """
+    unit = np.ones(values.shape[1])
+    for _ in range(BALANCED):
+        values = values / abs(values).max(axis=1, keepdims=True)
+        column = abs(values).max(axis=0, initial=0.0)
+        column[column == 0] = 1.0
+        values, unit = values / column, unit * column
+    return values, unit
+
+
+def _made_up(records: Records, rng: np.random.Generator) -> Batch:
+    """Make records up whose real numbers have many magnitudes, and whose indices reach all groups.
+
+    Outcomes are 0 or 1, which most likelihoods allow.
+    """
+    rows, most = ROWS + 20 * records.size, max(x.size for x in records.point.values())
+
+    types = {name: x.type.dtype for name, x in records.batch.inputs.items()}
+
+    def column(name: str) -> np.ndarray:
+        shape = [rows if n is None else n for n in records.shapes[name]]
+        if name in records.drawn:
+            return rng.integers(0, 2, shape)
+        if not types[name].startswith("float"):
+            # small ones more often: arrays that are indexed together have different lengths
+            return rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(most + 2), shape)))
+        return np.asarray(rng.normal(size=shape) * 10 ** rng.uniform(*MAGNITUDES, shape))
+
+    return {name: column(name).astype(dtype) for name, dtype in types.items()}
+
+
+def without(found: Curvature, unseen: np.ndarray) -> Curvature:
+    """Condition a noisy curvature on being 0 in unseen directions N, (d, k).
+
+    >>> N = np.array([[1.0], [-1.0]]) / 2**0.5
+    >>> without(Curvature(np.diag([3.0, 1.0]), np.eye(2)), N).estimate
+    array([[1., 1.],
+           [1., 1.]])
+    """
+    if not unseen.size:
+        return found
+    QN = found.noise @ unseen
+    inverse = np.linalg.inv(unseen.T @ QN)
+    A = np.eye(len(QN)) - QN @ inverse @ unseen.T
+    noise = found.noise - (1 - LEFT) * QN @ inverse @ QN.T
+    return Curvature(symmetric(A @ found.estimate @ A.T), symmetric(noise))

@@ -1,0 +1,145 @@
+"""Latents that are normal given others are integrated out of the posterior of these."""
+
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pymc_dp.methods.gaussian import normal_latents
+from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
+from pymc_dp.methods.gaussian.integrated import Entries, NormalLikelihood
+from tests.zoo import separated
+
+GROUPS, ROWS, NOISE = 5, 60, 0.4
+rng = np.random.default_rng(3)
+GROUP, Y = np.arange(ROWS) % GROUPS, rng.normal(size=ROWS)
+OF_GROUP = rng.normal(0.3, 0.8, GROUPS)
+GRID = np.arange(GROUPS)[:, None] * 1.0
+LIKELIHOOD = NormalLikelihood(OF_GROUP / NOISE**2, np.eye(GROUPS) / NOISE**2)
+
+
+def groups(draw=pm.Normal):
+    mu, tau = pm.Normal("mu", 0, 2), pm.HalfNormal("tau", 1.0)
+    return draw("a", mu=mu, sigma=tau, shape=GROUPS)
+
+
+def heavy_tailed():
+    return groups(lambda *name, **settings: pm.StudentT(*name, nu=4, **settings))
+
+
+def peaked():
+    def draw(name, mu, sigma, shape):
+        return pm.Laplace(name, mu, sigma, shape=shape)
+
+    return groups(draw)
+
+
+def process():
+    length, height = pm.Gamma("length", 6, 2), pm.HalfNormal("height", 1.0)
+    kernel = height**2 * pm.gp.cov.ExpQuad(1, ls=length)
+    return pm.gp.Latent(cov_func=kernel).prior("f", X=GRID, reparameterize=False)
+
+
+@cache
+def found(build):
+    with pm.Model() as model:
+        values = build()
+        pm.Normal("y", values[pm.Data("group", GROUP)], 1.0, observed=Y)
+    return hyperpriors(separated(model)[0])
+
+
+def names(hyper, places):
+    return {hyper.records.labels[i].split("[")[0] for i in places}
+
+
+@pytest.mark.parametrize(
+    ("build", "normal"),
+    [
+        (groups, {"mu", "a"}),
+        (heavy_tailed, set()),
+        (peaked, set()),
+        (process, {"f"}),
+    ],
+)
+def test_latents_in_which_the_log_prior_is_quadratic_are_integrated_out(build, normal):
+    hyper = found(build)
+    assert names(hyper, hyper.integrated.u) == normal
+
+
+def log_density_of_groups(theta):
+    """The exact log density of log(tau): group means are normal, and so is their mean."""
+    tau = np.exp(theta[:, 0])
+    covariance = 4 + (tau**2 + NOISE**2)[:, None, None] * np.eye(GROUPS)
+    exact = [stats.multivariate_normal.logpdf(OF_GROUP, cov=C) for C in covariance]
+    return exact + stats.halfnorm.logpdf(tau) + theta[:, 0]
+
+
+def log_density_of_process(theta):
+    length, height = np.exp(theta.T)
+    kernels = [
+        e**2 * np.exp(-((GRID - GRID.T) ** 2) / 2 / s**2)
+        for s, e in zip(length, height, strict=True)
+    ]
+    noise = (NOISE**2 + 1e-6) * np.eye(GROUPS)
+    exact = [stats.multivariate_normal.logpdf(OF_GROUP, cov=K + noise) for K in kernels]
+    priors = stats.gamma.logpdf(length, 6, scale=0.5) + stats.halfnorm.logpdf(height)
+    return exact + priors + theta.sum(axis=1)
+
+
+def density(hyper):
+    return hyper.integrated.log_density(LIKELIHOOD.among(hyper.places, hyper.records.size))
+
+
+def check(hyper, exact):
+    theta = np.random.default_rng(0).normal(size=(6, len(hyper.integrated.theta)))
+    value, _ = density(hyper)(theta)
+    assert np.diff(value) == pytest.approx(np.diff(exact(theta)), rel=1e-6, abs=1e-6)
+
+
+EXACT = [(groups, log_density_of_groups), (process, log_density_of_process)]
+
+
+@pytest.mark.parametrize(("build", "exact"), EXACT)
+def test_the_density_of_the_others_is_the_exact_one(build, exact):
+    check(found(build), exact)
+
+
+def test_a_precision_without_its_entries_beside_the_diagonal_is_found_out(monkeypatch):
+    def diagonal(filled):
+        every = np.arange(len(filled))
+        return Entries(every, every, every)
+
+    monkeypatch.setattr(normal_latents, "_together", diagonal)
+    with pytest.raises(AssertionError):
+        check(found.__wrapped__(groups), log_density_of_groups)
+
+
+@pytest.mark.parametrize("build", [groups, heavy_tailed, process])
+def test_gradients_are_those_of_the_density(build):
+    hyper = found(build)
+    log_density, d = density(hyper), len(hyper.integrated.theta)
+    theta = 0.3 * np.random.default_rng(1).normal(size=(3, d))
+    _, gradient = log_density(theta)
+    for k, step in enumerate(1e-5 * np.eye(d)):
+        slope = (log_density(theta + step)[0] - log_density(theta - step)[0]) / 2e-5
+        assert gradient[:, k] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+
+
+def test_two_differences_show_the_precision_of_groups_and_their_mean():
+    assert found(groups).integrated.entries.differences == 2
+    assert found(process).integrated.entries.differences == GROUPS
+
+
+def test_groups_are_drawn_given_their_spread():
+    """Exactly: each as the mean of its prior and of what the records say, and their mean too."""
+    hyper = found(groups)
+    theta = np.log(np.full((4000, 1), 0.7))
+    likelihood = LIKELIHOOD.among(hyper.places, hyper.records.size)
+    drawn = hyper.integrated.conditional(theta, likelihood).draw(np.random.default_rng(0))
+    prior = 4 + 0.49 * np.eye(GROUPS)
+    covariance = np.linalg.inv(np.linalg.inv(prior) + np.eye(GROUPS) / NOISE**2)
+    a = drawn[:, [hyper.records.labels[i] != "mu" for i in hyper.integrated.u]]
+    assert a.mean(axis=0) == pytest.approx(covariance @ LIKELIHOOD.linear, abs=0.04)
+    assert np.cov(a, rowvar=False) == pytest.approx(covariance, abs=0.02)

@@ -1,0 +1,100 @@
+"""Directions of latents of which no record can tell are known before any release."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.methods.gaussian import unseen
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.unseen import unseen_directions, without
+from tests.zoo import separated
+
+ROWS, GROUPS = 80, 7
+rng = np.random.default_rng(0)
+FIRST, SECOND, X = np.arange(ROWS) % GROUPS, np.arange(ROWS) % 3, rng.normal(size=ROWS)
+
+
+def effects(name, member, number):
+    return pm.Normal(name, shape=number)[pm.Data(f"{name}_of", member)]
+
+
+def outcome(mean):
+    pm.Bernoulli("y", logit_p=mean, observed=FIRST % 2)
+
+
+def intercept_and_groups():
+    outcome(pm.Normal("a") + effects("u", FIRST, GROUPS) + pm.Normal("b") * pm.Data("x", X))
+
+
+def groups_alone():
+    outcome(effects("u", FIRST, GROUPS) + pm.Normal("b") * pm.Data("x", X))
+
+
+def crossed_groups():
+    outcome(pm.Normal("a") + effects("u", FIRST, GROUPS) + effects("v", SECOND, 3))
+
+
+def several_outcomes():
+    """Of a matrix, so that scores are not made of vectors."""
+    u = pm.Normal("u", shape=(GROUPS, 2))[pm.Data("member", FIRST)]
+    observed = np.stack([FIRST % 2, SECOND % 2], axis=1)
+    pm.Bernoulli("y", logit_p=pm.Normal("a", shape=2) + u, observed=observed)
+
+
+def units_of_1e5():
+    x = pm.Data("x", 1e5 * X)
+    mean = pm.Normal("a", 0, 1e6) + pm.Normal("b", 0, 10) * x
+    pm.Normal("y", mean, pm.HalfNormal("s", 1e5), observed=1e5 * X)
+
+
+def threshold():
+    """The second intercept counts where x is large alone: few made-up records show it."""
+    late = pm.math.switch(pm.Data("x", X) > 2000, pm.Normal("b"), 0.0)
+    outcome(pm.Normal("a") + late)
+
+
+def directions(build):
+    with pm.Model() as model:
+        build()
+    records = separated(model)[0]
+    return records.labels, unseen_directions(records, drawn_scores(records, "python"))
+
+
+@pytest.mark.parametrize(
+    ("build", "number"),
+    [(intercept_and_groups, 1), (crossed_groups, 2), (several_outcomes, 2)],
+)
+def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, number):
+    labels, found = directions(build)
+    assert found.shape == (len(labels), number)
+    assert found.T @ found == pytest.approx(np.eye(number))
+    rise = np.array([{"a": 1.0, "u": -1.0}.get(name.split("[")[0], 0.0) for name in labels])
+    assert found @ (found.T @ rise) == pytest.approx(rise)
+
+
+@pytest.mark.parametrize("build", [groups_alone, units_of_1e5, threshold])
+def test_records_tell_of_all_latents_elsewhere(build):
+    assert directions(build)[1].shape[1] == 0
+
+
+def test_made_up_records_that_reach_few_groups_prove_nothing(monkeypatch):
+    made_up = unseen._made_up
+
+    def of_few_groups(records, rng):
+        batch = made_up(records, rng)
+        return batch | {"u_of": batch["u_of"] % 3}
+
+    assert directions(intercept_and_groups)[1].shape[1] == 1
+    monkeypatch.setattr(unseen, "_made_up", of_few_groups)
+    assert directions(intercept_and_groups)[1].shape[1] == 0
+
+
+def test_a_curvature_is_conditioned_on_being_0_there():
+    root = np.random.default_rng(1).normal(size=(4, 4))
+    noisy = Curvature(root + root.T, root @ root.T + np.eye(4))
+    N = np.linalg.qr(np.array([[1.0, -1.0, -1.0, 0.0]]).T)[0]
+    found = without(noisy, N)
+    assert found.estimate @ N == pytest.approx(0.0, abs=1e-10)
+    assert np.linalg.eigvalsh(found.noise)[0] > 0
+    assert N.T @ found.noise @ N == pytest.approx(1e-6 * N.T @ noisy.noise @ N, rel=1e-3)

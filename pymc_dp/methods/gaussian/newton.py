@@ -161,6 +161,10 @@ def _with_scale(
     )
     prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + before_step
     here = 1 + g[at] / (b * M)
+    if g[at] / b > DEFAULTS.visible_scale_score * noise[at, at] ** 0.5 / abs(b):
+        lowered = (
+            0.0  # clipped scores hide how long residuals are, and what a step explains of them
+        )
     after = here - min(lowered / M, DEFAULTS.most_lowered * max(here, 0.0))
     R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
     step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()

@@ -44,8 +44,8 @@ def _unmixed(labels: tuple[str, ...]) -> list[str]:
     return [
         f"The Markov chains that draw {quoted(labels)} stayed near the places where they began, so "
         "the posterior of these may be that of their start. That is so where some latents are all "
-        "but fixed given others, as the values of a Gaussian process are given its length scale: "
-        "a public number in its place mends it."
+        "but fixed given others, and are not normal given them: a public number in place of one of "
+        "these mends it."
     ]
 
 

@@ -124,6 +124,8 @@ class Defaults(NamedTuple):
     # share of the variances
     prior_sd: tuple[float, float] = (1e-9, 1e9)
     least_share: float = 1e-6
+    # a latent whose prior is so many times as precise as its records is fixed by the prior
+    fixed_by_prior: float = 1e6
     # latents that are normal given others are integrated out, up to so many coordinates
     most_integrated: int = 120
     # Hamiltonian Monte Carlo: the number of chains, the trajectories of the phases that warm it up,

@@ -240,4 +240,7 @@ def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikeli
     unit = np.sqrt(np.maximum(np.diag(variance), np.finfo(float).tiny))
     inverse = np.linalg.pinv(variance / np.outer(unit, unit), hermitian=True)
     gain = H @ (inverse / np.outer(unit, unit))
-    return NormalLikelihood(gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H))
+    h, Lambda = gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H)
+    # what the prior all but fixes is where it is fixed: there rounding hides the records
+    free = np.diag(P) < DEFAULTS.fixed_by_prior * np.diag(H)
+    return NormalLikelihood(free * h, np.outer(free, free) * Lambda)

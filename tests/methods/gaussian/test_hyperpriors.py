@@ -181,24 +181,33 @@ def test_what_nothing_draws_stays_with_the_rounds(build):
     assert hyperpriors(records_of(build)) is None
 
 
+def left(prior, H, S, peak, noise):
+    """End at the mode under a prior, and take the prior out again."""
+    V = np.linalg.inv(H + prior.precision)
+    state = begin(np.zeros(3), prior.gradient, number=100.0)
+    mode = state.learnt.mode._replace(
+        mean=V @ (H @ peak + prior.precision @ prior.mean), covariance=V @ S @ V
+    )
+    learnt = state.learnt._replace(mode=mode, likelihood_curvature=H)
+    return likelihood(learnt, prior, noise)
+
+
+def test_what_the_prior_fixes_takes_no_likelihood():
+    """Of high frequencies of a process, say, whose curvature rounding hides."""
+    fixed = NormalPrior(np.zeros(3), np.diag([1.0, 1e12, 1.0]))
+    found = left(fixed, 100 * np.eye(3), np.zeros((3, 3)), np.ones(3), noise=0.0)
+    assert found.precision == pytest.approx(np.diag([100.0, 0.0, 100.0]), rel=1e-2)
+    assert found.linear == pytest.approx([100.0, 0.0, 100.0], rel=1e-2)
+
+
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_the_prior_of_the_rounds_does_not_stay_in_the_likelihood(noise):
     rng = np.random.default_rng(0)
     root, error = rng.normal(size=(2, 3, 3))
     H, S, peak = root @ root.T + np.eye(3), error @ error.T, rng.normal(size=3)
 
-    def left(prior):
-        """End at the mode under a prior, and take the prior out again."""
-        V = np.linalg.inv(H + prior.precision)
-        state = begin(np.zeros(3), prior.gradient, number=100.0)
-        mode = state.learnt.mode._replace(
-            mean=V @ (H @ peak + prior.precision @ prior.mean), covariance=V @ S @ V
-        )
-        learnt = state.learnt._replace(mode=mode, likelihood_curvature=H)
-        return likelihood(learnt, prior, noise)
-
-    wide = left(NormalPrior(np.zeros(3), 0.01 * np.eye(3)))
-    narrow = left(NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])))
+    wide = left(NormalPrior(np.zeros(3), 0.01 * np.eye(3)), H, S, peak, noise)
+    narrow = left(NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])), H, S, peak, noise)
     precision = H @ np.linalg.inv(learnt_variance(H) + noise * S) @ H
     for found in (wide, narrow):
         assert found.precision == pytest.approx(precision)

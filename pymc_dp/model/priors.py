@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.transforms import Ordered
 from pymc.initial_point import make_initial_point_expression, make_initial_point_fn
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.sort import sort
 
 from pymc_dp.model.compile import PYTHON, without_c
 from pymc_dp.model.graph_types import AnyVariable, Tensor, stored_value
@@ -85,7 +87,9 @@ def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[An
 
     def unconstrained(rv: Any) -> Any:
         transform = model.rvs_to_transforms[rv]
-        return rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+        # PyMC draws values that need an order without it
+        drawn = sort(rv, axis=-1) if isinstance(transform, Ordered) else rv
+        return rv if transform is None else transform.forward(drawn, *rv.owner.inputs)
 
     return tuple(unconstrained(by_name[name]) for name in latents)
 

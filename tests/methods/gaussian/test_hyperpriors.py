@@ -122,6 +122,22 @@ def test_priors_without_an_end_are_bounded_or_left_to_the_rounds():
         assert np.isfinite(log_tau(found, NOISE)).all()
 
 
+def test_spreads_beside_cutpoints_in_order_are_drawn():
+    """PyMC draws cutpoints without their order, which have no logarithms of distances."""
+
+    def ordinal():
+        ordered = pm.distributions.transforms.ordered
+        middle = np.array([-1.0, 0.0, 1.0])
+        cut = pm.Normal("cut", middle, 1, transform=ordered, initval=middle)
+        a = pm.Normal("a", 0, pm.HalfNormal("tau"), shape=GROUPS)
+        category = np.digitize(Y, [-0.5, 0.5, 1.5])
+        pm.OrderedLogistic("y", a[pm.Data("group", GROUP)], cut, observed=category)
+
+    found = hyperpriors(records_of(ordinal))
+    assert list(found.reduced.latents) == ["cut_ordered__", "a"]
+    assert np.isfinite(found.prior_draws).all()
+
+
 def test_correlated_latents_of_groups_are_drawn():
     def lines():
         chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1.0, size=2))

@@ -186,6 +186,7 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             reach=1.0,
             point=np.zeros(2),
             scale=None,
+            hidden_scale=None,
         )
 
     assert local(at_start=1.0).unit < 3.1

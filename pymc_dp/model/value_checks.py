@@ -26,6 +26,7 @@ from pymc_dp.model.compile import PYTHON
 from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.model.indexing import counted_rows, gather_layout
 from pymc_dp.model.split import Split
+from pymc_dp.model.walk import tensor_constants
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
@@ -237,6 +238,10 @@ def refuse_as_many(split: Split, shapes: Mapping[str, tuple[int, ...]], data: Pa
         if numbers.intersection(shapes[name]):
             raise NotSeparableError(f"`{name}` has as many entries {AS_MANY}")
     for name, graphs in ({n: [g] for n, g in split.terms.items()} | split.before_data).items():
-        for variable in arrays.keys() & set(ancestors(graphs)):
-            if numbers.intersection(arrays[variable]):
+        read = set(ancestors(graphs))
+        # PyTensor writes `arange(y.shape[0])` as numbers where it knows the length
+        lengths = [arrays[v] for v in arrays.keys() & read]
+        lengths += [np.shape(x.data) for x in tensor_constants(read) if np.size(x.data) > 1]
+        for shape in lengths:
+            if numbers.intersection(shape):
                 raise NotSeparableError(f"`{name}` reads an array with as many entries {AS_MANY}")

@@ -112,10 +112,10 @@ def predict(
     values = (points[name].to_numpy() for name in new.latents)
     try:
         draws = zip(*(draw(number, *point) for point in zip(*values, strict=True)), strict=True)
-    except IndexError as error:
+    except IndexError:  # its text quotes a value
         raise ValueError(
-            f"data= numbers a group that no latent has an entry for ({error}). A level that was "
-            "not in the fitted model has no posterior: leave its rows out."
+            "data= holds an index beyond the array that it indexes. A level that was not in the "
+            "fitted model has no posterior: leave its rows out."
         ) from None
     arrays = {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
     return xr.DataTree.from_dict({"predictions": _labelled(model, posterior, arrays)})

@@ -31,13 +31,27 @@ def as_a_factor():
     pm.Normal("y", b / pt.as_tensor(np.ones(N)).sum(), 1, observed=Y)
 
 
+def as_a_range_that_pytensor_writes_as_numbers():
+    member, b = pm.Data("member", np.arange(N) % 2), pm.Normal("b", shape=(2, 3 * N))
+    x = pm.Normal("x", b[0, 0], 1, observed=Y)
+    total = b[member[:, None], pt.arange(x.shape[0])[None, :]].sum(axis=1)
+    pm.Normal("y", total, 1, observed=Y)
+
+
 def as_a_last_entry():
     b = pm.Normal("b")
     pm.Potential("p", -((b - pt.as_tensor(np.arange(N))[-1]) ** 2) * np.ones(3))
     pm.Normal("y", b, 1, observed=Y)
 
 
-ATTACKS = [entries_for_all, first_of_two_axes, as_a_mean, as_a_factor, as_a_last_entry]
+ATTACKS = [
+    entries_for_all,
+    first_of_two_axes,
+    as_a_mean,
+    as_a_factor,
+    as_a_range_that_pytensor_writes_as_numbers,
+    as_a_last_entry,
+]
 
 
 def model_of(build):
@@ -52,7 +66,7 @@ def test_a_length_of_as_many_as_records_is_refused(build):
         separate(model_of(build))
 
 
-@pytest.mark.parametrize("build", ATTACKS[:4])
+@pytest.mark.parametrize("build", ATTACKS[:5])
 def test_without_the_check_it_is_accepted(build, monkeypatch):
     """The planted fault."""
     monkeypatch.setattr(separate_module, "refuse_as_many", lambda *arguments: None)

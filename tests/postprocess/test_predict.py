@@ -169,7 +169,7 @@ def test_new_records_may_be_a_data_frame(frame):
 
 
 def test_a_level_that_was_not_fitted_is_refused():
-    with pytest.raises(ValueError, match=r"no latent has an entry for .*index 7"):
+    with pytest.raises(ValueError, match="an index beyond the array"):
         pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": np.array([0, 7])})
 
 

@@ -29,7 +29,7 @@ from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
-from pymc_dp.methods.gaussian.unseen import without
+from pymc_dp.methods.gaussian.unseen import not_contradicted, without
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -55,6 +55,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     release = _unwhitened(noisy, state)
+    state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     curvature, independent = _updated(state.learnt, release.curvature)
     local = _local_posterior(release, curvature.combined(independent), known, state)
     learnt = _learnt(state.learnt, release, local, curvature, independent)

@@ -15,10 +15,12 @@ from pymc_dp.privacy.contribution import Batch
 
 POINTS = 3
 ROWS = 1000  # and twenty more for each latent
-MAGNITUDES = (-1.0, 4.0)  # of real numbers, as powers of ten
+MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
 BALANCED = 4  # times that rows and columns of scores are scaled
 # singular values that are 0, as a share of the largest
 ROUNDING = 1e-10
+# curvatures of so many times what noise alone has are no noise
+SURELY_SEEN = 2.0
 # the share of the noise that is left of a curvature that is known to be 0
 LEFT = 1e-6
 
@@ -74,24 +76,49 @@ def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _made_up(records: Records, rng: np.random.Generator) -> Batch:
-    """Make records up whose real numbers have many magnitudes, and whose indices reach all groups.
+    """Make records up whose numbers have many magnitudes, and whose indices reach all groups.
 
-    Outcomes are 0 or 1, which most likelihoods allow.
+    Outcomes are 0 or 1, which most likelihoods allow. In every other record real ones lie between,
+    and whole numbers may be large: not all are indices.
     """
     rows, most = ROWS + 20 * records.size, max(x.size for x in records.point.values())
-
     types = {name: x.type.dtype for name, x in records.batch.inputs.items()}
+    every_other = rng.random(rows) < 0.5
 
     def column(name: str) -> np.ndarray:
-        shape = [rows if n is None else n for n in records.shapes[name]]
+        shape, axis = [rows if n is None else n for n in records.shapes[name]], records.batch.axes
+        other = every_other.reshape([rows if k == axis[name] else 1 for k in range(len(shape))])
+        real = types[name].startswith("float")
         if name in records.drawn:
-            return rng.integers(0, 2, shape)
-        if not types[name].startswith("float"):
-            # small ones more often: arrays that are indexed together have different lengths
-            return rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(most + 2), shape)))
-        return np.asarray(rng.normal(size=shape) * 10 ** rng.uniform(*MAGNITUDES, shape))
+            outcomes = rng.integers(0, 2, shape)
+            return np.where(other, rng.uniform(size=shape), outcomes) if real else outcomes
+        if real:
+            return np.asarray(rng.normal(size=shape) * 10 ** rng.uniform(*MAGNITUDES, shape))
+        large = other & (rng.random(shape) < 0.5)
+        longest = np.where(large, 10 ** MAGNITUDES[1], most + 2)
+        # small ones more often: arrays that are indexed together have different lengths
+        return rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(longest), shape)))
 
     return {name: column(name).astype(dtype) for name, dtype in types.items()}
+
+
+def not_contradicted(found: Curvature, unseen: np.ndarray) -> np.ndarray:
+    """Return unseen directions N, (d, k), or none of them where a release shows a curvature there.
+
+    Made-up records do not reach everything that real ones do: an effect of the years after 2005
+    shows in years alone. In directions that no record sees a release holds noise and nothing else.
+
+    >>> N, noise = np.array([[1.0], [-1.0]]) / 2**0.5, np.eye(2)
+    >>> not_contradicted(Curvature(np.full((2, 2), 50.0), noise), N).shape
+    (2, 1)
+    >>> not_contradicted(Curvature(np.diag([50.0, 50.0]), noise), N).shape
+    (2, 0)
+    """
+    if not unseen.size:
+        return unseen
+    along = Curvature(*(symmetric(unseen.T @ x @ unseen) for x in found)).spectrum()
+    seen = (along.values > SURELY_SEEN * along.edge).any()
+    return unseen[:, :0] if seen else unseen
 
 
 def without(found: Curvature, unseen: np.ndarray) -> Curvature:

@@ -7,7 +7,7 @@ import pytest
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.methods.gaussian import unseen
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.unseen import unseen_directions, without
+from pymc_dp.methods.gaussian.unseen import not_contradicted, unseen_directions, without
 from tests.zoo import separated
 
 ROWS, GROUPS = 80, 7
@@ -54,6 +54,19 @@ def threshold():
     outcome(pm.Normal("a") + late)
 
 
+def from_2005_on():
+    """Whole numbers that are no indices: small ones do not tell the two latents apart."""
+    year = pm.Data("year", 2000 + FIRST)
+    outcome(pm.Normal("a") + pm.Normal("b") * pm.math.switch(year < 2005, 1.0, 2.0))
+
+
+def several_waiting_times():
+    """Outcomes of 0 are impossible, and those of 1 are all alike."""
+    pm.Gamma(
+        "y", pm.HalfNormal("shape", shape=5), 1.0, observed=np.ones((ROWS, 5)) + FIRST[:, None]
+    )
+
+
 def directions(build):
     with pm.Model() as model:
         build()
@@ -73,7 +86,9 @@ def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, num
     assert found @ (found.T @ rise) == pytest.approx(rise)
 
 
-@pytest.mark.parametrize("build", [groups_alone, units_of_1e5, threshold])
+@pytest.mark.parametrize(
+    "build", [groups_alone, units_of_1e5, threshold, from_2005_on, several_waiting_times]
+)
 def test_records_tell_of_all_latents_elsewhere(build):
     assert directions(build)[1].shape[1] == 0
 
@@ -98,3 +113,9 @@ def test_a_curvature_is_conditioned_on_being_0_there():
     assert found.estimate @ N == pytest.approx(0.0, abs=1e-10)
     assert np.linalg.eigvalsh(found.noise)[0] > 0
     assert N.T @ found.noise @ N == pytest.approx(1e-6 * N.T @ noisy.noise @ N, rel=1e-3)
+
+
+def test_a_release_that_shows_a_curvature_there_is_believed():
+    N, noise = np.array([[1.0], [-1.0]]) / 2**0.5, np.eye(2)
+    assert not_contradicted(Curvature(np.full((2, 2), 50.0), noise), N) is N
+    assert not_contradicted(Curvature(np.diag([50.0, 50.0]), noise), N).shape == (2, 0)

@@ -6,16 +6,22 @@ scores of made-up records.
 """
 
 import numpy as np
+from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import Cast
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.model import Records
+from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.privacy.contribution import Batch
 
-POINTS = 3
+POINTS = 2  # at which scores show directions, and others at which they must not show
 ROWS = 1000  # and twenty more for each latent
-MAGNITUDES = (-1.0, 4.0)  # of real numbers, as powers of ten
+MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
 BALANCED = 4  # times that rows and columns of scores are scaled
 # singular values that are 0, as a share of the largest
 ROUNDING = 1e-10
@@ -27,25 +33,53 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     """Return an orthonormal basis of the directions in which no record has a score, (d, k).
 
     It has no vectors where made-up records do not read all latents, and for more latents than have
-    a matrix.
+    a matrix. Nor has it any where the model computes with its columns before it does with latents:
+    what is not so for ``age < 65`` may be so for all ages that were made up.
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
     d = records.size
-    if d > MANY_LATENTS or records.local_latents:
+    if d > MANY_LATENTS or records.local_latents or _computes_with_columns(records):
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
-    every = np.concatenate([_scores_of_made_up(records, scores, rng) for _ in range(POINTS)])
-    every, unit = _balanced(every)
-    first, last = every[::2], every[1::2]
+    parts = [_scores_of_made_up(records, scores, rng) for _ in range(2 * POINTS)]
+    every, unit = _balanced(np.concatenate(parts))
+    first, last = np.split(every, [sum(map(len, parts[:POINTS]))])
     if len(first) < 2 * d or not first.any(axis=0).all():
         return np.zeros((d, 0))
     _, values, directions = np.linalg.svd(first, full_matrices=False)
     found = directions[values <= ROUNDING * values[0]].T
-    # what half of the records do not show, the others may
+    # what no record shows at some points, it may at others
     if (abs(last @ found) > ROUNDING**0.5).any():
         return np.zeros((d, 0))
     return np.asarray(np.linalg.qr(found / unit[:, None])[0])
+
+
+def _computes_with_columns(records: Records) -> bool:
+    """Whether columns become other numbers before latents or outcomes meet them; indices may."""
+    varying = set(records.latents.values())
+    varying |= {x for name, x in records.batch.inputs.items() if name in records.drawn}
+    columns, computed = set(records.batch.inputs.values()) - varying, set[AnyVariable]()
+    for node in toposort(records.batch.terms):
+        if isinstance(node.op, Shape):
+            continue
+        if varying.isdisjoint(node.inputs):
+            if not columns.isdisjoint(node.inputs):
+                columns.update(node.outputs)
+                same = _is_view(node) and computed.isdisjoint(node.inputs)
+                computed.update(() if same else node.outputs)
+            continue
+        varying.update(node.outputs)
+        picks = isinstance(node.op, AdvancedSubtensor)
+        if not computed.isdisjoint(node.inputs[:1] if picks else node.inputs):
+            return True
+    return False
+
+
+def _is_view(node: Node) -> bool:
+    if isinstance(node.op, Elemwise):
+        return isinstance(node.op.scalar_op, Cast)
+    return isinstance(node.op, DimShuffle | Subtensor)
 
 
 def _scores_of_made_up(
@@ -76,10 +110,11 @@ def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _made_up(records: Records, rng: np.random.Generator) -> Batch:
     """Make records up whose real numbers have many magnitudes, and whose indices reach all groups.
 
-    Outcomes are 0 or 1, which most likelihoods allow.
+    Outcomes are 0 or 1, which most likelihoods allow. All integers of a record are small, or may be
+    of any magnitude: an index beyond the last group is clipped.
     """
     rows, most = ROWS + 20 * records.size, max(x.size for x in records.point.values())
-
+    is_wide = rng.random(rows) < 0.5
     types = {name: x.type.dtype for name, x in records.batch.inputs.items()}
 
     def column(name: str) -> np.ndarray:
@@ -88,7 +123,9 @@ def _made_up(records: Records, rng: np.random.Generator) -> Batch:
             return rng.integers(0, 2, shape)
         if not types[name].startswith("float"):
             # small ones more often: arrays that are indexed together have different lengths
-            return rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(most + 2), shape)))
+            small = rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(most + 2), shape)))
+            wide = 10 ** rng.uniform(*MAGNITUDES, shape)
+            return np.where(is_wide.reshape(rows, *[1] * (len(shape) - 1)), wide, small)
         return np.asarray(rng.normal(size=shape) * 10 ** rng.uniform(*MAGNITUDES, shape))
 
     return {name: column(name).astype(dtype) for name, dtype in types.items()}

@@ -54,6 +54,29 @@ def threshold():
     outcome(pm.Normal("a") + late)
 
 
+def of_working_age():
+    """An age below 65 is not so for all records, however many are made up."""
+    young = pm.Data("age", 18 + FIRST * 10) < 65
+    outcome(pm.Normal("a") + pm.Normal("b") * young + effects("u", FIRST, GROUPS))
+
+
+def square_of_year():
+    year = (pm.Data("year", 2000 + FIRST) - 2000) / 10.0
+    outcome(pm.Normal("a") + pm.Normal("b") * year + pm.Normal("c") * year**2)
+
+
+def ten_categories():
+    """Scores of one point and one outcome are all the same."""
+    p = pm.math.softmax(pm.Normal("z", shape=10))
+    pm.Categorical("y", p=p, observed=FIRST)
+
+
+def change_of_age():
+    """No integers that are as small as indices tell the two levels apart."""
+    age = pm.Data("age", 18 + FIRST * 10)
+    outcome(pm.Normal("a") + pm.Normal("b") * pm.math.sigmoid(pm.Normal("at", 50) - age))
+
+
 def directions(build):
     with pm.Model() as model:
         build()
@@ -73,7 +96,18 @@ def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, num
     assert found @ (found.T @ rise) == pytest.approx(rise)
 
 
-@pytest.mark.parametrize("build", [groups_alone, units_of_1e5, threshold])
+@pytest.mark.parametrize(
+    "build",
+    [
+        groups_alone,
+        units_of_1e5,
+        threshold,
+        of_working_age,
+        square_of_year,
+        ten_categories,
+        change_of_age,
+    ],
+)
 def test_records_tell_of_all_latents_elsewhere(build):
     assert directions(build)[1].shape[1] == 0
 

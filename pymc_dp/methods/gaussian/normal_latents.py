@@ -14,6 +14,8 @@ from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 # a difference is 0 where it is this share of what is subtracted at most
 ROUNDING = 1e-7
+# and this much of a log density at most: where others of its terms are huge, the share hides much
+LEAST_BEND = 1e-3
 PLACES = 16  # at which there are differences
 
 
@@ -63,7 +65,8 @@ def _is_quadratic(
         corners, signs = [*corners, *[x + move for x in corners]], np.append(signs, -signs)
     z = np.concatenate(corners)
     values = log_prior(z).reshape(len(corners), len(start))
-    return bool((abs(signs @ values) <= ROUNDING * abs(values).max(axis=0)).all())
+    rounding = np.minimum(ROUNDING * abs(values).max(axis=0), LEAST_BEND)
+    return bool((abs(signs @ values) <= rounding).all())
 
 
 def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray) -> Entries:
@@ -73,10 +76,10 @@ def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndar
     """
     points = near + np.concatenate([np.zeros((1, len(near))), np.diag(steps)])
     found = gradients(theta, np.broadcast_to(points, (len(theta), *points.shape)))
-    change = abs(found[:, 1:] - found[:, :1])
-    filled = change > ROUNDING * change.max(axis=(1, 2), initial=0.0, keepdims=True)
-    either = filled.any(axis=0)
-    return _together(either | either.T)
+    change = abs(found[:, 1:] - found[:, :1]) * steps  # of all latents in units of their own
+    own = np.einsum("nii->ni", change) ** 0.5
+    filled = (change > ROUNDING * own[:, :, None] * own[:, None, :]).any(axis=0)
+    return _together(filled | filled.T | np.eye(len(steps), dtype=bool))
 
 
 def _together(filled: np.ndarray) -> Entries:

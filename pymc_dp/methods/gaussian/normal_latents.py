@@ -14,7 +14,10 @@ from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 # a difference is 0 where it is this share of what is subtracted at most
 ROUNDING = 1e-7
+# and this much of a log density at most: where others of its terms are huge, the share hides much
+LEAST_BEND = 1e-3
 PLACES = 16  # at which there are differences
+LEAST_PLACES = 4  # at which rounding must leave them
 
 
 def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
@@ -66,8 +69,10 @@ def _is_quadratic(
     with np.errstate(all="ignore"):
         values = log_prior(z).reshape(len(corners), len(start))
         third, size = abs(signs @ values), abs(values).max(axis=0)
-    finite = np.isfinite(third)  # a spread that is almost 0 leaves others no density at all
-    return finite.mean() >= 0.5 and bool((third[finite] <= ROUNDING * size[finite]).all())
+    # where a spread is almost 0 others have hardly a density, and rounding hides all differences
+    told = size < LEAST_BEND / ROUNDING**2
+    least = np.minimum(ROUNDING * size, LEAST_BEND)
+    return bool(told.sum() >= LEAST_PLACES and (third <= least)[told].all())
 
 
 def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray) -> Entries:
@@ -77,10 +82,10 @@ def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndar
     """
     points = near + np.concatenate([np.zeros((1, len(near))), np.diag(steps)])
     found = gradients(theta, np.broadcast_to(points, (len(theta), *points.shape)))
-    change = abs(found[:, 1:] - found[:, :1])
-    filled = change > ROUNDING * change.max(axis=(1, 2), initial=0.0, keepdims=True)
-    either = filled.any(axis=0)
-    return _together(either | either.T)
+    change = abs(found[:, 1:] - found[:, :1]) * steps  # of all latents in units of their own
+    own = np.einsum("nii->ni", change) ** 0.5
+    filled = (change > ROUNDING * own[:, :, None] * own[:, None, :]).any(axis=0)
+    return _together(filled | filled.T | np.eye(len(steps), dtype=bool))
 
 
 def _together(filled: np.ndarray) -> Entries:

@@ -6,14 +6,23 @@ scores of made-up records.
 """
 
 import numpy as np
+from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import Add, Cast, Exp, Log, Log1p, Mul, Neg, Sqrt, Sub, TrueDiv
+from pytensor.tensor.basic import Join
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.model import Records
+from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.privacy.contribution import Batch
 
-POINTS = 3
+# what does not bring values together, and has no thresholds
+SMOOTH = (Add, Sub, Mul, TrueDiv, Neg, Cast, Exp, Log, Log1p, Sqrt)
+POINTS = 2  # at which scores show directions, and others at which they must not show
 ROWS = 1000  # and twenty more for each latent
 MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
 BALANCED = 4  # times that rows and columns of scores are scaled
@@ -29,25 +38,55 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     """Return an orthonormal basis of the directions in which no record has a score, (d, k).
 
     It has no vectors where made-up records do not read all latents, and for more latents than have
-    a matrix.
+    a matrix. Nor has it any where the model compares columns, or computes with several, before it
+    does with latents: what is not so for ``age < 65`` may be so for all ages that were made up.
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
     d = records.size
-    if d > MANY_LATENTS or records.local_latents:
+    if d > MANY_LATENTS or records.local_latents or _computes_with_columns(records):
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
-    every = np.concatenate([_scores_of_made_up(records, scores, rng) for _ in range(POINTS)])
-    every, unit = _balanced(every)
-    first, last = every[::2], every[1::2]
+    parts = [_scores_of_made_up(records, scores, rng) for _ in range(2 * POINTS)]
+    every, unit = _balanced(np.concatenate(parts))
+    first, last = np.split(every, [sum(map(len, parts[:POINTS]))])
     if len(first) < 2 * d or not first.any(axis=0).all():
         return np.zeros((d, 0))
     _, values, directions = np.linalg.svd(first, full_matrices=False)
     found = directions[values <= ROUNDING * values[0]].T
-    # what half of the records do not show, the others may
+    # what no record shows at some points, it may at others
     if (abs(last @ found) > ROUNDING**0.5).any():
         return np.zeros((d, 0))
     return np.asarray(np.linalg.qr(found / unit[:, None])[0])
+
+
+def _computes_with_columns(records: Records) -> bool:
+    """Whether columns meet others, or thresholds, before latents or outcomes; indices may."""
+    varying = set(records.latents.values())
+    varying |= {x for name, x in records.batch.inputs.items() if name in records.drawn}
+    columns, computed = set(records.batch.inputs.values()) - varying, set[AnyVariable]()
+    for node in toposort(records.batch.terms):
+        if isinstance(node.op, Shape):
+            continue
+        if varying.isdisjoint(node.inputs):
+            if not columns.isdisjoint(node.inputs):
+                columns.update(node.outputs)
+                same = _is_harmless(node, columns) and computed.isdisjoint(node.inputs)
+                computed.update(() if same else node.outputs)
+            continue
+        varying.update(node.outputs)
+        picks = isinstance(node.op, AdvancedSubtensor)
+        if not computed.isdisjoint(node.inputs[:1] if picks else node.inputs):
+            return True
+    return False
+
+
+def _is_harmless(node: Node, columns: set[AnyVariable]) -> bool:
+    """Whether numbers of columns stay as different as they were: views, and smooth functions."""
+    if isinstance(node.op, Elemwise):
+        one = sum(x in columns for x in node.inputs) == 1
+        return one and isinstance(node.op.scalar_op, SMOOTH)
+    return isinstance(node.op, DimShuffle | Subtensor | Join)
 
 
 def _scores_of_made_up(
@@ -79,7 +118,7 @@ def _made_up(records: Records, rng: np.random.Generator) -> Batch:
     """Make records up whose numbers have many magnitudes, and whose indices reach all groups.
 
     Outcomes are 0 or 1, which most likelihoods allow. In every other record real ones lie between,
-    and whole numbers may be large: not all are indices.
+    and integers may be of any magnitude: an index beyond the last group is clipped.
     """
     rows, most = ROWS + 20 * records.size, max(x.size for x in records.point.values())
     types = {name: x.type.dtype for name, x in records.batch.inputs.items()}

@@ -42,6 +42,19 @@ def process():
     return pm.gp.Latent(cov_func=kernel).prior("f", X=GRID, reparameterize=False)
 
 
+def tight_about_heavy_tails():
+    """What the groups add to the log prior is huge wherever their centre alone moves."""
+    centre = pm.StudentT("centre", nu=4, mu=0, sigma=100)
+    return pm.Normal("a", centre, 0.01, shape=GROUPS)
+
+
+def incomes_and_rates():
+    tau, of_rates = pm.HalfNormal("tau", 1e5), pm.HalfNormal("of_rates", 1e-3)
+    incomes = pm.Normal("a", pm.Normal("mu", 0, 1e6), tau, shape=GROUPS)
+    rates = pm.Normal("r", pm.Normal("rate", 0, 0.1), of_rates, shape=GROUPS)
+    return incomes + rates
+
+
 @cache
 def found(build):
     with pm.Model() as model:
@@ -61,6 +74,7 @@ def names(hyper, places):
         (heavy_tailed, set()),
         (peaked, set()),
         (process, {"f"}),
+        (tight_about_heavy_tails, {"a"}),
     ],
 )
 def test_latents_in_which_the_log_prior_is_quadratic_are_integrated_out(build, normal):
@@ -125,6 +139,13 @@ def test_gradients_are_those_of_the_density(build):
     for k, step in enumerate(1e-5 * np.eye(d)):
         slope = (log_density(theta + step)[0] - log_density(theta - step)[0]) / 2e-5
         assert gradient[:, k] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+
+
+def test_the_precision_is_found_in_all_units():
+    apart = found(incomes_and_rates).integrated
+    every = np.arange(len(apart.u))
+    assert apart.entries.differences == 2
+    assert set(every) == set(apart.entries.rows[apart.entries.rows == apart.entries.columns])
 
 
 def test_two_differences_show_the_precision_of_groups_and_their_mean():

@@ -27,6 +27,12 @@ def intercept_and_groups():
     outcome(pm.Normal("a") + effects("u", FIRST, GROUPS) + pm.Normal("b") * pm.Data("x", X))
 
 
+def standardised():
+    """By public numbers, as predictors should be."""
+    x = (pm.math.log(pm.Data("x", 1 + X**2)) - 0.5) / 2.0
+    outcome(pm.Normal("a") + effects("u", FIRST, GROUPS) + pm.Normal("b") * x)
+
+
 def groups_alone():
     outcome(effects("u", FIRST, GROUPS) + pm.Normal("b") * pm.Data("x", X))
 
@@ -67,6 +73,29 @@ def several_waiting_times():
     )
 
 
+def of_working_age():
+    """An age below 65 is not so for all records, however many are made up."""
+    young = pm.Data("age", 18 + FIRST * 10) < 65
+    outcome(pm.Normal("a") + pm.Normal("b") * young + effects("u", FIRST, GROUPS))
+
+
+def square_of_year():
+    year = (pm.Data("year", 2000 + FIRST) - 2000) / 10.0
+    outcome(pm.Normal("a") + pm.Normal("b") * year + pm.Normal("c") * year**2)
+
+
+def ten_categories():
+    """Scores of one point and one outcome are all the same."""
+    p = pm.math.softmax(pm.Normal("z", shape=10))
+    pm.Categorical("y", p=p, observed=FIRST)
+
+
+def change_of_age():
+    """No integers that are as small as indices tell the two levels apart."""
+    age = pm.Data("age", 18 + FIRST * 10)
+    outcome(pm.Normal("a") + pm.Normal("b") * pm.math.sigmoid(pm.Normal("at", 50) - age))
+
+
 def directions(build):
     with pm.Model() as model:
         build()
@@ -76,7 +105,7 @@ def directions(build):
 
 @pytest.mark.parametrize(
     ("build", "number"),
-    [(intercept_and_groups, 1), (crossed_groups, 2), (several_outcomes, 2)],
+    [(intercept_and_groups, 1), (standardised, 1), (crossed_groups, 2), (several_outcomes, 2)],
 )
 def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, number):
     labels, found = directions(build)
@@ -87,7 +116,11 @@ def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, num
 
 
 @pytest.mark.parametrize(
-    "build", [groups_alone, units_of_1e5, threshold, from_2005_on, several_waiting_times]
+    "build",
+    [
+        *(groups_alone, units_of_1e5, threshold, from_2005_on, several_waiting_times),
+        *(of_working_age, square_of_year, ten_categories, change_of_age),
+    ],
 )
 def test_records_tell_of_all_latents_elsewhere(build):
     assert directions(build)[1].shape[1] == 0

@@ -90,8 +90,7 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
     """
     predictors, prior = structure
     # that of all releases; None where it is to follow the first
-    clip_norm = settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
-    start = first_scale(records, predictors, prior.d, clip_norm, settings.feature_bound)
+    start = first_scale(records, predictors, prior.d, _clip_norm(settings), settings.feature_bound)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     release = settings.release_spec(count, start.clip_norm)
     fit = _Fit(structure, form, settings, start, release.count)
@@ -118,6 +117,11 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
         doubts=lambda state: _doubts(records, predictors) if settings.noisy else (),
         defaults=(DEFAULTS, *form.defaults),
     )
+
+
+def _clip_norm(settings: LinearOptions) -> float | None:
+    """Return the clip norm of all releases; None where it is to follow the first."""
+    return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
 
 
 def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[str, ...]:

@@ -86,7 +86,8 @@ class Defaults(NamedTuple):
     # a step in location lowers squared residuals by this share at most
     most_lowered: float = 0.97
     short_residuals: float = 0.3
-    # the scale is too small where its score is so many standard deviations of the noise above 0
+    # the scale is too small where its score is so many standard deviations of the noise above 0,
+    # and far from its end where squared residuals are so many from what they are to be
     visible_scale_score: float = 4.0
     # without steps in it, the logarithm of the squared scale is lowered by this much at most for
     # what is not known of the location

@@ -166,6 +166,8 @@ def _with_scale(
             0.0  # clipped scores hide how long residuals are, and what a step explains of them
         )
     after = here - min(lowered / M, DEFAULTS.most_lowered * max(here, 0.0))
+    if abs(after - 1) > DEFAULTS.visible_scale_score * noise_sd:  # so far at least was to go
+        prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
     R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
     step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()
     step[at], unfinished[at] = R.mean / (2 * b), 0.0

@@ -105,10 +105,9 @@ def _draw(
         for trajectories in DEFAULTS.warm_up:
             chains, pace = _warmed_up(log_density, chains, root, length * trajectories, rng)
             root = _root(chains.points)
-        drawn = _drawn(log_density, chains, pace, draws, length, rng)
+        drawn, chains = _drawn(log_density, chains, pace, draws, length, rng)
         if drawn.has_mixed:
             break
-        chains = Chains.at(log_density, drawn.points[-DEFAULTS.chains :])
     return drawn
 
 
@@ -134,8 +133,8 @@ def _drawn(
     draws: int,
     thinning: int,
     rng: np.random.Generator,
-) -> Drawn:
-    """Keep the chains' places."""
+) -> tuple[Drawn, Chains]:
+    """Keep the chains' places; return also where they end."""
     first, kept, accepted = chains.points, [], []
     for _ in range(-(-draws // len(first))):
         for _ in range(thinning):
@@ -143,7 +142,8 @@ def _drawn(
             accepted.append(probability)
         kept.append(chains.points)
     stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
-    return Drawn(np.concatenate(kept)[:draws], stuck, _correlations(first, chains.points))
+    points = np.concatenate(kept)[:draws]
+    return Drawn(points, stuck, _correlations(first, chains.points)), chains
 
 
 def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:

@@ -137,7 +137,7 @@ def whitened_stages(
 
 def _slope_of(hyper: Hyperpriors, backend: str) -> Gradient:
     """Return the slope of the normal prior; what cannot be drawn in the end fails here."""
-    _ = hyper.integrated
+    _ = hyper.integrated  # compiled here, before any budget is spent
     return hyper.prior.gradient
 
 

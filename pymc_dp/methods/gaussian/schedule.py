@@ -47,3 +47,8 @@ def schedule(rounds: int) -> list[Shares]:
     score = np.interp(places, every, DEFAULTS.score_shares)
     left = (1 - DEFAULTS.scales_share) / ((curvature.sum() + score.sum()) * (1 + VARIANCE**2))
     return [Shares(float(left * c), float(left * s)) for c, s in zip(curvature, score, strict=True)]
+
+
+def shift_rounds(rounds: int) -> int:
+    """Return how many of the rounds may take shifts; 0 for plans of a few."""
+    return round(rounds * DEFAULTS.shift_rounds / ROUNDS) if rounds > 3 else 0

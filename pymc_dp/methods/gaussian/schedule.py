@@ -39,9 +39,18 @@ class Shares(NamedTuple):
         return float((self.curvature / self.score) ** 0.5)
 
 
-def schedule(rounds: int) -> list[Shares]:
-    """Return the shares of all rounds; plans of other lengths stretch those of the default."""
-    places = np.linspace(0, ROUNDS - 1, rounds) if rounds > 1 else np.array([ROUNDS - 1.0])
+def schedule(rounds: int, of_shifts: int = 0) -> list[Shares]:
+    """Return the shares of all rounds; plans of other lengths stretch those of the default.
+
+    So many of the rounds ``of_shifts`` take the shares of the first ones: they need little.
+    """
+    last = ROUNDS - 1.0
+    if of_shifts:
+        first = DEFAULTS.shares_of_shifts
+        of_latents = np.linspace(first + 1, last, rounds - of_shifts)
+        places = np.concatenate([np.linspace(0, first, of_shifts), of_latents])
+    else:
+        places = np.linspace(0, last, rounds) if rounds > 1 else np.array([last])
     every = np.arange(ROUNDS)
     curvature = np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)

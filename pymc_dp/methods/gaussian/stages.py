@@ -73,22 +73,23 @@ def stages_of_rounds(
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
-    shares = schedule(count - 1)
+    rounds, shares = count - 1, schedule(count - 1)
     problem = _of_latents(records, prior, number, shares, draw or partial(_draw, records))
     if point is not None:
         return (
             Stage(_scales(problem, share), lambda state: problem.begin(point(state))),
             Stage(_rounds(problem, shares, share, SCORES)),
         )
-    first = shift_rounds(len(shares))
+    first = shift_rounds(rounds)
     V = shift_directions(records, problem.scores) if first else None
     if V is None:
         return Stage(_scales(problem, share)), Stage(_rounds(problem, shares, share, SCORES))
+    problem, shares = _after_shifts(problem, V, first), schedule(rounds, first)
     shifts = _of_shifts(problem, V, first, number)
     return (
         Stage(_scales(shifts, share)),
         Stage(_rounds(shifts, shares[:first], share, SHIFTED)),
-        Stage(_rounds(_after(problem, V), shares[first:], share, SCORES), shifts.reported),
+        Stage(_rounds(problem, shares[first:], share, SCORES), shifts.reported),
     )
 
 
@@ -155,9 +156,15 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
     )
 
 
-def _after(problem: Problem, V: np.ndarray) -> Problem:
+def _after_shifts(problem: Problem, V: np.ndarray, rounds: int) -> Problem:
     """Return the problem of rounds that know what those of shifts have found."""
-    return problem._replace(known=cache(lambda: problem.known()._replace(shifts=V)))
+
+    @cache
+    def known() -> Known:
+        before = problem.known()
+        return before._replace(shares=schedule(len(before.shares), rounds), shifts=V)
+
+    return problem._replace(known=known)
 
 
 def _scales(problem: Problem, share: float) -> Method:

@@ -26,6 +26,7 @@ SMOOTH = (Add, Sub, Mul, TrueDiv, Neg, Cast, Exp, Log, Log1p, Sqrt)
 POINTS = 2  # at which scores show directions, and others at which they must not show
 ROWS = 1000  # and twenty more for each latent
 MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
+IN_TURN = 1 / 3  # the share of integers that reach all groups in turn, so that none is missed
 BALANCED = 4  # times that rows and columns of scores are scaled
 # singular values that are 0, as a share of the largest
 ROUNDING = 1e-10
@@ -148,7 +149,9 @@ def _made_up(records: Records, rng: np.random.Generator) -> Batch:
         large = other & (rng.random(shape) < 0.5)
         longest = np.where(large, 10 ** MAGNITUDES[1], most + 2)
         # small ones more often: arrays that are indexed together have different lengths
-        return rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(longest), shape)))
+        drawn = rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(longest), shape)))
+        in_turn = rng.permutation(np.arange(drawn.size) % most).reshape(shape)
+        return np.where(rng.random(shape) < IN_TURN, in_turn, drawn)
 
     return {name: column(name).astype(dtype) for name, dtype in types.items()}
 

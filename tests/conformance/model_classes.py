@@ -14,13 +14,16 @@ import pytensor.tensor as pt
 Data = dict[str, np.ndarray]
 
 
+GROUPS = 6  # so many that rounds of whitened scores begin with shifts of them
+
+
 def draw_data(rows: int, seed: int) -> Data:
     """Draw columns of every kind; a model class reads some of them."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(2.0, size=(rows, 4))
     return {
         "X": rng.uniform(-1, 1, size=(rows, 2)),
-        "group": rng.permutation(np.arange(rows) % 3),
+        "group": rng.permutation(np.arange(rows) % GROUPS),
         "real": rng.normal(size=rows),
         "yes": rng.integers(0, 2, rows),
         "count": rng.poisson(2.0, rows),
@@ -43,7 +46,7 @@ def logistic(data: Data) -> None:
 
 def log_linear(data: Data) -> None:
     weights = pm.Normal("weights", 0, 1, shape=2)
-    effect = pm.Normal("effect", 0, 1, shape=3)[pm.Data("group", data["group"])]
+    effect = pm.Normal("effect", 0, 1, shape=GROUPS)[pm.Data("group", data["group"])]
     mean = pm.math.exp(pm.Data("X", data["X"]) @ weights + effect)
     pm.Poisson("count", mean, observed=data["count"])
 

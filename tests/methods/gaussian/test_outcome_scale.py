@@ -132,7 +132,7 @@ def test_a_curvature_at_another_scale_is_what_it_is_there(outcome):
         H[scale.latent, scale.latent] = 2 * b**2 * ROWS
         return Curvature(H, np.eye(SLOPES + 1))
 
-    moved = scale.moved(curvature(points[0]), *points)
+    moved = curvature(points[0]).in_units(scale.units(*points))
     np.testing.assert_allclose(moved.estimate, curvature(points[1]).estimate, rtol=1e-5)
 
 

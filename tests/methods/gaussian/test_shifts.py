@@ -1,0 +1,185 @@
+"""Groups shift together first, so that what they have in common is found from few coordinates."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.score_scales import score_scales
+from pymc_dp.methods.gaussian import stages
+from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule, shift_rounds
+from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
+from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED
+from pymc_dp.testing import deterministic_noise
+from tests import zoo
+from tests.guarantees.test_whitened_norms import rows_of
+
+GROUPS, ROWS = 8, 640
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1, "draws": 400}
+RNG = np.random.default_rng(0)
+GROUP, OTHER = np.arange(ROWS) % GROUPS, np.arange(ROWS) // GROUPS % GROUPS
+X, Y = RNG.normal(size=(ROWS, 2)), RNG.normal(size=ROWS)
+
+
+def effects(*shape):
+    return pm.Normal("effects", 0, 1, shape=shape)
+
+
+def intercepts():
+    mean = effects(GROUPS)[pm.Data("group", GROUP)] + pm.Data("X", X) @ pm.Normal("b", shape=2)
+    pm.Normal("y", mean, pm.HalfNormal("s"), observed=Y)
+
+
+def intercepts_and_slopes():
+    own = effects(GROUPS, 2)[pm.Data("group", GROUP)]
+    pm.Normal("y", (own * pm.Data("X", X)).sum(axis=1), 1, observed=Y)
+
+
+def two_columns():
+    mean = effects(GROUPS, GROUPS)[pm.Data("group", GROUP), pm.Data("other", OTHER)]
+    pm.Normal("y", mean, 1, observed=Y)
+
+
+def columns_of_effects():
+    own = effects(2, GROUPS)[:, pm.Data("group", GROUP)]
+    pm.Normal("y", own[0] + own[1] * pm.Data("X", X)[:, 0], 1, observed=Y)
+
+
+def binary():
+    mean = effects(GROUPS)[pm.Data("group", GROUP)]
+    pm.Bernoulli("y", logit_p=mean, observed=(Y > 0).astype(int))
+
+
+def compared():
+    own = effects(GROUPS)
+    mean = own[pm.Data("group", GROUP)] - own[pm.Data("other", OTHER)]
+    pm.Normal("y", mean, 1, observed=Y)
+
+
+def few_groups():
+    pm.Normal("y", effects(2)[pm.Data("group", GROUP % 2)], pm.HalfNormal("s"), observed=Y)
+
+
+def no_groups():
+    pm.Normal("y", pm.Data("X", X) @ effects(2), 1, observed=Y)
+
+
+def separated(build):
+    with pm.Model() as model:
+        build()
+    return zoo.separated(model)
+
+
+def directions(build):
+    records, _ = separated(build)
+    return shift_directions(records, lambda: drawn_scores(records, "python"))
+
+
+def ones_of(*blocks):
+    """Return block-diagonal columns of ones."""
+    V = np.zeros((sum(blocks), len(blocks)))
+    V[np.arange(len(V)), np.repeat(np.arange(len(blocks)), blocks)] = 1
+    return V
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (intercepts, ones_of(GROUPS, 1, 1, 1)),
+        (intercepts_and_slopes, np.tile(np.eye(2), (GROUPS, 1))),
+        (two_columns, ones_of(GROUPS**2)),
+        (columns_of_effects, ones_of(GROUPS, GROUPS)),
+        (binary, ones_of(GROUPS)),
+    ],
+)
+def test_groups_of_which_a_record_reads_one_shift_together(build, expected):
+    np.testing.assert_array_equal(directions(build), expected)
+
+
+@pytest.mark.parametrize("build", [compared, few_groups, no_groups])
+def test_other_latents_do_not(build):
+    assert directions(build) is None
+
+
+@pytest.mark.parametrize("build", [intercepts, intercepts_and_slopes, binary])
+def test_scores_of_shifts_are_sums_of_those_of_groups(build):
+    records, columns = separated(build)
+    scores, V = drawn_scores(records, "python"), directions(build)
+    shifts = Shifts(records.start, V)
+    u = 0.1 * np.arange(V.shape[1])
+    batch = {name: column.take(np.arange(ROWS)) for name, column in columns.items()}
+
+    def formed(scores, point):
+        weights, vectors = scores.of_batch(batch, point)
+        return np.einsum("roc,crd->rod", weights, vectors) if len(vectors) else weights
+
+    np.testing.assert_allclose(
+        formed(shifts.scores(scores), u), formed(scores, shifts.point(u)) @ V, atol=1e-12
+    )
+
+
+def check_first_release(contribution, columns, context, histograms):
+    assert np.linalg.norm(rows_of(contribution, columns, context), axis=1).max() <= histograms**0.5
+
+
+def test_the_first_release_of_shifts_has_a_histogram_for_each_of_them():
+    records, columns = separated(binary)
+    scores, V = drawn_scores(records, "python"), directions(binary)
+    shifted = Shifts(records.start, V).scores(scores)
+    check_first_release(score_scales(shifted), columns, np.zeros(1), V.shape[1])
+    with pytest.raises(AssertionError):  # of groups each, with the sensitivity of shifts
+        check_first_release(score_scales(scores), columns, records.start, V.shape[1])
+
+
+@pytest.mark.parametrize("rounds", [4, ROUNDS, 30])
+def test_rounds_of_shifts_cost_little_of_the_budget(rounds):
+    first = shift_rounds(rounds)
+    shares = [share.of_release for share in schedule(rounds, first)]
+    assert len(shares) == rounds
+    assert sum(shares) == pytest.approx(0.96)
+    assert sum(shares[:first]) < 0.35
+    assert min(shares) > 0
+
+
+def test_a_plan_says_which_releases_are_of_shifts():
+    with pm.Model() as model:
+        intercepts()
+    releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).releases
+    first = shift_rounds(ROUNDS)
+    names = [release.name for release in releases for _ in range(release.count)]
+    assert names == [SCALES] + [SHIFTED] * first + [SCORES] * (ROUNDS - first)
+
+
+def far_away():
+    """Groups whose mean and residuals are far from the start, and predictors without centre."""
+    rng = np.random.default_rng(5)
+    number, rows = 30, 4500
+    group, x = rng.integers(0, number, rows), np.log1p(rng.gamma(2, 1, (rows, 2)))
+    truth = rng.normal(20, 2, number)
+    outcome = truth[group] + x @ [0.8, 0.4] + rng.normal(0, 1.5, rows)
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 20, shape=number), pm.Normal("b", 0, 1, shape=2)
+        mean = a[pm.Data("group", group)] + pm.Data("x", x) @ b
+        pm.Normal("y", mean, pm.HalfNormal("s", 5), observed=outcome)
+    return model, {"a": truth, "b": np.array([0.8, 0.4]), "s": 1.5}
+
+
+def farthest(idata, truth):
+    """Return the largest error in posterior standard deviations."""
+    found = {name: idata["posterior"][name].to_numpy()[0] for name in truth}
+    return max(np.abs((z.mean(axis=0) - truth[k]) / z.std(axis=0)).max() for k, z in found.items())
+
+
+def fitted(model, truth):
+    with deterministic_noise(1):
+        return farthest(pymc_dp.fit(model=model, epsilon=1, delta=1e-5, **QUIETLY), truth)
+
+
+def test_groups_far_away_are_found():
+    assert fitted(*far_away()) < 4.5
+
+
+def test_without_shifts_they_were_not(monkeypatch):
+    monkeypatch.setattr(stages, "shift_rounds", lambda rounds: 0)
+    assert fitted(*far_away()) > 6

@@ -173,6 +173,61 @@ def test_a_level_that_was_not_fitted_is_refused():
         pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": np.array([0, 7])})
 
 
+CODES_OF_NO_GROUP = {
+    "a missing category": (pd.Categorical(["a", None], categories=list("abc")).codes, "negative"),
+    "beyond the end": (np.array([0, 3]), "an index beyond the array .* whose length is 3"),
+    "nan, read as a whole number": (np.array([1, np.iinfo("int64").min]), "beyond those of int32"),
+    "beyond 32 bits": (np.array([0, 2**32 + 1]), "whole numbers beyond those of int32"),
+    "halves": (np.array([0.5, 1.0]), "holds float64 values, but the model takes int64"),
+    "nan": (np.array([0.0, np.nan]), "holds float64 values, but the model takes int64"),
+    "nan in a column": (pd.Series([0.0, np.nan]), "has missing values"),
+    "not available": (pd.Series([0, pd.NA], dtype="Int64"), "has missing values"),
+}
+
+
+@pytest.mark.parametrize(("codes", "reason"), CODES_OF_NO_GROUP.values(), ids=CODES_OF_NO_GROUP)
+def test_codes_of_no_group_are_refused_by_name(codes, reason):
+    with pytest.raises(ValueError, match=f"data=`group` .*{reason}"):
+        pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": codes})
+
+
+def test_a_missing_category_is_in_the_last_group_without_the_check(monkeypatch):
+    """The planted fault: nobody compares codes with the array that they index."""
+    monkeypatch.setattr("pymc_dp.postprocess.predict.refuse_missing_levels", lambda *_: None)
+    codes, _ = CODES_OF_NO_GROUP["a missing category"]
+    found = pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": codes})["predictions"]
+    np.testing.assert_allclose(found["y"].mean(("chain", "draw")), [1.0, 3.0], atol=0.01)
+
+
+def computed_index(picked):
+    """Index by what is computed from two arrays of codes."""
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=3)
+        rows, columns = pm.Data("rows", np.arange(12) % 2), pm.Data("columns", np.arange(12) % 3)
+        pm.Normal("y", picked(b, rows, columns), 1e-3, observed=np.zeros(12))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("picked", "rows", "names"),
+    [
+        (lambda b, i, j: b[i + j - 1], [0, 1], "`columns`, `rows`"),
+        (lambda b, i, j: pt.outer(b, b)[i, j], [0, -1], "`rows`"),
+    ],
+)
+def test_a_computed_index_is_compared_too(picked, rows, names):
+    model, new = computed_index(picked), {"rows": np.array(rows), "columns": np.array([0, 1])}
+    with pytest.raises(ValueError, match=f"data={names} holds negative codes"):
+        pymc_dp.predict(FITTED, model, new)
+
+
+def test_a_model_that_ignores_missing_codes_and_its_own_negative_index_are_accepted():
+    model = computed_index(lambda b, i, j: b[-1] + pt.switch(i < 0, 0, b[pt.maximum(i, 0)]))
+    new = {"rows": np.array([-1, 1])}
+    found = pymc_dp.predict(FITTED, model, new)["predictions"]["y"]
+    np.testing.assert_allclose(found.mean(("chain", "draw")), [3.0, 5.0], atol=0.01)
+
+
 def test_as_many_rows_as_the_model_holds_are_warned_of():
     with pytest.warns(pymc_dp.PrivacyWarning, match="`x` have the shapes of those that the model"):
         pymc_dp.predict(FITTED, regression(), {"x": X})
@@ -209,6 +264,9 @@ def test_new_records_of_one_unit_share_its_latents(centred):
     assert abs(np.corrcoef(y.T)[0, 2]) < 0.25
     with pytest.raises(ValueError, match="one code for each of the 4 new records"):
         pymc_dp.predict(known, intercepts(centred), new | {"person": np.arange(3)})
+    for missing in (np.array([0, -1, -1, 1]), np.array([0, np.nan, np.nan, 1])):
+        with pytest.raises(ValueError, match="`person` holds negative codes or nan, as pandas"):
+            pymc_dp.predict(known, intercepts(centred), new | {"person": missing})
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")

@@ -23,7 +23,12 @@ from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.terms import declare_public
 from pymc_dp.postprocess.new_data import put_new_data, put_units
 from pymc_dp.postprocess.new_indices import refuse_missing_levels
-from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_given
+from pymc_dp.postprocess.new_records import (
+    NewRecords,
+    for_new_records,
+    with_declared,
+    with_given,
+)
 
 
 def predict(
@@ -33,6 +38,7 @@ def predict(
     *,
     rows: int | None = None,
     var_names: str | Sequence[str] | None = None,
+    public: str | Sequence[str] = (),
     random_seed: int | None = None,
 ) -> xr.DataTree:
     """Draw new observations from the posterior predictive distribution.
@@ -54,6 +60,10 @@ def predict(
         Observed variables, and deterministics that go by records. By default all observed
         variables, and all such deterministics that can be computed from ``data`` and hold no number
         that may come from the fitted records.
+    public : str or sequence of str, optional
+        Deterministics that go by records whose numbers do not come from the fitted records, such as
+        ``170 + b * x``: they return these numbers exactly. What is declared is trusted, as in the
+        fit, and listed in the attributes of the group.
     random_seed : int, optional
 
     Returns
@@ -88,14 +98,15 @@ def predict(
     """
     model = model_in_use(model)
     attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
-    public, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
+    declared, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
+    own = sorted({public} if isinstance(public, str) else set(public))
     # a data frame is no mapping, and its columns are
     data = {} if data is None else {name: data[name] for name in getattr(data, "columns", data)}
-    hardened = declare_public(harden(model), public)
-    new = with_given(for_new_records(hardened, unit), hardened, data)
+    hardened = declare_public(harden(model), declared)
+    new = with_given(with_declared(for_new_records(hardened, unit), hardened, own), hardened, data)
     codes = None if unit is None else data.pop(unit, None)
     predicted = _chosen(hardened, new, var_names, data)
-    _refuse_own_functions(list(predicted.values()), public)
+    _refuse_own_functions(list(predicted.values()), declared)
     number = put_new_data(hardened, new, list(predicted.values()), data, rows)
     put_units(hardened, unit, codes, number)
     posterior = idata["posterior"].to_dataset()
@@ -105,7 +116,9 @@ def predict(
     inputs, first = [new.rows, *new.latents.values()], [number, *(x[0] for x in latents)]
     refuse_missing_levels([*predicted.values()], given, inputs, first)
     arrays = _drawn(predicted, inputs, number, latents, random_seed)
-    return xr.DataTree.from_dict({"predictions": _labelled(model, posterior, arrays)})
+    found = _labelled(model, posterior, arrays)
+    found.attrs |= {"declared_public": own} if own else {}
+    return xr.DataTree.from_dict({"predictions": found})
 
 
 def _drawn(
@@ -172,8 +185,8 @@ def _chosen(
         if name in new.withheld:
             raise ValueError(
                 f"var_names= names `{name}`, which holds a number or an operation that may come "
-                "from the fitted records. Compute it from the posterior, or make the number a "
-                "pm.Data and declare it public in the fit."
+                f"from the fitted records. If none does, say public=[{name!r}]; else compute it "
+                "from the posterior with numbers that are public."
             )
         if name not in (new.observed | free):
             raise ValueError(

@@ -147,6 +147,43 @@ def test_what_cannot_be_predicted_is_refused_by_name(name, reason):
         pymc_dp.predict(FITTED, regression(), {"x": X[:4]}, var_names=[name])
 
 
+@pytest.mark.parametrize("public", ["scaled", ["scaled"]])
+def test_a_number_that_is_declared_public_leaves(public):
+    new = {"x": X[:4]}
+    for names in (["scaled"], None):
+        found = pymc_dp.predict(FITTED, regression(), new, var_names=names, public=public)
+        np.testing.assert_allclose(found["predictions"]["scaled"][0, 0], X[:4] @ B * Y_SD)
+        assert found["predictions"].attrs == {"declared_public": ["scaled"]}
+    assert not pymc_dp.predict(FITTED, regression(), new)["predictions"].attrs
+
+
+def two_tables():
+    """Make a regression with two withheld deterministics, of which one reads a table of data."""
+    with pm.Model() as model:
+        x, b = pm.Data("x", X), pm.Normal("b", shape=3)
+        table = pm.Data("table", [3.5, 7.25, 1.5])
+        pm.Deterministic("told", (x * table) @ b)
+        pm.Deterministic("scaled", x @ b * Y_SD)
+        pm.Normal("y", x @ b, 1e-3, observed=np.zeros(N))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("told", "`told`, which reads the data `table`: a declaration covers numbers, not data"),
+        ("x", r"`x`, but the deterministics that go by records are \['scaled', 'told'\]"),
+        ("b", "`b`, but the deterministics"),
+        ("y", "`y`, but the deterministics"),
+    ],
+)
+def test_a_declaration_covers_numbers_of_deterministics_alone(name, reason):
+    with pytest.raises(ValueError, match=f"public= names .*{reason}"):
+        pymc_dp.predict(FITTED, two_tables(), {"x": X[:4]}, public=[name])
+    found = pymc_dp.predict(FITTED, two_tables(), {"x": X[:4]}, public=["scaled"])
+    assert set(found["predictions"].data_vars) == {"y", "scaled"}
+
+
 def test_a_deterministic_that_would_return_a_number_is_let_out_without_the_check(monkeypatch):
     """The planted fault: `scaled` over `mu` is the number."""
     monkeypatch.setattr("pymc_dp.postprocess.new_records.is_formula", lambda graph, known: True)

@@ -24,6 +24,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.whitened import whitened_method, whitened_stages
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.mixture.doubts import lost_components
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
@@ -70,7 +71,13 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
     rounds = options.releases_of_rounds
     if not options.takes_steps:
         by_rounds = whitened_method(records, prior, options.num_records, rounds)
-        return by_rounds._replace(settings=integrated(records))
+        return by_rounds._replace(
+            settings=integrated(records),
+            doubts=lambda state: (
+                *by_rounds.doubts(state),
+                *lost_components(records, prior("python"), by_rounds.describe(state)),
+            ),
+        )
     count = (DEFAULTS.releases if options.n is None else options.n) - rounds
     steps = options.schedule(records.size, count)
     releases = options.releases(steps)

@@ -23,7 +23,8 @@ from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
-from pymc_dp.methods.gaussian.whitened import whitened_method, whitened_stages
+from pymc_dp.methods.gaussian.stages import stages_of_rounds
+from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.methods.mixture.doubts import lost_components
 from pymc_dp.methods.model_class import MethodSpec
@@ -77,7 +78,7 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
         return fitted
     return chain(
         fitted,
-        *whitened_stages(
+        *stages_of_rounds(
             records,
             prior,
             options.num_records,

@@ -77,10 +77,14 @@ class Curvature(NamedTuple):
         seen = weakly_correlated & (own > 0) & (new > least) & (np.abs(new - own) > least)
         scale = np.ones(len(own))
         scale[seen] = (new[seen] / own[seen]) ** 0.5
-        both = np.outer(scale, scale)
-        scaled = Curvature(both * self.estimate, both * self.noise)
+        scaled = self.in_units(scale)
         growth = scaled.growth(other)
         return Curvature(growth * scaled.estimate, growth * scaled.noise)
+
+    def in_units(self, units: np.ndarray) -> "Curvature":
+        """Multiply rows and columns by these factors, (d,)."""
+        both = np.outer(units, units)
+        return Curvature(both * self.estimate, both * self.noise)
 
     def doubted_along(self, step: np.ndarray, later: "Curvature") -> "Curvature":
         """Doubt an estimate along a step by as much as a later one contradicts it.

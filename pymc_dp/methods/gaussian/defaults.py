@@ -17,6 +17,11 @@ class Defaults(NamedTuple):
         *(0.004, 0.004, 0.006, 0.01, 0.01, 0.015),
         *(0.02, 0.03, 0.04, 0.06, 0.09, 0.15, 0.2),
     )
+    # groups of an array shift together in so many of the first rounds, if there are at most so many
+    # shifts for each latent; these rounds have the shares of the first so many
+    shift_rounds: int = 8
+    most_shifts: float = 0.5
+    shares_of_shifts: int = 3
     # a count of a bin above so many standard deviations of its noise is of records
     visible_count: float = 5.0
     # and one in the middle of three whose sum is so many standard deviations of its noise

@@ -13,7 +13,6 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import LogNormalRV, NormalRV
 
 from pymc_dp.contributions.score_scales import LEAST
-from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_three, visible_sum
 from pymc_dp.model import Records
@@ -42,12 +41,10 @@ class OutcomeScale(NamedTuple):
         """Whether enough latents, (d,), have scores whose magnitudes are seen."""
         return bool(seen[self.latent] and seen[self.location].mean() >= SEEN)
 
-    def moved(self, found: Curvature, before: np.ndarray, after: np.ndarray) -> Curvature:
-        """Bring a curvature to another scale."""
+    def units(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Return by how much one scale is shorter than another, in the location alone, (d,)."""
         shorter = np.exp(self.slope * (before - after)[self.latent])
-        factors = np.where(self.location, shorter, 1.0)
-        both = np.outer(factors, factors)
-        return Curvature(both * found.estimate, both * found.noise)
+        return np.where(self.location, shorter, 1.0)
 
     def number(self, curvature: float, records: float, excess: float) -> float:
         """Estimate the number of outcomes M from the curvature in the latent, 2 M b^2.

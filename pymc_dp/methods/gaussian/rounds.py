@@ -28,6 +28,7 @@ from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.shifts import along, known_along
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
 from pymc_dp.methods.gaussian.unseen import not_contradicted, without
 from pymc_dp.privacy.query import Noisy, Query
@@ -56,9 +57,9 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     release = _unwhitened(noisy, state)
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
-    curvature, independent = _updated(state.learnt, release.curvature)
-    local = _local_posterior(release, curvature.combined(independent), known, state)
-    learnt = _learnt(state.learnt, release, local, curvature, independent)
+    found = _updated(state.learnt, release.curvature, known.shifts)
+    local = _local_posterior(release, found.together(known.shifts), known, state)
+    learnt = _learnt(state.learnt, release, local, found, known.shifts)
     state = state._replace(
         t=state.t + 1,
         noise_to_signal=noisy.noise_to_signal,
@@ -67,16 +68,10 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     )
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
     unclipped = unclipped_curvature(local.spectrum, share, diagonal)
-    precision = _at_end(unclipped, local, learnt.point) + local.prior_precision
+    units = _units(local, learnt.point)
+    precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     return prepared(state, known.shares, precision, visible)
-
-
-def _at_end(curvature: np.ndarray, local: LocalPosterior, end: np.ndarray) -> np.ndarray:
-    """Bring a curvature to the scale of outcomes at the end of a step."""
-    if local.scale is None:
-        return curvature
-    return local.scale.moved(Curvature(curvature, curvature), local.point, end).estimate
 
 
 class Release(NamedTuple):
@@ -110,17 +105,35 @@ def _unwhitened(noisy: Noisy, state: State) -> Release:
     )
 
 
-def _updated(learnt: Learnt, found: Curvature) -> tuple[Curvature, Curvature]:
-    """Return the curvature from all rounds, and the guess for independent latents.
+class Curvatures(NamedTuple):
+    """What is known of the curvature of the log likelihood."""
+
+    from_rounds: Curvature
+    independent: Curvature  # a guess for independent latents
+    along_shifts: Curvature | None  # from these rounds, and those before that took shifts
+
+    def together(self, shifts: np.ndarray | None) -> Curvature:
+        """Combine all of it."""
+        combined = self.from_rounds.combined(self.independent)
+        if shifts is None or self.along_shifts is None:
+            return combined
+        return known_along(combined, shifts, self.along_shifts)
+
+
+def _updated(learnt: Learnt, found: Curvature, shifts: np.ndarray | None) -> Curvatures:
+    """Add a round's curvature to what is known.
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
     weak = weakly_correlated(np.linalg.inv(learnt.covariance))
     independent = learnt.independent.scaled_like(found, weak)
+    shared = learnt.along_shifts
+    if shifts is not None and shared is not None:
+        shared = shared.combined(along(found, shifts))
     if learnt.curvature is None:
-        return found, independent
-    earlier = learnt.curvature.scaled_like(found, weak)
-    return earlier.doubted_along(learnt.way.step, found).combined(found), independent
+        return Curvatures(found, independent, shared)
+    earlier = learnt.curvature.scaled_like(found, weak).doubted_along(learnt.way.step, found)
+    return Curvatures(earlier.combined(found), independent, shared)
 
 
 def _local_posterior(
@@ -160,23 +173,29 @@ def _learnt(
     before: Learnt,
     release: Release,
     local: LocalPosterior,
-    curvature: Curvature,
-    independent: Curvature,
+    found: Curvatures,
+    shifts: np.ndarray | None,
 ) -> Learnt:
     """Move the mode, and update all estimates."""
     here = before.mode._replace(mean=local.point)
     mode, point, way, nonlinearity = newton_step(here, before.way, local)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum)
-    H = _at_end(spectrum.matrix(DEFAULTS.floor_in_posterior), local, mode.mean)
+    of_mode = _units(local, mode.mean)
+    H = np.outer(of_mode, of_mode) * spectrum.matrix(DEFAULTS.floor_in_posterior)
     covariance = _covariance(H, local.prior_precision, variance_share.upper)
+    units, shared = _units(local, point), found.along_shifts
+    if shifts is not None and shared is not None:
+        of_shifts = shifts.T @ units / shifts.sum(axis=0)
+        shared = _moved(shared, nonlinearity, of_shifts)
     return Learnt(
         mode=mode,
         point=point,
         way=way,
-        curvature=_moved(curvature, nonlinearity, local, point),
+        curvature=_moved(found.from_rounds, nonlinearity, units),
+        along_shifts=shared,
         believed=local.believed,
-        independent=_moved(independent, nonlinearity, local, point),
+        independent=_moved(found.independent, nonlinearity, units),
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
         variance_share=variance_share,
         likelihood_curvature=H,
@@ -185,10 +204,16 @@ def _learnt(
     )
 
 
-def _moved(found: Curvature, share: float, local: LocalPosterior, end: np.ndarray) -> Curvature:
+def _moved(found: Curvature, share: float, units: np.ndarray) -> Curvature:
     """Let a curvature change along a step: by a share that is not known, and with the scale."""
-    found = found.moved(share, DEFAULTS.floor_on_average)
-    return found if local.scale is None else local.scale.moved(found, local.point, end)
+    return found.moved(share, DEFAULTS.floor_on_average).in_units(units)
+
+
+def _units(local: LocalPosterior, end: np.ndarray) -> np.ndarray:
+    """By how much the scale of outcomes is shorter at the end of a step, for each latent, (d,)."""
+    if local.scale is None:
+        return np.ones(len(end))
+    return local.scale.units(local.point, end)
 
 
 def _variance_share(

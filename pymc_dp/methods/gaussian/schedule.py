@@ -39,11 +39,25 @@ class Shares(NamedTuple):
         return float((self.curvature / self.score) ** 0.5)
 
 
-def schedule(rounds: int) -> list[Shares]:
-    """Return the shares of all rounds; plans of other lengths stretch those of the default."""
-    places = np.linspace(0, ROUNDS - 1, rounds) if rounds > 1 else np.array([ROUNDS - 1.0])
+def schedule(rounds: int, of_shifts: int = 0) -> list[Shares]:
+    """Return the shares of all rounds; plans of other lengths stretch those of the default.
+
+    So many of the rounds ``of_shifts`` take the shares of the first ones: they need little.
+    """
+    last = ROUNDS - 1.0
+    if of_shifts:
+        first = DEFAULTS.shares_of_shifts
+        of_latents = np.linspace(first + 1, last, rounds - of_shifts)
+        places = np.concatenate([np.linspace(0, first, of_shifts), of_latents])
+    else:
+        places = np.linspace(0, last, rounds) if rounds > 1 else np.array([last])
     every = np.arange(ROUNDS)
     curvature = np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)
     left = (1 - DEFAULTS.scales_share) / ((curvature.sum() + score.sum()) * (1 + VARIANCE**2))
     return [Shares(float(left * c), float(left * s)) for c, s in zip(curvature, score, strict=True)]
+
+
+def shift_rounds(rounds: int) -> int:
+    """Return how many of the rounds may take shifts; 0 for plans of a few."""
+    return round(rounds * DEFAULTS.shift_rounds / ROUNDS) if rounds > 3 else 0

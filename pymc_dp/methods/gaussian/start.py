@@ -4,12 +4,13 @@ import numpy as np
 
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.contributions.whitened import At
-from pymc_dp.methods.gaussian.belief import Curvature, Mode
+from pymc_dp.methods.gaussian.belief import Curvature, Mode, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
 from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.shifts import Shifts, known_along
 from pymc_dp.methods.gaussian.state import (
     Gradient,
     Known,
@@ -57,6 +58,7 @@ def _at_start(
         point=start,
         way=Way.of(np.zeros(d)),
         curvature=None,
+        along_shifts=None,
         believed=None,
         independent=Curvature(nothing, np.eye(d)),
         unclipped_diagonal=np.zeros(d),
@@ -91,18 +93,16 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     # a prior without an end is as wide as so many records' scales, but no narrower than it was
     records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
     least = DEFAULTS.least_prior_precision * records
-    diagonal = np.diag(np.where(sums > 0, sums, 1e-9))
-    # correlations of so much bring eigenvalues of the curvature to the edge of their noise
-    correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
-    independent = Curvature(diagonal, correlation / (2 * d) ** 0.5 * diagonal)
+    independent = _independent(np.where(sums > 0, sums, 1e-9))
     scale = known.scale
     if scale is not None and not scale.is_seen(visible_bins(counts, noisy.sd).any(axis=1)):
         scale = None
     if scale is not None:
         prior = np.diag(prior_precision(known.prior_gradient, point, least))
-        expected = 1 + float((np.diag(diagonal) / prior)[scale.location].sum()) / number
+        scores = np.diag(independent.estimate) / prior
+        expected = 1 + float(scores[scale.location].sum()) / number
         initial, point = point, scale.started(point, every[d], noisy.sd, expected)
-        independent = scale.moved(independent, initial, point)
+        independent = independent.in_units(scale.units(initial, point))
     state = _at_start(point, known.prior_gradient, number, least)
     state = state._replace(
         t=1,
@@ -116,6 +116,56 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     )
     precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
     return prepared(state, known.shares, precision, visible=float(d))
+
+
+def apart(known: Known, shifts: Shifts, found: State) -> State:
+    """Start rounds of all latents where those of shifts have ended."""
+    V, learnt = shifts.directions, found.learnt
+    point, least = shifts.point(learnt.point), V @ found.least_prior
+    state = _at_start(point, known.prior_gradient, found.number, least)
+    if learnt.curvature is None:
+        return state
+    # as if all groups of an array had as many records
+    of_groups = np.diag(learnt.likelihood_curvature) / learnt.variance_share.curvature_share
+    independent = _independent(V @ (of_groups / V.sum(axis=0)))
+    along_shifts = learnt.curvature._replace(estimate=learnt.likelihood_curvature)
+    state = state._replace(
+        t=found.t,
+        noise_unit=found.noise_unit,
+        noise_to_signal=found.noise_to_signal,
+        scale=None if found.scale is None else known.scale,
+        unseen=known.unseen,
+        learnt=state.learnt._replace(
+            mode=Mode(point, _with_groups_apart(V, found, state.prior_at_start)),
+            independent=independent,
+            along_shifts=along_shifts,
+        ),
+    )
+    precision = known_along(independent, V, along_shifts).estimate + state.prior_at_start
+    return prepared(state, known.shares, precision, visible=float(point.size))
+
+
+def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.ndarray:
+    """Return the covariance of the mode where groups no longer shift together, (d, d).
+
+    Groups are about as far apart as one record tells, at most: pooled records would tell less. And
+    effects of what differs between groups alone are known as from one record of each group.
+    """
+    K, learnt, prior = found.learnt.likelihood_curvature, found.learnt, prior / DEFAULTS.start_width
+    sizes = V.sum(axis=0)
+    of_record = np.diag(V @ np.diag(K) / found.number)
+    apart = np.eye(len(V)) - (V / sizes) @ V.T
+    of_groups = np.linalg.inv(K * sizes[sizes > 1].min() / found.number + V.T @ prior @ V)
+    of_shifts = learnt.mode.covariance + np.diag(learnt.way.unfinished**2) + of_groups
+    return symmetric(apart @ np.linalg.inv(prior + of_record) @ apart + V @ of_shifts @ V.T)
+
+
+def _independent(diagonal: np.ndarray) -> Curvature:
+    """Return the curvature of independent latents, with noise for all correlations."""
+    d = len(diagonal)
+    # correlations of so much bring eigenvalues of the curvature to the edge of their noise
+    correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
+    return Curvature(np.diag(diagonal), correlation / (2 * d) ** 0.5 * np.diag(diagonal))
 
 
 def _number(counts: np.ndarray, noise_sd: float) -> float:

@@ -27,6 +27,7 @@ class Known(NamedTuple):
     number: int | None  # of records (or units), where it is declared
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
+    shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
 
 
 class Learnt(NamedTuple):
@@ -36,6 +37,7 @@ class Learnt(NamedTuple):
     point: np.ndarray  # where the next round begins, (d,)
     way: Way  # the latest step of its mean
     curvature: Curvature | None  # of the log likelihood, from the rounds
+    along_shifts: Curvature | None  # the same along shifts alone, where first rounds took these
     believed: Curvature | None  # of the posterior, with noise for all that is not known of it
     independent: Curvature  # a guess from the scales of scores, as if latents were independent
     # a lower bound of the curvature's diagonal without clipping, (d,): the largest that was seen

@@ -12,6 +12,7 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from scipy.linalg import null_space
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.drawn_scores import DrawnScores
@@ -25,6 +26,7 @@ SMOOTH = (Add, Sub, Mul, TrueDiv, Neg, Cast, Exp, Log, Log1p, Sqrt)
 POINTS = 2  # at which scores show directions, and others at which they must not show
 ROWS = 1000  # and twenty more for each latent
 MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
+IN_TURN = 1 / 3  # the share of integers that reach all groups in turn, so that none is missed
 BALANCED = 4  # times that rows and columns of scores are scaled
 # singular values that are 0, as a share of the largest
 ROUNDING = 1e-10
@@ -47,7 +49,7 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     if d > MANY_LATENTS or records.local_latents or _computes_with_columns(records):
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
-    parts = [_scores_of_made_up(records, scores, rng) for _ in range(2 * POINTS)]
+    parts = [scores_of_made_up(records, scores, rng) for _ in range(2 * POINTS)]
     every, unit = _balanced(np.concatenate(parts))
     first, last = np.split(every, [sum(map(len, parts[:POINTS]))])
     if len(first) < 2 * d or not first.any(axis=0).all():
@@ -58,6 +60,17 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     if (abs(last @ found) > ROUNDING**0.5).any():
         return np.zeros((d, 0))
     return np.asarray(np.linalg.qr(found / unit[:, None])[0])
+
+
+def unseen_among(unseen: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Return those unseen directions, (d, k), that lie in the span of others, (d, m), as (m, n).
+
+    >>> unseen_among(np.array([[-1.0], [1.0], [1.0]]), np.array([[1, 0], [0, 1], [0, 1]])).round(2)
+    array([[-0.71],
+           [ 0.71]])
+    """
+    unit = np.linalg.qr(unseen)[0]
+    return np.asarray(null_space(V - unit @ (unit.T @ V)))
 
 
 def _computes_with_columns(records: Records) -> bool:
@@ -89,7 +102,7 @@ def _is_harmless(node: Node, columns: set[AnyVariable]) -> bool:
     return isinstance(node.op, DimShuffle | Subtensor | Join)
 
 
-def _scores_of_made_up(
+def scores_of_made_up(
     records: Records, scores: DrawnScores, rng: np.random.Generator
 ) -> np.ndarray:
     """Return scores, or the vectors that they are made of, (n, d)."""
@@ -136,7 +149,9 @@ def _made_up(records: Records, rng: np.random.Generator) -> Batch:
         large = other & (rng.random(shape) < 0.5)
         longest = np.where(large, 10 ** MAGNITUDES[1], most + 2)
         # small ones more often: arrays that are indexed together have different lengths
-        return rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(longest), shape)))
+        drawn = rng.integers(0, np.exp(rng.uniform(np.log(2), np.log(longest), shape)))
+        in_turn = rng.permutation(np.arange(drawn.size) % most).reshape(shape)
+        return np.where(rng.random(shape) < IN_TURN, in_turn, drawn)
 
     return {name: column(name).astype(dtype) for name, dtype in types.items()}
 

@@ -1,0 +1,136 @@
+"""First rounds in which all groups of an array shift together.
+
+Where the effects of many groups begin far from their mode, what they have in common is far, and of
+few coordinates noise hides little. The first rounds find it, beside all other latents, as if there
+were one group; later rounds start there, and know the curvature along these shifts.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from pymc_dp.contributions.drawn_scores import DrawnScores, Scores
+from pymc_dp.contributions.outcomes import Draw
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
+from pymc_dp.methods.gaussian.state import Gradient
+from pymc_dp.methods.gaussian.unseen import scores_of_made_up
+from pymc_dp.model import Records
+
+
+class Shifts(NamedTuple):
+    """Points z = start + V u."""
+
+    start: np.ndarray  # (d,)
+    directions: np.ndarray  # V, (d, m): every latent has a part in one of them
+
+    def point(self, u: np.ndarray) -> np.ndarray:
+        """Return z, (d,)."""
+        return np.asarray(self.start + self.directions @ u)
+
+    def gradient(self, of_point: Gradient) -> Gradient:
+        """Return the gradient in u, (m,), of what has this gradient in z."""
+        return lambda u: np.asarray(self.directions.T @ of_point(self.point(u)))
+
+    def scores(self, scores: DrawnScores) -> DrawnScores:
+        """Return scores in u: those of the groups added up."""
+        V = self.directions
+
+        def of_batch(batch: dict[str, np.ndarray], u: np.ndarray) -> Scores:
+            weights, vectors = scores.of_batch(batch, self.point(u))
+            if scores.channels:
+                return Scores(weights, vectors @ V)
+            return Scores(weights @ V, np.empty((0, len(weights), V.shape[1])))
+
+        return scores._replace(
+            d=V.shape[1],
+            of_batch=of_batch,
+            draw=self._draw(scores.draw),
+            draw_for_units=self._draw(scores.draw_for_units),
+        )
+
+    def _draw(self, draw: Draw | None) -> Draw | None:
+        if draw is None:
+            return None
+        return lambda batch, u, generator: draw(batch, self.point(u), generator)
+
+    def scale(self, scale: OutcomeScale | None) -> OutcomeScale | None:
+        """Return the scale of outcomes as a coordinate of u."""
+        if scale is None:
+            return None
+        [latent] = np.flatnonzero(self.directions[scale.latent])
+        return scale._replace(latent=int(latent), location=self.directions.T @ scale.location > 0)
+
+
+def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.ndarray | None:
+    """Return V, (d, m); None where no array has groups, or they are few.
+
+    An array has groups along an axis where no record reads two of its places.
+
+    **Privacy.** A function of the model's graph, and of the shapes and types of its columns. Sums
+    of scores are clipped as scores are, whatever V is.
+    """
+    if not _may_have_groups(records):
+        return None
+    made_up = scores_of_made_up(records, scores(), np.random.default_rng(0)) != 0
+    columns = [
+        _shifts_of(read.reshape(len(made_up), *start.shape))
+        for read, start in zip(records.split(made_up), records.point.values(), strict=True)
+    ]
+    d, m = (sum(part.shape[k] for part in columns) for k in (0, 1))
+    if m > DEFAULTS.most_shifts * d:
+        return None
+    V, row, column = np.zeros((d, m)), 0, 0
+    for part in columns:
+        V[row : row + len(part), column : column + part.shape[1]] = part
+        row, column = row + len(part), column + part.shape[1]
+    return V
+
+
+def _may_have_groups(records: Records) -> bool:
+    """Whether records pick latents by an index: others cannot have groups."""
+    latents = set(records.latents.values())
+    return any(
+        isinstance(node.op, AdvancedSubtensor)
+        and not latents.isdisjoint(ancestors(node.inputs[:1]))
+        for node in toposort(records.batch.terms)
+    )
+
+
+def _shifts_of(read: np.ndarray) -> np.ndarray:
+    """Return the shifts of one array, (size, shifts), from what records read of it, (n, ...)."""
+    shape = read.shape[1:]
+    kept = list(shape)
+    for axis in range(len(shape)):
+        others = tuple(k for k in range(1, read.ndim) if k != axis + 1)
+        if read.any(axis=others).sum(axis=1).max(initial=0) <= 1:
+            kept[axis] = 1
+    places = np.arange(int(np.prod(kept))).reshape(kept)
+    return np.asarray(np.eye(places.size)[np.broadcast_to(places, shape).ravel()])
+
+
+def along(found: Curvature, V: np.ndarray) -> Curvature:
+    """Return a curvature along directions, (d, m)."""
+    return Curvature(*(symmetric(V.T @ x @ V) for x in found))
+
+
+def known_along(found: Curvature, V: np.ndarray, known: Curvature) -> Curvature:
+    """Condition a noisy curvature on what is known along directions, (d, m).
+
+    >>> found, V = Curvature(np.diag([3.0, 1.0]), np.eye(2)), np.array([[1.0], [1.0]])
+    >>> known = Curvature(np.full((1, 1), 8.0), np.full((1, 1), 1e-9))
+    >>> known_along(found, V, known).estimate
+    array([[4., 1.],
+           [1., 2.]])
+    """
+    own = along(found, V)
+    A = np.linalg.solve(own.noise, V.T @ found.noise).T  # Q V (V' Q V)^-1
+    estimate, noise = (
+        symmetric(x + A @ (there - here) @ A.T)
+        for x, there, here in zip(found, known, own, strict=True)
+    )
+    return Curvature(estimate, noise)

@@ -1,0 +1,243 @@
+"""Rounds in whitened coordinates as stages of a method."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.samplers import Full
+from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
+from pymc_dp.contributions.score_scales import score_scales
+from pymc_dp.contributions.whitened import vector_size, whitened_scores
+from pymc_dp.methods.chain import Stage
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
+from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
+from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
+from pymc_dp.methods.gaussian.rounds import step
+from pymc_dp.methods.gaussian.schedule import ROUNDS, Shares, schedule, shift_rounds
+from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
+from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
+from pymc_dp.methods.gaussian.state import Gradient, Known, State
+from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
+from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Query
+
+# (how much of the privacy noise, state, draws, rng) -> draws
+Draw = Callable[[float, State, int, np.random.Generator], Draws]
+
+SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
+
+
+class Problem(NamedTuple):
+    """The coordinates that rounds release scores of: those of all latents, or of shifts."""
+
+    records: Records
+    start: np.ndarray  # (d,)
+    scores: Callable[[], DrawnScores]
+    known: Callable[[], Known]
+    observed: tuple[int, ...]  # coordinates whose scores at observed outcomes are released, too
+    begin: Callable[[np.ndarray], State]  # start -> first state
+    draw: Draw
+    # state -> that of all latents which results are made of
+    reported: Callable[[State], State] = lambda state: state
+
+    @property
+    def d(self) -> int:
+        """The number of coordinates."""
+        return len(self.start)
+
+
+def stages_of_rounds(
+    records: Records,
+    prior: Callable[[str], Gradient],
+    number: int | None,
+    count: int = ROUNDS + 1,
+    share: float = 1.0,
+    point: Callable[[Any], np.ndarray] | None = None,
+    draw: Draw | None = None,
+) -> tuple[Stage, ...]:
+    """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
+
+    ``prior`` compiles the gradient of the log prior for a backend, ``number`` is the declared
+    number of records, and ``point`` returns where the method before has ended. ``draw`` draws the
+    posterior; by default it is normal. Without a method before them, the first rounds of groups
+    are of shifts.
+
+    **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
+    one, and ``count - 1`` vectors of score, curvature and variance, whose joint norm is clipped.
+    All take all records; coordinates and clip norms are functions of earlier releases. All else is
+    post-processing.
+    """
+    rounds, shares = count - 1, schedule(count - 1)
+    problem = _of_latents(records, prior, number, shares, draw or partial(_draw, records))
+    if point is not None:
+        return (
+            Stage(_scales(problem, share), lambda state: problem.begin(point(state))),
+            Stage(_rounds(problem, shares, share, SCORES)),
+        )
+    first = shift_rounds(rounds)
+    V = shift_directions(records, problem.scores) if first else None
+    if V is None:
+        return Stage(_scales(problem, share)), Stage(_rounds(problem, shares, share, SCORES))
+    problem, shares = _after_shifts(problem, V, first), schedule(rounds, first)
+    shifts = _of_shifts(problem, V, first, number)
+    return (
+        Stage(_scales(shifts, share)),
+        Stage(_rounds(shifts, shares[:first], share, SHIFTED)),
+        Stage(_rounds(problem, shares[first:], share, SCORES), shifts.reported),
+    )
+
+
+def _of_latents(
+    records: Records,
+    prior: Callable[[str], Gradient],
+    number: int | None,
+    shares: list[Shares],
+    draw: Draw,
+) -> Problem:
+    slope, scale = cache(lambda: prior("python")), outcome_scale(records)
+    # some passes over the records: any faster backend would take longer to compile
+    scores = cache(lambda: drawn_scores(records, "python"))
+    return Problem(
+        records=records,
+        start=records.start,
+        scores=scores,
+        known=cache(
+            lambda: Known(slope(), shares, number, scale, unseen_directions(records, scores()))
+        ),
+        observed=() if scale is None else (scale.latent,),
+        begin=lambda start: begin(_near_prior(records, start, slope()), slope(), number),
+        draw=draw,
+    )
+
+
+def _near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
+    """Start near the mode of the prior where it holds public observations.
+
+    Without them it may have no mode: that of groups and of their spread rises without end as the
+    spread falls, and only records keep it up.
+    """
+    return near_prior_mode(start, slope) if records.observes_public else start
+
+
+def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None) -> Problem:
+    """Return the problem in which all groups of an array shift together."""
+    records = problem.records
+
+    @cache
+    def shifts() -> Shifts:
+        slope = problem.known().prior_gradient
+        return Shifts(_near_prior(records, records.start, slope), V)
+
+    @cache
+    def known() -> Known:
+        of_latents = problem.known()
+        return Known(
+            prior_gradient=shifts().gradient(of_latents.prior_gradient),
+            shares=of_latents.shares[:rounds],
+            number=number,
+            scale=shifts().scale(of_latents.scale),
+            unseen=unseen_among(of_latents.unseen, V),
+        )
+
+    observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)
+    return problem._replace(
+        start=np.zeros(V.shape[1]),
+        scores=cache(lambda: shifts().scores(problem.scores())),
+        known=known,
+        observed=observed,
+        begin=lambda start: begin(start, known().prior_gradient, number),
+        reported=lambda state: apart(problem.known(), shifts(), state),
+    )
+
+
+def _after_shifts(problem: Problem, V: np.ndarray, rounds: int) -> Problem:
+    """Return the problem of rounds that know what those of shifts have found."""
+
+    @cache
+    def known() -> Known:
+        before = problem.known()
+        return before._replace(shares=schedule(len(before.shares), rounds), shifts=V)
+
+    return problem._replace(known=known)
+
+
+def _scales(problem: Problem, share: float) -> Method:
+    """Release the scales of scores."""
+    histograms, reported = problem.d + len(problem.observed), problem.reported
+    return Method(
+        size=vector_size(problem.d),
+        init=lambda rng: problem.begin(problem.start),
+        settings={},
+        releases=(_spec(SCALES, histograms**0.5, share * DEFAULTS.scales_share),),
+        compile=lambda backend: Compiled(
+            {SCALES: score_scales(problem.scores(), problem.observed)},
+            lambda state, query, noisy: measured(problem.known(), state, noisy),
+        ),
+        query=lambda state, rng: Query(SCALES, state.at.point),
+        posterior=lambda state, draws, rng: problem.draw(0.0, reported(state), draws, rng),
+        describe=lambda state: _describe(problem.records, reported(state)),
+        trace=lambda state: _trace(reported(state)),
+        doubts=lambda state: doubts_of_rounds(problem.records, reported(state)),
+        defaults=(DEFAULTS,),
+    )
+
+
+def _rounds(problem: Problem, shares: Sequence[Shares], share: float, name: str) -> Method:
+    """Release scores and curvatures in whitened coordinates."""
+    clip_norm, reported = DEFAULTS.score_range[0] * problem.d**0.5, problem.reported
+    return _scales(problem, share)._replace(
+        releases=tuple(_spec(name, clip_norm, share * own.of_release) for own in shares),
+        compile=lambda backend: Compiled(
+            {name: whitened_scores(problem.scores())}, partial(step, problem.known())
+        ),
+        query=lambda state, rng: Query(name, state.at, state.at.clip_norm),
+        noise_aware=lambda state, draws, rng: _noise_aware(
+            problem.draw, reported(state), draws, rng
+        ),
+    )
+
+
+def _spec(name: str, clip_norm: float, share: float) -> ReleaseSpec:
+    return ReleaseSpec(name, Full(), clip_norm, count=1, share=share)
+
+
+def _draw(
+    records: Records, noise: float, state: State, draws: int, rng: np.random.Generator
+) -> Draws:
+    learnt = state.learnt
+    v = draw_gaussian(learnt.mode.mean, learnt.covariance + noise * learnt.noise, draws, rng)
+    return dict(zip(records.point, records.split(v), strict=True))
+
+
+def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:
+    """Draw with the noise; None before the first round, when it is not known, and without any."""
+    known = state.t > 1 and state.noise_unit > 0
+    return draw(1.0, state, draws, rng) if known else None
+
+
+def _describe(records: Records, state: State) -> xr.Dataset:
+    learnt = state.learnt
+    described = describe_gaussian(learnt.mode.mean, learnt.covariance, records.labels)
+    found = described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
+    if learnt.believed is None or state.noise_unit == 0:
+        return found
+    hidden = hidden_directions(records, state, learnt.believed)
+    return found.assign(
+        hidden_directions=int(hidden.sum()),
+        directions=hidden.size,
+        variance_share=learnt.variance_share.mean,
+    )
+
+
+def _trace(state: State) -> Trace:
+    return {
+        "mean_path": (("rows",), state.learnt.mode.mean),
+        "noise_to_signal": ((), state.noise_to_signal),
+        "clip_factor": ((), 1.0),
+    }

@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.norms import SQUARES, row_norms
 
 # what is left of a vector beside the others, as a share of it, that is rounding alone
 ROUNDING = 1e-14
 # shorter vectors count as 0: of numbers so small only some digits are kept
 SHORTEST = 1e-280
-# norms whose squares, and one over them, are numbers of full precision
-SQUARES = (1e-140, 1e140)
 
 
 def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

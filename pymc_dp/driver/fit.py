@@ -18,7 +18,8 @@ from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.ledger.ledger import Ledger, open_ledger
+from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.registry import described
 from pymc_dp.model.released import withheld_in_words
 from pymc_dp.results.build import build_result

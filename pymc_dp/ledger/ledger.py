@@ -2,21 +2,15 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from pymc_dp.accounting.arguments import checked_number
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.selection import Selection
-from pymc_dp.errors import ReleaseError
-from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.account import Account
 from pymc_dp.ledger.booking import Booking
-from pymc_dp.ledger.entry import Entry
 from pymc_dp.ledger.external import external_mechanism
-from pymc_dp.ledger.filters import FILTERS, Cost, Spending
-from pymc_dp.ledger.report import Balance, balances, report_of
-from pymc_dp.ledger.terms import new_terms, refuse_other_fits, refuse_other_terms
+from pymc_dp.ledger.report import Balance, balances, in_short, report_of
+from pymc_dp.ledger.terms import refuse_other_fits
 
 
 class Ledger:
@@ -79,8 +73,6 @@ class Ledger:
         unit: str | None = None,
         filter: str | None = None,
     ) -> None:
-        # a link may later point to another file, with other terms
-        self.path = Path(path).resolve()
         given = {
             "dataset": dataset,
             "epsilon": checked_number("epsilon", epsilon),
@@ -90,23 +82,12 @@ class Ledger:
             "filter": filter,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        if not self.path.exists():
-            ledger_file.create(self.path, new_terms(given, self.path))
-        self.terms = ledger_file.terms_of(self.path)
-        refuse_other_terms(self.terms, given, self.path)
-        self._filter = FILTERS[self.terms.filter](
-            self.terms.epsilon, self.terms.delta, self.terms.order
-        )
+        self.path, self.terms, self._filter = Account.opened(path, given)
 
     def __repr__(self) -> str:
         terms = self.terms
         try:
-            fits = ledger_file.fits_of(self.path)
-            spent, left = balances(self._filter, fits)
-            state = (
-                f"spent {spent.epsilon:.4g} and left {left.epsilon:.4g} at delta={terms.delta:g}, "
-                f"{len(fits)} fits"
-            )
+            state = in_short(terms, self._filter, self._account.fits)
         except (sqlite3.Error, ValueError) as error:
             state = f"unreadable: {error}"
         return f"Ledger({str(self.path)!r}, {terms.dataset!r}: epsilon {terms.epsilon:g}, {state})"
@@ -121,7 +102,7 @@ class Ledger:
         of deltas) if the settings of these fits did not depend on each other's results. The
         ledger's guarantee needs no such condition, and is that of its terms.
         """
-        return balances(self._filter, ledger_file.fits_of(self.path))[0]
+        return balances(self._filter, self._account.fits)[0]
 
     @property
     def left(self) -> Balance:
@@ -134,7 +115,7 @@ class Ledger:
         little noise can need more than its epsilon. With ``filter="sum"`` it holds for every fit
         whose own delta is at most ``delta``.
         """
-        return balances(self._filter, ledger_file.fits_of(self.path))[1]
+        return balances(self._filter, self._account.fits)[1]
 
     def reserve(self, method: str, plan: Plan | Selection) -> Booking:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
@@ -151,7 +132,7 @@ class Ledger:
         """
         for each in [plan] if isinstance(plan, Plan) else plan.plans:
             refuse_other_fits(self.terms, each)
-        return self._reserve(method, plan)
+        return self._account.reserve(method, plan)
 
     def resume(self, fit: int, method: str, plan: Plan, made: int) -> Booking:
         """Go on with a plan that an interrupted fit has set aside; ``made`` releases are kept.
@@ -166,30 +147,7 @@ class Ledger:
             another number of releases; or other fits have taken what the interrupt has freed.
         """
         refuse_other_fits(self.terms, plan)
-        price, entry = self._filter.price(plan), self._entry(fit)
-        if entry is None or (entry.method, entry.price) != (method, (price.upfront, price.counts)):
-            raise ValueError(
-                f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
-            )
-        if entry.booked != made:
-            raise ValueError(
-                f"{self.path} has booked {entry.booked} releases of this fit, and the checkpoint "
-                f"holds {made}: it is an old copy, another process has gone on, or the fit ended "
-                "in the moment in which it wrote a release. A release has one value alone, so that "
-                "this fit cannot go on. Nothing was released."
-            )
-        with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
-            reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
-        if not reopened:
-            paid = self._filter.words(entry.of_booked.rounded())
-            raise ValueError(
-                f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
-                f"have taken it: the whole plan costs {self._filter.words(entry.cost)} in "
-                f"{self._filter.measure}, {paid} of it are booked, and "
-                f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
-                "still holds its plan ends early."
-            )
-        return Booking(self.path, fit, price.amounts, made)
+        return self._account.resume(fit, method, plan, made)
 
     def settle(self, fit: int) -> None:
         """End a fit whose process was killed: what it has booked stays owed, the rest is free.
@@ -216,11 +174,7 @@ class Ledger:
 
         Source: fully adaptive composition, theorem 4.3 of Feldman and Zrnic (2021).
         """
-        with self._writing(f"Fit {fit} could not be settled"):
-            ended = ledger_file.settle(self.path, fit)
-        if not ended:
-            state = "holds no such fit" if self._entry(fit) is None else "has settled it already"
-            raise ValueError(f"Fit {fit!r} cannot be settled: {self.path} {state}.")
+        self._account.settle(fit)
 
     def spend(
         self,
@@ -271,7 +225,7 @@ class Ledger:
         """
         if not isinstance(what, str) or not what.isprintable() or not what.strip():
             raise ValueError(f"what={what!r} must say in one line what the mechanism releases.")
-        with self._reserve(what, external_mechanism(rho, epsilon, delta)) as booking:
+        with self._account.reserve(what, external_mechanism(rho, epsilon, delta)) as booking:
             booking()
 
     def report(self) -> str:
@@ -287,47 +241,8 @@ class Ledger:
         ended early may have done so because of the data: its count is no release, and is for
         whoever holds the data.
         """
-        fits = ledger_file.fits_of(self.path)
-        return report_of(self.terms, self._filter, fits, *balances(self._filter, fits))
+        return report_of(self.terms, self._filter, self._account.fits)
 
-    @contextmanager
-    def _writing(self, failed: str, so: str = "") -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise ReleaseError(f"{failed} in {self.path} ({error}){so}.") from error
-
-    def _left(self) -> str:
-        amount, delta, _ = self.left
-        left = self._filter.words(Cost(amount, delta))
-        return f"the ledger of {self.terms.dataset!r} has {left} left"
-
-    def _entry(self, fit: int) -> Entry | None:
-        found = (entry for entry in ledger_file.fits_of(self.path) if entry.fit == fit)
-        return next(found, None)
-
-    def _reserve(self, what: str, spending: Spending) -> Booking:
-        price = self._filter.price(spending)
-        with self._writing(f"{what!r} could not be set aside", "; nothing is released"):
-            fit = ledger_file.reserve(self.path, self.terms, what, price, self._filter.limit)
-        if fit is None:
-            cost = self._filter.words(self._filter.cost(spending))
-            raise ValueError(
-                f"{what!r} costs {cost} in {self._filter.measure}, and {self._left()}. Nothing was "
-                "spent; add more noise, or release less (pymc_dp.plan says what a fit costs)."
-            )
-        return Booking(self.path, fit, price.amounts)
-
-
-def open_ledger(ledger: Ledger | str | os.PathLike[str] | None) -> Ledger | None:
-    """Return a ledger, or open the one at a path; it must exist, since a new one needs terms."""
-    if ledger is None or isinstance(ledger, Ledger):
-        return ledger
-    if not isinstance(ledger, str | os.PathLike):
-        raise TypeError(f"ledger={ledger!r} must be a pymc_dp.Ledger, or the path of one.")
-    if not Path(ledger).exists():
-        raise ValueError(
-            f"ledger={os.fspath(ledger)!r} does not exist: create it with its terms, "
-            "pymc_dp.Ledger(path, epsilon=..., delta=..., dataset=...)."
-        )
-    return Ledger(ledger)
+    @property
+    def _account(self) -> Account:
+        return Account(self.path, self.terms, self._filter)

@@ -23,10 +23,18 @@ def balances(filter: Filter, fits: list[Entry]) -> tuple[Balance, Balance]:
     return Balance(*taken, epsilon), Balance(*left, filter.affordable(left))
 
 
-def report_of(
-    terms: Terms, filter: Filter, fits: list[Entry], taken: Balance, left: Balance
-) -> str:
+def in_short(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
+    """Say in a few words what was spent and what is left."""
+    spent, left = balances(filter, fits)
+    return (
+        f"spent {spent.epsilon:.4g} and left {left.epsilon:.4g} at delta={terms.delta:g}, "
+        f"{len(fits)} fits"
+    )
+
+
+def report_of(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
     """Say what the budget is, what was spent on what, and what is left."""
+    taken, left = balances(filter, fits)
     _, delta = filter.meaning(Cost(taken.amount, taken.delta))
     lines = [
         f"Ledger of {terms.dataset!r}: ({terms.epsilon:g}, {terms.delta:g})-differential "

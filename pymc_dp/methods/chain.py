@@ -4,7 +4,8 @@ What comes after a first method, such as rounds in whitened coordinates or a sco
 any other to the plan, the wall, the driver and the result.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,14 +53,6 @@ def chain(first: Method, *stages: Stage) -> Method:
         draw = parts[staged.stage].noise_aware
         return draw and draw(staged.state, draws, rng)
 
-    def trials(rng: np.random.Generator) -> tuple[Staged, ...]:
-        tried = [start(0, state) for state in first.trials(rng)]
-        state = first.init(rng)
-        for i, stage in enumerate(stages, 1):
-            state = stage.hand_over(state)
-            tried.append(start(i, state))
-        return tuple(tried)
-
     def compile_parts(backend: str) -> Compiled:
         compiled = [part.compile(backend) for part in parts]
 
@@ -86,6 +79,21 @@ def chain(first: Method, *stages: Stage) -> Method:
         describe=by_stage("describe"),
         trace=by_stage("trace"),
         doubts=by_stage("doubts"),
-        rehearsal=trials,
+        rehearsal=partial(_trials, first, stages, start),
         defaults=tuple(dict.fromkeys(found for part in parts for found in part.defaults)),
     )
+
+
+def _trials(
+    first: Method,
+    stages: Sequence[Stage],
+    start: Callable[[int, Any], Staged],
+    rng: np.random.Generator,
+) -> tuple[Staged, ...]:
+    """Return states to try every kind of release at: each stage begins where the first one does."""
+    tried = [start(0, state) for state in first.trials(rng)]
+    state = first.init(rng)
+    for i, stage in enumerate(stages, 1):
+        state = stage.hand_over(state)
+        tried.append(start(i, state))
+    return tuple(tried)

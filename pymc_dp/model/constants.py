@@ -14,9 +14,11 @@ from pymc_dp.model.walk import inner_variables, tensor_constants
 
 
 def trusted_constants(
-    split: Split, read: Mapping[str, Iterable[AnyVariable]]
+    split: Split, read: Mapping[str, Iterable[AnyVariable]], operations: Iterable[str]
 ) -> dict[str, tuple[float, ...]]:
     """Count the numbers in a model that no check can see into; one line for each name.
+
+    Initial values and the ``operations`` that were declared public have a line each, too.
 
     A line maps to the single numbers among its arguments, which are for the curator alone; to none
     if it is of what goes by records, where one can be their number.
@@ -38,7 +40,8 @@ def trusted_constants(
     }
     # an observed distribution may read records that its term does not, such as trials
     single = {variable: leaf for variable, leaf in counted.items() if leaf.value.ndim == 0}
-    variables, lines = set(model.basic_RVs), {}
+    variables = set(model.basic_RVs)
+    lines: dict[str, tuple[float, ...]] = {}
     kinds = {rv.name: "likelihood" for rv in model.observed_RVs}
     kinds |= {potential.name: "potential" for potential in model.potentials}
     for name, graphs in read.items():
@@ -56,7 +59,9 @@ def trusted_constants(
             line += f", and {others} in its density" if others else ""
             shown = [] if name in split.terms else arguments
             lines[line] = tuple(sorted(float(key) for key in shown if isinstance(key, str)))
-    return lines
+    named = [f"initial value of {name}" for name in split.hardened.initvals]
+    named += [f"operation {name}" for name in sorted(operations)]
+    return {**lines, **{line: () for line in named}}
 
 
 def _numbers(

@@ -72,17 +72,37 @@ def is_structural(value: np.ndarray) -> bool:
     flat = value.ravel()
     if flat.size < 2:
         return True
-    if value.ndim == 2 and np.array_equal(value, flat[0] * np.eye(*value.shape)):
+    beside = flat[1] == 0  # its second entry is beside the diagonal
+    if value.ndim == 2 and beside and np.array_equal(value, flat[0] * np.eye(*value.shape)):
         return True
     if flat.dtype.kind not in "iuf":
         return bool((flat == flat[0]).all())
-    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
-        steps = np.diff(flat.astype(float))
     if flat.size == 2 and flat.dtype.kind == "f":
-        return bool(abs(steps[0]) in (0, 1))
-    even = bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0))
-    triangle = np.tril_indices(int((2 * flat.size) ** 0.5))
-    return even or any(np.array_equal(flat, numbers) for numbers in triangle)
+        return bool(abs(_steps(flat)[0]) in (0, 1))
+    # few arrays begin like a sequence: of the others no copy is made
+    return (_is_even(flat[:4]) and _is_even(flat)) or _is_triangle(flat)
+
+
+def _is_even(flat: np.ndarray) -> bool:
+    steps = _steps(flat)
+    return bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0))
+
+
+def _steps(flat: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
+        return np.diff(flat.astype(float))
+
+
+def _is_triangle(flat: np.ndarray) -> bool:
+    """Whether numbers are the rows, or the columns, of a triangle of a matrix in order.
+
+    >>> _is_triangle(np.array([0, 1, 1, 2, 2, 2])), _is_triangle(np.array([0, 1, 1, 2, 2, 3]))
+    (True, False)
+    """
+    side = int((2 * flat.size) ** 0.5)
+    if side * (side + 1) != 2 * flat.size or flat[0] != 0 or flat[-1] != side - 1:
+        return False
+    return any(np.array_equal(flat, numbers) for numbers in np.tril_indices(side))
 
 
 def harden(model: pm.Model) -> HardenedModel:

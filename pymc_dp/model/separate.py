@@ -163,34 +163,36 @@ def separate_unread(
     if units is not None:
         check_lengths(units, columns)
     doubtful = {name for name, names in unproved.items() if not names <= allowed}
-    other = [f"initial value of {name}" for name in hardened.initvals]
-    other += [f"operation {name}" for name in sorted(allowed)]
-    trusted = trusted_constants(split, read) | dict.fromkeys(other, ())
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
-    shared = {str(value.name): value for value in split.shared.values()}
-    # the copy reorders them
-    latents = {v.name: shared[v.name] for v in model.value_vars if v.name in shared}
-    drawn = () if split.potentials or split.local else prior_draws(hardened.model, latents)
+    # in the order of the author's model, which the copy does not keep
+    latents = split.shared_values(v.name for v in model.value_vars)
     records = _records(
         split,
         latents,
         point,
         columns,
-        # unless an author's code that may hold data would draw them
-        prior_draws=drawn if unproved_in(drawn) <= allowed else (),
+        prior_draws=_drawn(split, latents, allowed),
         outputs=releasable(split, order, dims, shapes, doubtful),
         outcomes=find_outcomes(split, dims.lengths),
-        trusted=trusted,
+        trusted=trusted_constants(split, read, allowed),
     )
-    lengths = None if number_is_public else shapes
-    return records, partial(_checked, split, Partition(columns, units), lengths)
+    return records, partial(_checked, split, Partition(columns, units), shapes, number_is_public)
+
+
+def _drawn(
+    split: Split, latents: dict[str, AnyVariable], allowed: frozenset[str]
+) -> tuple[AnyVariable, ...]:
+    """Return draws of the prior, unless an author's code that may hold data would make them."""
+    if split.potentials or split.local:
+        return ()
+    drawn = prior_draws(split.hardened.model, latents)
+    return drawn if unproved_in(drawn) <= allowed else ()
 
 
 def _checked(
-    split: Split, data: Partition, lengths: Mapping[str, tuple[int, ...]] | None
+    split: Split, data: Partition, shapes: Mapping[str, tuple[int, ...]], number_is_public: bool
 ) -> PrivateData:
-    """Check the values, which reads all records in blocks."""
-    # `lengths` are the latents' shapes, where they may not be the number of records
+    """Check the values, which reads all records in blocks; ``shapes`` are those of latents."""
     refuse_missing(data.columns)
     check_groups(split, data)
     refuse_centres(split.hardened.model, data.columns)
@@ -198,8 +200,8 @@ def _checked(
         warn_of_lags(data.columns)
     warn_of_own_means(data.columns)
     warn_of_outcomes_read(split, data.columns)
-    if lengths is not None:
-        refuse_as_many(split, lengths, data)
+    if not number_is_public:
+        refuse_as_many(split, shapes, data)
     return PrivateData(*data)
 
 

@@ -1,6 +1,6 @@
 """A model split into terms that go by records, and a prior that does not."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pymc_dp.model.axis import RecordAxes, find_record_axes
@@ -34,6 +34,11 @@ class Split(NamedTuple):
         """The arrays of data that go by records, by name."""
         leaves = self.hardened.leaves.items()
         return {leaf.name: leaf for variable, leaf in leaves if variable in self.axes.axis}
+
+    def shared_values(self, names: Iterable[str]) -> dict[str, AnyVariable]:
+        """Map names of shared latents' value variables, in the order given, to the variables."""
+        shared = {str(value.name): value for value in self.shared.values()}
+        return {name: shared[name] for name in names if name in shared}
 
     @property
     def before_data(self) -> Prior:

@@ -69,6 +69,28 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
     )
 
 
+def with_declared(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
+    """Withhold no deterministic among ``names``, whose numbers are declared public.
+
+    As in a fit, a declaration covers numbers, never arrays of data.
+    """
+    for name in names:
+        if name not in new.deterministics:
+            raise ValueError(
+                f"public= names `{name}`, but the deterministics that go by records are "
+                f"{sorted(new.deterministics)}."
+            )
+        read = {*ancestors([new.deterministics[name]])}
+        for leaf in hardened.leaves.values():
+            inside = leaf.variable in read and leaf.variable not in new.axes.axis
+            if inside and leaf.declared and leaf.variable.ndim and leaf.name not in hardened.public:
+                raise ValueError(
+                    f"public= names the deterministic `{name}`, which reads {leaf}: a declaration "
+                    "covers numbers, not data. Compute it from the posterior."
+                )
+    return new._replace(withheld=new.withheld.difference(names))
+
+
 def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
     """Let what reads an observed variable read its new values, where these are among ``names``.
 

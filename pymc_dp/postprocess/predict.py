@@ -5,7 +5,6 @@ the constants and the record coords of the model back into the tree.
 """
 
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,18 +13,22 @@ import pymc as pm
 import xarray as xr
 from pymc.pytensorf import compile as compile_random
 from pytensor.graph.traversal import ancestors
-from scipy.sparse import issparse
 
 from pymc_dp.driver.setup import model_in_use
-from pymc_dp.errors import PrivacyWarning
-from pymc_dp.model.columns import column
 from pymc_dp.model.compile import PYTHON, without_c
 from pymc_dp.model.dims import named_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.terms import declare_public
-from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_given
+from pymc_dp.postprocess.new_data import put_new_data, put_units
+from pymc_dp.postprocess.new_indices import refuse_missing_levels
+from pymc_dp.postprocess.new_records import (
+    NewRecords,
+    for_new_records,
+    with_declared,
+    with_given,
+)
 
 
 def predict(
@@ -35,6 +38,7 @@ def predict(
     *,
     rows: int | None = None,
     var_names: str | Sequence[str] | None = None,
+    public: str | Sequence[str] = (),
     random_seed: int | None = None,
 ) -> xr.DataTree:
     """Draw new observations from the posterior predictive distribution.
@@ -56,6 +60,10 @@ def predict(
         Observed variables, and deterministics that go by records. By default all observed
         variables, and all such deterministics that can be computed from ``data`` and hold no number
         that may come from the fitted records.
+    public : str or sequence of str, optional
+        Deterministics that go by records whose numbers do not come from the fitted records, such as
+        ``170 + b * x``: they return these numbers exactly. What is declared is trusted, as in the
+        fit, and listed in the attributes of the group.
     random_seed : int, optional
 
     Returns
@@ -70,8 +78,9 @@ def predict(
     Raises
     ------
     ValueError
-        An array is missing, unknown, or differs in its number of rows; a name is none of those
-        above; or draws are made by a Python function that was not declared public.
+        An array is missing, unknown, or differs in its number of rows; codes pick no entry of the
+        fitted model; a name is none of those above; or draws are made by a Python function that
+        was not declared public.
 
     Warns
     -----
@@ -89,36 +98,53 @@ def predict(
     """
     model = model_in_use(model)
     attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
-    public, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
+    declared, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
+    own = sorted({public} if isinstance(public, str) else set(public))
     # a data frame is no mapping, and its columns are
     data = {} if data is None else {name: data[name] for name in getattr(data, "columns", data)}
-    hardened = declare_public(harden(model), public)
-    new = with_given(for_new_records(hardened, unit), hardened, data)
+    hardened = declare_public(harden(model), declared)
+    new = with_given(with_declared(for_new_records(hardened, unit), hardened, own), hardened, data)
     codes = None if unit is None else data.pop(unit, None)
     predicted = _chosen(hardened, new, var_names, data)
-    _refuse_own_functions(list(predicted.values()), public)
-    number = _put_new_data(hardened, new, list(predicted.values()), data, rows)
-    _put_units(hardened, unit, codes, number)
+    _refuse_own_functions(list(predicted.values()), declared)
+    number = put_new_data(hardened, new, list(predicted.values()), data, rows)
+    put_units(hardened, unit, codes, number)
+    posterior = idata["posterior"].to_dataset()
+    points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
+    latents = [points[name].to_numpy() for name in new.latents]
+    given = [leaf.variable for leaf in hardened.leaves.values() if leaf.name in data]
+    inputs, first = [new.rows, *new.latents.values()], [number, *(x[0] for x in latents)]
+    refuse_missing_levels([*predicted.values()], given, inputs, first)
+    arrays = _drawn(predicted, inputs, number, latents, random_seed)
+    found = _labelled(model, posterior, arrays)
+    found.attrs |= {"declared_public": own} if own else {}
+    return xr.DataTree.from_dict({"predictions": found})
+
+
+def _drawn(
+    predicted: Mapping[str, AnyVariable],
+    inputs: list[AnyVariable],
+    number: int,
+    latents: list[np.ndarray],
+    random_seed: int | None,
+) -> dict[str, np.ndarray]:
+    """Draw each variable once for every draw of the latents; shape (draws, ...)."""
     with without_c():
         draw = compile_random(
-            [new.rows, *new.latents.values()],
+            inputs,
             list(predicted.values()),
             random_seed=random_seed,
             mode=PYTHON,
             on_unused_input="ignore",
         )
-    posterior = idata["posterior"].to_dataset()
-    points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
-    values = (points[name].to_numpy() for name in new.latents)
     try:
-        draws = zip(*(draw(number, *point) for point in zip(*values, strict=True)), strict=True)
+        draws = zip(*(draw(number, *point) for point in zip(*latents, strict=True)), strict=True)
     except IndexError:  # its text quotes a value
         raise ValueError(
             "data= holds an index beyond the array that it indexes. A level that was not in the "
             "fitted model has no posterior: leave its rows out."
         ) from None
-    arrays = {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
-    return xr.DataTree.from_dict({"predictions": _labelled(model, posterior, arrays)})
+    return {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
 
 
 def _labelled(
@@ -159,8 +185,8 @@ def _chosen(
         if name in new.withheld:
             raise ValueError(
                 f"var_names= names `{name}`, which holds a number or an operation that may come "
-                "from the fitted records. Compute it from the posterior, or make the number a "
-                "pm.Data and declare it public in the fit."
+                f"from the fitted records. If none does, say public=[{name!r}]; else compute it "
+                "from the posterior with numbers that are public."
             )
         if name not in (new.observed | free):
             raise ValueError(
@@ -178,65 +204,3 @@ def _refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> Non
             "a pm.CustomDist is such a function). Write the distribution with dist=, or declare "
             f"public=[{name!r}] in the fit if it holds no data."
         )
-
-
-def _put_new_data(
-    hardened: HardenedModel,
-    new: NewRecords,
-    predicted: list[AnyVariable],
-    data: dict[str, Any],
-    rows: int | None,
-) -> int:
-    """Put new rows in place of the model's records; return their number."""
-    axes = new.axes
-    masks = {mask.leaf for mask in hardened.masks}
-    records = {
-        leaf.name: leaf
-        for leaf in hardened.leaves.values()
-        if leaf.variable in axes.axis and leaf.name not in masks
-    }
-    read = set(ancestors(predicted))
-    for name in data.keys() - records.keys():
-        raise ValueError(f"data= names `{name}`, but the model's records are {sorted(records)}.")
-    for name, leaf in records.items():
-        if leaf.variable in read and name not in data:
-            unnamed = "" if leaf.declared else f" It is {leaf}: make it pm.Data('x', ...)."
-            raise ValueError(
-                f"data= lacks `{name}`, which the predictions depend on: give its values for the "
-                f"new records under this name.{unnamed}"
-            )
-    columns = {name: column(records[name], axes, values) for name, values in data.items()}
-    counts = {each.rows for each in columns.values()} | (set() if rows is None else {rows})
-    if len(counts) != 1:
-        raise ValueError(
-            "The new records differ in number." if counts else "Say how many rows= to predict."
-        )
-    shapes = [(np.shape(new.values), np.shape(records[n].value)) for n, new in columns.items()]
-    if shapes and all(given == own for given, own in shapes):
-        warnings.warn(
-            f"The new values of {', '.join(f'`{name}`' for name in columns)} have the shapes of "
-            "those that the model holds. If they are the fitted records, the predictions are "
-            "computed from them again and are not covered by the guarantee: do not publish them.",
-            PrivacyWarning,
-            stacklevel=3,
-        )
-    for name, new_column in columns.items():
-        variable: Any = records[name].variable
-        values = new_column.values
-        values = values.toarray() if issparse(values) else values
-        variable.set_value(np.asarray(values, dtype=variable.type.dtype))
-    [count] = counts
-    for mask in hardened.masks:  # of new records nothing is observed: all is drawn
-        held: Any = mask.variable
-        held.set_value(np.zeros((count, *mask.values.shape[1:]), bool))
-    return count
-
-
-def _put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: int) -> None:
-    """Say which unit each new record belongs to: by default each to one of its own."""
-    own = np.arange(number) if codes is None else np.unique(codes, return_inverse=True)[1]
-    if np.shape(own) != (number,):
-        raise ValueError(f"data=`{unit}` must be one code for each of the {number} new records.")
-    for leaf in hardened.leaves.values():
-        if leaf.name == unit:
-            leaf.variable.set_value(own.astype(leaf.variable.type.dtype))

@@ -13,6 +13,8 @@ import pytensor.tensor as pt
 
 # a longer vector counts as not finite: beyond, products of norms and their reciprocals round to 0
 LARGEST_NORM = 1e290
+# norms between these have squares, and reciprocals of squares, of full precision
+SQUARES = (1e-140, 1e140)
 # squares of numbers between these neither overflow nor vanish, nor do sums of many
 LARGE, SMALL = 2.0**400, 2.0**-400
 DOWN, UP = 2.0**-600, 2.0**600
@@ -30,14 +32,19 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         norms = np.sqrt(np.vecdot(rows, rows))
-        if not (norms.min(initial=1.0) > 1e-140 and norms.max(initial=1.0) < 1e140):
-            unsafe = ~((norms > 1e-140) & (norms < 1e140))
+        if not all_within(norms, SQUARES):
+            unsafe = ~((norms > SQUARES[0]) & (norms < SQUARES[1]))
             largest = np.abs(rows[unsafe]).max(axis=1, initial=0.0)
             scale = np.where(largest > LARGE, DOWN, np.where(largest < SMALL, UP, 1.0))
             scaled = rows[unsafe] * scale[:, None]
             found = np.sqrt(np.vecdot(scaled, scaled)) / scale
             norms[unsafe] = np.where(found > LARGEST_NORM, np.inf, found)
     return np.asarray(norms)
+
+
+def all_within(numbers: np.ndarray, limits: tuple[float, float]) -> bool:
+    """Whether all numbers lie between two limits; none does that is nan."""
+    return bool(numbers.min(initial=1.0) > limits[0] and numbers.max(initial=1.0) < limits[1])
 
 
 def joint_norms(*parts: Any) -> np.ndarray:
@@ -48,7 +55,7 @@ def joint_norms(*parts: Any) -> np.ndarray:
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         norms = np.sqrt(sum(part * part for part in parts))
-    if norms.min(initial=1.0) > 1e-140 and norms.max(initial=1.0) < 1e140:
+    if all_within(norms, SQUARES):
         return np.asarray(norms)
     return row_norms(np.stack(np.broadcast_arrays(*parts), axis=1))
 

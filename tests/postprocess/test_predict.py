@@ -147,6 +147,43 @@ def test_what_cannot_be_predicted_is_refused_by_name(name, reason):
         pymc_dp.predict(FITTED, regression(), {"x": X[:4]}, var_names=[name])
 
 
+@pytest.mark.parametrize("public", ["scaled", ["scaled"]])
+def test_a_number_that_is_declared_public_leaves(public):
+    new = {"x": X[:4]}
+    for names in (["scaled"], None):
+        found = pymc_dp.predict(FITTED, regression(), new, var_names=names, public=public)
+        np.testing.assert_allclose(found["predictions"]["scaled"][0, 0], X[:4] @ B * Y_SD)
+        assert found["predictions"].attrs == {"declared_public": ["scaled"]}
+    assert not pymc_dp.predict(FITTED, regression(), new)["predictions"].attrs
+
+
+def two_tables():
+    """Make a regression with two withheld deterministics, of which one reads a table of data."""
+    with pm.Model() as model:
+        x, b = pm.Data("x", X), pm.Normal("b", shape=3)
+        table = pm.Data("table", [3.5, 7.25, 1.5])
+        pm.Deterministic("told", (x * table) @ b)
+        pm.Deterministic("scaled", x @ b * Y_SD)
+        pm.Normal("y", x @ b, 1e-3, observed=np.zeros(N))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("told", "`told`, which reads the data `table`: a declaration covers numbers, not data"),
+        ("x", r"`x`, but the deterministics that go by records are \['scaled', 'told'\]"),
+        ("b", "`b`, but the deterministics"),
+        ("y", "`y`, but the deterministics"),
+    ],
+)
+def test_a_declaration_covers_numbers_of_deterministics_alone(name, reason):
+    with pytest.raises(ValueError, match=f"public= names .*{reason}"):
+        pymc_dp.predict(FITTED, two_tables(), {"x": X[:4]}, public=[name])
+    found = pymc_dp.predict(FITTED, two_tables(), {"x": X[:4]}, public=["scaled"])
+    assert set(found["predictions"].data_vars) == {"y", "scaled"}
+
+
 def test_a_deterministic_that_would_return_a_number_is_let_out_without_the_check(monkeypatch):
     """The planted fault: `scaled` over `mu` is the number."""
     monkeypatch.setattr("pymc_dp.postprocess.new_records.is_formula", lambda graph, known: True)
@@ -171,6 +208,61 @@ def test_new_records_may_be_a_data_frame(frame):
 def test_a_level_that_was_not_fitted_is_refused():
     with pytest.raises(ValueError, match="an index beyond the array"):
         pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": np.array([0, 7])})
+
+
+CODES_OF_NO_GROUP = {
+    "a missing category": (pd.Categorical(["a", None], categories=list("abc")).codes, "negative"),
+    "beyond the end": (np.array([0, 3]), "an index beyond the array .* whose length is 3"),
+    "nan, read as a whole number": (np.array([1, np.iinfo("int64").min]), "beyond those of int32"),
+    "beyond 32 bits": (np.array([0, 2**32 + 1]), "whole numbers beyond those of int32"),
+    "halves": (np.array([0.5, 1.0]), "holds float64 values, but the model takes int64"),
+    "nan": (np.array([0.0, np.nan]), "holds float64 values, but the model takes int64"),
+    "nan in a column": (pd.Series([0.0, np.nan]), "has missing values"),
+    "not available": (pd.Series([0, pd.NA], dtype="Int64"), "has missing values"),
+}
+
+
+@pytest.mark.parametrize(("codes", "reason"), CODES_OF_NO_GROUP.values(), ids=CODES_OF_NO_GROUP)
+def test_codes_of_no_group_are_refused_by_name(codes, reason):
+    with pytest.raises(ValueError, match=f"data=`group` .*{reason}"):
+        pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": codes})
+
+
+def test_a_missing_category_is_in_the_last_group_without_the_check(monkeypatch):
+    """The planted fault: nobody compares codes with the array that they index."""
+    monkeypatch.setattr("pymc_dp.postprocess.predict.refuse_missing_levels", lambda *_: None)
+    codes, _ = CODES_OF_NO_GROUP["a missing category"]
+    found = pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": codes})["predictions"]
+    np.testing.assert_allclose(found["y"].mean(("chain", "draw")), [1.0, 3.0], atol=0.01)
+
+
+def computed_index(picked):
+    """Index by what is computed from two arrays of codes."""
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=3)
+        rows, columns = pm.Data("rows", np.arange(12) % 2), pm.Data("columns", np.arange(12) % 3)
+        pm.Normal("y", picked(b, rows, columns), 1e-3, observed=np.zeros(12))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("picked", "rows", "names"),
+    [
+        (lambda b, i, j: b[i + j - 1], [0, 1], "`columns`, `rows`"),
+        (lambda b, i, j: pt.outer(b, b)[i, j], [0, -1], "`rows`"),
+    ],
+)
+def test_a_computed_index_is_compared_too(picked, rows, names):
+    model, new = computed_index(picked), {"rows": np.array(rows), "columns": np.array([0, 1])}
+    with pytest.raises(ValueError, match=f"data={names} holds negative codes"):
+        pymc_dp.predict(FITTED, model, new)
+
+
+def test_a_model_that_ignores_missing_codes_and_its_own_negative_index_are_accepted():
+    model = computed_index(lambda b, i, j: b[-1] + pt.switch(i < 0, 0, b[pt.maximum(i, 0)]))
+    new = {"rows": np.array([-1, 1])}
+    found = pymc_dp.predict(FITTED, model, new)["predictions"]["y"]
+    np.testing.assert_allclose(found.mean(("chain", "draw")), [3.0, 5.0], atol=0.01)
 
 
 def test_as_many_rows_as_the_model_holds_are_warned_of():
@@ -209,6 +301,9 @@ def test_new_records_of_one_unit_share_its_latents(centred):
     assert abs(np.corrcoef(y.T)[0, 2]) < 0.25
     with pytest.raises(ValueError, match="one code for each of the 4 new records"):
         pymc_dp.predict(known, intercepts(centred), new | {"person": np.arange(3)})
+    for missing in (np.array([0, -1, -1, 1]), np.array([0, np.nan, np.nan, 1])):
+        with pytest.raises(ValueError, match="`person` holds negative codes or nan, as pandas"):
+            pymc_dp.predict(known, intercepts(centred), new | {"person": missing})
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")

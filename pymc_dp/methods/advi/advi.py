@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from pymc_dp.contributions import clipped_count
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
@@ -25,6 +26,7 @@ from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.mixture.doubts import lost_components
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
@@ -49,6 +51,8 @@ class State(NamedTuple):
 
 
 Update = Callable[[State, Query, Noisy], State]
+# backend -> gradient of the log prior
+Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]
 
 
 def build(records: Records, options: AdviOptions, family: Family) -> Method:
@@ -64,14 +68,42 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
     Source: equations 1 and 2 of Jälkö et al. (2017); aligned gradients: Jälkö et al. (2022).
     """
     require_integrable(records)
-    draws, aligned = options.obj_n_mc, options.aligned
-    if not aligned and family is FULL_RANK:
+    if not options.aligned and family is FULL_RANK:
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
     prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
-    rounds = options.releases_of_rounds
     if not options.takes_steps:
-        by_rounds = whitened_method(records, prior, options.num_records, rounds)
-        return by_rounds._replace(settings=integrated(records))
+        return _by_rounds(records, prior, options)
+    fitted = _by_steps(records, prior, options, family)
+    if not options.takes_rounds:
+        return fitted
+    return chain(
+        fitted,
+        *stages_of_rounds(
+            records,
+            prior,
+            options.num_records,
+            options.releases_of_rounds,
+            share=ROUND_DEFAULTS.share_after_steps,
+            point=lambda state: state.average["mu"],
+        ),
+    )
+
+
+def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method:
+    """Make all releases by rounds in whitened coordinates."""
+    rounds = whitened_method(records, prior, options.num_records, options.releases_of_rounds)
+    return rounds._replace(
+        settings=integrated(records),
+        doubts=lambda state: (
+            *rounds.doubts(state),
+            *lost_components(records, prior("python"), rounds.describe(state)),
+        ),
+    )
+
+
+def _by_steps(records: Records, prior: Prior, options: AdviOptions, family: Family) -> Method:
+    """Release gradients, as the papers do; the releases of rounds are left for later."""
+    draws, aligned, rounds = options.obj_n_mc, options.aligned, options.releases_of_rounds
     count = (DEFAULTS.releases if options.n is None else options.n) - rounds
     steps = options.schedule(records.size, count)
     releases = options.releases(steps)
@@ -95,34 +127,18 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
             update = _counted(update)
         return Compiled({"score": score}, update)
 
-    def moments(state: State) -> tuple[np.ndarray, np.ndarray]:
-        return state.average["mu"], family.covariance(state.average)
-
-    fitted = Method(
+    return Method(
         size=records.size * draws * (1 if aligned else 2),
         releases=releases,
         compile=compile_parts,
         init=lambda rng: _init(records, family, optimizer),
         query=partial(_query, family, options, clip_norms),
         posterior=partial(_posterior, records, family),
-        describe=lambda state: describe_gaussian(*moments(state), records.labels),
+        describe=partial(_describe, records, family),
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
         doubts=lambda state: (uncentred(records.term_names, BY_STEPS),) if clipped else (),
         defaults=(DEFAULTS, OF_GRADIENTS),
-    )
-    if not options.takes_rounds:
-        return fitted
-    return chain(
-        fitted,
-        *stages_of_rounds(
-            records,
-            prior,
-            options.num_records,
-            rounds,
-            share=ROUND_DEFAULTS.share_after_steps,
-            point=lambda state: moments(state)[0],
-        ),
     )
 
 
@@ -204,6 +220,11 @@ def _counted(update: Update) -> Update:
         return state._replace(clip_factor=state.clip_factor * change)
 
     return update_both
+
+
+def _describe(records: Records, family: Family, state: State) -> xr.Dataset:
+    mean, covariance = state.average["mu"], family.covariance(state.average)
+    return describe_gaussian(mean, covariance, records.labels)
 
 
 def _posterior(

@@ -16,10 +16,10 @@ from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
-from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
+from pymc_dp.privacy.norms import SQUARES, clip_factors, joint_norms, row_norms
 
 # longest row of a design: the least double, times its outer product, is 1e-44
-LONGEST_ROW = 1e140
+LONGEST_ROW = SQUARES[1]
 
 
 class Quadratic(NamedTuple):

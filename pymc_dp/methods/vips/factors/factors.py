@@ -13,7 +13,7 @@ import xarray as xr
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
-from pymc_dp.methods.conjugate.exponential import NORMAL
+from pymc_dp.methods.conjugate.exponential import NORMAL, Natural
 from pymc_dp.methods.doubts import quoted
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
@@ -100,13 +100,30 @@ def _draw(
 
 
 def _widened(structure: FactorModel, state: State) -> Posterior:
-    """Loadings and intercept whose variances include the privacy noise."""
+    """Loadings, intercept and the outcomes' precision, with variances that include the noise."""
     wide: Posterior = {}
     for name, noise in _noise_sd(structure, state).items():
         mean, sd = NORMAL.moments(state.posterior[name])
         precision = 1 / (sd**2 + noise**2)
         wide[name] = (mean * precision, precision)
+    if precision_name := structure.predictor.precision:
+        wide[precision_name] = wider_gamma(
+            state.posterior[precision_name], state.noise_of_precision
+        )
     return wide
+
+
+def wider_gamma(eta: Natural, noise: float) -> Natural:
+    """Add to the relative variance of a Gamma, and keep its mean.
+
+    ``eta`` is the shape less one, and the rate.
+
+    >>> wider_gamma((np.array(99.0), np.array(50.0)), 0.01)
+    (array(49.), array(25.))
+    """
+    shape, rate = eta[0] + 1, eta[1]
+    wider = 1 / (1 / shape + noise)
+    return np.asarray(wider - 1), np.asarray(rate * wider / shape)
 
 
 def _noise_sd(structure: FactorModel, state: State) -> dict[str, np.ndarray]:

@@ -69,6 +69,7 @@ class State(NamedTuple):
     # predicted standard deviation of one full step's noise in a predictor, relative to its own
     # scale
     noise_of_psi: float
+    noise_of_precision: float  # variance of the privacy noise on the outcomes' log precision
 
 
 class Fit(NamedTuple):
@@ -111,4 +112,4 @@ def start(fit: Fit, rng: np.random.Generator) -> State:
             mean = scale * rng.normal(size=mean.shape)
         posterior[name] = (mean / scale**2, np.full(mean.shape, scale**-2))
     n = structure.shape[1] + 1
-    return State(0, np.eye(n), 0.0, posterior, np.zeros(n), 0.0)
+    return State(0, np.eye(n), 0.0, posterior, np.zeros(n), 0.0, 0.0)

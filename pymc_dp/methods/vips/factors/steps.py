@@ -19,6 +19,7 @@ class Curvature(NamedTuple):
     # divided by ``share``
     corrected: np.ndarray
     number: float  # the number of records, likewise
+    noise_of_number: float  # sd of the noise on it, as a share of it
     # what clipping leaves of a record, on average, if the number of records is declared
     share: float
     inverse_trace: float  # sum of the inverse eigenvalues over the count
@@ -47,6 +48,7 @@ def averaged(
         average,
         (vectors * values) @ vectors.T / share,
         count / share,
+        noise / count,
         share,
         float(np.sum(1 / values) / count),
     )
@@ -54,12 +56,15 @@ def averaged(
 
 def averaged_energy(
     t: int, before: float, sums: Sums, sd: float, least: float
-) -> tuple[float, float]:
-    """Average the energies; also return the average at the noise's own scale or above it."""
+) -> tuple[float, float, float]:
+    """Average the energies; also return the average at the noise's own scale or above it.
+
+    The last number is the noise's standard deviation.
+    """
     weight = max(1 / (t + 1), DEFAULTS.energy_weight)
     average = (1 - weight) * before + weight * sums.energy
     noise = sd / DEFAULTS.energy_scale * np.sqrt(weight / (2 - weight))
-    return average, max(average, noise, DEFAULTS.least * least)
+    return average, max(average, noise, DEFAULTS.least * least), noise
 
 
 def step_length(t: int, noise_of_psi: float) -> float:

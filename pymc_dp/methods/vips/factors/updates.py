@@ -57,10 +57,10 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
         for name, m in apart(structure, mean @ stretch).items()
     }
     moved |= _moved_log_odds(fit, state.posterior, curvature, rho)
-    energy, likelihood = _noise_precision(fit, state, context, sums, curvature, sd)
+    energy, likelihood, unsure = _noise_precision(fit, state, context, sums, curvature, sd)
     posterior = fit.follow(state.posterior | moved, likelihood)
     noise = (1 - rho) ** 2 * state.noise + (rho * sd / curvature.share) ** 2 * spread
-    return State(state.t + 1, average, energy, posterior, noise @ stretch**2, noise_of_psi)
+    return State(state.t + 1, average, energy, posterior, noise @ stretch**2, noise_of_psi, unsure)
 
 
 def _stretch(structure: FactorModel, t: int, curvature: Curvature) -> np.ndarray:
@@ -118,15 +118,21 @@ def _moved_log_odds(fit: Fit, posterior: Posterior, curvature: Curvature, rho: f
 
 def _noise_precision(
     fit: Fit, state: State, context: Context, sums: Sums, curvature: Curvature, sd: float
-) -> tuple[float, Posterior]:
-    """Average the energy; return also the likelihood's natural parameters of the precision."""
+) -> tuple[float, Posterior, float]:
+    """Average the energy; return also the likelihood's natural parameters of the precision.
+
+    The last number is the variance of the privacy noise on the precision's logarithm: the precision
+    is the number of outcomes over the energy, and both are released.
+    """
     structure = fit.structure
     name = structure.predictor.precision
     if name is None:
-        return 0.0, {}
+        return 0.0, {}, 0.0
     entries = structure.shape[0] * curvature.number
-    energy, raised = averaged_energy(state.t, state.energy, sums, sd, entries * curvature.share)
+    least = entries * curvature.share
+    energy, raised, noise = averaged_energy(state.t, state.energy, sums, sd, least)
     of_loadings = context.variance.sum(axis=0) @ np.diag(curvature.corrected)
     shape = fit.records.point[name].shape
     rate = (raised / curvature.share + of_loadings) / 2
-    return energy, {name: (np.full(shape, entries / 2), np.full(shape, rate))}
+    unsure = float((noise / curvature.share / (2 * rate)) ** 2 + curvature.noise_of_number**2)
+    return energy, {name: (np.full(shape, entries / 2), np.full(shape, rate))}, unsure

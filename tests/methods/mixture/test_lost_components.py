@@ -1,0 +1,58 @@
+"""A mixture whose prior and start are far from its records is doubted; a well-placed one is not."""
+
+import json
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.mixture import doubts
+from pymc_dp.testing import deterministic_noise
+
+ROWS = 20000
+rng = np.random.default_rng(0)
+Y = np.where(rng.random(ROWS) < 0.4, rng.normal(4, 1, ROWS), rng.normal(-1, 1, ROWS))
+FAR = {
+    "both on one side": ([55.0, 60.0], "`mu[0]`"),
+    "one on each side": ([-55.0, 60.0], "`mu["),
+    "one far away": ([-1.0, 80.0], "`mu[1]`"),
+}
+
+
+def doubts_of(middles, sd=3.0):
+    """Fit a mixture of two normal components; return what it warns of, and the means."""
+    with pm.Model() as model:
+        mu, w = pm.Normal("mu", middles, sd, shape=2), pm.Dirichlet("w", np.ones(2))
+        pm.NormalMixture("y", w, mu, 1.0, observed=Y)
+    with deterministic_noise(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PosteriorWarning)
+        idata = pymc_dp.fit(
+            model=model, epsilon=2, delta=1e-5, progressbar=False, random_seed=1, backend="python"
+        )
+    return " ".join(json.loads(idata["privacy"].attrs["doubts"])), idata["posterior"]["mu"]
+
+
+@pytest.mark.parametrize(("middles", "named"), FAR.values(), ids=FAR)
+def test_a_mixture_that_starts_far_from_its_records_is_doubted(middles, named):
+    found, _ = doubts_of(middles)
+    assert "The posterior of the mixture `y`" in found
+    assert named in found
+    assert "put each component near its records, by public numbers" in found
+
+
+def test_without_the_limits_a_wrong_mode_ends_in_silence(monkeypatch):
+    """The planted fault: nothing is compared with the prior or with other components."""
+    monkeypatch.setattr(doubts, "MOST_PRIOR_SDS", np.inf)
+    monkeypatch.setattr(doubts, "MOST_WIDTH_RATIO", np.inf)
+    found, mu = doubts_of([-1.0, 80.0])
+    assert found == ""
+    assert (abs(mu.mean(("chain", "draw")) - [-1, 4]) > 20 * mu.std(("chain", "draw"))).all()
+
+
+@pytest.mark.parametrize("middles", [[-1.0, 4.0], [-4.0, 7.0], [0.0, 3.0]])
+def test_a_well_placed_mixture_is_not_doubted(middles):
+    found, mu = doubts_of(middles)
+    assert found == ""
+    assert (abs(mu.mean(("chain", "draw")) - [-1, 4]) < 0.2).all()

@@ -1,0 +1,55 @@
+"""Arrays that carry no number of anyone's are told from others, without copies of the others."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from pymc_dp.model import harden
+
+FIT = {
+    "a fill": np.full((3, 4), 2.5),
+    "an identity": 0.1 * np.eye(4),
+    "an identity of one column": np.eye(5, 1),
+    "a sequence": 0.3 + 0.1 * np.arange(7),
+    "rows of a triangle": np.tril_indices(5)[0],
+    "columns of a triangle": np.tril_indices(5)[1],
+    "the rows of a small triangle": np.tril_indices(2)[0],
+}
+OTHER = {
+    "a diagonal": np.diag([1.0, 2.0, 2.0]),
+    "nearly a sequence": np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.5]),
+    "nearly a triangle": np.r_[np.tril_indices(5)[0][:-1], 3],
+    "a triangle less one": np.tril_indices(5)[0][:-1],
+    "a triangle in other order": np.sort(np.tril_indices(4)[1]),
+    "two numbers": np.array([0.3, 4.1]),
+    "a hole in a fill": np.array([[1.0, 1.0], [1.0, np.nan]]),
+}
+
+
+@pytest.mark.parametrize("values", FIT.values(), ids=FIT)
+def test_what_a_library_makes_by_itself_is_structural(values):
+    assert harden.is_structural(values)
+
+
+@pytest.mark.parametrize("values", OTHER.values(), ids=OTHER)
+def test_what_holds_other_numbers_is_not(values):
+    assert not harden.is_structural(values)
+
+
+def most_memory(values):
+    """Return the share of the array's own memory that the question takes."""
+    tracemalloc.start()
+    try:
+        assert not harden.is_structural(values)
+        return tracemalloc.get_traced_memory()[1] / values.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_arrays_are_not_copied(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(50_000, 20))
+    assert most_memory(values) < 0.01
+    # the planted fault: all entries are looked at
+    monkeypatch.setattr(harden, "_is_even", lambda flat: not harden._steps(values.ravel()).size)
+    assert most_memory(values) > 0.9

@@ -3,6 +3,8 @@
 import gc
 import itertools
 import os
+import sys
+from types import ModuleType
 
 import pytensor
 import pytest
@@ -12,6 +14,19 @@ pytensor.config.cxx = ""
 # where a variable was made: read in no test, and written for every one
 pytensor.config.traceback__limit = 0
 pytensor.config.traceback__compile_limit = 0
+
+
+def pytest_collectstart(collector):
+    """Load ArviZ without JAX, which it would load, where there is one, to tell that NumPyro is not.
+
+    No test uses JAX in this process. It slows down every test that comes after it: it is called at
+    each collection of garbage, and its locks at each look at an object's identity.
+    """
+    if "arviz_base" not in sys.modules:
+        sys.modules["jax"] = ModuleType("jax")
+        import arviz_base  # noqa: F401
+
+        del sys.modules["jax"]
 
 
 def pytest_collection_finish(session):

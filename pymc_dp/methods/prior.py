@@ -4,11 +4,12 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-import pytensor.tensor as pt
 
 from pymc_dp.methods.conjugate.exponential import flat_gradient
+from pymc_dp.methods.graphs_of_prior import made_once
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import AnyVariable, pt
 
 # the step of central differences where the prior is smooth
 STEP = 1e-4
@@ -18,8 +19,12 @@ LONGEST_STEP = 1e3
 
 def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
     """Compile the gradient of the log prior at a point z, shape (size,)."""
-    latents = list(records.latents.values())
-    fn = function(latents, pt.cast(flat_gradient(records.prior, latents), "float64"), backend)
+
+    def gradient() -> tuple[list[AnyVariable], AnyVariable]:
+        latents = list(records.latents.values())
+        return latents, pt.cast(flat_gradient(records.prior, latents), "float64")
+
+    fn = function(*made_once(records, "gradient of all", gradient), backend)
     # a state holds NumPy's arrays, whatever the backend
     return lambda z: np.asarray(fn(*records.split(z)))
 

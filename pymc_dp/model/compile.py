@@ -20,6 +20,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.linker import UfuncLinker
 from pymc_dp.model.same_graph import graph_key, rewritten_once
 from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
@@ -38,13 +39,13 @@ class CachedMode(Mode):
 
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here;
 # nothing in place: finding out what may be takes time, and NumPy is no faster for it
-FAST_RUN: Any = CachedMode(linker="py", optimizer="fast_run")
+FAST_RUN: Any = CachedMode(linker=UfuncLinker(), optimizer="fast_run")
 PYTHON: Mode = FAST_RUN.excluding("fusion", "inplace", "local_pow_to_nested_squaring").register(
     (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),
     (in2out(node_rewriter([Blockwise])(by_batches)), AFTER_SPECIALIZE),
 )
 # for functions that are called a few times: rewriting would take most of their time
-AS_WRITTEN = Mode(linker="py", optimizer="None")
+AS_WRITTEN = Mode(linker=UfuncLinker(), optimizer="None")
 
 
 def compile_mode(backend: str) -> Mode:

@@ -1,20 +1,27 @@
 """The priors of a model's latents: their densities, and where an inference starts from them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import Ordered
-from pymc.initial_point import make_initial_point_expression, make_initial_point_fn
+from pymc.initial_point import (
+    convert_str_to_rv_dict,
+    make_initial_point_expression,
+    make_initial_point_fn,
+)
+from pymc.logprob.utils import ParameterValueError
+from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.sort import sort
 
-from pymc_dp.model.compile import PYTHON, without_c
+from pymc_dp.model.compile import PYTHON, as_written, without_c
 from pymc_dp.model.graph_types import AnyVariable, Tensor, stored_value
 from pymc_dp.model.terms import simplify
 
@@ -103,6 +110,21 @@ def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndar
 
 def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
+    strategies = dict(model.rvs_to_initial_values) | convert_str_to_rv_dict(model, dict(initvals))
+    starts = make_initial_point_expression(
+        free_rvs=model.free_RVs,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies=strategies,
+        return_transformed=True,
+    )
+    graphs = replace_rng_nodes(starts)
+    reseed_rngs(find_rng_nodes(graphs), 0)
+    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+    with suppress(ParameterValueError):
+        point = dict(zip(names, as_written([], graphs)(), strict=True))
+        if all(np.isfinite(value).all() for value in point.values()):
+            return {name: np.asarray(value, "float64") for name, value in point.items()}
+    # PyMC rewrites the graphs, and checks no parameters
     with without_c():
         point = make_initial_point_fn(model=model, overrides=dict(initvals))(0)
     return {name: np.asarray(value, "float64") for name, value in point.items()}

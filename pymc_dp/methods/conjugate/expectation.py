@@ -6,8 +6,9 @@ statistics of every other block, so their average over the product of the rules 
 expectation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from pytensor.tensor.type import TensorType, lscalar
 
 from pymc_dp.contributions.gradients import spread
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily, Natural
+from pymc_dp.methods.graphs_of_prior import made_once
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function, without_c
 from pymc_dp.model.graph_types import AnyVariable
@@ -47,12 +49,28 @@ class Message:
 
 
 def at_points(
-    records: Records, graphs: Sequence[AnyVariable]
+    records: Records, what: Hashable, graphs: Callable[[], Sequence[AnyVariable]]
 ) -> tuple[Callable[[Sequence[Point]], Natural], tuple[str, ...]]:
-    """Compile graphs of latents for many points at once, and name the latents that they read."""
+    """Compile graphs of the prior for many points at once, and name the latents that they read.
+
+    ``what`` names the graphs among all that are made of a prior.
+    """
+    inputs, rows, needs = made_once(records, what, lambda: _for_points(records, graphs()))
+    fn = function(inputs, rows, "python")
+
+    def evaluate(points: Sequence[Point]) -> Natural:
+        return tuple(fn(len(points), *[np.stack([at[name] for at in points]) for name in needs]))
+
+    return evaluate, needs
+
+
+def _for_points(
+    records: Records, graphs: Sequence[AnyVariable]
+) -> tuple[list[AnyVariable], list[AnyVariable], tuple[str, ...]]:
+    """Return inputs and graphs of many points, and the names of the latents that they read."""
     with without_c():
         # before: shapes of points would be dependences, too. A list: as what it is given
-        plain: Any = rewrite_graph(list(graphs))
+        plain: Any = rewrite_graph(list(graphs), clone=True)
     reached = set(ancestors(plain))
     needs = tuple(name for name, latent in records.latents.items() if latent in reached)
     count = lscalar("count")
@@ -60,12 +78,7 @@ def at_points(
     many = {x: TensorType(x.type.dtype, (None, *x.type.shape))() for x in latents}
     vectorized: list[AnyVariable] = vectorize_graph(plain, many)
     rows = [spread(each, one, count) for each, one in zip(vectorized, plain, strict=True)]
-    fn = function([count, *many.values()], rows, "python")
-
-    def evaluate(points: Sequence[Point]) -> Natural:
-        return tuple(fn(len(points), *[np.stack([at[name] for at in points]) for name in needs]))
-
-    return evaluate, needs
+    return [count, *many.values()], rows, needs
 
 
 def rules_of(
@@ -111,11 +124,12 @@ def prior_messages(
     records: Records, families: Mapping[str, ExponentialFamily]
 ) -> dict[str, Message]:
     """Compile the natural parameters that the prior gives to each block."""
-    graphs = {
-        name: family.statistics(records.prior, records.latents[name])
-        for name, family in families.items()
-    }
-    return {name: Message(*at_points(records, graph)) for name, graph in graphs.items()}
+
+    def message(name: str, family: ExponentialFamily) -> Message:
+        graphs = partial(family.statistics, records.prior, records.latents[name])
+        return Message(*at_points(records, (family.name, name), graphs))
+
+    return {name: message(name, family) for name, family in families.items()}
 
 
 class ConjugatePrior(NamedTuple):

@@ -20,6 +20,7 @@ from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_precision
 from pymc_dp.methods.conjugate.probe_points import nearly_equal
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
+from pymc_dp.model.graph_types import Tensor
 
 # Gamma densities of precisions; of one over a latent that is a variance
 Gammas = dict[str, Natural]
@@ -122,8 +123,11 @@ def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior
     for name, family in families.items():
         if family not in (GAMMA, INVERSE_GAMMA):
             raise NotConjugateError(f"`{name}` is no precision or variance of the Gaussian latents")
-    gradient = flat_gradient(records.prior, [records.latents[name] for name in names])
-    slopes, needs = at_points(records, [gradient])
+
+    def gradient() -> list[Tensor]:
+        return [flat_gradient(records.prior, [records.latents[name] for name in names])]
+
+    slopes, needs = at_points(records, ("gradient", *names), gradient)
     for name in apart:
         if name in needs:
             raise NotConjugateError(f"the prior of the Gaussian latents depends on `{name}`")

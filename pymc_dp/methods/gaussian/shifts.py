@@ -76,11 +76,10 @@ def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.
     """
     if not _may_have_groups(records):
         return None
-    made_up = scores_of_made_up(records, scores(), np.random.default_rng(0)) != 0
-    columns = [
-        _shifts_of(read.reshape(len(made_up), *start.shape))
-        for read, start in zip(records.split(made_up), records.point.values(), strict=True)
-    ]
+    made_up = scores_of_made_up(records, scores(), np.random.default_rng(0))
+    finite = np.all([np.isfinite(part).all(axis=1) for part in made_up], axis=0)
+    read = np.any([part[finite] != 0 for part in made_up], axis=0)
+    columns = [_shifts_of(part) for part in records.split(read)]
     d, m = (sum(part.shape[k] for part in columns) for k in (0, 1))
     if m > DEFAULTS.most_shifts * d:
         return None

@@ -49,7 +49,7 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     if d > MANY_LATENTS or records.local_latents or _computes_with_columns(records):
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
-    parts = [scores_of_made_up(records, scores, rng) for _ in range(2 * POINTS)]
+    parts = [_readable(scores_of_made_up(records, scores, rng)) for _ in range(2 * POINTS)]
     every, unit = _balanced(np.concatenate(parts))
     first, last = np.split(every, [sum(map(len, parts[:POINTS]))])
     if len(first) < 2 * d or not first.any(axis=0).all():
@@ -102,15 +102,20 @@ def _is_harmless(node: Node, columns: set[AnyVariable]) -> bool:
     return isinstance(node.op, DimShuffle | Subtensor | Join)
 
 
+def _readable(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Return the rows, (n, d), that are finite and not all 0."""
+    found = np.concatenate(parts)
+    return np.asarray(found[np.isfinite(found).all(axis=1) & found.any(axis=1)])
+
+
 def scores_of_made_up(
     records: Records, scores: DrawnScores, rng: np.random.Generator
-) -> np.ndarray:
-    """Return scores, or the vectors that they are made of, (n, d)."""
+) -> tuple[np.ndarray, ...]:
+    """Return what scores of made-up records are made of, (rows, d) each: one array a vector."""
     point = records.start + rng.normal(size=records.size)
     with np.errstate(all="ignore"):
         weights, vectors = scores.of_batch(_made_up(records, rng), point)
-    found = (vectors if scores.channels else weights).reshape(-1, records.size)
-    return np.asarray(found[np.isfinite(found).all(axis=1) & found.any(axis=1)])
+    return (*vectors,) if scores.channels else (*np.swapaxes(weights, 0, 1),)
 
 
 def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

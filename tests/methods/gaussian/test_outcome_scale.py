@@ -8,7 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import whitened
+from pymc_dp.methods.gaussian import stages
 from pymc_dp.methods.gaussian.belief import Curvature, Mode
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.newton import Step, _without_excess
@@ -175,7 +175,7 @@ def test_residuals_far_longer_than_the_scale_cost_few_rounds(monkeypatch):
     width, error = width_and_error()
     assert width < 3
     assert error < 10
-    monkeypatch.setattr(whitened, "outcome_scale", lambda records: None)
+    monkeypatch.setattr(stages, "outcome_scale", lambda records: None)
     assert width_and_error()[0] > 1.3 * width
 
 

@@ -7,6 +7,7 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
+from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.gaussian import stages
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule, shift_rounds
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
@@ -145,7 +146,7 @@ def test_rounds_of_shifts_cost_little_of_the_budget(rounds):
 def test_a_plan_says_which_releases_are_of_shifts():
     with pm.Model() as model:
         intercepts()
-    releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).releases
+    releases = set_up(model, "dp_advi", epsilon=1, delta=1e-5).plan.releases
     first = shift_rounds(ROUNDS)
     names = [release.name for release in releases for _ in range(release.count)]
     assert names == [SCALES] + [SHIFTED] * first + [SCORES] * (ROUNDS - first)
@@ -154,15 +155,15 @@ def test_a_plan_says_which_releases_are_of_shifts():
 def far_away():
     """Groups whose mean and residuals are far from the start, and predictors without centre."""
     rng = np.random.default_rng(5)
-    number, rows = 30, 4500
-    group, x = rng.integers(0, number, rows), np.log1p(rng.gamma(2, 1, (rows, 2)))
-    truth = rng.normal(20, 2, number)
-    outcome = truth[group] + x @ [0.8, 0.4] + rng.normal(0, 1.5, rows)
+    number, rows = 45, 4500
+    group, x = rng.integers(0, number, rows), np.log1p(rng.gamma(2, 1, (rows, 3)))
+    truth, slopes = rng.normal(20, 2, number), np.array([0.8, 0.5, 0.3])
+    outcome = truth[group] + x @ slopes + rng.normal(0, 1.5, rows)
     with pm.Model() as model:
-        a, b = pm.Normal("a", 0, 20, shape=number), pm.Normal("b", 0, 1, shape=2)
+        a, b = pm.Normal("a", 0, 20, shape=number), pm.Normal("b", 0, 1, shape=3)
         mean = a[pm.Data("group", group)] + pm.Data("x", x) @ b
         pm.Normal("y", mean, pm.HalfNormal("s", 5), observed=outcome)
-    return model, {"a": truth, "b": np.array([0.8, 0.4]), "s": 1.5}
+    return model, {"a": truth, "b": slopes, "s": 1.5}
 
 
 def farthest(idata, truth):

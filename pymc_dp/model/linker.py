@@ -1,0 +1,68 @@
+"""A Python linker that calls NumPy's ufuncs at once.
+
+A batch is small: with PyTensor's own linker, what surrounds a ufunc takes several times as long.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pytensor.link.basic import PerformLinker
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_dp.model.graph_types import Node
+
+
+class UfuncLinker(PerformLinker):
+    """PyTensor's Python linker, with a short way to ufuncs and no warnings of their numbers."""
+
+    def make_all(self, *args: Any, **settings: Any) -> Any:
+        """Make a function of a graph, as the linker of PyTensor does."""
+        made: Any = super().make_all(*args, **settings)  # type: ignore[no-untyped-call]
+        run, *containers, calls, order = made
+        # an operation that runs lazily asks which of its inputs were computed
+        if not any(getattr(call, "lazy", False) for call in calls):
+            # `run` reads this list
+            calls[:] = [_short(node, call) for node, call in zip(order, calls, strict=True)]
+
+        def quiet() -> Any:
+            with np.errstate(all="ignore"):
+                return run()
+
+        quiet.allow_gc, quiet.storage_map = run.allow_gc, run.storage_map  # type: ignore
+        return quiet, *containers, calls, order
+
+
+def _short(node: Node, call: Any) -> Callable[[], None]:
+    """Return a call that does what ``call`` does, with one test of lengths around the ufunc."""
+    ufunc = _ufunc(node) if isinstance(node.op, Elemwise) else None
+    if ufunc is None or node.op.inplace_pattern or len(node.outputs) > 1:
+        return call  # type: ignore[no-any-return]
+    inputs, output, dtype = call.inputs, call.outputs[0], np.dtype(node.outputs[0].type.dtype)
+    lengths = [
+        (cell, axis)
+        for cell, x in zip(inputs, node.inputs, strict=True)
+        for axis, one in enumerate(x.type.broadcastable)
+        if not one
+    ]
+
+    def at_once() -> None:
+        values = [cell[0] for cell in inputs]
+        for cell, axis in lengths:
+            if cell[0].shape[axis] == 1:  # it must be 1 everywhere
+                node.op._check_runtime_broadcast(node, values)
+                break
+        found = np.asarray(ufunc(*values), dtype=dtype)
+        output[0] = found if found.flags.owndata else found.copy()
+
+    at_once.inputs, at_once.outputs, at_once.lazy = inputs, call.outputs, False  # type: ignore
+    return at_once
+
+
+def _ufunc(node: Node) -> Callable[..., Any] | None:
+    """Return the function that PyTensor would find at every call; all is as in its `perform`."""
+    op, tag = node.op, node.tag
+    if op.nfunc is not None and len(node.inputs) == op.nfunc_spec[1]:
+        return partial(op.nfunc, sig=tag.sig) if hasattr(tag, "sig") else op.nfunc
+    return op.ufunc or getattr(tag, "ufunc", None)

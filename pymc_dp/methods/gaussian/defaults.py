@@ -19,7 +19,7 @@ class Defaults(NamedTuple):
     )
     # groups of an array shift together in so many of the first rounds, if there are at most so many
     # shifts for each latent; these rounds have the shares of the first so many
-    shift_rounds: int = 8
+    shift_rounds: int = 7
     most_shifts: float = 0.5
     shares_of_shifts: int = 3
     # a count of a bin above so many standard deviations of its noise is of records

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 Data = dict[str, np.ndarray]
 
 
-GROUPS = 6  # so many that rounds of whitened scores begin with shifts of them
+GROUPS = 4  # so many that rounds of whitened scores begin with shifts of them
 
 
 def draw_data(rows: int, seed: int) -> Data:

@@ -22,7 +22,7 @@ from pymc_dp.methods.chain import Staged
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.gaussian.schedule import ROUNDS
-from pymc_dp.methods.gaussian.whitened import SCALES, SCORES
+from pymc_dp.methods.gaussian.stages import SCALES, SCORES
 from pymc_dp.privacy.wall import PrivacyWall
 
 pytestmark = pytest.mark.usefixtures("fixed_keys")

@@ -61,7 +61,7 @@ class Defaults(NamedTuple):
     sure_step: float = 2.0
     # a latent's longest step, in whitened units; units are at most so many sds of the prior
     longest_step: float = 1.0
-    prior_sds: float = 3.0
+    prior_sds: float = 1.0
     # where the mode is further away, longest steps double from round to round, up to this factor
     longest_reach: float = 8.0
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import belief, long_steps, newton, whitened
+from pymc_dp.methods.gaussian import belief, long_steps, newton, stages
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope, next_reach
@@ -91,7 +91,7 @@ def test_steps_keep_the_balance_of_predictors_that_are_nearly_the_same():
 def test_steps_that_are_limited_one_by_one_lose_it(monkeypatch):
     monkeypatch.setattr(belief, "DEFAULTS", DEFAULTS._replace(most_inflation=np.inf))
     # the scale of outcomes, which is found at once, makes up for much of it
-    monkeypatch.setattr(whitened, "outcome_scale", lambda records: None)
+    monkeypatch.setattr(stages, "outcome_scale", lambda records: None)
     flat = 1e-9 * np.eye(17)
     monkeypatch.setattr(newton, "along_slope", lambda s, g, _, *w: along_slope(s, g, flat, *w))
     assert error_of_predictors_that_are_nearly_the_same() > 3

@@ -7,7 +7,6 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.gaussian import stages
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule, shift_rounds
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
@@ -146,7 +145,7 @@ def test_rounds_of_shifts_cost_little_of_the_budget(rounds):
 def test_a_plan_says_which_releases_are_of_shifts():
     with pm.Model() as model:
         intercepts()
-    releases = set_up(model, "dp_advi", epsilon=1, delta=1e-5).plan.releases
+    releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).plan.releases
     first = shift_rounds(ROUNDS)
     names = [release.name for release in releases for _ in range(release.count)]
     assert names == [SCALES] + [SHIFTED] * first + [SCORES] * (ROUNDS - first)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.whitened import split
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
@@ -128,7 +129,8 @@ def _updated(learnt: Learnt, found: Curvature, shifts: np.ndarray | None) -> Cur
     weak = weakly_correlated(np.linalg.inv(learnt.covariance))
     independent = learnt.independent.scaled_like(found, weak)
     shared = learnt.along_shifts
-    if shifts is not None and shared is not None:
+    # of many latents the diagonal alone was released, which says nothing of shifts
+    if shifts is not None and shared is not None and len(shifts) <= MANY_LATENTS:
         shared = shared.combined(along(found, shifts))
     if learnt.curvature is None:
         return Curvatures(found, independent, shared)

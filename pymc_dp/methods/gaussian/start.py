@@ -129,7 +129,9 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
     # as if all groups of an array had as many records
     of_groups = np.diag(learnt.likelihood_curvature) / learnt.variance_share.curvature_share
     independent = _independent(V @ (of_groups / V.sum(axis=0)))
+    # the curvature changes as groups part
     along_shifts = learnt.curvature._replace(estimate=learnt.likelihood_curvature)
+    along_shifts = along_shifts.moved(DEFAULTS.nonlinearity**2, DEFAULTS.floor_on_average)
     state = state._replace(
         t=found.t,
         noise_unit=found.noise_unit,

@@ -65,9 +65,10 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
 def unseen_among(unseen: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Return those unseen directions, (d, k), that lie in the span of others, (d, m), as (m, n).
 
-    >>> unseen_among(np.array([[-1.0], [1.0], [1.0]]), np.array([[1, 0], [0, 1], [0, 1]])).round(2)
-    array([[-0.71],
-           [ 0.71]])
+    >>> found = unseen_among(np.array([[-1], [1], [1]]), np.array([[1, 0], [0, 1], [0, 1]]))
+    >>> (found / found[0]).round(2)
+    array([[ 1.],
+           [-1.]])
     """
     unit = np.linalg.qr(unseen)[0]
     return np.asarray(null_space(V - unit @ (unit.T @ V)))

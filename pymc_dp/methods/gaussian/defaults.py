@@ -94,8 +94,8 @@ class Defaults(NamedTuple):
     # the scale is too small where its score is so many standard deviations of the noise above 0,
     # and far from its end where squared residuals are so many from what they are to be
     visible_scale_score: float = 4.0
-    # without steps in it, the logarithm of the squared scale is lowered by this much at most for
-    # what is not known of the location
+    # the logarithm of the squared scale is lowered by this much at most for what is not known of
+    # the location
     most_excess: float = 1.0
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much

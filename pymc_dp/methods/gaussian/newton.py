@@ -175,7 +175,7 @@ def _with_scale(
     squared_sd = R.sd**2 + unknown * spread**2 + (with_steps - spread) ** 2
     covariance[at, at] = squared_sd / (2 * b) ** 2
     mean, end = before.mean + step, before.mean + step
-    mean[at] -= spread / (2 * b)
+    mean[at] -= min(spread, DEFAULTS.most_excess) / (2 * b)
     way = moved.way._replace(step=step, unfinished=unfinished)
     return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
 

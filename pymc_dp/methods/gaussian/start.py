@@ -10,7 +10,6 @@ from pymc_dp.methods.gaussian.coordinates import whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
 from pymc_dp.methods.gaussian.long_steps import Way
-from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.shifts import Shifts, known_along
 from pymc_dp.methods.gaussian.state import (
     Gradient,
@@ -139,7 +138,7 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
         scale=None if found.scale is None else known.scale,
         unseen=known.unseen,
         learnt=state.learnt._replace(
-            mode=Mode(point, _with_groups_apart(V, found, state.prior_at_start, known.scale)),
+            mode=Mode(point, _with_groups_apart(V, found, state.prior_at_start)),
             independent=independent,
             along_shifts=along_shifts,
         ),
@@ -148,22 +147,18 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
     return prepared(state, known.shares, precision, visible=float(point.size))
 
 
-def _with_groups_apart(
-    V: np.ndarray, found: State, prior: np.ndarray, scale: OutcomeScale | None
-) -> np.ndarray:
+def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.ndarray:
     """Return the covariance of the mode where groups no longer shift together, (d, d).
 
-    Effects of what differs between groups alone are known as from one record of each group. Where
-    outcomes have a scale, it was found with what sets the groups apart: they are about as far apart
-    as residuals are long, at most.
+    Shifts tell nothing of what sets groups apart. And effects of what differs between groups alone
+    are known as from one record of each group.
     """
     K, learnt, prior = found.learnt.likelihood_curvature, found.learnt, prior / DEFAULTS.start_width
-    sizes, location = V.sum(axis=0), np.zeros(len(V)) if scale is None else scale.location
-    of_record = np.diag(location * (V @ np.diag(K)) / found.number)
+    sizes = V.sum(axis=0)
     apart = np.eye(len(V)) - (V / sizes) @ V.T
     of_groups = np.linalg.inv(K * sizes[sizes > 1].min() / found.number + V.T @ prior @ V)
     of_shifts = learnt.mode.covariance + np.diag(learnt.way.unfinished**2) + of_groups
-    return symmetric(apart @ np.linalg.inv(prior + of_record) @ apart + V @ of_shifts @ V.T)
+    return symmetric(apart @ np.linalg.inv(prior) @ apart + V @ of_shifts @ V.T)
 
 
 def _independent(diagonal: np.ndarray) -> Curvature:

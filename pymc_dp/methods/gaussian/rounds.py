@@ -191,6 +191,7 @@ def _learnt(
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
         shared = _moved(shared, nonlinearity, of_shifts)
     return Learnt(
+        start=before.start,
         mode=mode,
         point=point,
         way=way,
@@ -258,10 +259,11 @@ def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikeli
 
     The likelihood's score at the mode m is minus the prior's, with an error of covariance S. As
     wide as records and noise make it, its precision is H (v H + S)^-1 H; ``noise`` is 1, or 0 to
-    leave S out.
+    leave S out. Neither m nor S holds what was believed at the start, which no record told.
     """
-    H, m, P = learnt.likelihood_curvature, learnt.mode.mean, prior.precision
-    S = noise * (H + P) @ (learnt.mode.covariance + np.diag(learnt.way.unfinished**2)) @ (H + P)
+    found = learnt.mode.without(learnt.start)
+    H, m, P = learnt.likelihood_curvature, found.mean, prior.precision
+    S = noise * (H + P) @ (found.covariance + np.diag(learnt.way.unfinished**2)) @ (H + P)
     variance = symmetric(learnt.variance_share.upper * H + S)
     if not np.isfinite(variance).all():  # the records tell nothing that numbers can hold
         return NormalLikelihood(np.zeros(len(m)), np.zeros_like(P))

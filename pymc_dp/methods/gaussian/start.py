@@ -53,8 +53,10 @@ def _at_start(
     d, precision = len(start), prior_precision(prior_gradient, start, least)
     covariance = np.linalg.inv(precision)
     nothing = np.zeros((d, d))
+    mode = Mode(start, DEFAULTS.start_width * covariance)
     learnt = Learnt(
-        mode=Mode(start, DEFAULTS.start_width * covariance),
+        start=mode,
+        mode=mode,
         point=start,
         way=Way.of(np.zeros(d)),
         curvature=None,
@@ -128,6 +130,7 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
     # as if all groups of an array had as many records
     of_groups = np.diag(learnt.likelihood_curvature) / learnt.variance_share.curvature_share
     independent = _independent(V @ (of_groups / V.sum(axis=0)))
+    mode = Mode(point, _with_groups_apart(V, found, state.prior_at_start))
     # the curvature changes as groups part
     along_shifts = learnt.curvature._replace(estimate=learnt.likelihood_curvature)
     along_shifts = along_shifts.moved(DEFAULTS.nonlinearity**2, DEFAULTS.floor_on_average)
@@ -138,7 +141,8 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
         scale=None if found.scale is None else known.scale,
         unseen=known.unseen,
         learnt=state.learnt._replace(
-            mode=Mode(point, _with_groups_apart(V, found, state.prior_at_start)),
+            start=mode,
+            mode=mode,
             independent=independent,
             along_shifts=along_shifts,
         ),

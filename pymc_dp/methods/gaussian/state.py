@@ -33,6 +33,7 @@ class Known(NamedTuple):
 class Learnt(NamedTuple):
     """Estimates that follow from the releases made so far."""
 
+    start: Mode  # what was believed of the mode before these rounds
     mode: Mode
     point: np.ndarray  # where the next round begins, (d,)
     way: Way  # the latest step of its mean

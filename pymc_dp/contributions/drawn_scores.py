@@ -69,12 +69,13 @@ class DrawnScores(NamedTuple):
     draw_for_units: Draw | None  # in place of ``draw``, where records belong to units
     together: bool  # whether the records of a unit are scored together
     nodes: int  # at how many values of local latents each score is computed
+    formed: int = 0  # how many numbers of a record these are sums of, where they are
 
     @property
     def width(self) -> int:
         """How many numbers the scores of a record are."""
         scores = self.outcomes * (self.channels or self.d)
-        return scores * self.nodes + self.channels * self.d
+        return max(scores * self.nodes + self.channels * self.d, self.formed)
 
 
 def drawn_scores(records: Records, backend: str) -> DrawnScores:

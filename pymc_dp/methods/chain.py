@@ -68,6 +68,7 @@ def chain(first: Method, *stages: Stage) -> Method:
 
     aware = any(part.noise_aware for part in parts)
     return first._replace(
+        size=max(part.size for part in parts),
         releases=with_shares(
             first.releases, *(spec for part in parts[1:] for spec in part.releases)
         ),

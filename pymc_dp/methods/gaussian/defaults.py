@@ -22,6 +22,8 @@ class Defaults(NamedTuple):
     shift_rounds: int = 7
     most_shifts: float = 0.5
     shares_of_shifts: int = 3
+    # for more latents groups are not looked for: it takes that many made-up records
+    most_with_shifts: int = 3000
     # a count of a bin above so many standard deviations of its noise is of records
     visible_count: float = 5.0
     # and one in the middle of three whose sum is so many standard deviations of its noise

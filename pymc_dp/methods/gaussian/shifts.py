@@ -18,7 +18,7 @@ from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.state import Gradient
-from pymc_dp.methods.gaussian.unseen import scores_of_made_up
+from pymc_dp.methods.gaussian.unseen import ROWS, scores_of_made_up
 from pymc_dp.model import Records
 
 
@@ -48,6 +48,7 @@ class Shifts(NamedTuple):
 
         return scores._replace(
             d=V.shape[1],
+            formed=scores.width,
             of_batch=of_batch,
             draw=self._draw(scores.draw),
             draw_for_units=self._draw(scores.draw_for_units),
@@ -74,11 +75,14 @@ def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns. Sums
     of scores are clipped as scores are, whatever V is.
     """
-    if not _may_have_groups(records):
+    if records.size > DEFAULTS.most_with_shifts or not _may_have_groups(records):
         return None
-    made_up = scores_of_made_up(records, scores(), np.random.default_rng(0))
+    rng, rows = np.random.default_rng(0), ROWS + 2 * records.size
+    made_up = scores_of_made_up(records, scores(), rng, rows)
     finite = np.all([np.isfinite(part).all(axis=1) for part in made_up], axis=0)
     read = np.any([part[finite] != 0 for part in made_up], axis=0)
+    if len(read) < 2 * records.size:
+        return None
     columns = [_shifts_of(part) for part in records.split(read)]
     d, m = (sum(part.shape[k] for part in columns) for k in (0, 1))
     if m > DEFAULTS.most_shifts * d:
@@ -106,7 +110,7 @@ def _shifts_of(read: np.ndarray) -> np.ndarray:
     kept = list(shape)
     for axis in range(len(shape)):
         others = tuple(k for k in range(1, read.ndim) if k != axis + 1)
-        if read.any(axis=others).sum(axis=1).max(initial=0) <= 1:
+        if read.any(axis=others).sum(axis=1).max(initial=0) == 1:
             kept[axis] = 1
     places = np.arange(int(np.prod(kept))).reshape(kept)
     return np.asarray(np.eye(places.size)[np.broadcast_to(places, shape).ravel()])

@@ -32,6 +32,11 @@ Draw = Callable[[float, State, int, np.random.Generator], Draws]
 
 SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
 
+GROUPS_TOGETHER = (
+    "The fit ended while all groups of an array moved together, so what sets groups apart is that "
+    "of the prior: let it make all of its releases."
+)
+
 
 class Problem(NamedTuple):
     """The coordinates that rounds release scores of: those of all latents, or of shifts."""
@@ -43,8 +48,15 @@ class Problem(NamedTuple):
     observed: tuple[int, ...]  # coordinates whose scores at observed outcomes are released, too
     begin: Callable[[np.ndarray], State]  # start -> first state
     draw: Draw
-    # state -> that of all latents which results are made of
+    # state -> that of all latents: which results are made of, and where their rounds begin
     reported: Callable[[State], State] = lambda state: state
+
+    def doubts(self, state: State) -> tuple[str, ...]:
+        """List what is doubtful about the posterior."""
+        learnt = self.reported(state).learnt
+        if learnt.curvature is None and learnt.along_shifts is not None:
+            return (GROUPS_TOGETHER,)
+        return doubts_of_rounds(self.records, self.reported(state))
 
     @property
     def d(self) -> int:
@@ -169,7 +181,7 @@ def _after_shifts(problem: Problem, V: np.ndarray, rounds: int) -> Problem:
 
 def _scales(problem: Problem, share: float) -> Method:
     """Release the scales of scores."""
-    histograms, reported = problem.d + len(problem.observed), problem.reported
+    histograms, of_all = problem.d + len(problem.observed), problem.reported
     return Method(
         size=vector_size(problem.d),
         init=lambda rng: problem.begin(problem.start),
@@ -180,26 +192,24 @@ def _scales(problem: Problem, share: float) -> Method:
             lambda state, query, noisy: measured(problem.known(), state, noisy),
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
-        posterior=lambda state, draws, rng: problem.draw(0.0, reported(state), draws, rng),
-        describe=lambda state: _describe(problem.records, reported(state)),
-        trace=lambda state: _trace(reported(state)),
-        doubts=lambda state: doubts_of_rounds(problem.records, reported(state)),
+        posterior=lambda state, draws, rng: problem.draw(0.0, of_all(state), draws, rng),
+        describe=lambda state: _describe(problem.records, of_all(state)),
+        trace=lambda state: _trace(of_all(state)),
+        doubts=problem.doubts,
         defaults=(DEFAULTS,),
     )
 
 
 def _rounds(problem: Problem, shares: Sequence[Shares], share: float, name: str) -> Method:
     """Release scores and curvatures in whitened coordinates."""
-    clip_norm, reported = DEFAULTS.score_range[0] * problem.d**0.5, problem.reported
+    clip_norm, of_all = DEFAULTS.score_range[0] * problem.d**0.5, problem.reported
     return _scales(problem, share)._replace(
         releases=tuple(_spec(name, clip_norm, share * own.of_release) for own in shares),
         compile=lambda backend: Compiled(
             {name: whitened_scores(problem.scores())}, partial(step, problem.known())
         ),
         query=lambda state, rng: Query(name, state.at, state.at.clip_norm),
-        noise_aware=lambda state, draws, rng: _noise_aware(
-            problem.draw, reported(state), draws, rng
-        ),
+        noise_aware=lambda state, draws, rng: _noise_aware(problem.draw, of_all(state), draws, rng),
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.contributions.whitened import At
-from pymc_dp.methods.gaussian.belief import Curvature, Mode, symmetric
+from pymc_dp.methods.gaussian.belief import Curvature, Mode, no_wider, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
@@ -122,33 +122,55 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
 
 def apart(known: Known, shifts: Shifts, found: State) -> State:
     """Start rounds of all latents where those of shifts have ended."""
-    V, learnt = shifts.directions, found.learnt
-    point, least = shifts.point(learnt.point), V @ found.least_prior
+    point, least = shifts.point(found.learnt.point), shifts.directions @ found.least_prior
     state = _at_start(point, known.prior_gradient, found.number, least)
-    if learnt.curvature is None:
-        return state
-    # as if all groups of an array had as many records
-    of_groups = np.diag(learnt.likelihood_curvature) / learnt.variance_share.curvature_share
-    independent = _independent(V @ (of_groups / V.sum(axis=0)))
-    mode = Mode(point, _with_groups_apart(V, found, state.prior_at_start))
-    # the curvature changes as groups part
-    along_shifts = learnt.curvature._replace(estimate=learnt.likelihood_curvature)
-    along_shifts = along_shifts.moved(DEFAULTS.nonlinearity**2, DEFAULTS.floor_on_average)
     state = state._replace(
         t=found.t,
         noise_unit=found.noise_unit,
         noise_to_signal=found.noise_to_signal,
         scale=None if found.scale is None else known.scale,
         unseen=known.unseen,
-        learnt=state.learnt._replace(
-            start=mode,
-            mode=mode,
-            independent=independent,
-            along_shifts=along_shifts,
-        ),
     )
-    precision = known_along(independent, V, along_shifts).estimate + state.prior_at_start
+    if found.t == 0:
+        return state
+    try:
+        return _knowing_shifts(known, shifts, found, state)
+    except (np.linalg.LinAlgError, ArithmeticError):
+        precision = state.prior_at_start
+        return prepared(state, known.shares, precision, visible=float(point.size))
+
+
+def _knowing_shifts(known: Known, shifts: Shifts, found: State, state: State) -> State:
+    learnt, point, V = found.learnt, state.learnt.point, shifts.directions
+    H = learnt.independent.estimate if learnt.curvature is None else learnt.likelihood_curvature
+    # as if all groups of an array had as many records
+    of_groups = np.diag(H) / learnt.variance_share.curvature_share / V.sum(axis=0)
+    independent, along_shifts = _independent(V @ of_groups), None
+    if learnt.curvature is not None:  # it changes as groups part
+        along_shifts = learnt.curvature._replace(estimate=H)
+        along_shifts = along_shifts.moved(DEFAULTS.nonlinearity**2, DEFAULTS.floor_on_average)
+    mode = Mode(point, _with_groups_apart(V, found, state.prior_at_start))
+    own = state.learnt._replace(
+        start=mode,
+        mode=mode,
+        independent=independent,
+        along_shifts=along_shifts,
+        covariance=_posterior_of_shifts(known, shifts, learnt),
+    )
+    if along_shifts is not None:
+        independent = known_along(independent, V, along_shifts)
+    precision = independent.estimate + state.prior_at_start
+    state = state._replace(learnt=own)
     return prepared(state, known.shares, precision, visible=float(point.size))
+
+
+def _posterior_of_shifts(known: Known, shifts: Shifts, learnt: Learnt) -> np.ndarray:
+    """Return a covariance, (d, d): what sets groups apart is as wide as the prior at the start."""
+    V = shifts.directions
+    prior = prior_precision(known.prior_gradient, shifts.start, DEFAULTS.least_prior_precision)
+    away = np.eye(len(V)) - (V / V.sum(axis=0)) @ V.T
+    of_groups = away @ np.linalg.inv(prior) @ away
+    return no_wider(symmetric(V @ (learnt.covariance + learnt.noise) @ V.T + of_groups), prior)
 
 
 def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.ndarray:

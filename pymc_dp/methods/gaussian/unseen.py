@@ -24,7 +24,7 @@ from pymc_dp.privacy.contribution import Batch
 # what does not bring values together, and has no thresholds
 SMOOTH = (Add, Sub, Mul, TrueDiv, Neg, Cast, Exp, Log, Log1p, Sqrt)
 POINTS = 2  # at which scores show directions, and others at which they must not show
-ROWS = 1000  # and twenty more for each latent
+ROWS = 1000  # of made-up records, and twenty more for each latent
 MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
 IN_TURN = 1 / 3  # the share of integers that reach all groups in turn, so that none is missed
 BALANCED = 4  # times that rows and columns of scores are scaled
@@ -49,7 +49,8 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     if d > MANY_LATENTS or records.local_latents or _computes_with_columns(records):
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
-    parts = [_readable(scores_of_made_up(records, scores, rng)) for _ in range(2 * POINTS)]
+    rows = ROWS + 20 * d
+    parts = [_readable(scores_of_made_up(records, scores, rng, rows)) for _ in range(2 * POINTS)]
     every, unit = _balanced(np.concatenate(parts))
     first, last = np.split(every, [sum(map(len, parts[:POINTS]))])
     if len(first) < 2 * d or not first.any(axis=0).all():
@@ -71,7 +72,7 @@ def unseen_among(unseen: np.ndarray, V: np.ndarray) -> np.ndarray:
            [-1.]])
     """
     unit = np.linalg.qr(unseen)[0]
-    return np.asarray(null_space(V - unit @ (unit.T @ V)))
+    return np.asarray(null_space(V - unit @ (unit.T @ V), rcond=ROUNDING**0.5))
 
 
 def _computes_with_columns(records: Records) -> bool:
@@ -110,12 +111,12 @@ def _readable(parts: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def scores_of_made_up(
-    records: Records, scores: DrawnScores, rng: np.random.Generator
+    records: Records, scores: DrawnScores, rng: np.random.Generator, rows: int
 ) -> tuple[np.ndarray, ...]:
     """Return what scores of made-up records are made of, (rows, d) each: one array a vector."""
     point = records.start + rng.normal(size=records.size)
     with np.errstate(all="ignore"):
-        weights, vectors = scores.of_batch(_made_up(records, rng), point)
+        weights, vectors = scores.of_batch(_made_up(records, rng, rows), point)
     return (*vectors,) if scores.channels else (*np.swapaxes(weights, 0, 1),)
 
 
@@ -133,13 +134,13 @@ def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values, unit
 
 
-def _made_up(records: Records, rng: np.random.Generator) -> Batch:
+def _made_up(records: Records, rng: np.random.Generator, rows: int) -> Batch:
     """Make records up whose numbers have many magnitudes, and whose indices reach all groups.
 
     Outcomes are 0 or 1, which most likelihoods allow. In every other record real ones lie between,
     and integers may be of any magnitude: an index beyond the last group is clipped.
     """
-    rows, most = ROWS + 20 * records.size, max(x.size for x in records.point.values())
+    most = max(x.size for x in records.point.values())
     types = {name: x.type.dtype for name, x in records.batch.inputs.items()}
     every_other = rng.random(rows) < 0.5
 

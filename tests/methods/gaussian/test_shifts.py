@@ -183,3 +183,44 @@ def test_groups_far_away_are_found():
 def test_without_shifts_they_were_not(monkeypatch):
     monkeypatch.setattr(stages, "shift_rounds", lambda rounds: 0)
     assert fitted(*far_away()) > 6
+
+
+def stopped_after(releases, model):
+    def stop(state, _, release):
+        if release + 1 >= releases:
+            raise StopIteration
+
+    with deterministic_noise(1):
+        return pymc_dp.fit(model=model, epsilon=1, delta=1e-5, callbacks=[stop], **QUIETLY)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+@pytest.mark.parametrize("releases", [2, 4, 8])
+def test_a_fit_that_ends_while_groups_shift_has_the_prior_of_what_sets_them_apart(releases):
+    model, truth = far_away()
+    with pytest.warns(pymc_dp.PosteriorWarning, match="all groups of an array moved together"):
+        idata = stopped_after(releases, model)
+    a, s = (idata["posterior"][name].to_numpy()[0] for name in ("a", "s"))
+    assert a.shape[1:] == truth["a"].shape
+    differences = (a - a.mean(axis=1, keepdims=True)).std(axis=0)
+    assert np.all((10 < differences) & (differences < 25))  # the prior's standard deviation is 20
+    if releases == 8:  # residuals are those of a model without groups
+        assert s.std() < 1.5
+        assert 1.5 < s.mean() < 5
+
+
+def test_rows_of_a_batch_are_as_few_as_without_shifts():
+    records, _ = separated(intercepts)
+    scores = drawn_scores(records, "python")
+    assert Shifts(records.start, directions(intercepts)).scores(scores).width >= scores.width
+
+
+def test_scores_that_are_no_numbers_show_no_groups():
+    records, _ = separated(intercepts)
+    scores = drawn_scores(records, "python")
+
+    def nothing(batch, point):
+        found = scores.of_batch(batch, point)
+        return found._replace(vectors=np.full_like(found.vectors, np.nan))
+
+    assert shift_directions(records, lambda: scores._replace(of_batch=nothing)) is None

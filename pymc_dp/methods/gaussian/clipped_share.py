@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import Mode
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.mode import Mode
 
 
 class VarianceShare(NamedTuple):

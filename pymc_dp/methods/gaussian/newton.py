@@ -8,14 +8,13 @@ import numpy as np
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
-    Mode,
-    Update,
     at_least_nothing,
     symmetric,
     weakly_correlated,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, along_slope
+from pymc_dp.methods.gaussian.mode import Mode, Update
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
 
 

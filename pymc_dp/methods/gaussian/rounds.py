@@ -15,7 +15,6 @@ from pymc_dp.contributions.whitened import split
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
-    Mode,
     no_wider,
     symmetric,
     weakly_correlated,
@@ -27,6 +26,7 @@ from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
 from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach
+from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.shifts import along, known_along

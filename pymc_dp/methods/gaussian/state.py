@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.whitened import At
-from pymc_dp.methods.gaussian.belief import Curvature, Mode, symmetric
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import norm_bounds, whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import Shares

@@ -6,8 +6,9 @@ import pytest
 
 import pymc_dp
 from pymc_dp.methods.gaussian import rounds
-from pymc_dp.methods.gaussian.belief import Curvature, Mode
+from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.factors import Believed, visible_along_steps, with_factors
+from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.testing import deterministic_noise
 
 D = 60

@@ -197,14 +197,18 @@ def test_what_nothing_draws_stays_with_the_rounds(build):
     assert hyperpriors(records_of(build)) is None
 
 
-def left(prior, H, S, peak, noise):
-    """End at the mode under a prior, and take the prior out again."""
+def left(prior, H, S, peak, noise, start=1e12):
+    """End at the mode under a prior, and take the prior out again.
+
+    Before, the mode was believed to be 0 with a variance of ``start``.
+    """
     V = np.linalg.inv(H + prior.precision)
     state = begin(np.zeros(3), prior.gradient, number=100.0)
     mode = state.learnt.mode._replace(
         mean=V @ (H @ peak + prior.precision @ prior.mean), covariance=V @ S @ V
     )
-    learnt = state.learnt._replace(mode=mode, likelihood_curvature=H)
+    before = mode._replace(mean=np.zeros(3), covariance=start * np.eye(3))
+    learnt = state.learnt._replace(start=before, mode=mode, likelihood_curvature=H)
     return likelihood(learnt, prior, noise)
 
 
@@ -228,6 +232,17 @@ def test_the_prior_of_the_rounds_does_not_stay_in_the_likelihood(noise):
     for found in (wide, narrow):
         assert found.precision == pytest.approx(precision)
         assert found.linear == pytest.approx(precision @ peak)
+
+
+def test_what_was_believed_at_the_start_is_no_record():
+    """A mode that noise kept where it was is not known, however narrow the belief about it was."""
+    prior, H = NormalPrior(np.zeros(3), 0.01 * np.eye(3)), 4.0 * np.eye(3)
+    V = np.linalg.inv(H + prior.precision)
+    hidden = 0.25 * np.linalg.inv(V) @ np.linalg.inv(V)  # the mode's variance is .25
+    found = left(prior, H, hidden, np.zeros(3), 1.0, start=0.25)
+    assert np.abs(found.precision).max() < 1e-4
+    before = left(prior, H, hidden, np.zeros(3), 1.0)
+    assert np.diag(before.precision).min() > 1
 
 
 def learnt_variance(H):

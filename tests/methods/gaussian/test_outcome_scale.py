@@ -9,8 +9,9 @@ import pytest
 
 import pymc_dp
 from pymc_dp.methods.gaussian import stages
-from pymc_dp.methods.gaussian.belief import Curvature, Mode
+from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import Step, _without_excess
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy, outcome_scale
 from pymc_dp.testing import deterministic_noise

@@ -1,0 +1,89 @@
+"""What releases say about a posterior's mode, and how uncertain that is: N(m, C)."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.belief import TINY, no_wider, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
+
+
+class Mode(NamedTuple):
+    """What is known of the mode: N(mean, covariance)."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    def update(
+        self, slope: np.ndarray, total: np.ndarray, cautious: np.ndarray, noise: np.ndarray
+    ) -> "Update":
+        """Learn from s = (H + P)(mode - mean) + noise.
+
+        The step is what ``cautious``, H + P or more, says; what it leaves unknown follows from
+        ``total``, which is H + P. ``noise`` is the covariance of all that is noise in s.
+        """
+        spread = symmetric(cautious @ self.covariance @ cautious + noise)
+        gain = np.linalg.solve(spread, cautious @ self.covariance).T
+        step = gain @ slope
+        left = np.eye(len(slope)) - gain @ total
+        covariance = symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
+        surprise = float(slope @ np.linalg.solve(spread, slope)) / len(slope)
+        return Update(step, covariance, surprise, gain)
+
+    def without(self, before: "Mode") -> "Mode":
+        """Return what was learnt since an earlier belief: next to nothing is infinitely wide.
+
+        >>> before = Mode(np.zeros(1), np.full((1, 1), 4.0))
+        >>> Mode(np.ones(1), np.full((1, 1), 2.0)).without(before)
+        Mode(mean=array([2.]), covariance=array([[4.]]))
+        """
+        unit = np.sqrt(np.maximum(np.diag(self.covariance), np.finfo(float).tiny))
+        correlation = Spectrum.of(symmetric(self.covariance / np.outer(unit, unit)))
+        root = unit[:, None] * np.linalg.cholesky(correlation.floored(TINY))
+        old = symmetric(root.T @ np.linalg.solve(before.covariance, root))
+        values, vectors = np.linalg.eigh(np.eye(len(root)) - old)
+        to, back = vectors.T @ np.linalg.inv(root), root @ vectors
+        # the mean of what is next to nothing does not matter
+        shrunken = np.where(values > DEFAULTS.much_learnt, values, 1.0)
+        mean = before.mean + back @ (to @ (self.mean - before.mean) / shrunken)
+        wide = back / np.maximum(values, DEFAULTS.least_learnt) ** 0.5
+        return Mode(mean, symmetric(wide @ wide.T))
+
+    def doubted(
+        self,
+        slope: np.ndarray,
+        total: np.ndarray,
+        noise: np.ndarray,
+        prior: np.ndarray,
+        surprise: float,
+        most: float,
+    ) -> Self:
+        """Widen directions in which a slope is larger than was likely.
+
+        Where the squared slope exceeds ``surprise`` times its expectation, the variance grows as
+        far as it makes the slope likely, at most ``most`` times, and not beyond the prior's.
+        """
+        root = np.linalg.cholesky(symmetric(noise))
+        inverse = np.linalg.inv(root)
+        signal, vectors = np.linalg.eigh(
+            symmetric(inverse @ total @ self.covariance @ total @ inverse.T)
+        )
+        squares = (vectors.T @ inverse @ slope) ** 2
+        grown = np.where(
+            squares > surprise * (1 + signal), np.minimum(squares - 1, most * signal), signal
+        )
+        if np.array_equal(grown, signal):
+            return self
+        back = np.linalg.solve(total, root @ vectors)
+        covariance = symmetric((back * grown) @ back.T)
+        return self._replace(covariance=no_wider(covariance, prior))
+
+
+class Update(NamedTuple):
+    """How a slope moves the mode."""
+
+    step: np.ndarray
+    covariance: np.ndarray
+    surprise: float  # mean square of the slope over its expectation: about 1
+    gain: np.ndarray  # (d, d): the step is this times the slope

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
+from scipy.linalg import block_diag
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, Scores
 from pymc_dp.contributions.outcomes import Draw
@@ -83,15 +84,8 @@ def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.
     read = np.any([part[finite] != 0 for part in made_up], axis=0)
     if len(read) < 2 * records.size:
         return None
-    columns = [_shifts_of(part) for part in records.split(read)]
-    d, m = (sum(part.shape[k] for part in columns) for k in (0, 1))
-    if m > DEFAULTS.most_shifts * d:
-        return None
-    V, row, column = np.zeros((d, m)), 0, 0
-    for part in columns:
-        V[row : row + len(part), column : column + part.shape[1]] = part
-        row, column = row + len(part), column + part.shape[1]
-    return V
+    V = block_diag(*(_shifts_of(part) for part in records.split(read)))
+    return V if V.shape[1] <= DEFAULTS.most_shifts * len(V) else None
 
 
 def _may_have_groups(records: Records) -> bool:

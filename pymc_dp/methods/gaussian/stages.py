@@ -53,10 +53,10 @@ class Problem(NamedTuple):
 
     def doubts(self, state: State) -> tuple[str, ...]:
         """List what is doubtful about the posterior."""
-        learnt = self.reported(state).learnt
-        if learnt.curvature is None and learnt.along_shifts is not None:
+        state = self.reported(state)
+        if state.learnt.curvature is None and state.learnt.along_shifts is not None:
             return (GROUPS_TOGETHER,)
-        return doubts_of_rounds(self.records, self.reported(state))
+        return doubts_of_rounds(self.records, state)
 
     @property
     def d(self) -> int:

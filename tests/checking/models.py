@@ -8,7 +8,7 @@ import xarray as xr
 
 import pymc_dp
 
-ROWS = 3000
+ROWS = 6000
 TERMS = {"epsilon": 4.0, "delta": 1e-5}
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
 
@@ -18,7 +18,7 @@ def columns(seed: int = 0, rows: int = ROWS) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, 2))
     noise = (rng.exponential(size=rows) - 1) * 1.2
-    return {"X": X, "y": X @ [1.0, -1.0] + 0.8 * (X[:, 0] ** 2 - 1) + noise}
+    return {"X": X, "y": X @ [1.0, -1.0] + 1.2 * (X[:, 0] ** 2 - 1) + noise}
 
 
 def straight(data: dict[str, np.ndarray]) -> pm.Model:

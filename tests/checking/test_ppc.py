@@ -12,7 +12,7 @@ from pymc_dp import Ledger
 from pymc_dp.checking.ppc import _tails
 from pymc_dp.contributions.replicates import sort_by_rank
 from pymc_dp.ledger.file import fits_of
-from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result, straight
+from tests.checking.models import QUIETLY, ROWS, TERMS, bent, coin, columns, result, straight
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 EDGES = [-2.0, -1.0, 0.0, 1.0, 2.0]
@@ -26,7 +26,7 @@ def test_a_histogram_without_noise_is_that_of_the_outcomes():
     np.testing.assert_allclose(found["observed"], exact, rtol=1e-5)
     replicated = found["replicated"]
     np.testing.assert_allclose(replicated.mean("replicate"), found["expected"])
-    np.testing.assert_allclose(replicated.sum("bin"), 3000, rtol=1e-5)
+    np.testing.assert_allclose(replicated.sum("bin"), ROWS, rtol=1e-5)
     np.testing.assert_allclose(found["difference"], found["observed"] - found["expected"])
 
 
@@ -102,9 +102,9 @@ def test_records_of_several_outcomes_count_once():
 
 def test_bad_records_add_nothing():
     data = columns()
-    bad = {**data, "y": np.where(np.arange(3000) < 100, np.nan, data["y"])}
+    bad = {**data, "y": np.where(np.arange(ROWS) < 100, np.nan, data["y"])}
     found = pymc_dp.ppc(straight(data), result(straight), data=bad, epsilon=math.inf)["ppc"]
-    assert found["observed"].sum().item() == pytest.approx(2900, rel=1e-5)
+    assert found["observed"].sum().item() == pytest.approx(ROWS - 100, rel=1e-5)
 
 
 REFUSED = [

@@ -23,6 +23,7 @@ from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
+from pymc_dp.methods.gaussian.schedule import Plan
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
@@ -82,7 +83,7 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
             records,
             prior,
             options.num_records,
-            options.releases_of_rounds,
+            Plan.of(options.releases_of_rounds, options.noisy),
             share=ROUND_DEFAULTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),
@@ -91,7 +92,8 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
 
 def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method:
     """Make all releases by rounds in whitened coordinates."""
-    rounds = whitened_method(records, prior, options.num_records, options.releases_of_rounds)
+    plan = Plan.of(options.releases_of_rounds, options.noisy)
+    rounds = whitened_method(records, prior, options.num_records, plan)
     return rounds._replace(
         settings=integrated(records),
         doubts=lambda state: (

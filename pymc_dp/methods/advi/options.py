@@ -7,7 +7,7 @@ from typing import Any
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
-from pymc_dp.methods.gaussian.schedule import ROUNDS, check_length
+from pymc_dp.methods.gaussian.schedule import check_length, default_length
 from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
 
 
@@ -44,7 +44,7 @@ class AdviOptions(Options):
     @property
     def asks_for_steps(self) -> bool:
         """Whether the caller has set an option of gradient steps, or more releases than rounds."""
-        many = self.n is not None and self.n > ROUNDS + 1
+        many = self.n is not None and self.n > default_length(self.noisy)
         return many or self.rules_out_rounds
 
     @property
@@ -57,7 +57,8 @@ class AdviOptions(Options):
         """How many releases belong to rounds: all, or at most half where steps come first."""
         if not self.takes_rounds:
             return 0
-        most = ROUNDS + 1 if self.n is None else min(self.n, ROUNDS + 1)
+        most = default_length(self.noisy)
+        most = most if self.n is None else min(self.n, most)
         return check_length(min(most, (self.n or 2 * most) // 2) if self.takes_steps else most)
 
     def schedule(self, size: int, count: int) -> list[tuple[float, float]]:

@@ -65,7 +65,13 @@ class Defaults(NamedTuple):
     longest_step: float = 1.0
     prior_sds: float = 1.0
     # where the mode is further away, longest steps double from round to round, up to this factor
-    longest_reach: float = 8.0
+    longest_reach: float = 128.0
+    # a latent of the shape of outcomes is released as if it were so many times as precise while the
+    # location is far
+    held_precision: float = 1e6
+    # the curvature along the last step is raised to what the scores at its ends say where it is so
+    # many standard deviations of the noise below
+    visible_fall: float = 2.0
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
     # away; and so are those that a step has left as long as this share of what they were
     far: float = 0.3

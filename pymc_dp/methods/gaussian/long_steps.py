@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
+LEAST_DAMPING = -30.0  # as a logarithm
 PriorGradient = Callable[[np.ndarray], np.ndarray]
 
 
@@ -30,7 +32,13 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
     return max(1.0, min(reach, length))
 
 
-def along_slope(
+def is_far(gradient: np.ndarray, noise_sd: float) -> bool:
+    """Whether a whitened gradient of the average record, (d,), is that of a mode far away."""
+    least = max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
+    return float(np.abs(gradient).max()) > least
+
+
+def shortened(
     newton: np.ndarray,
     gradient: np.ndarray,
     curvature: np.ndarray,
@@ -38,25 +46,32 @@ def along_slope(
     noise_sd: float,
     reach: float,
 ) -> np.ndarray:
-    """Replace Newton's step where the whitened gradient of the average record, (d,), is long.
+    """Shorten Newton's step where the whitened gradient of the average record, (d,), is long.
 
-    It must be longer than its noise, of this standard deviation, alone would be.
-
-    An error of the curvature then would turn Newton's step in all other directions, so each
-    whitened direction moves by itself, by at most ``reach`` units. All of them together move no
-    further than to where the whitened ``curvature`` of the average record, (d, d), has the slope
-    end: predictors that move together add up.
+    It must be longer than its noise, of this standard deviation, alone would be. Levenberg and
+    Marquardt's step (K + lambda I)^-1 g, from the whitened ``curvature`` of the average record
+    K, (d, d), then goes ``reach`` units at most in every whitened direction.
 
     >>> together = np.full((2, 2), 5.0) + np.eye(2)
-    >>> along_slope(np.ones(2), np.full(2, 5.5), together, np.eye(2), 0.1, reach=1.0)
+    >>> shortened(np.ones(2), np.full(2, 5.5), together, np.eye(2), 0.1, reach=1.0).round(3)
     array([0.5, 0.5])
     """
     longest = DEFAULTS.longest_step * reach
     if np.abs(gradient).max() <= max(longest, DEFAULTS.far_in_noise * noise_sd):
         return newton
-    step = np.clip(gradient, -longest, longest)
-    share = min(1.0, float(gradient @ step) / float(step @ curvature @ step))
-    return np.asarray(whitening.T @ (share * step))
+    values, vectors = np.linalg.eigh(curvature)
+    along = vectors.T @ gradient
+
+    def step(damping: float) -> np.ndarray:
+        return np.asarray(vectors @ (along / (values + damping)))
+
+    def excess(log_damping: float) -> float:
+        return float(np.abs(step(np.exp(log_damping))).max()) / longest - 1
+
+    most = np.log(np.linalg.norm(gradient) / longest)
+    if excess(LEAST_DAMPING) <= 0:
+        return np.asarray(whitening.T @ step(0.0))
+    return np.asarray(whitening.T @ step(np.exp(brentq(excess, LEAST_DAMPING, most))))
 
 
 class Way(NamedTuple):

@@ -13,7 +13,7 @@ from pymc_dp.methods.gaussian.belief import (
     weakly_correlated,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.long_steps import Way, along_slope
+from pymc_dp.methods.gaussian.long_steps import Way, shortened
 from pymc_dp.methods.gaussian.mode import Mode, Update
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
 
@@ -23,10 +23,12 @@ class LocalPosterior(NamedTuple):
 
     gradient: np.ndarray  # s, (d,)
     gradient_noise: np.ndarray  # covariance of its privacy noise, (d, d)
+    held: np.ndarray  # which latents keep still, (d,): their score is 0
     believed: Curvature  # H, with noise for all that is not known of it
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
     likelihood_curvature: np.ndarray  # H, (d, d)
     step_curvature: np.ndarray  # H or more, (d, d): what steps go by
+    along_last_step: np.ndarray  # what is missing of it along the last step, (d, d)
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
     prior_at_start: np.ndarray  # the same where the rounds began, (d, d)
     prior_gradient: Callable[[np.ndarray], np.ndarray]  # point -> gradient of the log prior
@@ -45,16 +47,18 @@ class LocalPosterior(NamedTuple):
     @property
     def cautious_total(self) -> np.ndarray:
         """H + P, or more: what steps go by."""
-        return np.asarray(self.step_curvature + self.prior_precision)
+        return np.asarray(self.step_curvature + self.along_last_step + self.prior_precision)
 
-    @property
-    def unit(self) -> np.ndarray:
-        """A whitened unit by latents, (d,): at most some standard deviations of the prior.
+    def units(self, step: np.ndarray) -> np.ndarray:
+        """Return a whitened unit by latents, (d,): at most some standard deviations of the prior.
 
         They are no longer than at the start. A prior with heavy tails flattens out, and a step by
-        its curvature there would go to the end of the line.
+        its curvature there would go to the end of the line. Where the prior rises steeply they are
+        shorter, but for steps that go back.
         """
-        precision = np.maximum(np.diag(self.prior_precision), np.diag(self.prior_at_start))
+        at_start = np.diag(self.prior_at_start)
+        goes_back = step * self.prior_gradient(self.point) > 0
+        precision = np.maximum(np.where(goes_back, 0.0, np.diag(self.prior_precision)), at_start)
         least = precision / DEFAULTS.prior_sds**2
         unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
         return unit
@@ -68,7 +72,7 @@ class LocalPosterior(NamedTuple):
     def whitened_curvature(self) -> np.ndarray:
         """The whitened curvature of the average record, (d, d)."""
         W = self.whitening
-        return np.asarray(W @ self.total_curvature @ W.T / self.number)
+        return np.asarray(W @ (self.total_curvature + self.along_last_step) @ W.T / self.number)
 
     @property
     def whitened_noise_sd(self) -> float:
@@ -110,7 +114,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     """
     noise = _noise_with_unknown_curvature(mode, local)
     linear = mode.update(local.gradient, local.total_curvature, local.cautious_total, noise)
-    step = along_slope(
+    step = shortened(
         linear.step,
         local.whitened_gradient,
         local.whitened_curvature,
@@ -123,6 +127,8 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     covariance = _covariance(mode, local, noise, step)
     way = _limited(way, step, mode, local)
     covariance = at_least_nothing(covariance, local.prior_precision)
+    if local.held.any():
+        way, covariance = _still(way, covariance, mode, local.held)
     bend = local.nonlinearity(local.squared_length(local.bent(way.step)))
     end = mode.mean + way.step
     moved = Step(Mode(end, covariance), end, way, bend)
@@ -131,6 +137,16 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     if local.hidden_scale is not None:
         return _without_excess(moved, local.hidden_scale, mode, local)
     return moved
+
+
+def _still(
+    way: Way, covariance: np.ndarray, before: Mode, held: np.ndarray
+) -> tuple[Way, np.ndarray]:
+    """Let latents keep still, and know of them what was known before."""
+    among = np.outer(held, held)
+    known = np.where(np.logical_or.outer(held, held), 0.0, covariance)
+    kept = [np.where(held, 0.0, part) for part in (way.step, way.wanted, way.unfinished)]
+    return Way(*kept), np.where(among, before.covariance, known)
 
 
 def _with_scale(
@@ -247,7 +263,7 @@ def _surprise(spectrum: CurvatureSpectrum) -> float:
 
 def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> Way:
     """Limit the step of every latent, in its own units."""
-    unit, N = local.unit, local.number
+    unit, N = local.units(step), local.number
 
     def prior_gradient(step: np.ndarray) -> np.ndarray:
         return np.asarray(unit * local.prior_gradient(mode.mean + step) / N)

@@ -25,10 +25,11 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
 from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
-from pymc_dp.methods.gaussian.long_steps import Way, next_reach
+from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.shifts import along, known_along
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
 from pymc_dp.methods.gaussian.unseen import not_contradicted, without
@@ -60,11 +61,14 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     found = _updated(state.learnt, release.curvature, known.shifts)
     local = _local_posterior(release, found.together(known.shifts), known, state)
-    learnt = _learnt(state.learnt, release, local, found, known.shifts)
+    learnt = _learnt(state, release, local, found, known.shifts)
+    of_location = local._replace(gradient=np.where(known.shapes, 0.0, local.gradient))
+    far = is_far(of_location.whitened_gradient, local.whitened_noise_sd)
     state = state._replace(
         t=state.t + 1,
+        held=known.shapes & far,
         noise_to_signal=noisy.noise_to_signal,
-        reach=next_reach(state.reach, local.whitened_gradient, local.whitened_noise_sd),
+        reach=next_reach(local.reach, local.whitened_gradient, local.whitened_noise_sd),
         learnt=learnt,
     )
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
@@ -151,34 +155,81 @@ def _local_posterior(
     believed = visible_along_steps(believed, curvature, gradient, prior)
     spectrum = believed.spectrum()
     H = spectrum.matrix(DEFAULTS.floor_on_average)
+    gradient = np.where(state.held, 0.0, gradient)
+    along_last_step = _along_last_step(release, H + prior, gradient, state)
     return LocalPosterior(
         gradient=gradient,
         gradient_noise=release.score_noise,
+        held=state.held,
         believed=believed._replace(noise=error),
         spectrum=spectrum,
         likelihood_curvature=H,
         # where noise hides the curvature, steps are as short as a large one makes them
         step_curvature=curvature._replace(estimate=H).at_least(DEFAULTS.floor_in_steps),
+        along_last_step=along_last_step,
         prior_precision=prior,
         prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,
         whitening=release.whitening,
         number=state.number,
-        reach=state.reach,
+        reach=_reach(release, H + prior, gradient, along_last_step, state),
         scale=state.scale,
         hidden_scale=known.scale if state.scale is None else None,
         point=point,
     )
 
 
+def _along_last_step(
+    release: Release, total: np.ndarray, gradient: np.ndarray, state: State
+) -> np.ndarray:
+    """Return the curvature that a believed one, (d, d), lacks along the last step.
+
+    Norms that scores are clipped to grow with the reach, and clipped scores with them: two rounds
+    are compared where theirs was the same. With the scale of outcomes all scores change; and where
+    the mode is beyond the reach, curvatures on the way change by more than one direction says.
+    """
+    fall = state.learnt.fall
+    alike = fall is not None and (fall.reach == state.reach or state.noise_unit == 0)
+    is_beyond = _length(release, gradient, state) >= state.reach
+    if fall is None or not alike or is_beyond or state.scale is not None:
+        return np.zeros_like(total)
+    return fall.missing(total, gradient, release.score_noise)
+
+
+def _reach(
+    release: Release,
+    total: np.ndarray,
+    gradient: np.ndarray,
+    along_last_step: np.ndarray,
+    state: State,
+) -> float:
+    """Return how many whitened units a step may be long: at most as many as the gradient, or 1.
+
+    A step that ends before the reach is 1 where the curvature has doubled along the last one: it
+    may go on to grow.
+    """
+    longest = _length(release, gradient, state)
+    if longest >= state.reach:
+        return state.reach
+    last = state.learnt.way.step
+    grown = last @ along_last_step @ last > last @ total @ last
+    return 1.0 if grown else max(1.0, longest)
+
+
+def _length(release: Release, gradient: np.ndarray, state: State) -> float:
+    """Return the largest entry of the whitened gradient of the average record."""
+    return float(np.abs(release.whitening @ gradient).max()) / state.number
+
+
 def _learnt(
-    before: Learnt,
+    state: State,
     release: Release,
     local: LocalPosterior,
     found: Curvatures,
     shifts: np.ndarray | None,
 ) -> Learnt:
     """Move the mode, and update all estimates."""
+    before = state.learnt
     here = before.mode._replace(mean=local.point)
     mode, point, way, nonlinearity = newton_step(here, before.way, local)
     spectrum = local.spectrum
@@ -195,11 +246,12 @@ def _learnt(
         mode=mode,
         point=point,
         way=way,
+        fall=Fall(local.gradient, local.gradient_noise, way.step, state.reach),
         curvature=_moved(found.from_rounds, nonlinearity, units),
         along_shifts=shared,
         believed=local.believed,
         independent=_moved(found.independent, nonlinearity, units),
-        unclipped_diagonal=_unclipped_diagonal(before, release.curvature, variance_share),
+        unclipped_diagonal=_unclipped_diagonal(before, release.curvature, local, variance_share),
         variance_share=variance_share,
         likelihood_curvature=H,
         covariance=covariance,
@@ -228,9 +280,13 @@ def _variance_share(
     return before.add(release.whitened_variance, trace, noise_sd, release.squared_bound)
 
 
-def _unclipped_diagonal(before: Learnt, found: Curvature, share: VarianceShare) -> np.ndarray:
+def _unclipped_diagonal(
+    before: Learnt, found: Curvature, local: LocalPosterior, share: VarianceShare
+) -> np.ndarray:
     """Bound the diagonal of the curvature without clipping from below; forget it after a move."""
-    near = 1 - surely_moved(before.way.step, before.mode)
+    step = before.way.step
+    bend = local.nonlinearity(local.squared_length(step))
+    near = 1 - max(bend, surely_moved(step, before.mode))
     # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of unclipped
     seen = found.least_scales / share.upper
     return np.asarray(np.maximum(near * before.unclipped_diagonal, seen))

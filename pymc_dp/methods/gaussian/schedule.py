@@ -10,6 +10,13 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 ROUNDS = len(DEFAULTS.score_shares)
 # releases of the shortest rounds: scales, then two of scores and curvatures
 FEWEST_RELEASES = 3
+# with no more rounds than these, none takes shifts
+FEWEST_WITH_SHIFTS = 3
+
+
+def default_length(noisy: bool) -> int:
+    """Return the number of releases: twice as many rounds without noise, as they cost no budget."""
+    return (ROUNDS if noisy else 2 * ROUNDS) + 1
 
 
 def check_length(releases: int) -> int:
@@ -20,6 +27,20 @@ def check_length(releases: int) -> int:
             f"which need {FEWEST_RELEASES}: give a larger n=, or noise_aware=False."
         )
     return releases
+
+
+class Plan(NamedTuple):
+    """How many rounds there are, and in how many of the first the groups of an array may shift."""
+
+    rounds: int
+    of_shifts: int
+
+    @classmethod
+    def of(cls, releases: int, noisy: bool) -> "Plan":
+        """Plan so many releases, scales and rounds; without noise, groups need not shift."""
+        rounds = releases - 1
+        share = DEFAULTS.shift_rounds / ROUNDS if noisy and rounds > FEWEST_WITH_SHIFTS else 0.0
+        return cls(rounds, round(rounds * share))
 
 
 class Shares(NamedTuple):
@@ -56,8 +77,3 @@ def schedule(rounds: int, of_shifts: int = 0) -> list[Shares]:
     score = np.interp(places, every, DEFAULTS.score_shares)
     left = (1 - DEFAULTS.scales_share) / ((curvature.sum() + score.sum()) * (1 + VARIANCE**2))
     return [Shares(float(left * c), float(left * s)) for c, s in zip(curvature, score, strict=True)]
-
-
-def shift_rounds(rounds: int) -> int:
-    """Return how many of the rounds may take shifts; 0 for plans of a few."""
-    return round(rounds * DEFAULTS.shift_rounds / ROUNDS) if rounds > 3 else 0

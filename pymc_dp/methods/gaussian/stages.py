@@ -16,9 +16,10 @@ from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
+from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import step
-from pymc_dp.methods.gaussian.schedule import ROUNDS, Shares, schedule, shift_rounds
+from pymc_dp.methods.gaussian.schedule import Plan, Shares, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
@@ -68,7 +69,7 @@ def stages_of_rounds(
     records: Records,
     prior: Callable[[str], Gradient],
     number: int | None,
-    count: int = ROUNDS + 1,
+    plan: Plan,
     share: float = 1.0,
     point: Callable[[Any], np.ndarray] | None = None,
     draw: Draw | None = None,
@@ -81,18 +82,18 @@ def stages_of_rounds(
     are of shifts.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
-    one, and ``count - 1`` vectors of score, curvature and variance, whose joint norm is clipped.
+    one, and `Plan.rounds` vectors of score, curvature and variance, whose joint norm is clipped.
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
-    rounds, shares = count - 1, schedule(count - 1)
+    rounds, first = plan
+    shares = schedule(rounds)
     problem = _of_latents(records, prior, number, shares, draw or partial(_draw, records))
     if point is not None:
         return (
             Stage(_scales(problem, share), lambda state: problem.begin(point(state))),
             Stage(_rounds(problem, shares, share, SCORES)),
         )
-    first = shift_rounds(rounds)
     V = shift_directions(records, problem.scores) if first else None
     if V is None:
         return Stage(_scales(problem, share)), Stage(_rounds(problem, shares, share, SCORES))
@@ -120,7 +121,14 @@ def _of_latents(
         start=records.start,
         scores=scores,
         known=cache(
-            lambda: Known(slope(), shares, number, scale, unseen_directions(records, scores()))
+            lambda: Known(
+                slope(),
+                shares,
+                number,
+                scale,
+                unseen_directions(records, scores()),
+                shape_latents(records),
+            )
         ),
         observed=() if scale is None else (scale.latent,),
         begin=lambda start: begin(_near_prior(records, start, slope()), slope(), number),
@@ -155,6 +163,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             number=number,
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
+            shapes=of_latents.shapes @ V > 0,
         )
 
     observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)

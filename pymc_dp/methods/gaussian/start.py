@@ -60,6 +60,7 @@ def _at_start(
         mode=mode,
         point=start,
         way=Way.of(np.zeros(d)),
+        fall=None,
         curvature=None,
         along_shifts=None,
         believed=None,
@@ -81,6 +82,7 @@ def _at_start(
         prior_at_start=precision,
         scale=None,
         unseen=np.zeros((d, 0)),
+        held=np.zeros(d, bool),
         learnt=learnt,
     )
 
@@ -115,6 +117,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         noise_to_signal=noisy.noise_to_signal,
         scale=scale,
         unseen=known.unseen,
+        held=known.shapes,
         learnt=state.learnt._replace(independent=independent),
     )
     precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
@@ -131,6 +134,7 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
         noise_to_signal=found.noise_to_signal,
         scale=None if found.scale is None else known.scale,
         unseen=known.unseen,
+        held=known.shapes & found.held.any(),
     )
     if found.t == 0:
         return state

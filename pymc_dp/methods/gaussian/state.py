@@ -15,6 +15,7 @@ from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import Shares
+from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.prior import prior_curvature
 
 Gradient = Callable[[np.ndarray], np.ndarray]
@@ -28,6 +29,7 @@ class Known(NamedTuple):
     number: int | None  # of records (or units), where it is declared
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
+    shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
 
 
@@ -38,6 +40,7 @@ class Learnt(NamedTuple):
     mode: Mode
     point: np.ndarray  # where the next round begins, (d,)
     way: Way  # the latest step of its mean
+    fall: Fall | None  # what the latest round's score was, before this step
     curvature: Curvature | None  # of the log likelihood, from the rounds
     along_shifts: Curvature | None  # the same along shifts alone, where first rounds took these
     believed: Curvature | None  # of the posterior, with noise for all that is not known of it
@@ -64,6 +67,8 @@ class State(NamedTuple):
     prior_at_start: np.ndarray  # the prior's precision where the rounds began, (d, d)
     scale: OutcomeScale | None  # of the outcomes, where the first release shows what it needs
     unseen: np.ndarray  # as in `Known`
+    # latents of the shape of outcomes, (d,): they keep still while the location is far
+    held: np.ndarray
     learnt: Learnt
 
 
@@ -91,5 +96,6 @@ def prepared(state: State, shares: list[Shares], precision: np.ndarray, visible:
     of_score, of_curvature = norm_bounds(
         point.size, state.number, state.noise_unit, shares, visible
     )
-    W = whitening(precision, state.number)
+    units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
+    W = whitening(np.outer(units, units) * precision, state.number)
     return state._replace(at=At(point, W, state.reach * of_score, of_curvature, own.ratio))

@@ -116,7 +116,7 @@ def scores_of_made_up(
     """Return what scores of made-up records are made of, (rows, d) each: one array a vector."""
     point = records.start + rng.normal(size=records.size)
     with np.errstate(all="ignore"):
-        weights, vectors = scores.of_batch(_made_up(records, rng, rows), point)
+        weights, vectors = scores.of_batch(made_up(records, rng, rows), point)
     return (*vectors,) if scores.channels else (*np.swapaxes(weights, 0, 1),)
 
 
@@ -134,7 +134,7 @@ def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values, unit
 
 
-def _made_up(records: Records, rng: np.random.Generator, rows: int) -> Batch:
+def made_up(records: Records, rng: np.random.Generator, rows: int) -> Batch:
     """Make records up whose numbers have many magnitudes, and whose indices reach all groups.
 
     Outcomes are 0 or 1, which most likelihoods allow. In every other record real ones lie between,

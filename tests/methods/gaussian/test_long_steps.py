@@ -10,7 +10,7 @@ import pymc_dp
 from pymc_dp.methods.gaussian import belief, long_steps, newton, stages
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.long_steps import Way, along_slope, next_reach
+from pymc_dp.methods.gaussian.long_steps import Way, next_reach, shortened
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
@@ -53,13 +53,22 @@ def test_steps_within_the_noise_are_not_doubled():
     assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR, 1.0, WEAKLY_CORRELATED).step == -0.5
 
 
-def test_a_long_slope_is_followed_without_the_other_directions():
-    step, slope, even = np.array([9.0, -4.0]), np.array([9.0, 0.1]), np.eye(2)
-    np.testing.assert_array_equal(along_slope(step, slope, even, even, 0.1, reach=1.0), [1.0, 0.1])
-    np.testing.assert_array_equal(along_slope(step, slope, even, even, 0.1, reach=4.0), [4.0, 0.1])
-    assert along_slope(step, np.array([0.5, 0.1]), even, even, 0.1, reach=1.0) is step
-    # so long a slope is noise
-    assert along_slope(step, slope, even, even, 3.0, reach=1.0) is step
+def test_a_long_slope_shortens_steps_in_all_directions():
+    step, slope, even = np.array([9.0, -4.0]), np.array([9.0, 0.9]), np.eye(2)
+    found = [shortened(step, slope, even, even, 0.1, reach) for reach in (1.0, 4.0)]
+    np.testing.assert_allclose(found, [[1.0, 0.1], [4.0, 0.4]])
+
+
+def test_a_step_that_ends_within_the_reach_is_newtons():
+    slope, even = np.array([9.0, 0.1]), np.eye(2)
+    found = shortened(np.ones(2), slope, 90 * even, even, 0.1, reach=1.0)
+    np.testing.assert_allclose(found, slope / 90)
+
+
+@pytest.mark.parametrize(("slope", "noise_sd"), [([0.5, 0.1], 0.1), ([9.0, 0.1], 3.0)])
+def test_a_step_of_a_slope_that_may_be_noise_is_kept(slope, noise_sd):
+    step = np.array([9.0, -4.0])
+    assert shortened(step, np.array(slope), np.eye(2), np.eye(2), noise_sd, reach=1.0) is step
 
 
 def error_of_predictors_that_are_nearly_the_same():
@@ -93,14 +102,14 @@ def test_steps_that_are_limited_one_by_one_lose_it(monkeypatch):
     # the scale of outcomes, which is found at once, makes up for much of it
     monkeypatch.setattr(stages, "outcome_scale", lambda records: None)
     flat = 1e-9 * np.eye(17)
-    monkeypatch.setattr(newton, "along_slope", lambda s, g, _, *w: along_slope(s, g, flat, *w))
+    monkeypatch.setattr(newton, "shortened", lambda s, g, _, *w: shortened(s, g, flat, *w))
     assert error_of_predictors_that_are_nearly_the_same() > 3
 
 
 def test_the_reach_doubles_after_full_steps_and_ends_with_the_way():
     lengths = [9.0, 9.0, 9.0, 9.0, 3.0, 0.4]
     reach = accumulate(lengths, lambda r, g: next_reach(r, g * ONE, 0.01), initial=1.0)
-    assert list(reach) == [1.0, 2.0, 4.0, 8.0, 8.0, 3.0, 1.0]
+    assert list(reach) == [1.0, 2.0, 4.0, 8.0, 16.0, 3.0, 1.0]
 
 
 def test_the_reach_does_not_follow_noise():

@@ -175,10 +175,12 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
         return LocalPosterior(
             gradient=np.ones(1),
             gradient_noise=np.eye(1),
+            held=np.array([False]),
             believed=Curvature(np.zeros((1, 1)), np.eye(1)),
             spectrum=Curvature(np.zeros((1, 1)), np.eye(1)).spectrum(),
             likelihood_curvature=np.zeros((1, 1)),
             step_curvature=np.zeros((1, 1)),
+            along_last_step=np.zeros((1, 1)),
             prior_precision=1e-8 * np.eye(1),
             prior_at_start=at_start * np.eye(1),
             prior_gradient=lambda z: -np.ones(1),
@@ -190,8 +192,8 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             hidden_scale=None,
         )
 
-    assert local(at_start=1.0).unit < 3.1
-    assert local(at_start=1e-8).unit > 1000
+    assert local(at_start=1.0).units(np.ones(1)) < 3.1
+    assert local(at_start=1e-8).units(np.ones(1)) > 1000
 
 
 def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):

@@ -1,5 +1,7 @@
 """Groups shift together first, so that what they have in common is found from few coordinates."""
 
+import math
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -8,7 +10,7 @@ import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.methods.gaussian import stages
-from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule, shift_rounds
+from pymc_dp.methods.gaussian.schedule import ROUNDS, Plan, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED
 from pymc_dp.testing import deterministic_noise
@@ -134,7 +136,7 @@ def test_the_first_release_of_shifts_has_a_histogram_for_each_of_them():
 
 @pytest.mark.parametrize("rounds", [4, ROUNDS, 30])
 def test_rounds_of_shifts_cost_little_of_the_budget(rounds):
-    first = shift_rounds(rounds)
+    first = Plan.of(rounds + 1, noisy=True).of_shifts
     shares = [share.of_release for share in schedule(rounds, first)]
     assert len(shares) == rounds
     assert sum(shares) == pytest.approx(0.96)
@@ -146,9 +148,17 @@ def test_a_plan_says_which_releases_are_of_shifts():
     with pm.Model() as model:
         intercepts()
     releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).plan.releases
-    first = shift_rounds(ROUNDS)
+    first = Plan.of(ROUNDS + 1, noisy=True).of_shifts
     names = [release.name for release in releases for _ in range(release.count)]
     assert names == [SCALES] + [SHIFTED] * first + [SCORES] * (ROUNDS - first)
+
+
+def test_without_noise_no_release_is_of_shifts():
+    with pm.Model() as model:
+        intercepts()
+    releases = pymc_dp.plan(model=model, epsilon=math.inf).plan.releases
+    assert {release.name for release in releases} == {SCALES, SCORES}
+    assert sum(release.count for release in releases) == 1 + 2 * ROUNDS
 
 
 def far_away():
@@ -181,7 +191,7 @@ def test_groups_far_away_are_found():
 
 
 def test_without_shifts_they_were_not(monkeypatch):
-    monkeypatch.setattr(stages, "shift_rounds", lambda rounds: 0)
+    monkeypatch.setattr(stages, "shift_directions", lambda *args: None)
     assert fitted(*far_away()) > 6
 
 

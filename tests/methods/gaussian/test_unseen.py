@@ -127,14 +127,14 @@ def test_records_tell_of_all_latents_elsewhere(build):
 
 
 def test_made_up_records_that_reach_few_groups_prove_nothing(monkeypatch):
-    made_up = unseen._made_up
+    made_up = unseen.made_up
 
     def of_few_groups(records, rng, rows):
         batch = made_up(records, rng, rows)
         return batch | {"u_of": batch["u_of"] % 3}
 
     assert directions(intercept_and_groups)[1].shape[1] == 1
-    monkeypatch.setattr(unseen, "_made_up", of_few_groups)
+    monkeypatch.setattr(unseen, "made_up", of_few_groups)
     assert directions(intercept_and_groups)[1].shape[1] == 0
 
 

@@ -1,0 +1,37 @@
+"""What the scores at both ends of a step say of the curvature between them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+
+
+class Fall(NamedTuple):
+    """A gradient, and the step that was made from where it was released."""
+
+    gradient: np.ndarray  # (d,)
+    noise: np.ndarray  # covariance of its privacy noise, (d, d)
+    step: np.ndarray  # (d,)
+
+    reach: float  # of the round: norms that scores are clipped to grow with it
+
+    def missing(self, total: np.ndarray, gradient: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return the curvature along the step that a believed one, (d, d), lacks.
+
+        From one end of a step d to the other the gradient falls by Hd on average, where Newton's
+        step takes it to fall by what H is at one end. Steps that go too far by that would go back
+        and forth.
+
+        >>> there = Fall(np.ones(2), 1e-9 * np.eye(2), np.array([1.0, 0.0]), 1.0)
+        >>> there.missing(np.eye(2), np.array([-2.0, 1.0]), 1e-9 * np.eye(2)).round(3)
+        array([[2., 0.],
+               [0., 0.]])
+        """
+        along = total @ self.step
+        squared = float(self.step @ along)
+        more = float((self.gradient - gradient) @ self.step) - squared
+        noise_sd = float(self.step @ (self.noise + noise) @ self.step) ** 0.5
+        if not more > DEFAULTS.visible_fall * noise_sd or squared <= 0:
+            return np.zeros_like(total)
+        return np.asarray(more / squared**2 * np.outer(along, along))

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.contributions.whitened import split
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
@@ -23,12 +22,11 @@ from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
 from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
-from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
-from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.shifts import along, known_along
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
@@ -57,7 +55,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
-    release = _unwhitened(noisy, state)
+    release = unwhitened(noisy, state)
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     found = _updated(state.learnt, release.curvature, known.shifts)
     local = _local_posterior(release, found.together(known.shifts), known, state)
@@ -77,37 +75,6 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     return prepared(state, known.shares, precision, visible)
-
-
-class Release(NamedTuple):
-    """A round's release in the coordinates of the latents."""
-
-    score: np.ndarray  # sum of the records' clipped scores, (d,)
-    score_noise: np.ndarray  # covariance of its privacy noise, (d, d)
-    curvature: Curvature  # of the log likelihood: minus the slope of the score
-    whitening: np.ndarray  # W, (d, d)
-    whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
-    variance_noise_sd: float
-    squared_bound: float  # what the squared norms of all records are clipped to, in total
-
-
-def _unwhitened(noisy: Noisy, state: State) -> Release:
-    """Bring a release from whitened coordinates back to those of the latents."""
-    at, sums = state.at, split(noisy.value, state.at)
-    W = np.diag(at.whitening) if at.whitening.ndim == 1 else at.whitening
-    back = np.linalg.inv(W)
-    spread = symmetric(back @ back.T)
-    least = 1e-7 * state.number**0.5  # without noise: keeps covariances regular
-    curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
-    return Release(
-        score=back @ sums.score,
-        score_noise=max(noisy.sd, least) ** 2 * spread,
-        curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
-        whitening=W,
-        whitened_variance=sums.variance,
-        variance_noise_sd=noisy.sd / at.variance_scale,
-        squared_bound=state.number * at.score_bound**2,
-    )
 
 
 class Curvatures(NamedTuple):
@@ -190,7 +157,7 @@ def _along_last_step(
     """
     fall = state.learnt.fall
     alike = fall is not None and (fall.reach == state.reach or state.noise_unit == 0)
-    is_beyond = _length(release, gradient, state) >= state.reach
+    is_beyond = release.length(gradient, state.number) >= state.reach
     if fall is None or not alike or is_beyond or state.scale is not None:
         return np.zeros_like(total)
     return fall.missing(total, gradient, release.score_noise)
@@ -208,17 +175,12 @@ def _reach(
     A step that ends before the reach is 1 where the curvature has doubled along the last one: it
     may go on to grow.
     """
-    longest = _length(release, gradient, state)
+    longest = release.length(gradient, state.number)
     if longest >= state.reach:
         return state.reach
     last = state.learnt.way.step
     grown = last @ along_last_step @ last > last @ total @ last
     return 1.0 if grown else max(1.0, longest)
-
-
-def _length(release: Release, gradient: np.ndarray, state: State) -> float:
-    """Return the largest entry of the whitened gradient of the average record."""
-    return float(np.abs(release.whitening @ gradient).max()) / state.number
 
 
 def _learnt(
@@ -308,25 +270,3 @@ def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndar
     added = no_wider(symmetric(covariance + uncertain), prior) - covariance
     noise: np.ndarray = symmetric(Spectrum.of(symmetric(added)).floored(0.0))
     return noise
-
-
-def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikelihood:
-    """Return what the releases say of the likelihood, without the prior that the rounds had.
-
-    The likelihood's score at the mode m is minus the prior's, with an error of covariance S. As
-    wide as records and noise make it, its precision is H (v H + S)^-1 H; ``noise`` is 1, or 0 to
-    leave S out. Neither m nor S holds what was believed at the start, which no record told.
-    """
-    found = learnt.mode.without(learnt.start)
-    H, m, P = learnt.likelihood_curvature, found.mean, prior.precision
-    S = noise * (H + P) @ (found.covariance + np.diag(learnt.way.unfinished**2)) @ (H + P)
-    variance = symmetric(learnt.variance_share.upper * H + S)
-    if not np.isfinite(variance).all():  # the records tell nothing that numbers can hold
-        return NormalLikelihood(np.zeros(len(m)), np.zeros_like(P))
-    unit = np.sqrt(np.maximum(np.diag(variance), np.finfo(float).tiny))
-    inverse = np.linalg.pinv(variance / np.outer(unit, unit), hermitian=True)
-    gain = H @ (inverse / np.outer(unit, unit))
-    h, Lambda = gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H)
-    # what the prior all but fixes is where it is fixed: there rounding hides the records
-    free = np.diag(P) < DEFAULTS.fixed_by_prior * np.diag(H)
-    return NormalLikelihood(free * h, np.outer(free, free) * Lambda)

@@ -9,7 +9,7 @@ import numpy as np
 from pymc_dp.methods.chain import chain
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
-from pymc_dp.methods.gaussian.rounds import likelihood
+from pymc_dp.methods.gaussian.likelihood import likelihood
 from pymc_dp.methods.gaussian.schedule import Plan
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.state import Gradient, State

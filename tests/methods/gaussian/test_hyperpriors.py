@@ -13,7 +13,7 @@ from pymc_dp.methods.gaussian.hyperpriors import (
     hyperpriors,
 )
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
-from pymc_dp.methods.gaussian.rounds import likelihood
+from pymc_dp.methods.gaussian.likelihood import likelihood
 from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated

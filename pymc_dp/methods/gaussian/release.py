@@ -1,0 +1,45 @@
+"""What a round releases, in the coordinates of the latents."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.whitened import split
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.state import State
+from pymc_dp.privacy.query import Noisy
+
+
+class Release(NamedTuple):
+    """A round's release in the coordinates of the latents."""
+
+    score: np.ndarray  # sum of the records' clipped scores, (d,)
+    score_noise: np.ndarray  # covariance of its privacy noise, (d, d)
+    curvature: Curvature  # of the log likelihood: minus the slope of the score
+    whitening: np.ndarray  # W, (d, d)
+    whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
+    variance_noise_sd: float
+    squared_bound: float  # what the squared norms of all records are clipped to, in total
+
+    def length(self, gradient: np.ndarray, number: float) -> float:
+        """Return the largest entry of the whitened gradient, (d,), of the average record."""
+        return float(np.abs(self.whitening @ gradient).max()) / number
+
+
+def unwhitened(noisy: Noisy, state: State) -> Release:
+    """Bring a release from whitened coordinates back to those of the latents."""
+    at, sums = state.at, split(noisy.value, state.at)
+    W = np.diag(at.whitening) if at.whitening.ndim == 1 else at.whitening
+    back = np.linalg.inv(W)
+    spread = symmetric(back @ back.T)
+    least = 1e-7 * state.number**0.5  # without noise: keeps covariances regular
+    curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
+    return Release(
+        score=back @ sums.score,
+        score_noise=max(noisy.sd, least) ** 2 * spread,
+        curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
+        whitening=W,
+        whitened_variance=sums.variance,
+        variance_noise_sd=noisy.sd / at.variance_scale,
+        squared_bound=state.number * at.score_bound**2,
+    )

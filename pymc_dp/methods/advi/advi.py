@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.contributions import clipped_count
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi.defaults import DEFAULTS
@@ -23,7 +24,7 @@ from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
-from pymc_dp.methods.gaussian.schedule import Plan
+from pymc_dp.methods.gaussian.schedule import RoundCounts
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
@@ -83,17 +84,26 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
             records,
             prior,
             options.num_records,
-            Plan.of(options.releases_of_rounds, options.noisy),
+            _counts(records, options),
             share=ROUND_DEFAULTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),
     )
 
 
+def _counts(records: Records, options: AdviOptions) -> RoundCounts:
+    """Count rounds. Without noise a curvature hides nothing, and groups need not shift together.
+
+    Of many latents its diagonal is all that is known, with noise or without.
+    """
+    shifts = options.noisy or records.size > MANY_LATENTS
+    return RoundCounts.of(options.releases_of_rounds, shifts)
+
+
 def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method:
     """Make all releases by rounds in whitened coordinates."""
-    plan = Plan.of(options.releases_of_rounds, options.noisy)
-    rounds = whitened_method(records, prior, options.num_records, plan)
+    counts = _counts(records, options)
+    rounds = whitened_method(records, prior, options.num_records, counts)
     return rounds._replace(
         settings=integrated(records),
         doubts=lambda state: (

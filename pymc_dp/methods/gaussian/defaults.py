@@ -66,8 +66,9 @@ class Defaults(NamedTuple):
     prior_sds: float = 1.0
     # where the mode is further away, longest steps double from round to round, up to this factor
     longest_reach: float = 128.0
-    # a latent of the shape of outcomes is released as if it were so many times as precise while the
-    # location is far
+    # while the slope of the location is so many whitened units long, latents of the shape of
+    # outcomes are released as if they were so many times as precise
+    far_mean: float = 1.0
     held_precision: float = 1e6
     # the curvature along the last step is raised to what the scores at its ends say where it is so
     # many standard deviations of the noise below

@@ -12,7 +12,8 @@ from scipy.optimize import brentq
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
-LEAST_DAMPING = -30.0  # as a logarithm
+LEAST_DAMPING = -30.0  # as a logarithm, and how far it may be off by rounding
+ROUNDING = 1e-6
 PriorGradient = Callable[[np.ndarray], np.ndarray]
 
 
@@ -34,7 +35,7 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
 
 def is_far(gradient: np.ndarray, noise_sd: float) -> bool:
     """Whether a whitened gradient of the average record, (d,), is that of a mode far away."""
-    least = max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
+    least = max(DEFAULTS.far_mean, DEFAULTS.far_in_noise * noise_sd)
     return float(np.abs(gradient).max()) > least
 
 
@@ -59,7 +60,10 @@ def shortened(
     longest = DEFAULTS.longest_step * reach
     if np.abs(gradient).max() <= max(longest, DEFAULTS.far_in_noise * noise_sd):
         return newton
+    if not np.isfinite(gradient).all():
+        raise FloatingPointError("the gradient is not finite")
     values, vectors = np.linalg.eigh(curvature)
+    values = np.maximum(values, 0.0)
     along = vectors.T @ gradient
 
     def step(damping: float) -> np.ndarray:
@@ -68,9 +72,9 @@ def shortened(
     def excess(log_damping: float) -> float:
         return float(np.abs(step(np.exp(log_damping))).max()) / longest - 1
 
-    most = np.log(np.linalg.norm(gradient) / longest)
+    most = np.log(np.linalg.norm(gradient) / longest) + ROUNDING
     if excess(LEAST_DAMPING) <= 0:
-        return np.asarray(whitening.T @ step(0.0))
+        return np.asarray(whitening.T @ step(np.exp(LEAST_DAMPING)))
     return np.asarray(whitening.T @ step(np.exp(brentq(excess, LEAST_DAMPING, most))))
 
 

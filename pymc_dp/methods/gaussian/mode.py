@@ -64,7 +64,9 @@ class Mode(NamedTuple):
         Where the squared slope exceeds ``surprise`` times its expectation, the variance grows as
         far as it makes the slope likely, at most ``most`` times, and not beyond the prior's.
         """
-        root = np.linalg.cholesky(symmetric(noise))
+        unit = np.sqrt(np.maximum(np.diag(noise), np.finfo(float).tiny))
+        correlation = Spectrum.of(symmetric(noise / np.outer(unit, unit)))
+        root = unit[:, None] * np.linalg.cholesky(correlation.floored(TINY))
         inverse = np.linalg.inv(root)
         signal, vectors = np.linalg.eigh(
             symmetric(inverse @ total @ self.covariance @ total @ inverse.T)

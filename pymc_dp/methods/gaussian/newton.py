@@ -23,11 +23,11 @@ class LocalPosterior(NamedTuple):
 
     gradient: np.ndarray  # s, (d,)
     gradient_noise: np.ndarray  # covariance of its privacy noise, (d, d)
-    held: np.ndarray  # which latents keep still, (d,): their score is 0
+    held: np.ndarray  # which latents keep still, (d,): their score is left out
     believed: Curvature  # H, with noise for all that is not known of it
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
     likelihood_curvature: np.ndarray  # H, (d, d)
-    step_curvature: np.ndarray  # H or more, (d, d): what steps go by
+    step_curvature: np.ndarray  # H or more, (d, d), where noise hides it
     along_last_step: np.ndarray  # what is missing of it along the last step, (d, d)
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
     prior_at_start: np.ndarray  # the same where the rounds began, (d, d)
@@ -53,8 +53,8 @@ class LocalPosterior(NamedTuple):
         """Return a whitened unit by latents, (d,): at most some standard deviations of the prior.
 
         They are no longer than at the start. A prior with heavy tails flattens out, and a step by
-        its curvature there would go to the end of the line. Where the prior rises steeply they are
-        shorter, but for steps that go back.
+        its curvature there would go to the end of the line. Where the prior's curvature exceeds
+        that at the start they are shorter, but for latents whose step the prior's gradient favours.
         """
         at_start = np.diag(self.prior_at_start)
         goes_back = step * self.prior_gradient(self.point) > 0
@@ -63,10 +63,14 @@ class LocalPosterior(NamedTuple):
         unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
         return unit
 
+    def whitened(self, gradient: np.ndarray) -> np.ndarray:
+        """Return a whitened gradient of the average record, (d,)."""
+        return np.asarray(self.whitening @ gradient / self.number)
+
     @property
     def whitened_gradient(self) -> np.ndarray:
         """The whitened gradient of the average record, (d,)."""
-        return np.asarray(self.whitening @ self.gradient / self.number)
+        return self.whitened(self.gradient)
 
     @property
     def whitened_curvature(self) -> np.ndarray:
@@ -145,8 +149,9 @@ def _still(
     """Let latents keep still, and know of them what was known before."""
     among = np.outer(held, held)
     known = np.where(np.logical_or.outer(held, held), 0.0, covariance)
-    kept = [np.where(held, 0.0, part) for part in (way.step, way.wanted, way.unfinished)]
-    return Way(*kept), np.where(among, before.covariance, known)
+    step, wanted = (np.where(held, 0.0, part) for part in (way.step, way.wanted))
+    unfinished = np.where(held, np.diag(before.covariance) ** 0.5, way.unfinished)
+    return Way(step, wanted, unfinished), np.where(among, before.covariance, known)
 
 
 def _with_scale(

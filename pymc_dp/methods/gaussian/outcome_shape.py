@@ -4,6 +4,8 @@ While the location is far its residuals are long, and every shape that makes out
 explains them. A step there would hide the location: outcomes that spread wide tell little of it.
 """
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from pymc.distributions.continuous import WaldRV
 from pymc.distributions.moments import mean
@@ -19,22 +21,33 @@ from pytensor.tensor.random.basic import (
 )
 
 from pymc_dp.contributions.gradients import on_batch
-from pymc_dp.methods.gaussian.unseen import made_up
+from pymc_dp.methods.gaussian.unseen import ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
-from pymc_dp.model.outcomes import Outcomes
+from pymc_dp.privacy.contribution import Batch
 
 WITH_SHAPES = (
-    *(BetaBinomialRV, BetaRV, GammaRV, InvGammaRV, NegBinomialRV, StudentTRV, VonMisesRV, WaldRV),
+    BetaBinomialRV,
+    BetaRV,
+    GammaRV,
+    InvGammaRV,
+    NegBinomialRV,
+    StudentTRV,
+    VonMisesRV,
+    WaldRV,
 )
-ROWS = 100  # of made-up records at which means are compared
-MOVED = 0.7  # how far a latent is moved for that
+POINTS = 2  # at which means are compared
 ROUNDING = 1e-6
+
+# (batch, z, number of draws) -> means of outcomes
+Means = Callable[[Batch, np.ndarray, np.ndarray], np.ndarray]
 
 
 def shape_latents(records: Records) -> np.ndarray:
     """Return which coordinates, (d,), set the shape of a model's outcomes and not their mean.
 
-    A scale is none of them: that of Student-t outcomes must grow before their location is found.
+    The scale of Student-t outcomes is none of them: it must grow before their location is found.
+    There are none, either, where columns are compared or computed with before latents are: what
+    leaves the means of made-up records as they are may move those of others.
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
@@ -44,48 +57,48 @@ def shape_latents(records: Records) -> np.ndarray:
     [stage] = records.outcomes
     if len(stage.drawn) > 1:
         return none
-    [graph] = stage.drawn.values()
-    node = graph.owner
-    if node is None or not isinstance(node.op, WITH_SHAPES):
+    [outcome] = stage.drawn.values()
+    node = outcome.owner
+    if node is None or not isinstance(node.op, WITH_SHAPES) or computes_with_columns(records):
         return none
     parameters = node.op.dist_params(node)
     read = set(ancestors(parameters))
     if isinstance(node.op, StudentTRV):
         read -= set(ancestors([parameters[2]]))
-    candidates = [name for name, z in records.latents.items() if z in read]
-    return _without_effect_on_mean(records, stage, candidates)
+    means = on_batch(records, [stage.number], mean(outcome), "python", stage.inputs)
+    found = _without_effect(records, [z in read for z in records.latents.values()], means)
+    return none if found.all() else found
 
 
-def _without_effect_on_mean(records: Records, stage: Outcomes, candidates: list[str]) -> np.ndarray:
-    [graph] = stage.drawn.values()
-    compute = on_batch(records, [stage.number], [mean(graph)], "python", stage.inputs)
+def _without_effect(records: Records, candidates: Sequence[bool], means: Means) -> np.ndarray:
+    """Return the coordinates, (d,), of those candidates that change no mean of made-up records."""
     rng = np.random.default_rng(0)
-    start = records.start + rng.normal(size=records.size)
-    # of moderate size: of a large mean, or one next to nothing, rounding leaves little
-    numbers = made_up(records, rng, ROWS)
-    batch = {name: _moderate(numbers[name]) for name in stage.inputs}
-
-    def mean_at(point: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            [found] = compute(batch, point, np.asarray(1))
-        return np.asarray(found)
-
-    coordinates = records.split(np.arange(start.size))
-    here, found = mean_at(start), np.zeros(start.size, bool)
-    for name, own in zip(records.latents, coordinates, strict=True):
-        if name in candidates:
-            moved = start.copy()
-            moved[own.ravel()] += MOVED
-            found[own.ravel()] = _are_equal(here, mean_at(moved))
+    rows = ROWS + 20 * records.size
+    batches = [made_up(records, rng, rows) for _ in range(POINTS)]
+    # of moderate size, too: of a large mean, or one next to nothing, rounding leaves little
+    batches += [{name: _moderate(x) for name, x in batch.items()} for batch in batches]
+    found = np.zeros(records.size, bool)
+    places = records.split(np.arange(records.size))
+    for own, is_candidate in zip(places, candidates, strict=True):
+        found[own.ravel()] = is_candidate and all(
+            _keeps_means(records, own.ravel(), means, batch, rng) for batch in batches
+        )
     return found
+
+
+def _keeps_means(
+    records: Records, own: np.ndarray, means: Means, batch: Batch, rng: np.random.Generator
+) -> bool:
+    """Whether a move of these coordinates leaves the means of a batch as they are."""
+    here = records.start + rng.normal(size=records.size)
+    there = here.copy()
+    there[own] += rng.normal(size=own.size)
+    with np.errstate(all="ignore"):
+        first, second = (np.asarray(means(batch, z, np.asarray(1))) for z in (here, there))
+    both = np.isfinite(first) & np.isfinite(second)
+    return bool(both.any()) and np.allclose(first[both], second[both], rtol=ROUNDING, atol=ROUNDING)
 
 
 def _moderate(column: np.ndarray) -> np.ndarray:
     """Bring real numbers between -1 and 1; integers may be indices."""
     return np.clip(column, -1, 1) if column.dtype.kind == "f" else column
-
-
-def _are_equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether two means are equal, but for rounding, where both are finite."""
-    both = np.isfinite(first) & np.isfinite(second)
-    return bool(both.any()) and np.allclose(first[both], second[both], rtol=ROUNDING, atol=0)

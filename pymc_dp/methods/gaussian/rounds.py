@@ -60,8 +60,8 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     found = _updated(state.learnt, release.curvature, known.shifts)
     local = _local_posterior(release, found.together(known.shifts), known, state)
     learnt = _learnt(state, release, local, found, known.shifts)
-    of_location = local._replace(gradient=np.where(known.shapes, 0.0, local.gradient))
-    far = is_far(of_location.whitened_gradient, local.whitened_noise_sd)
+    of_location = np.where(known.shapes, 0.0, local.gradient)
+    far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
         t=state.t + 1,
         held=known.shapes & far,
@@ -159,6 +159,8 @@ def _along_last_step(
     alike = fall is not None and (fall.reach == state.reach or state.noise_unit == 0)
     is_beyond = release.length(gradient, state.number) >= state.reach
     if fall is None or not alike or is_beyond or state.scale is not None:
+        return np.zeros_like(total)
+    if fall.step[state.held].any():  # its score is now left out
         return np.zeros_like(total)
     return fall.missing(total, gradient, release.score_noise)
 

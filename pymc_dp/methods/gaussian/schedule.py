@@ -10,8 +10,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 ROUNDS = len(DEFAULTS.score_shares)
 # releases of the shortest rounds: scales, then two of scores and curvatures
 FEWEST_RELEASES = 3
-# with no more rounds than these, none takes shifts
-FEWEST_WITH_SHIFTS = 3
+FEWEST_WITH_SHIFTS = 4  # rounds of which some may take shifts
 
 
 def default_length(noisy: bool) -> int:
@@ -29,17 +28,17 @@ def check_length(releases: int) -> int:
     return releases
 
 
-class Plan(NamedTuple):
+class RoundCounts(NamedTuple):
     """How many rounds there are, and in how many of the first the groups of an array may shift."""
 
     rounds: int
     of_shifts: int
 
     @classmethod
-    def of(cls, releases: int, noisy: bool) -> "Plan":
-        """Plan so many releases, scales and rounds; without noise, groups need not shift."""
+    def of(cls, releases: int, shifts: bool) -> "RoundCounts":
+        """Count the rounds of so many releases: scales, and rounds."""
         rounds = releases - 1
-        share = DEFAULTS.shift_rounds / ROUNDS if noisy and rounds > FEWEST_WITH_SHIFTS else 0.0
+        share = DEFAULTS.shift_rounds / ROUNDS if shifts and rounds >= FEWEST_WITH_SHIFTS else 0.0
         return cls(rounds, round(rounds * share))
 
 

@@ -13,7 +13,6 @@ class Fall(NamedTuple):
     gradient: np.ndarray  # (d,)
     noise: np.ndarray  # covariance of its privacy noise, (d, d)
     step: np.ndarray  # (d,)
-
     reach: float  # of the round: norms that scores are clipped to grow with it
 
     def missing(self, total: np.ndarray, gradient: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -31,7 +30,7 @@ class Fall(NamedTuple):
         along = total @ self.step
         squared = float(self.step @ along)
         more = float((self.gradient - gradient) @ self.step) - squared
-        noise_sd = float(self.step @ (self.noise + noise) @ self.step) ** 0.5
+        noise_sd = max(float(self.step @ (self.noise + noise) @ self.step), 0.0) ** 0.5
         if not more > DEFAULTS.visible_fall * noise_sd or squared <= 0:
             return np.zeros_like(total)
         return np.asarray(more / squared**2 * np.outer(along, along))

@@ -19,7 +19,7 @@ from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import step
-from pymc_dp.methods.gaussian.schedule import Plan, Shares, schedule
+from pymc_dp.methods.gaussian.schedule import RoundCounts, Shares, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
@@ -69,7 +69,7 @@ def stages_of_rounds(
     records: Records,
     prior: Callable[[str], Gradient],
     number: int | None,
-    plan: Plan,
+    counts: RoundCounts,
     share: float = 1.0,
     point: Callable[[Any], np.ndarray] | None = None,
     draw: Draw | None = None,
@@ -82,11 +82,11 @@ def stages_of_rounds(
     are of shifts.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
-    one, and `Plan.rounds` vectors of score, curvature and variance, whose joint norm is clipped.
+    one, and a vector of score, curvature and variance for each round, whose joint norm is clipped.
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
-    rounds, first = plan
+    rounds, first = counts
     shares = schedule(rounds)
     problem = _of_latents(records, prior, number, shares, draw or partial(_draw, records))
     if point is not None:

@@ -46,7 +46,7 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
     d = records.size
-    if d > MANY_LATENTS or records.local_latents or _computes_with_columns(records):
+    if d > MANY_LATENTS or records.local_latents or computes_with_columns(records):
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
     rows = ROWS + 20 * d
@@ -75,7 +75,7 @@ def unseen_among(unseen: np.ndarray, V: np.ndarray) -> np.ndarray:
     return np.asarray(null_space(V - unit @ (unit.T @ V), rcond=ROUNDING**0.5))
 
 
-def _computes_with_columns(records: Records) -> bool:
+def computes_with_columns(records: Records) -> bool:
     """Whether columns meet others, or thresholds, before latents or outcomes; indices may."""
     varying = set(records.latents.values())
     varying |= {x for name, x in records.batch.inputs.items() if name in records.drawn}

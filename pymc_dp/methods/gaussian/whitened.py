@@ -10,7 +10,7 @@ from pymc_dp.methods.chain import chain
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.likelihood import likelihood
-from pymc_dp.methods.gaussian.schedule import Plan
+from pymc_dp.methods.gaussian.schedule import RoundCounts
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.state import Gradient, State
 from pymc_dp.methods.method import Draws, Method, OnRealLine
@@ -22,7 +22,7 @@ def whitened_method(
     records: Records,
     prior: Callable[[str], Gradient],
     number: int | None,
-    plan: Plan,
+    counts: RoundCounts,
 ) -> Method:
     """Fit by rounds alone, from the model's initial point.
 
@@ -32,7 +32,7 @@ def whitened_method(
     if hyper is not None:
         records, prior = hyper.reduced, partial(_slope_of, hyper)
         draw = partial(_draw_with_hyperpriors, hyper)
-    scales, *rounds = stages_of_rounds(records, prior, number, plan, draw=draw)
+    scales, *rounds = stages_of_rounds(records, prior, number, counts, draw=draw)
     whole = chain(scales.method, *rounds)
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *others, last = (spec for stage in (scales, *rounds) for spec in stage.method.releases)
@@ -44,7 +44,7 @@ def whitened_method(
     )
 
 
-def by_rounds(number: int | None, plan: Plan) -> OnRealLine:
+def by_rounds(number: int | None, counts: RoundCounts) -> OnRealLine:
     """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
 
     With n records the fixed points of variational updates and of expectation propagation differ
@@ -52,7 +52,7 @@ def by_rounds(number: int | None, plan: Plan) -> OnRealLine:
     """
 
     def build(records: Records) -> Method:
-        return whitened_method(records, partial(prior_gradient, records), number, plan)
+        return whitened_method(records, partial(prior_gradient, records), number, counts)
 
     return OnRealLine(build)
 

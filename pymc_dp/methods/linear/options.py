@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from pymc_dp.methods.gaussian.schedule import Plan, check_length, default_length
+from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundCounts, check_length
 from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
@@ -33,8 +33,8 @@ class LinearOptions(BatchOptions, ABC):
         """
         if not self.noise_aware or self.rules_out_rounds:
             return None
-        n = default_length(self.noisy) if self.n is None else check_length(self.n)
-        return by_rounds(self.num_records, Plan.of(n, self.noisy))
+        n = ROUNDS + 1 if self.n is None else check_length(self.n)
+        return by_rounds(self.num_records, RoundCounts.of(n, shifts=True))
 
     @abstractmethod
     def rate(self, t: int) -> float:

@@ -65,6 +65,19 @@ def test_a_step_that_ends_within_the_reach_is_newtons():
     np.testing.assert_allclose(found, slope / 90)
 
 
+@pytest.mark.parametrize("curvature", [0.0, 1e-20, -1e-12])
+def test_a_curvature_of_next_to_nothing_leaves_the_slope(curvature):
+    rng = np.random.default_rng(1)
+    for slope in rng.normal(size=(200, 3)) * 10 ** rng.uniform(1, 20, (200, 1)):
+        found = shortened(np.ones(3), slope, curvature * np.eye(3), np.eye(3), 0.0, reach=1.0)
+        np.testing.assert_allclose(found, slope / abs(slope).max(), rtol=1e-4)
+
+
+def test_a_slope_that_is_not_finite_is_lost():
+    with pytest.raises(ArithmeticError):
+        shortened(ONE, ONE * np.inf, np.eye(1), np.eye(1), 0.1, reach=1.0)
+
+
 @pytest.mark.parametrize(("slope", "noise_sd"), [([0.5, 0.1], 0.1), ([9.0, 0.1], 3.0)])
 def test_a_step_of_a_slope_that_may_be_noise_is_kept(slope, noise_sd):
     step = np.array([9.0, -4.0])

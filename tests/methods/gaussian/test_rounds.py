@@ -171,7 +171,7 @@ def test_a_spread_of_groups_does_not_fall_to_zero_before_records_are_read():
 
 
 def test_a_prior_that_flattens_out_does_not_lengthen_steps():
-    def local(at_start):
+    def local(at_start, here=1e-8):
         return LocalPosterior(
             gradient=np.ones(1),
             gradient_noise=np.eye(1),
@@ -181,7 +181,7 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             likelihood_curvature=np.zeros((1, 1)),
             step_curvature=np.zeros((1, 1)),
             along_last_step=np.zeros((1, 1)),
-            prior_precision=1e-8 * np.eye(1),
+            prior_precision=here * np.eye(1),
             prior_at_start=at_start * np.eye(1),
             prior_gradient=lambda z: -np.ones(1),
             whitening=np.eye(1),
@@ -194,6 +194,10 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
 
     assert local(at_start=1.0).units(np.ones(1)) < 3.1
     assert local(at_start=1e-8).units(np.ones(1)) > 1000
+    # one that rises steeply shortens those that lead on, and not those that it favours
+    steep = local(at_start=1.0, here=100.0)
+    assert steep.units(np.ones(1)) < 0.2
+    assert steep.units(-np.ones(1)) > 0.9
 
 
 def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):

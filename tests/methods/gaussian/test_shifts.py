@@ -10,7 +10,7 @@ import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.methods.gaussian import stages
-from pymc_dp.methods.gaussian.schedule import ROUNDS, Plan, schedule
+from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundCounts, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED
 from pymc_dp.testing import deterministic_noise
@@ -136,7 +136,7 @@ def test_the_first_release_of_shifts_has_a_histogram_for_each_of_them():
 
 @pytest.mark.parametrize("rounds", [4, ROUNDS, 30])
 def test_rounds_of_shifts_cost_little_of_the_budget(rounds):
-    first = Plan.of(rounds + 1, noisy=True).of_shifts
+    first = RoundCounts.of(rounds + 1, shifts=True).of_shifts
     shares = [share.of_release for share in schedule(rounds, first)]
     assert len(shares) == rounds
     assert sum(shares) == pytest.approx(0.96)
@@ -148,7 +148,7 @@ def test_a_plan_says_which_releases_are_of_shifts():
     with pm.Model() as model:
         intercepts()
     releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).plan.releases
-    first = Plan.of(ROUNDS + 1, noisy=True).of_shifts
+    first = RoundCounts.of(ROUNDS + 1, shifts=True).of_shifts
     names = [release.name for release in releases for _ in range(release.count)]
     assert names == [SCALES] + [SHIFTED] * first + [SCORES] * (ROUNDS - first)
 

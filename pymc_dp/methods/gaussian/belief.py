@@ -86,26 +86,6 @@ class Curvature(NamedTuple):
         both = np.outer(units, units)
         return Curvature(both * self.estimate, both * self.noise)
 
-    def doubted_along(self, step: np.ndarray, later: "Curvature") -> "Curvature":
-        """Doubt an estimate along a step by as much as a later one contradicts it.
-
-        The later one was made at the end of the step. Where outcomes become certain along the way,
-        the curvature falls, and one that is too large makes the mode seem nearer than it is.
-
-        >>> before, after = Curvature(4 * np.eye(2), np.eye(2)), Curvature(np.eye(2), np.eye(2))
-        >>> before.doubted_along(np.array([1.0, 0.0]), after).noise.round(2)
-        array([[2.83, 0.  ],
-               [0.  , 1.  ]])
-        """
-        own, its = float(step @ self.noise @ step), float(step @ later.noise @ step)
-        change = float(step @ (later.estimate - self.estimate) @ step)
-        doubt = max(change**2 - its**2, 0.0) ** 0.5  # what the later one's noise does not explain
-        if doubt <= own:
-            return self
-        along = self.noise @ step
-        more = (doubt / own - 1) * np.outer(along, along) / own
-        return self._replace(noise=symmetric(self.noise + more))
-
     def growth(self, other: "Curvature") -> float:
         """Return how many times as large another estimate is in all directions together, or 1.
 

@@ -110,6 +110,8 @@ class Defaults(NamedTuple):
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)
     most_growth: float = 2.0
+    # the same along the way so far, where slopes lead further on
+    surprise_along_way: float = 2.25
     # most of Newton's steps of the prior, before the first release
     steps_of_prior: int = 20
     # the belief about the mode starts this many times as wide as the prior, in variance
@@ -143,6 +145,9 @@ class Defaults(NamedTuple):
     # share of the variances
     prior_sd: tuple[float, float] = (1e-9, 1e9)
     least_share: float = 1e-6
+    # rounds know them under a normal prior whose variances are so many times as large: that of
+    # groups has their average spread, and draws with a larger one would be pulled to its mean
+    prior_width: float = 4.0
     # a latent whose prior is so many times as precise as its records is fixed by the prior
     fixed_by_prior: float = 1e6
     # latents that are normal given others are integrated out, up to so many coordinates

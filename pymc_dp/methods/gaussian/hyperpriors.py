@@ -1,7 +1,7 @@
 """Latents that the priors of others read, and no record: means and spreads of groups.
 
 Records tell of them through the others alone. Rounds release scores of those that records read,
-under a normal prior of the same moments. The posterior of all is then drawn with the prior as it
+under a normal prior that is wider than theirs. The posterior of all is then drawn with the prior as it
 is written, and with what the releases say of the likelihood: a normal distribution around the joint
 mode would make spreads too small.
 """
@@ -27,7 +27,7 @@ from pymc_dp.model.priors import draw_of_prior
 
 @dataclass(frozen=True, eq=False)
 class NormalPrior:
-    """A normal distribution with the moments of a prior."""
+    """A normal distribution with the mean and the correlations of a prior, and twice its sds."""
 
     mean: np.ndarray  # (d,)
     precision: np.ndarray  # (d, d)
@@ -38,14 +38,14 @@ class NormalPrior:
 
         >>> draws = np.random.default_rng(0).normal(3, 0.5, (1000, 1))
         >>> NormalPrior.of(draws).gradient(np.full(1, 4.0)).round()
-        array([-4.])
+        array([-1.])
         """
         near = _without_tails(draws)
         sd = np.clip(near.std(axis=0), *DEFAULTS.prior_sd)
         white = (near - near.mean(axis=0)) / sd
         correlations = Spectrum.of(white.T @ white / len(white))
         inverse = correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
-        return cls(near.mean(axis=0), inverse / np.outer(sd, sd))
+        return cls(near.mean(axis=0), inverse / np.outer(sd, sd) / DEFAULTS.prior_width)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient of the log density at a point, (d,)."""

@@ -81,6 +81,38 @@ class Mode(NamedTuple):
         covariance = symmetric((back * grown) @ back.T)
         return self._replace(covariance=no_wider(covariance, prior))
 
+    def doubted_along(
+        self,
+        way: np.ndarray,
+        slope: np.ndarray,
+        total: np.ndarray,
+        noise: np.ndarray,
+        prior: np.ndarray,
+        surprise: float,
+    ) -> Self:
+        """Widen the direction of the way so far, (d,), where the slope leads further on along it.
+
+        It does so more than was likely where the curvature has fallen on the way: earlier rounds
+        took the mode to be nearer than it is. Where the squared slope along the way exceeds
+        ``surprise`` times its expectation, the variance grows as far as it makes the slope likely,
+        and not beyond the prior's.
+
+        >>> near = Mode(np.array([3.0]), np.array([[0.01]]))
+        >>> one, wide = np.eye(1), 1e-4 * np.eye(1)
+        >>> def doubted(slope):
+        ...     return near.doubted_along(near.mean, slope * one[0], one, 0.01 * one, wide, 2.25)
+        >>> doubted(1.0).covariance.round(2), doubted(0.1).covariance, doubted(-1.0).covariance
+        (array([[0.99]]), array([[0.01]]), array([[0.01]]))
+        """
+        along = total @ way
+        leads_on = float(slope @ way)
+        expected = float(along @ self.covariance @ along + way @ noise @ way)
+        if leads_on <= 0 or leads_on**2 <= surprise * expected:
+            return self
+        more = (leads_on**2 - expected) / float(way @ along) ** 2
+        covariance = symmetric(self.covariance + more * np.outer(way, way))
+        return self._replace(covariance=no_wider(covariance, prior))
+
 
 class Update(NamedTuple):
     """How a slope moves the mode."""

@@ -105,7 +105,7 @@ def _updated(learnt: Learnt, found: Curvature, shifts: np.ndarray | None) -> Cur
         shared = shared.combined(along(found, shifts))
     if learnt.curvature is None:
         return Curvatures(found, independent, shared)
-    earlier = learnt.curvature.scaled_like(found, weak).doubted_along(learnt.way.step, found)
+    earlier = learnt.curvature.scaled_like(found, weak)
     return Curvatures(earlier.combined(found), independent, shared)
 
 
@@ -194,8 +194,7 @@ def _learnt(
 ) -> Learnt:
     """Move the mode, and update all estimates."""
     before = state.learnt
-    here = before.mode._replace(mean=local.point)
-    mode, point, way, nonlinearity = newton_step(here, before.way, local)
+    mode, point, way, nonlinearity = newton_step(_doubted(before, local), before.way, local)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum)
     of_mode = _units(local, mode.mean)
@@ -220,6 +219,18 @@ def _learnt(
         likelihood_curvature=H,
         covariance=covariance,
         noise=_added_by_noise(covariance, mode, way, local.prior_precision),
+    )
+
+
+def _doubted(before: Learnt, local: LocalPosterior) -> Mode:
+    """Return what was known of the mode before a round, doubted if the way is not at its end."""
+    return before.mode._replace(mean=local.point).doubted_along(
+        local.point - before.start.mean,
+        local.gradient,
+        local.total_curvature,
+        local.gradient_noise,
+        local.prior_precision,
+        surprise=DEFAULTS.surprise_along_way,
     )
 
 

@@ -163,6 +163,6 @@ def test_strong_effects_are_found_though_curvature_falls_on_the_way_to_them():
     assert error_of_strong_effects() < 1
 
 
-def test_with_the_curvature_from_before_they_would_not_be(monkeypatch):
-    monkeypatch.setattr(Curvature, "doubted_along", lambda self, *_: self)
+def test_without_doubts_along_the_way_they_would_not_be(monkeypatch):
+    monkeypatch.setattr(Mode, "doubted_along", lambda self, *_, **__: self)
     assert error_of_strong_effects() > 1.2

@@ -1,9 +1,9 @@
 """Latents that the priors of others read, and no record: means and spreads of groups.
 
 Records tell of them through the others alone. Rounds release scores of those that records read,
-under a normal prior that is wider than theirs. The posterior of all is then drawn with the prior as it
-is written, and with what the releases say of the likelihood: a normal distribution around the joint
-mode would make spreads too small.
+under a normal prior that is wider than theirs. The posterior of all is then drawn with the prior as
+it is written, and with what the releases say of the likelihood: a normal distribution around the
+joint mode would make spreads too small.
 """
 
 from dataclasses import dataclass, field

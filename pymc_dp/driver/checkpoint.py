@@ -16,6 +16,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,10 +64,11 @@ class Checkpoint:
         self.path = Path(path).resolve()
         self._book: Callable[[Release], None] | None = None
         about = {
+            "version of pymc_dp": version("pymc-dp"),  # its updates follow from releases
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
             "method": json.dumps([setup.name, setup.method.settings], default=str),
-            "random_seed": json.dumps(_whole(seed)),
+            "random seed": json.dumps(_whole(seed)),
             "ledger": json.dumps(None if ledger is None else [str(ledger.path), *ledger.terms]),
             "noise": "secret" if TEST_SEED.get() is None else "test mode",
         }
@@ -164,7 +166,7 @@ class Checkpoint:
         for name, value in about.items():
             if found.get(name) != value:
                 raise ValueError(
-                    f"checkpoint={str(self.path)!r} is of another {name.replace('_', ' ')} than "
+                    f"checkpoint={str(self.path)!r} is of another {name} than "
                     "this fit: call pm.fit as it was called when the file was made, or give "
                     "another file. Nothing was released."
                 )

@@ -12,6 +12,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp import ReleaseError
+from pymc_dp.driver import checkpoint
 from pymc_dp.driver.checkpoint import Checkpoint, Kept
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
@@ -132,6 +133,15 @@ def test_a_checkpoint_of_another_fit_is_refused(model, tmp_path, monkeypatch, ot
     monkeypatch.setattr(PrivacyWall, "release", lambda *args: pytest.fail("released"))
     with pytest.raises(ValueError, match=f"is of another {other} than this fit"):
         fit(**({"model": model, "path": path, "ledger": ledger} | OTHERS[other]))
+
+
+def test_a_checkpoint_of_another_version_is_refused(model, tmp_path, monkeypatch):
+    """A state is computed again from the releases, and another version may compute another one."""
+    path = tmp_path / "fit.nc"
+    interrupted(model, path, monkeypatch, 3)
+    monkeypatch.setattr(checkpoint, "version", lambda name: "0.0.0")
+    with pytest.raises(ValueError, match="is of another version of pymc_dp than this fit"):
+        fit(model, path)
 
 
 def test_a_copy_is_refused(model, tmp_path, monkeypatch):

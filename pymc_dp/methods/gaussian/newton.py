@@ -49,17 +49,19 @@ class LocalPosterior(NamedTuple):
         """H + P, or more: what steps go by."""
         return np.asarray(self.step_curvature + self.along_last_step + self.prior_precision)
 
-    def units(self, step: np.ndarray) -> np.ndarray:
-        """Return a whitened unit by latents, (d,): at most some standard deviations of the prior.
+    def units(self, step: np.ndarray, weakly_correlated: np.ndarray) -> np.ndarray:
+        """Return a whitened unit by latents, (d,).
 
-        They are no longer than at the start. A prior with heavy tails flattens out, and a step by
+        Of ``weakly_correlated`` latents, (d,), they are at most some standard deviations of the
+        prior, and no longer than at the start. A prior with heavy tails flattens out, and a step by
         its curvature there would go to the end of the line. Where the prior's curvature exceeds
         that at the start they are shorter, but for latents whose step the prior's gradient favours.
+        Steps of the others are long and cancel each other, whatever the prior of each one is.
         """
         at_start = np.diag(self.prior_at_start)
         goes_back = step * self.prior_gradient(self.point) > 0
         precision = np.maximum(np.where(goes_back, 0.0, np.diag(self.prior_precision)), at_start)
-        least = precision / DEFAULTS.prior_sds**2
+        least = np.where(weakly_correlated, precision / DEFAULTS.prior_sds**2, 0.0)
         unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
         return unit
 
@@ -268,12 +270,12 @@ def _surprise(spectrum: CurvatureSpectrum) -> float:
 
 def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> Way:
     """Limit the step of every latent, in its own units."""
-    unit, N = local.units(step), local.number
+    weak = weakly_correlated(local.total_curvature)
+    unit, N = local.units(step, weak), local.number
 
     def prior_gradient(step: np.ndarray) -> np.ndarray:
         return np.asarray(unit * local.prior_gradient(mode.mean + step) / N)
 
     gradient = unit * local.gradient / N
     noise_sd, reach = local.whitened_noise_sd, local.reach
-    weak = weakly_correlated(local.total_curvature)
     return way.then(step, gradient, unit, noise_sd, prior_gradient, reach, weak)

@@ -5,12 +5,14 @@ from itertools import accumulate
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import expit
 
 import pymc_dp
 from pymc_dp.methods.gaussian import belief, long_steps, newton, stages
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.long_steps import Way, next_reach, shortened
+from pymc_dp.methods.gaussian.newton import LocalPosterior
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
@@ -202,3 +204,36 @@ def test_a_rate_is_found_however_rare(share):
     values, sd = idata["posterior"]["p"].to_numpy(), (share * (1 - share) / len(y)) ** 0.5
     assert abs(values.mean() - share) < 2 * sd
     assert 0.8 < values.std() / sd < 2.0
+
+
+def share_of_the_way():
+    """How far a fit goes to a mode where predictors are nearly the same, far beyond their prior."""
+    rng, rows = np.random.default_rng(8), 5000
+    X = np.clip(rng.uniform(size=(rows, 1)) + 0.05 * rng.normal(size=(rows, 6)), -0.2, 1.2)
+    y = rng.binomial(1, expit(5 * X @ [9.0, -8.0, 7.0, -9.0, 8.0, -7.0]))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=6)
+        pm.Bernoulli("y", logit_p=X @ b, observed=y)
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=2, **QUIETLY)
+    mode = np.zeros(6)
+    for _ in range(50):
+        p = expit(X @ mode)
+        H = X.T @ ((p * (1 - p))[:, None] * X) + np.eye(6)
+        step = np.linalg.solve(H, X.T @ (y - p) - mode)
+        mode += step / max(1.0, abs(step).max())
+    return float(idata["posterior"]["b"].to_numpy()[0].mean(axis=0) @ mode / (mode @ mode))
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_predictors_that_are_nearly_the_same_go_beyond_their_prior():
+    assert share_of_the_way() > 0.93
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_steps_of_a_prior_sd_would_not_bring_them_there(monkeypatch):
+    units = LocalPosterior.units
+    monkeypatch.setattr(
+        LocalPosterior, "units", lambda self, step, weak: units(self, step, np.full(6, True))
+    )
+    assert share_of_the_way() < 0.9

@@ -104,8 +104,9 @@ class Defaults(NamedTuple):
     # and far from its end where squared residuals are so many from what they are to be
     visible_scale_score: float = 4.0
     # the logarithm of the squared scale is lowered by this much at most for what is not known of
-    # the location
+    # the location, times this share: what is believed of the location is rather too wide
     most_excess: float = 1.0
+    expected_excess: float = 0.5
     # squared slopes so many times their expectation are doubted: where all curvature is visible,
     # and where a sixth of the directions or more is hidden; variances then grow at most so much
     surprise: tuple[float, float] = (12.0, 4.0)

@@ -118,7 +118,7 @@ class Way(NamedTuple):
         """
         wanted, longest = step / unit, DEFAULTS.longest_step * reach * unit
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
-        alike = np.min(longest[~weakly_correlated] / np.abs(step[~weakly_correlated]), initial=1.0)
+        alike = 1 / np.max(np.abs(step / longest)[~weakly_correlated], initial=1.0)
         single = np.where(weakly_correlated, np.clip(step, -longest, longest), alike * step)
         twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)
         doubles = (

@@ -197,7 +197,7 @@ def _with_scale(
     squared_sd = R.sd**2 + unknown * spread**2 + (with_steps - spread) ** 2
     covariance[at, at] = squared_sd / (2 * b) ** 2
     mean, end = before.mean + step, before.mean + step
-    mean[at] -= min(spread, DEFAULTS.most_excess) / (2 * b)
+    mean[at] -= DEFAULTS.expected_excess * min(spread, DEFAULTS.most_excess) / (2 * b)
     way = moved.way._replace(step=step, unfinished=unfinished)
     return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
 
@@ -206,14 +206,15 @@ def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: Local
     """Lower the scale of the outcomes by what residuals owe to a point that is not the mode.
 
     They were as long as they are at the point where the round began, and are longer than at the
-    mode by what is not known of the location there. Half of that is left uncertain.
+    mode by what is not known of the location there: by half of that, give or take as much, since
+    what is believed of the location is rather too wide.
     """
     at, b, both = scale.latent, scale.slope, np.ix_(scale.location, scale.location)
     M = scale.number(local.total_curvature[at, at], local.number, excess=0.0)
     excess = float(np.trace((local.likelihood_curvature @ before.covariance)[both])) / M
     spread = min(float(np.log1p(excess)), DEFAULTS.most_excess)
     mean, covariance = moved.mode.mean.copy(), moved.mode.covariance.copy()
-    mean[at] -= spread / (2 * b)
+    mean[at] -= DEFAULTS.expected_excess * spread / (2 * b)
     covariance[at, at] += (spread / (4 * b)) ** 2
     return moved._replace(mode=Mode(mean, covariance))
 

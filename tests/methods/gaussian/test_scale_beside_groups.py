@@ -1,0 +1,66 @@
+"""The scale of outcomes is found beside the effects of many groups."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.methods.gaussian import newton, start
+from pymc_dp.testing import deterministic_noise
+
+ROWS, GROUPS, SCALE = 5000, 20, 0.25
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A line of its own for each group."""
+    rng = np.random.default_rng(5)
+    member, x = rng.integers(0, GROUPS, ROWS), rng.normal(size=ROWS)
+    a, b = rng.normal(size=(2, GROUPS))
+    y = rng.normal(a[member] + b[member] * x, SCALE)
+    with pm.Model() as built:
+        level = pm.Normal("level", pm.Normal("mu"), pm.HalfNormal("spread"), shape=GROUPS)
+        slope = pm.Normal("slope", pm.Normal("k"), pm.HalfNormal("spread of slopes"), shape=GROUPS)
+        own = pm.Data("member", member)
+        mean = level[own] + slope[own] * pm.Data("x", x)
+        pm.Normal("y", mean, pm.HalfNormal("s"), observed=y)
+    return built
+
+
+def scales(model):
+    """Mean and sd of the scale in fits whose noise differs."""
+    found = []
+    for key in (2, 3):
+        with deterministic_noise(key):
+            idata = pymc_dp.fit(
+                model=model,
+                epsilon=1,
+                delta=1e-5,
+                progressbar=False,
+                backend="python",
+                random_seed=1,
+            )
+        draws = idata["posterior"]["s"].to_numpy()
+        found.append((draws.mean(), draws.std()))
+    return np.transpose(found)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_the_scale_is_found(model):
+    mean, sd = scales(model)
+    assert np.all(abs(mean - SCALE) < 4.5 * sd)
+    assert np.all(abs(mean - SCALE) < 0.03)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_what_shifts_told_of_it_must_not_be_taken_away(model, monkeypatch):
+    monkeypatch.setattr(start, "_before_residuals", lambda mode, state: mode)
+    mean, sd = scales(model)
+    assert np.all(SCALE - mean > 4.5 * sd)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_all_of_what_is_not_known_of_the_location_would_be_too_much(model, monkeypatch):
+    monkeypatch.setattr(newton, "DEFAULTS", newton.DEFAULTS._replace(expected_excess=1.0))
+    mean, _ = scales(model)
+    assert np.all(SCALE - mean > 0.03)

@@ -61,9 +61,11 @@ class Defaults(NamedTuple):
     # steps longer than so many standard deviations of the mode leave the point, and one more for
     # sure
     sure_step: float = 2.0
-    # a latent's longest step, in whitened units; units are at most so many sds of the prior
+    # a latent's longest step, in whitened units; units are at most so many sds of the prior, and
+    # so many of latents that are nearly the same
     longest_step: float = 1.0
     prior_sds: float = 1.0
+    prior_sds_together: float = 5.0
     # where the mode is further away, longest steps double from round to round, up to this factor
     longest_reach: float = 128.0
     # while the slope of the location is so many whitened units long, latents of the shape of

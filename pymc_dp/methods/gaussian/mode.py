@@ -104,9 +104,10 @@ class Mode(NamedTuple):
         >>> doubted(1.0).covariance.round(2), doubted(0.1).covariance, doubted(-1.0).covariance
         (array([[0.99]]), array([[0.01]]), array([[0.01]]))
         """
-        along = total @ way
-        leads_on = float(slope @ way)
-        expected = float(along @ self.covariance @ along + way @ noise @ way)
+        with np.errstate(over="raise"):  # a run that is lost says so
+            along = total @ way
+            leads_on = float(slope @ way)
+            expected = float(along @ self.covariance @ along + way @ noise @ way)
         if leads_on <= 0 or leads_on**2 <= surprise * expected:
             return self
         more = (leads_on**2 - expected) / float(way @ along) ** 2

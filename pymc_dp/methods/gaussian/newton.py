@@ -52,16 +52,17 @@ class LocalPosterior(NamedTuple):
     def units(self, step: np.ndarray, weakly_correlated: np.ndarray) -> np.ndarray:
         """Return a whitened unit by latents, (d,).
 
-        Of ``weakly_correlated`` latents, (d,), they are at most some standard deviations of the
-        prior, and no longer than at the start. A prior with heavy tails flattens out, and a step by
-        its curvature there would go to the end of the line. Where the prior's curvature exceeds
-        that at the start they are shorter, but for latents whose step the prior's gradient favours.
-        Steps of the others are long and cancel each other, whatever the prior of each one is.
+        They are at most some standard deviations of the prior, and no longer than at the start. A
+        prior with heavy tails flattens out, and a step by its curvature there would go to the end
+        of the line. Where the prior's curvature exceeds that at the start they are shorter, but for
+        latents whose step the prior's gradient favours. Those of latents that are not
+        ``weakly_correlated``, (d,), may be longer: such steps cancel each other.
         """
         at_start = np.diag(self.prior_at_start)
         goes_back = step * self.prior_gradient(self.point) > 0
         precision = np.maximum(np.where(goes_back, 0.0, np.diag(self.prior_precision)), at_start)
-        least = np.where(weakly_correlated, precision / DEFAULTS.prior_sds**2, 0.0)
+        alone, together = DEFAULTS.prior_sds, DEFAULTS.prior_sds_together
+        least = precision / np.where(weakly_correlated, alone, together) ** 2
         unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
         return unit
 
@@ -206,15 +207,14 @@ def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: Local
     """Lower the scale of the outcomes by what residuals owe to a point that is not the mode.
 
     They were as long as they are at the point where the round began, and are longer than at the
-    mode by what is not known of the location there: by half of that, give or take as much, since
-    what is believed of the location is rather too wide.
+    mode by what is not known of the location there. Half of that is left uncertain.
     """
     at, b, both = scale.latent, scale.slope, np.ix_(scale.location, scale.location)
     M = scale.number(local.total_curvature[at, at], local.number, excess=0.0)
     excess = float(np.trace((local.likelihood_curvature @ before.covariance)[both])) / M
     spread = min(float(np.log1p(excess)), DEFAULTS.most_excess)
     mean, covariance = moved.mode.mean.copy(), moved.mode.covariance.copy()
-    mean[at] -= DEFAULTS.expected_excess * spread / (2 * b)
+    mean[at] -= spread / (2 * b)
     covariance[at, at] += (spread / (4 * b)) ** 2
     return moved._replace(mode=Mode(mean, covariance))
 

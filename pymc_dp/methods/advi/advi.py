@@ -24,11 +24,10 @@ from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
-from pymc_dp.methods.gaussian.schedule import RoundCounts
+from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
-from pymc_dp.methods.mixture.doubts import lost_components
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
@@ -83,34 +82,26 @@ def build(records: Records, options: AdviOptions, family: Family) -> Method:
         *stages_of_rounds(
             records,
             prior,
-            options.num_records,
-            _counts(records, options),
+            _terms(records, options),
             share=ROUND_DEFAULTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),
     )
 
 
-def _counts(records: Records, options: AdviOptions) -> RoundCounts:
+def _terms(records: Records, options: AdviOptions) -> RoundTerms:
     """Count rounds. Without noise a curvature hides nothing, and groups need not shift together.
 
     Of many latents its diagonal is all that is known, with noise or without.
     """
     shifts = options.noisy or records.size > MANY_LATENTS
-    return RoundCounts.of(options.releases_of_rounds, shifts)
+    return RoundTerms.of(options, options.releases_of_rounds, shifts)
 
 
 def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method:
     """Make all releases by rounds in whitened coordinates."""
-    counts = _counts(records, options)
-    rounds = whitened_method(records, prior, options.num_records, counts)
-    return rounds._replace(
-        settings=integrated(records),
-        doubts=lambda state: (
-            *rounds.doubts(state),
-            *lost_components(records, prior("python"), rounds.describe(state)),
-        ),
-    )
+    rounds = whitened_method(records, prior, _terms(records, options))
+    return rounds._replace(settings=integrated(records))
 
 
 def _by_steps(records: Records, prior: Prior, options: AdviOptions, family: Family) -> Method:

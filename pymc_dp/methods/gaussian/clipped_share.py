@@ -21,19 +21,13 @@ class VarianceShare(NamedTuple):
     expected: float = 1.0  # from the norm that scores are clipped to
 
     def add(
-        self, variance: float, curvature_trace: float, noise_sd: float, squared_bound: float
+        self, variance: float, curvature_trace: float, noise_sd: float, expected: float
     ) -> "VarianceShare":
-        """Add a round by its precision; ``noise_sd`` is that of the released variance.
-
-        ``squared_bound`` is what all records' squared norms are clipped to, in total.
-        """
+        """Add a round by its precision; ``noise_sd`` is that of the released variance."""
         trace = max(curvature_trace, 1e-9)
         noise_sd = max(noise_sd, 1e-9 * trace)  # without noise: keeps weights finite
         share, weight = variance / trace, (trace / noise_sd) ** 2
         kept = DEFAULTS.kept_share
-        expected = max(
-            DEFAULTS.least_variance, 1 - DEFAULTS.clipped_variance * trace / squared_bound
-        )
         return VarianceShare(
             kept * self.weighted_sum + share * weight, kept * self.weight + weight, expected
         )
@@ -62,6 +56,12 @@ class VarianceShare(NamedTuple):
         """
         lost = DEFAULTS.clipped_curvature * (1 - self.mean)
         return float(max(DEFAULTS.least_curvature, 1 - lost))
+
+
+def expected_share(curvature_trace: float, squared_bound: float) -> float:
+    """Return the share that is expected where squared norms are clipped to so much in total."""
+    share = 1 - DEFAULTS.clipped_variance * max(curvature_trace, 1e-9) / squared_bound
+    return max(DEFAULTS.least_variance, share)
 
 
 def surely_moved(step: np.ndarray, mode: Mode) -> float:

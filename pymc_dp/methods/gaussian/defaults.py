@@ -85,6 +85,12 @@ class Defaults(NamedTuple):
     # latents whose variance the others inflate at most so many times are limited, and rescaled, one
     # by one
     most_inflation: float = 5.0
+    # the relative standard deviation of curvatures that a model expects, and their least eigenvalue
+    # in it, as a share of the trace
+    doubt_of_model: float = 0.15
+    least_expected: float = 1e-6
+    # the share of the budget that is left to these curvatures of what others have
+    share_if_expected: float = 0.2
     # how far eigenvalues of the curvature are from what independent latents would have, at first:
     # where all latents are correlated, one eigenvalue has a share of the sum of them all
     correlation: float = 3.0

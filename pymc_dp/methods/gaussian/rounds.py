@@ -18,9 +18,10 @@ from pymc_dp.methods.gaussian.belief import (
     symmetric,
     weakly_correlated,
 )
-from pymc_dp.methods.gaussian.clipped_share import VarianceShare, surely_moved
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share, surely_moved
 from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
 from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
@@ -57,9 +58,10 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     release = unwhitened(noisy, state)
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
-    found = _updated(state.learnt, release.curvature, known.shifts)
+    expected = known.expected and known.expected(state.at)
+    found = _updated(state, release.curvature, expected, known.shifts)
     local = _local_posterior(release, found.together(known.shifts), known, state)
-    learnt = _learnt(state, release, local, found, known.shifts)
+    learnt = _learnt(state, release, local, found, expected, known.shifts)
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -81,7 +83,7 @@ class Curvatures(NamedTuple):
     """What is known of the curvature of the log likelihood."""
 
     from_rounds: Curvature
-    independent: Curvature  # a guess for independent latents
+    independent: Curvature  # a guess for independent latents, or what the model expects
     along_shifts: Curvature | None  # from these rounds, and those before that took shifts
 
     def together(self, shifts: np.ndarray | None) -> Curvature:
@@ -92,13 +94,17 @@ class Curvatures(NamedTuple):
         return known_along(combined, shifts, self.along_shifts)
 
 
-def _updated(learnt: Learnt, found: Curvature, shifts: np.ndarray | None) -> Curvatures:
+def _updated(
+    state: State, found: Curvature, expected: Expected | None, shifts: np.ndarray | None
+) -> Curvatures:
     """Add a round's curvature to what is known.
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
+    learnt = state.learnt
     weak = weakly_correlated(np.linalg.inv(learnt.covariance))
-    independent = learnt.independent.scaled_like(found, weak)
+    of_model = expected.of(state.number, state.number_sd) if expected else learnt.independent
+    independent = of_model.scaled_like(found, weak)
     shared = learnt.along_shifts
     # of many latents the diagonal alone was released, which says nothing of shifts
     if shifts is not None and shared is not None and len(shifts) <= MANY_LATENTS:
@@ -190,13 +196,15 @@ def _learnt(
     release: Release,
     local: LocalPosterior,
     found: Curvatures,
+    expected: Expected | None,
     shifts: np.ndarray | None,
 ) -> Learnt:
     """Move the mode, and update all estimates."""
     before = state.learnt
     mode, point, way, nonlinearity = newton_step(_doubted(before, local), before.way, local)
     spectrum = local.spectrum
-    variance_share = _variance_share(before.variance_share, release, spectrum)
+    share = expected.variance_share if expected else None
+    variance_share = _variance_share(before.variance_share, release, spectrum, share)
     of_mode = _units(local, mode.mean)
     H = np.outer(of_mode, of_mode) * spectrum.matrix(DEFAULTS.floor_in_posterior)
     covariance = _covariance(H, local.prior_precision, variance_share.upper)
@@ -247,12 +255,14 @@ def _units(local: LocalPosterior, end: np.ndarray) -> np.ndarray:
 
 
 def _variance_share(
-    before: VarianceShare, release: Release, spectrum: CurvatureSpectrum
+    before: VarianceShare, release: Release, spectrum: CurvatureSpectrum, expected: float | None
 ) -> VarianceShare:
     W = release.whitening
     trace = float(np.trace(W @ spectrum.matrix(DEFAULTS.floor_on_average) @ W.T))
     noise_sd = release.variance_noise_sd
-    return before.add(release.whitened_variance, trace, noise_sd, release.squared_bound)
+    if expected is None:
+        expected = expected_share(trace, release.squared_bound)
+    return before.add(release.whitened_variance, trace, noise_sd, expected)
 
 
 def _unclipped_diagonal(

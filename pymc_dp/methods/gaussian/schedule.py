@@ -6,6 +6,7 @@ import numpy as np
 
 from pymc_dp.contributions.whitened import VARIANCE
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.options import Options
 
 ROUNDS = len(DEFAULTS.score_shares)
 # releases of the shortest rounds: scales, then two of scores and curvatures
@@ -28,18 +29,20 @@ def check_length(releases: int) -> int:
     return releases
 
 
-class RoundCounts(NamedTuple):
-    """How many rounds there are, and in how many of the first the groups of an array may shift."""
+class RoundTerms(NamedTuple):
+    """How many rounds there are, and how many records."""
 
     rounds: int
-    of_shifts: int
+    of_shifts: int  # in so many of the first the groups of an array may shift
+    number: int | None  # of records (or units), where it is declared
+    of_units: bool  # whether a unit of several records is clipped as one
 
     @classmethod
-    def of(cls, releases: int, shifts: bool) -> "RoundCounts":
+    def of(cls, options: Options, releases: int, shifts: bool) -> "RoundTerms":
         """Count the rounds of so many releases: scales, and rounds."""
         rounds = releases - 1
         share = DEFAULTS.shift_rounds / ROUNDS if shifts and rounds >= FEWEST_WITH_SHIFTS else 0.0
-        return cls(rounds, round(rounds * share))
+        return cls(rounds, round(rounds * share), options.num_records, options.of_units)
 
 
 class Shares(NamedTuple):
@@ -59,10 +62,11 @@ class Shares(NamedTuple):
         return float((self.curvature / self.score) ** 0.5)
 
 
-def schedule(rounds: int, of_shifts: int = 0) -> list[Shares]:
+def schedule(rounds: int, of_curvature: float = 1.0, of_shifts: int = 0) -> list[Shares]:
     """Return the shares of all rounds; plans of other lengths stretch those of the default.
 
-    So many of the rounds ``of_shifts`` take the shares of the first ones: they need little.
+    Curvatures have ``of_curvature`` times their shares. So many of the rounds ``of_shifts`` take
+    the shares of the first ones: they need little.
     """
     last = ROUNDS - 1.0
     if of_shifts:
@@ -72,7 +76,7 @@ def schedule(rounds: int, of_shifts: int = 0) -> list[Shares]:
     else:
         places = np.linspace(0, last, rounds) if rounds > 1 else np.array([last])
     every = np.arange(ROUNDS)
-    curvature = np.interp(places, every, DEFAULTS.curvature_shares)
+    curvature = of_curvature * np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)
     left = (1 - DEFAULTS.scales_share) / ((curvature.sum() + score.sum()) * (1 + VARIANCE**2))
     return [Shares(float(left * c), float(left * s)) for c, s in zip(curvature, score, strict=True)]

@@ -15,11 +15,12 @@ from pymc_dp.contributions.whitened import vector_size, whitened_scores
 from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
+from pymc_dp.methods.gaussian.expected_scores import expected_scores, outcomes_alone
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import step
-from pymc_dp.methods.gaussian.schedule import RoundCounts, Shares, schedule
+from pymc_dp.methods.gaussian.schedule import RoundTerms, Shares, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
@@ -68,16 +69,15 @@ class Problem(NamedTuple):
 def stages_of_rounds(
     records: Records,
     prior: Callable[[str], Gradient],
-    number: int | None,
-    counts: RoundCounts,
+    terms: RoundTerms,
     share: float = 1.0,
     point: Callable[[Any], np.ndarray] | None = None,
     draw: Draw | None = None,
 ) -> tuple[Stage, ...]:
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
-    ``prior`` compiles the gradient of the log prior for a backend, ``number`` is the declared
-    number of records, and ``point`` returns where the method before has ended. ``draw`` draws the
+    ``prior`` compiles the gradient of the log prior for a backend, and ``point`` returns where the
+    method before has ended. ``draw`` draws the
     posterior; by default it is normal. Without a method before them, the first rounds of groups
     are of shifts.
 
@@ -86,9 +86,10 @@ def stages_of_rounds(
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
-    rounds, first = counts
-    shares = schedule(rounds)
-    problem = _of_latents(records, prior, number, shares, draw or partial(_draw, records))
+    rounds, first = terms.rounds, terms.of_shifts
+    of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
+    shares = schedule(rounds, of_curvature)
+    problem = _of_latents(records, prior, terms, shares, draw or partial(_draw, records))
     if point is not None:
         return (
             Stage(_scales(problem, share), lambda state: problem.begin(point(state))),
@@ -97,8 +98,9 @@ def stages_of_rounds(
     V = shift_directions(records, problem.scores) if first else None
     if V is None:
         return Stage(_scales(problem, share)), Stage(_rounds(problem, shares, share, SCORES))
-    problem, shares = _after_shifts(problem, V, first), schedule(rounds, first)
-    shifts = _of_shifts(problem, V, first, number)
+    shares = schedule(rounds, of_curvature, first)
+    problem = _after_shifts(problem, V, shares)
+    shifts = _of_shifts(problem, V, first, terms.number)
     return (
         Stage(_scales(shifts, share)),
         Stage(_rounds(shifts, shares[:first], share, SHIFTED)),
@@ -109,7 +111,7 @@ def stages_of_rounds(
 def _of_latents(
     records: Records,
     prior: Callable[[str], Gradient],
-    number: int | None,
+    terms: RoundTerms,
     shares: list[Shares],
     draw: Draw,
 ) -> Problem:
@@ -124,14 +126,15 @@ def _of_latents(
             lambda: Known(
                 slope(),
                 shares,
-                number,
+                terms.number,
                 scale,
                 unseen_directions(records, scores()),
                 shape_latents(records),
+                expected_scores(records, scores(), terms.of_units),
             )
         ),
         observed=() if scale is None else (scale.latent,),
-        begin=lambda start: begin(_near_prior(records, start, slope()), slope(), number),
+        begin=lambda start: begin(_near_prior(records, start, slope()), slope(), terms.number),
         draw=draw,
     )
 
@@ -177,13 +180,12 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
     )
 
 
-def _after_shifts(problem: Problem, V: np.ndarray, rounds: int) -> Problem:
+def _after_shifts(problem: Problem, V: np.ndarray, shares: list[Shares]) -> Problem:
     """Return the problem of rounds that know what those of shifts have found."""
 
     @cache
     def known() -> Known:
-        before = problem.known()
-        return before._replace(shares=schedule(len(before.shares), rounds), shifts=V)
+        return problem.known()._replace(shares=shares, shifts=V)
 
     return problem._replace(known=known)
 

@@ -75,6 +75,7 @@ def _at_start(
         t=0,
         at=At(start, whitening(np.eye(d), 1.0), score_bound=1.0, curvature_bound=1.0, ratio=1.0),
         number=number,
+        number_sd=0.0,
         noise_unit=0.0,
         noise_to_signal=np.nan,
         reach=1.0,
@@ -94,7 +95,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     every = noisy.value.reshape(-1, BINS)
     counts = every[:d]
     sums = sums_of_squares(counts, noisy.sd)
-    number = known.number or _number(counts, noisy.sd)
+    number, number_sd = (known.number, 0.0) if known.number else _number(counts, noisy.sd)
     # a prior without an end is as wide as so many records' scales, but no narrower than it was
     records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
     least = DEFAULTS.least_prior_precision * records
@@ -108,9 +109,13 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         expected = 1 + float(scores[scale.location].sum()) / number
         initial, point = point, scale.started(point, every[d], noisy.sd, expected)
         independent = independent.in_units(scale.units(initial, point))
+    if known.expected is not None:
+        nowhere_clipped = At(point, np.eye(d), np.inf, np.inf, 1.0)
+        independent = known.expected(nowhere_clipped).of(number, number_sd)
     state = _at_start(point, known.prior_gradient, number, least)
     state = state._replace(
         t=1,
+        number_sd=number_sd,
         # the sensitivity is the root of the number of histograms, and noise falls with the root of
         # a release's share
         noise_unit=noisy.sd / len(every) ** 0.5 * DEFAULTS.scales_share**0.5,
@@ -213,9 +218,10 @@ def _independent(diagonal: np.ndarray) -> Curvature:
     return Curvature(np.diag(diagonal), correlation / (2 * d) ** 0.5 * np.diag(diagonal))
 
 
-def _number(counts: np.ndarray, noise_sd: float) -> float:
-    """Estimate the number of records: every latent's counts add up to it.
+def _number(counts: np.ndarray, noise_sd: float) -> tuple[float, float]:
+    """Estimate the number of records, and its noise as a share: every latent's counts add up to it.
 
     It is at least two standard deviations of the noise of such a sum.
     """
-    return float(max(float(counts.sum()) / len(counts), 2 * noise_sd * BINS**0.5, 1.0))
+    number = float(max(float(counts.sum()) / len(counts), 2 * noise_sd * BINS**0.5, 1.0))
+    return number, noise_sd * (BINS / len(counts)) ** 0.5 / number

@@ -10,6 +10,7 @@ from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import norm_bounds, whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
@@ -30,6 +31,8 @@ class Known(NamedTuple):
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
+    # what the model expects of scores where nothing but outcomes are data
+    expected: Callable[[At], Expected] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
 
 
@@ -60,6 +63,7 @@ class State(NamedTuple):
     t: int  # releases made
     at: At  # of the next round
     number: float  # of records (or units), noisy or declared
+    number_sd: float  # of the noise on it, as a share
     noise_unit: float  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float  # of the latest release
     reach: float  # how many whitened units the next step may be long; 1 near the mode

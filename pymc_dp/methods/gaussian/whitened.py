@@ -6,14 +6,17 @@ from functools import partial
 
 import numpy as np
 
-from pymc_dp.methods.chain import chain
+from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.likelihood import likelihood
-from pymc_dp.methods.gaussian.schedule import RoundCounts
+from pymc_dp.methods.gaussian.private_start import PrivateStart, point_at
+from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.state import Gradient, State
 from pymc_dp.methods.method import Draws, Method, OnRealLine
+from pymc_dp.methods.mixture.doubts import lost_components
+from pymc_dp.methods.mixture.histogram import histogram_start
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 
@@ -21,30 +24,41 @@ from pymc_dp.model import Records
 def whitened_method(
     records: Records,
     prior: Callable[[str], Gradient],
-    number: int | None,
-    counts: RoundCounts,
+    terms: RoundTerms,
+    start: PrivateStart | None = None,
 ) -> Method:
-    """Fit by rounds alone, from the model's initial point.
+    """Fit by rounds alone.
 
-    Latents that no record reads are drawn with the others, in the end.
+    They begin at the initial point, or where ``start`` finds the latents. Latents that no record
+    reads are drawn with the others, in the end.
     """
-    hyper, draw = hyperpriors(records), None
+    start = histogram_start(records, terms.of_units) or start
+    hyper, draw, of_rounds, slope = hyperpriors(records), None, records, prior
     if hyper is not None:
-        records, prior = hyper.reduced, partial(_slope_of, hyper)
+        of_rounds, slope = hyper.reduced, partial(_slope_of, hyper)
         draw = partial(_draw_with_hyperpriors, hyper)
-    scales, *rounds = stages_of_rounds(records, prior, number, counts, draw=draw)
-    whole = chain(scales.method, *rounds)
+    stages = partial(stages_of_rounds, of_rounds, slope, terms, draw=draw)
+    if start is None:
+        (first, _), *others = stages()
+    else:
+        (scales, begin), *rounds = stages(share=1 - start.share, point=partial(point_at, of_rounds))
+        first, hand_over = start.before(scales, begin)
+        others = [Stage(scales, hand_over), *rounds]
+    whole = chain(first, *others)
+    every = (first, *(stage.method for stage in others))
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
-    *others, last = (spec for stage in (scales, *rounds) for spec in stage.method.releases)
-    whole = whole._replace(releases=(*others, dataclasses.replace(last, share=None)))
-    if hyper is None:
-        return whole
+    *specs, last = (spec for method in every for spec in method.releases)
     return whole._replace(
-        doubts=lambda staged: (*whole.doubts(staged), *doubts_of_chains(hyper, staged.state))
+        releases=(*specs, dataclasses.replace(last, share=None)),
+        doubts=lambda staged: (
+            *whole.doubts(staged),
+            *(doubts_of_chains(hyper, staged.state) if hyper else ()),
+            *lost_components(records, prior("python"), whole.describe(staged)),
+        ),
     )
 
 
-def by_rounds(number: int | None, counts: RoundCounts) -> OnRealLine:
+def by_rounds(terms: RoundTerms, start: PrivateStart | None = None) -> OnRealLine:
     """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
 
     With n records the fixed points of variational updates and of expectation propagation differ
@@ -52,7 +66,7 @@ def by_rounds(number: int | None, counts: RoundCounts) -> OnRealLine:
     """
 
     def build(records: Records) -> Method:
-        return whitened_method(records, partial(prior_gradient, records), number, counts)
+        return whitened_method(records, partial(prior_gradient, records), terms, start)
 
     return OnRealLine(build)
 

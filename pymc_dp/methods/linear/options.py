@@ -4,7 +4,8 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundCounts, check_length
+from pymc_dp.methods.gaussian.private_start import PrivateStart
+from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, check_length
 from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
@@ -31,10 +32,14 @@ class LinearOptions(BatchOptions, ABC):
         By default there are some. Own updates are the reference without noise, and reproduce
         papers: every option that only they have asks for them.
         """
+        return self.rounds_from(None)
+
+    def rounds_from(self, start: PrivateStart | None) -> OnRealLine | None:
+        """Return `rounds` that begin where other releases say, if these are given."""
         if not self.noise_aware or self.rules_out_rounds:
             return None
         n = ROUNDS + 1 if self.n is None else check_length(self.n)
-        return by_rounds(self.num_records, RoundCounts.of(n, shifts=True))
+        return by_rounds(RoundTerms.of(self, n, shifts=True), start)
 
     @abstractmethod
     def rate(self, t: int) -> float:

@@ -6,6 +6,16 @@ from typing import NamedTuple
 class Defaults(NamedTuple):
     """Public numbers; none of them is fitted to data."""
 
+    # of two histograms: their share of the budget, bins and outcomes tried in each, and counts so
+    # many standard deviations of the noise above 0 that are of records
+    histogram_share: float = 0.1
+    bins: int = 64
+    points: int = 4
+    visible_bin: float = 2.0
+    # draws of the prior, outcomes of each, and those of which latents are improved
+    prior_draws: int = 300
+    outcomes: int = 20
+    descents: int = 6
     # of the budget, for the sketch
     share: float = 0.2
     # the number of records in a record's vector, whose norm is 1

@@ -9,6 +9,7 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.averaging import number_of
+from pymc_dp.methods.gaussian.private_start import PrivateStart, Values
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.decode import decode
 from pymc_dp.methods.mixture.defaults import DEFAULTS
@@ -24,24 +25,47 @@ SKETCH = "sketch"
 class SketchedStart(NamedTuple):
     """The components of a mixture that a sketch can show."""
 
+    start: np.ndarray  # public initial point of all Gaussian latents, (d,)
     compute: Components
     model: MixtureModel
     places: Places
 
     @classmethod
     def of(cls, records: Records, model: MixtureModel) -> Self | None:
-        """Return None where components see a record at different places."""
+        """Return None where components start apart, or see a record at different places."""
+        start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
+        if np.ptp(start[model.blocks], axis=0).any():
+            return None
         # one pass over the records: any backend but Python would take longer to compile
         compute = components(records, model, "python")
         places = places_of(records, model, compute)
-        return None if places is None else cls(compute, model, places)
+        return None if places is None else cls(start, compute, model, places)
+
+    def of_rounds(self, num_records: int | None) -> PrivateStart:
+        """Let rounds begin where a sketch shows the components."""
+
+        def before(
+            method: Method, begin: Callable[[Values], Any]
+        ) -> tuple[Method, Callable[[Any], Any]]:
+            def begin_at(v: np.ndarray) -> Any:
+                return begin(self.model.prior.point(v))
+
+            return self.sketched(method, begin_at, num_records), lambda state: state
+
+        return PrivateStart(DEFAULTS.share, before)
 
     def before(
         self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
     ) -> Method:
-        """Let a method start where a sketch shows the components.
+        """Let a method of its own updates start where a sketch shows the components."""
+        return chain(self.sketched(method, begin, num_records), Stage(method))
 
-        ``begin`` makes the method's first state from the means of the components, (K, d).
+    def sketched(
+        self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
+    ) -> Method:
+        """Release a sketch, as a method whose states are those of another.
+
+        ``begin`` makes the other method's first state from all Gaussian latents, (d,).
 
         **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
         has a share of the budget in the method's own plan. Finding the components in it is
@@ -53,10 +77,11 @@ class SketchedStart(NamedTuple):
         def found(state: Any, query: Query, noisy: Noisy) -> Any:
             sketch = read(frequencies, noisy)
             number = number_of(num_records, sketch.number, sketch.number_variance)
-            means = decode(self.places, sketch, number).means
-            return begin(np.linalg.solve(self.places.unit, means.T).T)
+            means, v = decode(self.places, sketch, number).means, self.start.copy()
+            v[self.model.blocks] = np.linalg.solve(self.places.unit, means.T).T
+            return begin(v)
 
-        first = method._replace(
+        return method._replace(
             size=sketching.size,
             releases=(ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
             compile=lambda backend: Compiled({SKETCH: sketching}, found),
@@ -64,4 +89,3 @@ class SketchedStart(NamedTuple):
             noise_aware=None,
             defaults=(DEFAULTS,),
         )
-        return chain(first, Stage(method))

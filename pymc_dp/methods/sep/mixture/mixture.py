@@ -18,7 +18,7 @@ from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
-from pymc_dp.methods.method import Compiled, Draws, Method
+from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel, components
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
@@ -90,18 +90,20 @@ class _Fit(NamedTuple):
         return np.asarray(np.maximum(self.model.concentration + weights, least))
 
 
-def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
-    """Build stochastic expectation propagation for a mixture.
+def build(records: Records, model: MixtureModel, settings: Settings) -> Method | OnRealLine:
+    """Build a method for a mixture: by default rounds, else stochastic expectation propagation.
 
-    **Privacy.** Each release is one vector: sites of the components' means in a record's own
-    units, sites of the weights and a one, clipped jointly. Before them, components that are alike
-    at the public initial point take one release of a sketch (`SketchedStart`). All else is
-    post-processing.
+    **Privacy.** Each release of sites is one vector: sites of the components' means in a record's
+    own units, sites of the weights and a one, clipped jointly. Before these, or before rounds,
+    components that are alike at the public initial point take one release of a sketch
+    (`SketchedStart`). All else is post-processing.
     """
     start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
-    alike = not np.ptp(start[model.blocks], axis=0).any()
-    sketched = SketchedStart.of(records, model) if alike else None
-    annealed = alike and sketched is None
+    sketched = SketchedStart.of(records, model)
+    annealed = sketched is None and not np.ptp(start[model.blocks], axis=0).any()
+    rounds = settings.rounds_from(sketched and sketched.of_rounds(settings.records_in_sums))
+    if rounds and not annealed:  # rounds do not part components that start alike
+        return rounds
     count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
     count = count if settings.noisy else DEFAULTS.noiseless_releases
     per_latent = 1 + DEFAULTS.precision_scale**2
@@ -130,24 +132,21 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method:
     )
     if sketched is None:
         return method
-    begin = partial(_begin_at, fit, start)
-    return sketched.before(method, begin, settings.records_in_sums)
+    return sketched.before(method, partial(_begin_at, fit), settings.records_in_sums)
 
 
 def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:
     """Start at the public initial point; components that only annealing parts are set apart."""
-    means = start[fit.model.blocks]
+    mean, blocks = start.copy(), fit.model.blocks
     if fit.annealed:
-        apart = DEFAULTS.separation * rng.normal(size=(*means.shape, 1))
-        means = means + np.linalg.solve(fit.root, apart)[..., 0]
-    return _begin_at(fit, start, means)
+        apart = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
+        mean[blocks] += np.linalg.solve(fit.root, apart)[..., 0]
+    return _begin_at(fit, mean)
 
 
-def _begin_at(fit: _Fit, start: np.ndarray, means: np.ndarray) -> State:
-    """Start with these means, (K, d), of the components."""
+def _begin_at(fit: _Fit, mean: np.ndarray) -> State:
+    """Start with these Gaussian latents, (d,)."""
     model, (count, d) = fit.model, fit.model.blocks.shape
-    mean = start.copy()
-    mean[model.blocks] = means
     precision = DEFAULTS.start_precision * np.tile(np.eye(d), (count, 1, 1))
     sites = Sites(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
     solved = fit.solve(fit.expand(sites.score, precision), mean, model.prior.start())

@@ -1,8 +1,9 @@
 """VIPS for conjugate models: release expected sufficient statistics, update in closed form."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
@@ -15,6 +16,7 @@ from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw, within_bound
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
 from pymc_dp.methods.doubts import BY_ROUNDS, quoted, uncentred
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel
 from pymc_dp.methods.mixture.model import recognise as recognise_components
@@ -105,6 +107,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     families, layout = structure.families, layout_of(records, structure)
     once = _depend_on_records_alone(records, structure)
     fit = _Fit(records, structure, layout, probe, settings)
+    sketched = _sketched(fit)
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
     doubtful = settings.noisy and not exact
     clipped = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
@@ -133,7 +136,10 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
         doubts=lambda state: doubts,
         defaults=(DEFAULTS,),
     )
-    sketched = _sketched(fit)
+    if structure.mixtures:
+        rounds = settings.rounds_from(_start_of_rounds(fit, sketched, method))
+        if rounds:
+            return rounds
     if sketched is None:
         return method
     begin = partial(_begin_at, fit, sketched.model)
@@ -152,7 +158,7 @@ def _too_narrow(structure: Structure) -> tuple[str, ...]:
 
 def _sketched(fit: _Fit) -> SketchedStart | None:
     """Find the components that a sketch can show, if they start alike."""
-    if not fit.structure.mixtures or any(map(fit.starts_apart, fit.gaussian)):
+    if not fit.structure.mixtures:
         return None
     try:
         return SketchedStart.of(fit.records, recognise_components(fit.records))
@@ -213,13 +219,41 @@ def _of_components(fit: _Fit) -> list[str]:
     ]
 
 
-def _begin_at(fit: _Fit, model: MixtureModel, means: np.ndarray) -> State:
-    """Start with these means of a mixture's components, (K, d)."""
-    posterior = _prior(fit, np.random.default_rng(0))
-    centres = [NORMAL.moments(posterior[name])[0].ravel() for name in model.prior.shapes]
-    v = np.concatenate(centres)
-    v[model.blocks] = means
-    return _start(fit, posterior, model.prior.point(v))
+def _start_of_rounds(
+    fit: _Fit, sketched: SketchedStart | None, sums: Method
+) -> PrivateStart | None:
+    """Find components that start alike: by a sketch where one can show them, else by sums."""
+    if sketched:
+        return sketched.of_rounds(fit.settings.records_in_sums)
+    if _starts_apart(fit):
+        return None
+    return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, fit, sums))
+
+
+def _sums_before(
+    fit: _Fit, sums: Method, method: Method, begin: Callable[[Values], Any]
+) -> tuple[Method, Callable[[State], Any]]:
+    """Let closed-form updates find where another method begins."""
+
+    def found(state: State) -> Any:
+        posterior = state.context.posterior
+        return begin({name: f.reference(posterior[name]) for name, f in fit.families.items()})
+
+    [release] = sums.releases
+    few = dataclasses.replace(
+        release, count=DEFAULTS.releases_of_start, share=DEFAULTS.share_of_start
+    )
+    return reported_as(sums._replace(releases=(few,)), method, found), found
+
+
+def _starts_apart(fit: _Fit) -> bool:
+    """Whether the author's initial values tell the components of a mixture apart."""
+    return any(map(fit.starts_apart, fit.gaussian or _of_components(fit)))
+
+
+def _begin_at(fit: _Fit, model: MixtureModel, v: np.ndarray) -> State:
+    """Start with these Gaussian latents, (d,)."""
+    return _start(fit, _prior(fit, np.random.default_rng(0)), model.prior.point(v))
 
 
 def _prior(fit: _Fit, rng: np.random.Generator) -> Posterior:

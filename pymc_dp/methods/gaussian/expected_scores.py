@@ -1,0 +1,83 @@
+"""What the model itself expects of scores, where outcomes are all that records are.
+
+Without predictors or groups every record has the same distribution, and curvatures at a public
+point follow from outcomes that the model draws there: no record is needed, and no budget. They hold
+as far as the model does; those that are released correct them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.contributions.outcomes import drawn_name
+from pymc_dp.contributions.whitened import At, split, whitened_scores
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import Batch, with_draws
+from pymc_dp.privacy.norms import LARGEST_NORM
+
+ROWS = 1000  # of made-up records; each has several drawn outcomes
+
+
+class Expected(NamedTuple):
+    """What one record's clipped score is expected to be at a point."""
+
+    curvature: np.ndarray  # minus the slope of its mean, (d, d)
+    variance_share: float  # its variance over that slope
+
+    def of(self, number: float, number_sd: float) -> Curvature:
+        """Return the curvature of so many records, and how far the model is believed.
+
+        ``number_sd`` is the standard deviation of their number, as a share of it.
+        """
+        estimate, doubt = number * self.curvature, DEFAULTS.doubt_of_model + number_sd
+        least = DEFAULTS.least_expected * np.trace(estimate)
+        return Curvature(estimate, doubt * Spectrum.of(estimate).floored(float(least)))
+
+
+def outcomes_alone(records: Records, of_units: bool) -> bool:
+    """Whether records, and not units of several, hold nothing but outcomes that can be drawn."""
+    alone = set(records.batch.inputs) == set(records.drawn) and not of_units
+    return alone and records.size <= MANY_LATENTS
+
+
+def made_up_outcomes(records: Records, rows: int) -> Batch:
+    """Return outcomes of 0, to draw others in their place."""
+    shapes, inputs = records.shapes, records.batch.inputs
+    return {
+        name: np.zeros([rows if n is None else n for n in shapes[name]], x.type.dtype)
+        for name, x in inputs.items()
+    }
+
+
+def expected_scores(
+    records: Records, scores: DrawnScores, of_units: bool
+) -> Callable[[At], Expected] | None:
+    """Return what scores are expected to be, or None where records hold more than outcomes.
+
+    **Privacy.** A function of the model's graph and of a public point: records are made up.
+    """
+    if not outcomes_alone(records, of_units):
+        return None
+    added = whitened_scores(scores)
+
+    def expected(at: At) -> Expected:
+        batch = made_up_outcomes(records, ROWS)
+        batch = with_draws(added, batch, at, np.random.default_rng(0))
+        for name in records.drawn:  # an outcome of 0 may be none of the model's
+            own = batch[drawn_name(name)][:, 0]
+            batch[name] = np.moveaxis(own, 0, records.batch.axes[name])
+        with np.errstate(all="ignore"):
+            held = added.prepare(batch, at)
+            kept = np.where(added.norms(held, at) <= LARGEST_NORM, 1.0, 0.0)
+        sums = split(added.weighted_sum(held, at, kept) / np.maximum(kept.sum(), 1.0), at)
+        back = np.linalg.inv(at.whitening)
+        share = sums.variance / max(float(np.trace(sums.curvature)), np.finfo(float).tiny)
+        return Expected(symmetric(back @ sums.curvature @ back.T), share)
+
+    return expected

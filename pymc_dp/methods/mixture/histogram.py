@@ -144,22 +144,38 @@ def _update(mixture: Mixture, state: State, query: Query, noisy: Noisy) -> State
         values = mixture.records.split(z)
         return State(2, edges, dict(zip(mixture.records.point, values, strict=True)))
     seen = np.where(counts > DEFAULTS.visible_bin * noisy.sd, counts, 0.0)
-    if not seen.any():
-        return State(1, edges, {})
-    points, owner = _points(mixture, edges)
-    each = np.bincount(owner, minlength=len(counts))
-    return State(1, _evenly(points, (seen / np.maximum(each, 1))[owner]), {})
+    points = _points(mixture, edges)
+    each = np.bincount(points.owner, minlength=len(counts))
+    weights = (seen / np.maximum(each, 1))[points.owner]
+    return State(1, _evenly(points.values, weights) if weights.any() else edges, {})
 
 
-def _points(mixture: Mixture, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return some outcomes in every bin, sorted, and the bins that they lie in."""
+class _Points(NamedTuple):
+    """Some outcomes in every bin."""
+
+    values: np.ndarray  # sorted
+    owner: np.ndarray  # the bins that they lie in
+    width: np.ndarray  # how long a part of the line, or how many whole numbers, each stands for
+
+
+def _points(mixture: Mixture, edges: np.ndarray) -> _Points:
     low, high = mixture.outcomes[0], mixture.outcomes[-1]
     ends = np.concatenate([[min(low, edges[0])], edges, [max(high, edges[-1])]])
-    inside = (np.arange(DEFAULTS.points) + 0.5) / DEFAULTS.points
-    points = (ends[:-1, None] + np.diff(ends)[:, None] * inside).ravel()
+    most, each = DEFAULTS.points, np.arange(DEFAULTS.points)
     if mixture.whole_numbers:
-        points = np.unique(np.round(points))
-    return points, np.searchsorted(edges, points)
+        ends = np.floor(ends)
+        ends[0] -= 1
+    length = np.diff(ends)[:, None]
+    if mixture.whole_numbers:
+        values = ends[:-1, None] + 1 + np.where(length < most, each, (each + 0.5) * length // most)
+        width = np.broadcast_to(np.maximum(length / most, 1.0), values.shape)
+        kept = each < length
+    else:
+        values = ends[:-1, None] + length * (each + 0.5) / most
+        width = np.broadcast_to(length / most, values.shape)
+        kept = np.broadcast_to(length > 0, values.shape)
+    owner = np.broadcast_to(np.arange(len(length))[:, None], values.shape)
+    return _Points(values[kept], owner[kept], width[kept])
 
 
 class _Fitted:
@@ -169,24 +185,22 @@ class _Fitted:
         self, mixture: Mixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
     ) -> None:
         self.mixture, self.counts = mixture, counts
-        self.points, self.owner = _points(mixture, edges)
-        between = (self.points[1:] + self.points[:-1]) / 2
-        # how long a part of the line, or how many whole numbers, a point stands for
-        self.width = np.diff(between, prepend=between[0], append=between[-1])
+        self.points = _points(mixture, edges)
         self.variance = noise_sd**2 + np.maximum(counts, 1.0)
 
     def loss(self, z: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the log posterior, and its slope."""
+        values, owner, width = self.points
         with np.errstate(all="ignore"):
-            logs, slopes = self.mixture.density(self.points, z)
+            logs, slopes = self.mixture.density(values, z)
             log_prior, of_prior = self.mixture.prior(z)
-        each = self.width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
-        shares, counts = np.bincount(self.owner, each, len(self.counts)), self.counts
+        each = width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
+        shares, counts = np.bincount(owner, each, len(self.counts)), self.counts
         # the number of records that explains the counts best
         squares = max(float(shares @ (shares / self.variance)), np.finfo(float).tiny)
         number = max(float(shares @ (counts / self.variance)) / squares, 1.0)
         off = number * shares - counts
-        along = number * (off / self.variance)[self.owner] * each
+        along = number * (off / self.variance)[owner] * each
         slope = np.where(along[:, None] == 0, 0.0, along[:, None] * slopes).sum(axis=0) - of_prior
         value = float((off**2 / self.variance).sum() / 2 - log_prior)
         if not (np.isfinite(value) and np.isfinite(slope).all()):

@@ -5,7 +5,7 @@ import pytest
 
 from pymc_dp.contributions.whitened import At, _matrices, joint_vectors, split
 from pymc_dp.methods.gaussian import clipped_share
-from pymc_dp.methods.gaussian.clipped_share import VarianceShare
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 ROWS, OUTCOMES = 4000, 12
@@ -31,7 +31,9 @@ def foreseen_and_true(scores, bound):
     at = At(np.zeros(d), np.eye(d), bound, 1e9, ratio=1.0)
     sums = split(joint_vectors(scores, at, _matrices).sum(axis=0), at)
     trace = float(np.trace(sums.curvature))
-    unknown = VarianceShare().add(sums.variance, trace, 1e9 * trace, ROWS * bound**2)
+    unknown = VarianceShare().add(
+        sums.variance, trace, 1e9 * trace, expected_share(trace, ROWS * bound**2)
+    )
     exact = sums.variance / trace, trace / (ROWS * (scores**2).sum(axis=2).mean())
     return (unknown.mean, unknown.curvature_share), exact
 
@@ -61,11 +63,11 @@ def test_without_the_bound_too_much_variance_would_be_expected(monkeypatch):
 
 
 def test_what_was_measured_well_counts_more_than_the_bound():
-    measured = VarianceShare().add(0.7, 1.0, noise_sd=0.005, squared_bound=1e9)
+    measured = VarianceShare().add(0.7, 1.0, noise_sd=0.005, expected=1.0)
     assert measured.mean == pytest.approx(0.7, abs=0.01)
     assert measured.upper == pytest.approx(0.7, abs=0.02)
 
 
 def test_without_clipping_nothing_is_taken_away():
-    exact = VarianceShare().add(1.0, 1.0, noise_sd=0.0, squared_bound=np.inf)
+    exact = VarianceShare().add(1.0, 1.0, noise_sd=0.0, expected=expected_share(1.0, np.inf))
     assert (exact.mean, exact.curvature_share) == (1.0, 1.0)

@@ -80,9 +80,10 @@ def test_the_bias_of_clipped_gradient_steps_is_seen():
         check_near(idata, answers, sds=1.0)
 
 
+@pytest.mark.parametrize("of_curvature", [0.2, 1.0])
 @pytest.mark.parametrize("rounds", [1, 2, 5, ROUNDS, 30])
-def test_shares_use_the_budget_up(rounds):
-    shares = schedule(rounds)
+def test_shares_use_the_budget_up(rounds, of_curvature):
+    shares = schedule(rounds, of_curvature)
     assert len(shares) == rounds
     assert sum(share.of_release for share in shares) == pytest.approx(0.96)
     assert all(share.curvature > 0 and share.score > 0 for share in shares)

@@ -7,10 +7,12 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
+from pymc_dp.methods.advi.options import AdviOptions
 from pymc_dp.methods.gaussian import stages
-from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundCounts, schedule
+from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED
 from pymc_dp.testing import deterministic_noise
@@ -134,10 +136,15 @@ def test_the_first_release_of_shifts_has_a_histogram_for_each_of_them():
         check_first_release(score_scales(scores), columns, records.start, V.shape[1])
 
 
+def terms(rounds):
+    options = AdviOptions(sampling=Full, num_records=None, noisy=True)
+    return RoundTerms.of(options, rounds + 1, shifts=True)
+
+
 @pytest.mark.parametrize("rounds", [4, ROUNDS, 30])
 def test_rounds_of_shifts_cost_little_of_the_budget(rounds):
-    first = RoundCounts.of(rounds + 1, shifts=True).of_shifts
-    shares = [share.of_release for share in schedule(rounds, first)]
+    first = terms(rounds).of_shifts
+    shares = [share.of_release for share in schedule(rounds, of_shifts=first)]
     assert len(shares) == rounds
     assert sum(shares) == pytest.approx(0.96)
     assert sum(shares[:first]) < 0.35
@@ -148,7 +155,7 @@ def test_a_plan_says_which_releases_are_of_shifts():
     with pm.Model() as model:
         intercepts()
     releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).plan.releases
-    first = RoundCounts.of(ROUNDS + 1, shifts=True).of_shifts
+    first = terms(ROUNDS).of_shifts
     names = [release.name for release in releases for _ in range(release.count)]
     assert names == [SCALES] + [SHIFTED] * first + [SCORES] * (ROUNDS - first)
 

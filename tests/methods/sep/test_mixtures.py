@@ -191,13 +191,14 @@ def test_the_authors_start_is_kept():
 # --- private fits --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("form", [None, "damped"])
 @pytest.mark.parametrize(("build", "noise"), [(known_weights, 0), (unknown_weights, 1)])
-def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise):
+def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise, form):
     with deterministic_noise(noise):
         idata = fitted.__wrapped__(
-            build, "dp_sep", epsilon=4.0, delta=1e-5, n=None, num_records=None
+            build, "dp_sep", form=form, epsilon=4.0, delta=1e-5, n=None, num_records=None
         )
-    found = means(idata)
+    found = idata["posterior"]["mu"].mean(("chain", "draw")).values
     np.testing.assert_allclose(found[matched(found, CENTRES)], CENTRES, atol=0.3)
     assert np.isfinite(idata["posterior"]["mu"].values).all()
 

@@ -1,0 +1,148 @@
+"""The histograms that mixtures of numbers start from: what they release, and what they find."""
+
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
+from pymc_dp.methods.gaussian.private_start import point_at
+from pymc_dp.methods.mixture import histogram
+from pymc_dp.methods.mixture.defaults import DEFAULTS
+from pymc_dp.methods.mixture.histogram import HISTOGRAM, Mixture, State
+from pymc_dp.model import separate
+from pymc_dp.privacy.query import Noisy
+from pymc_dp.testing import deterministic_noise
+
+ROWS, SHARES = 3000, np.array([0.5, 0.3, 0.2])
+RNG = np.random.default_rng(5)
+WHICH = RNG.choice(3, ROWS, p=SHARES)
+RATES, CENTRES, SDS = np.array([2.0, 9.0, 25.0]), np.array([-3.0, 0.0, 4.0]), np.ones(3)
+COUNTS = RNG.poisson(RATES[WHICH])
+NUMBERS = RNG.normal(CENTRES[WHICH], SDS[WHICH])
+# the noise on a histogram where epsilon = 1, delta = 1e-5
+NOISE = 3.73 / (DEFAULTS.histogram_share / 2) ** 0.5
+
+
+def of_counts():
+    rates = pm.Gamma("x", 1.5, 0.1, shape=3)
+    pm.Mixture("y", pm.Dirichlet("w", np.full(3, 2.0)), pm.Poisson.dist(rates), observed=COUNTS)
+
+
+def of_unknown_widths():
+    x, tau = pm.Normal("x", 0, 4, shape=3), pm.Gamma("tau", 3, 3, shape=3)
+    pm.NormalMixture("y", pm.Dirichlet("w", np.full(3, 2.0)), x, tau=tau, observed=NUMBERS)
+
+
+@functools.cache
+def model_of(build):
+    with pm.Model() as model:
+        build()
+    return model
+
+
+@functools.cache
+def mixture_of(build):
+    return Mixture.of(separate(model_of(build))[0])
+
+
+def found(build, outcomes, seed):
+    """Make both histograms with noise, and return where they place the components."""
+    mixture, rng = mixture_of(build), np.random.default_rng(seed)
+    added = outcome_histogram(mixture.leaf, DEFAULTS.bins)
+    state = State(0, histogram._evenly(mixture.outcomes, np.ones(len(mixture.outcomes))), {})
+    for _ in range(2):
+        total = added.rows({mixture.leaf: outcomes}, state.edges).sum(axis=0)
+        noisy = Noisy(total + NOISE * rng.normal(size=DEFAULTS.bins), NOISE, 1.0)
+        state = histogram._update(mixture, state, None, noisy)
+    return state.found
+
+
+def centres_of(build, values):
+    return np.sort(np.exp(values["x_log__"]) if build is of_counts else values["x"])
+
+
+CASES = [(of_counts, COUNTS, RATES, 2.0), (of_unknown_widths, NUMBERS, CENTRES, 0.6)]
+
+
+@pytest.mark.parametrize(("build", "outcomes", "truth", "off"), CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_components_are_found_wherever_they_start(build, outcomes, truth, off, seed):
+    values = found(build, outcomes, seed)
+    np.testing.assert_allclose(centres_of(build, values), truth, atol=off)
+
+
+def test_without_a_search_of_the_prior_components_stay_together(monkeypatch):
+    """The planted fault: the way down begins at the initial point, where components are alike."""
+    alone = mixture_of(of_counts)
+    alone = alone._replace(latents=alone.latents[:1])
+    monkeypatch.setitem(globals(), "mixture_of", lambda build: alone)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(
+            centres_of(of_counts, found(of_counts, COUNTS, 0)), RATES, atol=2.0
+        )
+
+
+def test_a_record_counts_once_wherever_its_outcome_lies():
+    outcomes = np.array([-1e300, -1.0, 0.0, 0.5, 1.0, 2.0, 1e300])
+    rows = outcome_histogram("y", 4).rows({"y": outcomes}, np.array([0.0, 1.0, 1.0]))
+    assert (np.linalg.norm(rows, axis=1) == CLIP_NORM).all()
+    assert rows.argmax(axis=1).tolist() == [0, 0, 0, 1, 1, 3, 3]
+
+
+@pytest.mark.parametrize("outcome", [np.nan, np.inf, -np.inf])
+def test_an_outcome_that_is_no_number_counts_nowhere(outcome):
+    rows = outcome_histogram("y", 4).rows({"y": np.array([outcome])}, np.array([0.0, 1.0, 2.0]))
+    assert np.isnan(rows).all()
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "vips"])
+@pytest.mark.parametrize(("build", "truth"), [(of_counts, RATES), (of_unknown_widths, CENTRES)])
+def test_fits_cover_components_that_start_alike(build, truth, method):
+    settings = {"epsilon": 1, "delta": 1e-5, "progressbar": False, "backend": "python"}
+    with deterministic_noise(2):
+        idata = pymc_dp.fit(model=model_of(build), method=method, random_seed=1, **settings)
+    draws = np.sort(idata["posterior"]["x"].to_numpy()[0], axis=1)
+    assert (abs(draws.mean(axis=0) - truth) < 4 * draws.std(axis=0)).all()
+    assert (draws.std(axis=0) < 0.1 * np.ptp(truth)).all()
+
+
+def test_without_noise_components_that_start_alike_part():
+    idata = pymc_dp.fit(
+        model=model_of(of_counts), epsilon=np.inf, progressbar=False, backend="python"
+    )
+    draws = np.sort(idata["posterior"]["x"].to_numpy()[0], axis=1)
+    np.testing.assert_allclose(draws.mean(axis=0), RATES, rtol=0.1)
+
+
+def releases(build, method="dp_advi"):
+    plan = pymc_dp.plan(model=model_of(build), method=method, epsilon=1, delta=1e-5).plan
+    return {release.name for release in plan.releases}
+
+
+def with_a_predictor():
+    x, shift = pm.Normal("x", 0, 4, shape=3), pm.Data("shift", NUMBERS[::-1])[:, None]
+    parts = pm.Normal.dist(x + shift, 1.0)
+    pm.Mixture("y", pm.Dirichlet("w", np.full(3, 2.0)), parts, observed=NUMBERS)
+
+
+def of_no_mixture():
+    pm.Poisson("y", pm.Gamma("x", 1.5, 0.1), observed=COUNTS)
+
+
+def test_histograms_are_for_mixtures_of_numbers_alone():
+    assert HISTOGRAM in releases(of_counts)
+    assert HISTOGRAM not in releases(with_a_predictor)
+    assert HISTOGRAM not in releases(of_no_mixture)
+
+
+def test_values_are_brought_to_the_real_line():
+    records, _ = separate(model_of(of_counts))
+    w, x = np.array([0.2, 0.3, 0.5]), np.array([1.0, 2.0, 4.0])
+    point = dict(
+        zip(records.point, records.split(point_at(records, {"w": w, "x": x})), strict=True)
+    )
+    np.testing.assert_allclose(point["x_log__"], np.log(x))
+    np.testing.assert_allclose(point["w_simplex__"], np.log(w[:2]) - np.log(w).mean())

@@ -128,6 +128,7 @@ def _of_latents(
                 scale,
                 unseen_directions(records, scores()),
                 shape_latents(records),
+                DEFAULTS.robust_rounds * len(shares) if records.outcomes is None else None,
             )
         ),
         observed=() if scale is None else (scale.latent,),
@@ -164,6 +165,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
+            robust_rounds=of_latents.robust_rounds,
         )
 
     observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)

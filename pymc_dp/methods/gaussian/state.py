@@ -106,5 +106,9 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
         of_score, of_curvature, bias = uncentred_bounds(*public, robust)
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
     W = whitening(np.outer(units, units) * precision, state.number)
+    learnt = state.learnt
+    if bias < state.bias:  # what is known of the mode has the larger bias of all rounds before
+        wide = learnt.mode.covariance + state.bias**2 * learnt.covariance
+        learnt = learnt._replace(mode=learnt.mode._replace(covariance=wide))
     at = At(point, W, state.reach * of_score, of_curvature, own.ratio)
-    return state._replace(at=at, bias=bias)
+    return state._replace(at=at, bias=bias, learnt=learnt)

@@ -41,11 +41,45 @@ def norm_bounds(
         return np.inf, np.inf
     # signal over noise, if all rounds were one
     score = (number * sum(s.score for s in shares) / d) ** 0.5 / noise_unit
+    score = np.clip(DEFAULTS.score_bound * score, *DEFAULTS.score_range)
+    curvature = _curvature_bound(d, number, noise_unit, shares, DEFAULTS.curvature_range[1])
+    return float(score * visible**0.5), float(curvature * visible)
+
+
+def _curvature_bound(
+    d: int, number: float, noise_unit: float, shares: list[Shares], most: float
+) -> float:
     curvature = number * sum(s.curvature for s in shares) ** 0.5
     curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
-    score = np.clip(DEFAULTS.score_bound * score, *DEFAULTS.score_range)
-    curvature = np.clip(DEFAULTS.curvature_bound * curvature, *DEFAULTS.curvature_range)
-    return float(score * visible**0.5), float(curvature * visible)
+    return float(np.clip(DEFAULTS.curvature_bound * curvature, DEFAULTS.curvature_range[0], most))
+
+
+def uncentred_bounds(
+    d: int, number: float, noise_unit: float, shares: list[Shares], visible: float, robust: bool
+) -> tuple[float, float, float]:
+    """Return the same norms for scores that no draws centre, and the bias that clipping leaves.
+
+    The bias is in posterior standard deviations, as it is of scores with an exponential tail.
+    ``robust`` norms are short: far from the mode a few records have most of the scores' variance,
+    and coordinates that follow them make steps of next to nothing. Others balance the bias, which
+    falls exponentially with the norm, and the noise of all rounds, which grows with it.
+
+    >>> one = [Shares(curvature=0.4, score=0.6)]
+    >>> np.round([uncentred_bounds(1, n, 4.0, one, 1.0, robust=False) for n in (500, 50_000)], 1)
+    array([[3.3, 6. , 0.3],
+           [6. , 36. , 0.2]])
+    """
+    if noise_unit == 0:
+        return np.inf, np.inf, 0.0
+    least = DEFAULTS.score_range[0]
+    norms = np.linspace(least, least if robust else DEFAULTS.no_bias, 200)
+    bias = number**0.5 * np.exp(-1 - norms)
+    noise = noise_unit * (visible / (number * sum(s.score for s in shares))) ** 0.5 * norms
+    best = np.argmin(bias**2 + noise**2)
+    score = norms[best]
+    most = DEFAULTS.curvature_range[0] if robust else max(DEFAULTS.curvature_range[1], score**2)
+    curvature = _curvature_bound(d, number, noise_unit, shares, most)
+    return float(score * visible**0.5), float(curvature * visible), float(bias[best])
 
 
 def whitening(precision: np.ndarray, number: float) -> np.ndarray:

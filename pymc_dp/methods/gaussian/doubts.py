@@ -18,8 +18,10 @@ MOST_STUCK = 0.25
 MOST_OF_PRIOR = 0.3
 
 BY_DRAWS = (
-    "Write the likelihood as distributions that can be drawn from, such as a pm.CustomDist with "
-    "logp= and random= in place of a pm.Potential; or a larger epsilon clips less."
+    "Norms that keep the bias small cost noise, and intervals allow for the bias of exponential "
+    "tails, not of heavier ones. Write the likelihood as distributions that can be drawn from, "
+    "such as a pm.CustomDist with logp= and random= in place of a pm.Potential; or a larger "
+    "epsilon clips less."
 )
 
 

@@ -14,7 +14,7 @@ class Release(NamedTuple):
     """A round's release in the coordinates of the latents."""
 
     score: np.ndarray  # sum of the records' clipped scores, (d,)
-    score_noise: np.ndarray  # covariance of its privacy noise, (d, d)
+    score_noise: np.ndarray  # covariance of its privacy noise and expected bias, (d, d)
     curvature: Curvature  # of the log likelihood: minus the slope of the score
     whitening: np.ndarray  # W, (d, d)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
@@ -36,7 +36,7 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
     return Release(
         score=back @ sums.score,
-        score_noise=max(noisy.sd, least) ** 2 * spread,
+        score_noise=(max(noisy.sd, least) ** 2 + state.bias**2 * state.number) * spread,
         curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
         whitening=W,
         whitened_variance=sums.variance,

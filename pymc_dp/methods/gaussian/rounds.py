@@ -51,7 +51,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     """Say that the mode may be anywhere in the prior."""
     way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
     return learnt._replace(
-        way=way, noise=_added_by_noise(learnt.covariance, learnt.mode, way, prior)
+        way=way, noise=_added_by_noise(learnt.covariance, learnt.mode.covariance, way, prior)
     )
 
 
@@ -76,7 +76,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     units = _units(local, learnt.point)
     precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
-    return prepared(state, known.shares, precision, visible)
+    return prepared(state, known, precision, visible)
 
 
 class Curvatures(NamedTuple):
@@ -226,7 +226,10 @@ def _learnt(
         variance_share=variance_share,
         likelihood_curvature=H,
         covariance=covariance,
-        noise=_added_by_noise(covariance, mode, way, local.prior_precision),
+        # all rounds have the same bias, which pooling them leaves as it is
+        noise=_added_by_noise(
+            covariance, mode.covariance + state.bias**2 * covariance, way, local.prior_precision
+        ),
     )
 
 
@@ -287,9 +290,11 @@ def _covariance(H: np.ndarray, prior: np.ndarray, variance_share: float) -> np.n
     return no_wider(symmetric(V @ (variance_share * H + prior) @ V), prior)
 
 
-def _added_by_noise(covariance: np.ndarray, mode: Mode, way: Way, prior: np.ndarray) -> np.ndarray:
+def _added_by_noise(
+    covariance: np.ndarray, of_mode: np.ndarray, way: Way, prior: np.ndarray
+) -> np.ndarray:
     """What not knowing the mode adds to the posterior's covariance; never wider than the prior."""
-    uncertain = mode.covariance + np.diag(way.unfinished**2)
+    uncertain = of_mode + np.diag(way.unfinished**2)
     added = no_wider(symmetric(covariance + uncertain), prior) - covariance
     noise: np.ndarray = symmetric(Spectrum.of(symmetric(added)).floored(0.0))
     return noise

@@ -130,6 +130,7 @@ def _of_latents(
                 scale,
                 unseen_directions(records, scores()),
                 shape_latents(records),
+                DEFAULTS.robust_rounds * len(shares) if records.outcomes is None else None,
                 expected_scores(records, scores(), terms.of_units),
             )
         ),
@@ -167,6 +168,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
+            robust_rounds=of_latents.robust_rounds,
         )
 
     observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)

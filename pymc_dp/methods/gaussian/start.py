@@ -84,6 +84,7 @@ def _at_start(
         scale=None,
         unseen=np.zeros((d, 0)),
         held=np.zeros(d, bool),
+        bias=0.0,
         learnt=learnt,
     )
 
@@ -126,7 +127,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         learnt=state.learnt._replace(independent=independent),
     )
     precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
-    return prepared(state, known.shares, precision, visible=float(d))
+    return prepared(state, known, precision, visible=float(d))
 
 
 def apart(known: Known, shifts: Shifts, found: State) -> State:
@@ -147,7 +148,7 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
         return _knowing_shifts(known, shifts, found, state)
     except (np.linalg.LinAlgError, ArithmeticError):
         precision = state.prior_at_start
-        return prepared(state, known.shares, precision, visible=float(point.size))
+        return prepared(state, known, precision, visible=float(point.size))
 
 
 def _knowing_shifts(known: Known, shifts: Shifts, found: State, state: State) -> State:
@@ -171,7 +172,7 @@ def _knowing_shifts(known: Known, shifts: Shifts, found: State, state: State) ->
         independent = known_along(independent, V, along_shifts)
     precision = independent.estimate + state.prior_at_start
     state = state._replace(learnt=own)
-    return prepared(state, known.shares, precision, visible=float(point.size))
+    return prepared(state, known, precision, visible=float(point.size))
 
 
 def _before_residuals(mode: Mode, state: State) -> Mode:

@@ -8,7 +8,7 @@ import numpy as np
 from pymc_dp.contributions.whitened import At
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
-from pymc_dp.methods.gaussian.coordinates import norm_bounds, whitening
+from pymc_dp.methods.gaussian.coordinates import norm_bounds, uncentred_bounds, whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.long_steps import Way
@@ -31,6 +31,8 @@ class Known(NamedTuple):
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
+    # for how many rounds scores that no draws centre have short norms; None if they are centred
+    robust_rounds: float | None
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
@@ -73,6 +75,8 @@ class State(NamedTuple):
     unseen: np.ndarray  # as in `Known`
     # latents of the shape of outcomes, (d,): they keep still while the location is far
     held: np.ndarray
+    # what clipping is expected to leave in the next round's score, in posterior sds; 0 if centred
+    bias: float
     learnt: Learnt
 
 
@@ -94,12 +98,21 @@ def prior_precision(
     return symmetric(units * floored + np.diag(np.full(point.size, least)))
 
 
-def prepared(state: State, shares: list[Shares], precision: np.ndarray, visible: float) -> State:
+def prepared(state: State, known: Known, precision: np.ndarray, visible: float) -> State:
     """Set the point, the coordinates and the bounds of the next round."""
-    point, own = state.learnt.point, shares[min(state.t, len(shares)) - 1]
-    of_score, of_curvature = norm_bounds(
-        point.size, state.number, state.noise_unit, shares, visible
-    )
+    point, shares, bias = state.learnt.point, known.shares, 0.0
+    own = shares[min(state.t, len(shares)) - 1]
+    public = point.size, state.number, state.noise_unit, shares, visible
+    if known.robust_rounds is None:
+        of_score, of_curvature = norm_bounds(*public)
+    else:
+        robust = state.t <= known.robust_rounds or bool(state.learnt.way.unfinished.any())
+        of_score, of_curvature, bias = uncentred_bounds(*public, robust)
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
     W = whitening(np.outer(units, units) * precision, state.number)
-    return state._replace(at=At(point, W, state.reach * of_score, of_curvature, own.ratio))
+    learnt = state.learnt
+    if bias < state.bias:  # what is known of the mode has the larger bias of all rounds before
+        wide = learnt.mode.covariance + state.bias**2 * learnt.covariance
+        learnt = learnt._replace(mode=learnt.mode._replace(covariance=wide))
+    at = At(point, W, state.reach * of_score, of_curvature, own.ratio)
+    return state._replace(at=at, bias=bias, learnt=learnt)

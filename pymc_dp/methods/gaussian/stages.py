@@ -73,13 +73,14 @@ def stages_of_rounds(
     share: float = 1.0,
     point: Callable[[Any], np.ndarray] | None = None,
     draw: Draw | None = None,
+    start_width: float = DEFAULTS.start_width,
 ) -> tuple[Stage, ...]:
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
     ``prior`` compiles the gradient of the log prior for a backend, ``number`` is the declared
     number of records, and ``point`` returns where the method before has ended. ``draw`` draws the
-    posterior; by default it is normal. Without a method before them, the first rounds of groups
-    are of shifts.
+    posterior; by default it is normal. ``start_width`` is that of `Known`. Without a method before
+    them, the first rounds of groups are of shifts.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
     one, and a vector of score, curvature and variance for each round, whose joint norm is clipped.
@@ -88,7 +89,8 @@ def stages_of_rounds(
     """
     rounds, first = counts
     shares = schedule(rounds)
-    problem = _of_latents(records, prior, number, shares, draw or partial(_draw, records))
+    draw = draw or partial(_draw, records)
+    problem = _of_latents(records, prior, number, shares, draw, start_width)
     if point is not None:
         return (
             Stage(_scales(problem, share), lambda state: problem.begin(point(state))),
@@ -112,6 +114,7 @@ def _of_latents(
     number: int | None,
     shares: list[Shares],
     draw: Draw,
+    start_width: float,
 ) -> Problem:
     slope, scale = cache(lambda: prior("python")), outcome_scale(records)
     # some passes over the records: any faster backend would take longer to compile
@@ -128,6 +131,7 @@ def _of_latents(
                 scale,
                 unseen_directions(records, scores()),
                 shape_latents(records),
+                start_width=start_width,
             )
         ),
         observed=() if scale is None else (scale.latent,),
@@ -164,6 +168,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
+            start_width=of_latents.start_width,
         )
 
     observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)

@@ -31,6 +31,8 @@ class Known(NamedTuple):
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
+    # how many times as wide as the prior the belief about the mode starts, in variance
+    start_width: float = DEFAULTS.start_width
 
 
 class Learnt(NamedTuple):

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from pymc_dp.methods.chain import chain
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.likelihood import likelihood
@@ -28,11 +29,14 @@ def whitened_method(
 
     Latents that no record reads are drawn with the others, in the end.
     """
-    hyper, draw = hyperpriors(records), None
+    hyper, draw, start_width = hyperpriors(records), None, DEFAULTS.start_width
     if hyper is not None:
         records, prior = hyper.reduced, partial(_slope_of, hyper)
         draw = partial(_draw_with_hyperpriors, hyper)
-    scales, *rounds = stages_of_rounds(records, prior, number, counts, draw=draw)
+        start_width = 1.0  # the prior of the rounds is wider than the model's already
+    scales, *rounds = stages_of_rounds(
+        records, prior, number, counts, draw=draw, start_width=start_width
+    )
     whole = chain(scales.method, *rounds)
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *others, last = (spec for stage in (scales, *rounds) for spec in stage.method.releases)

@@ -35,7 +35,7 @@ class Summary(NamedTuple):
 
     Attributes
     ----------
-    sets, failures : data sets, and those among them without a posterior
+    sets, failures : data sets that have a reference, or failed, and those that failed
     coefficients : Coefficients
     joint : mean of e' H e / d, with e the error of the means and H the inverse of the non-private
         covariance; 1 without privacy
@@ -55,7 +55,8 @@ class Summary(NamedTuple):
 
 def summarise(fits: Sequence[Fit], references: Mapping[int, Fit]) -> Summary | None:
     """Compare fits with the truth and with the non-private posteriors of the same data sets."""
-    good = [fit for fit in fits if fit.error is None and references[fit.set].error is None]
+    compared = [fit for fit in fits if references[fit.set].error is None or fit.error]
+    good = [fit for fit in compared if fit.error is None]
     if not good:
         return None
     truth, mean, sd, low, high = (np.array(x) for x in zip(*map(_values, good), strict=True))
@@ -70,8 +71,8 @@ def summarise(fits: Sequence[Fit], references: Mapping[int, Fit]) -> Summary | N
     )
     joint = [joint_error(e, references[fit.set]) for e, fit in zip(error, good, strict=True)]
     return Summary(
-        sets=len(fits),
-        failures=len(fits) - len(good),
+        sets=len(compared),
+        failures=len(compared) - len(good),
         coefficients=found,
         joint=float(np.mean(joint)),
         interval=float(np.median(high - low)),

@@ -77,6 +77,13 @@ def test_a_fit_without_a_posterior_counts_as_a_failure():
     assert "1000 (1 failed)" in row(Cell("p", "vips", 1.0), found)
 
 
+def test_a_data_set_without_a_reference_is_no_failure():
+    fits, references = made_up_fits(1.0, 1.0)
+    references[3] = Fit(3, "", 0.0, [], [], [], [], [], error="draws are not finite")
+    found = summarise(fits, references)
+    assert (found.sets, found.failures) == (SETS - 1, 0)
+
+
 def test_the_joint_error_has_as_many_directions_as_are_free():
     """Shares sum to one: e' H e in two of three directions."""
     p = np.array([0.5, 0.3, 0.2])

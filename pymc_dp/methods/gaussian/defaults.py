@@ -127,7 +127,8 @@ class Defaults(NamedTuple):
     surprise_along_way: float = 2.25
     # most of Newton's steps of the prior, before the first release
     steps_of_prior: int = 20
-    # the belief about the mode starts this many times as wide as the prior, in variance
+    # the belief about the mode starts this many times as wide as the prior, in variance; and
+    # once as wide as a normal prior in place of the model's, which is wider already
     start_width: float = 4.0
     # the least share of what is known of the mode that was learnt since rounds began, and a share
     # that says where the mode is

@@ -34,8 +34,8 @@ class Chains(NamedTuple):
 
     @classmethod
     def at(cls, log_density: LogDensity, points: np.ndarray) -> Self:
-        """Evaluate the density; it is 0 where it is not a number."""
-        value, gradient = log_density(points)
+        """Evaluate the density; it is 0 where it is not a number, or a matrix is singular."""
+        value, gradient = _of_regular(log_density, points)
         fine = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
         return cls(points, np.where(fine, value, -np.inf), np.where(fine[:, None], gradient, 0.0))
 
@@ -154,6 +154,18 @@ def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     one, other = (x.argsort(axis=0).argsort(axis=0).astype("float64") for x in (first, last))
     middle = (len(first) - 1) / 2
     return np.asarray(((one - middle) * (other - middle)).mean(axis=0) / one.var(axis=0))
+
+
+def _of_regular(log_density: LogDensity, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Evaluate a log density where one point, at which a matrix is singular, refuses them all."""
+    try:
+        return log_density(points)
+    except np.linalg.LinAlgError:
+        if len(points) == 1:
+            return np.full(1, np.nan), np.zeros_like(points)
+    halves = [_of_regular(log_density, half) for half in np.array_split(points, 2)]
+    value, gradient = map(np.concatenate, zip(*halves, strict=True))
+    return value, gradient
 
 
 def _root(points: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.hamiltonian import LogDensity, draw_by_hamiltonian
+from pymc_dp.methods.gaussian.hamiltonian import Chains, LogDensity, draw_by_hamiltonian
 from pymc_dp.methods.gaussian.integrated import Integrated, NormalLikelihood
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.normal_latents import integrated
@@ -127,8 +127,8 @@ class Hyperpriors:
 def _sorted(density: LogDensity, points: np.ndarray) -> np.ndarray:
     """Put points, (n, d), of the highest density last."""
     with np.errstate(all="ignore"):
-        values, _ = density(points)
-    return np.asarray(points[np.argsort(np.where(np.isnan(values), -np.inf, values))])
+        values = Chains.at(density, points).log_density
+    return np.asarray(points[np.argsort(values)])
 
 
 def hyperpriors(written: Records) -> Hyperpriors | None:

@@ -73,13 +73,13 @@ def stages_of_rounds(
     share: float = 1.0,
     point: Callable[[Any], np.ndarray] | None = None,
     draw: Draw | None = None,
+    start_width: float = DEFAULTS.start_width,
 ) -> tuple[Stage, ...]:
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
     ``prior`` compiles the gradient of the log prior for a backend, and ``point`` returns where the
-    method before has ended. ``draw`` draws the
-    posterior; by default it is normal. Without a method before them, the first rounds of groups
-    are of shifts.
+    method before has ended. ``draw`` draws the posterior; by default it is normal. ``start_width``
+    is that of `Known`. Without a method before them, the first rounds of groups are of shifts.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
     one, and a vector of score, curvature and variance for each round, whose joint norm is clipped.
@@ -88,8 +88,8 @@ def stages_of_rounds(
     """
     rounds, first = terms.rounds, terms.of_shifts
     of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
-    shares = schedule(rounds, of_curvature)
-    problem = _of_latents(records, prior, terms, shares, draw or partial(_draw, records))
+    shares, draw = schedule(rounds, of_curvature), draw or partial(_draw, records)
+    problem = _of_latents(records, prior, terms, shares, draw, start_width)
     if point is not None:
         return (
             Stage(_scales(problem, share), lambda state: problem.begin(point(state))),
@@ -114,6 +114,7 @@ def _of_latents(
     terms: RoundTerms,
     shares: list[Shares],
     draw: Draw,
+    start_width: float,
 ) -> Problem:
     slope, scale = cache(lambda: prior("python")), outcome_scale(records)
     # some passes over the records: any faster backend would take longer to compile
@@ -132,6 +133,7 @@ def _of_latents(
                 shape_latents(records),
                 DEFAULTS.robust_rounds * len(shares) if records.outcomes is None else None,
                 expected_scores(records, scores(), terms.of_units),
+                start_width=start_width,
             )
         ),
         observed=() if scale is None else (scale.latent,),
@@ -169,6 +171,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
             robust_rounds=of_latents.robust_rounds,
+            start_width=of_latents.start_width,
         )
 
     observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)

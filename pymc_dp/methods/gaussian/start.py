@@ -45,16 +45,16 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
 def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
     least = np.full(len(start), DEFAULTS.least_prior_precision)
-    return _at_start(start, prior_gradient, number or 1.0, least)
+    return _at_start(start, prior_gradient, number or 1.0, least, DEFAULTS.start_width)
 
 
 def _at_start(
-    start: np.ndarray, prior_gradient: Gradient, number: float, least: np.ndarray
+    start: np.ndarray, prior_gradient: Gradient, number: float, least: np.ndarray, width: float
 ) -> State:
     d, precision = len(start), prior_precision(prior_gradient, start, least)
     covariance = np.linalg.inv(precision)
     nothing = np.zeros((d, d))
-    mode = Mode(start, DEFAULTS.start_width * covariance)
+    mode = Mode(start, width * covariance)
     learnt = Learnt(
         start=mode,
         mode=mode,
@@ -113,7 +113,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     if known.expected is not None:
         nowhere_clipped = At(point, np.eye(d), np.inf, np.inf, 1.0)
         independent = known.expected(nowhere_clipped).of(number, number_sd)
-    state = _at_start(point, known.prior_gradient, number, least)
+    state = _at_start(point, known.prior_gradient, number, least, known.start_width)
     state = state._replace(
         t=1,
         number_sd=number_sd,
@@ -133,7 +133,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
 def apart(known: Known, shifts: Shifts, found: State) -> State:
     """Start rounds of all latents where those of shifts have ended."""
     point, least = shifts.point(found.learnt.point), shifts.directions @ found.least_prior
-    state = _at_start(point, known.prior_gradient, found.number, least)
+    state = _at_start(point, known.prior_gradient, found.number, least, known.start_width)
     state = state._replace(
         t=found.t,
         noise_unit=found.noise_unit,
@@ -160,7 +160,8 @@ def _knowing_shifts(known: Known, shifts: Shifts, found: State, state: State) ->
     if learnt.curvature is not None:  # it changes as groups part
         along_shifts = learnt.curvature._replace(estimate=H)
         along_shifts = along_shifts.moved(DEFAULTS.nonlinearity**2, DEFAULTS.floor_on_average)
-    mode = Mode(point, _with_groups_apart(V, found, state.prior_at_start))
+    believed = state.prior_at_start / known.start_width
+    mode = Mode(point, _with_groups_apart(V, found, believed))
     own = state.learnt._replace(
         start=_before_residuals(mode, state),
         mode=mode,
@@ -203,7 +204,7 @@ def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.nda
     Shifts tell nothing of what sets groups apart. And effects of what differs between groups alone
     are known as from one record of each group.
     """
-    K, learnt, prior = found.learnt.likelihood_curvature, found.learnt, prior / DEFAULTS.start_width
+    K, learnt = found.learnt.likelihood_curvature, found.learnt
     sizes = V.sum(axis=0)
     apart = np.eye(len(V)) - (V / sizes) @ V.T
     of_groups = np.linalg.inv(K * sizes[sizes > 1].min() / found.number + V.T @ prior @ V)

@@ -36,6 +36,8 @@ class Known(NamedTuple):
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
+    # how many times as wide as the prior the belief about the mode starts, in variance
+    start_width: float = DEFAULTS.start_width
 
 
 class Learnt(NamedTuple):

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from pymc_dp.methods.chain import Stage, chain
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.likelihood import likelihood
@@ -34,10 +35,12 @@ def whitened_method(
     """
     start = histogram_start(records, terms.of_units) or start
     hyper, draw, of_rounds, slope = hyperpriors(records), None, records, prior
+    start_width = DEFAULTS.start_width
     if hyper is not None:
         of_rounds, slope = hyper.reduced, partial(_slope_of, hyper)
         draw = partial(_draw_with_hyperpriors, hyper)
-    stages = partial(stages_of_rounds, of_rounds, slope, terms, draw=draw)
+        start_width = 1.0  # the prior of the rounds is wider than the model's already
+    stages = partial(stages_of_rounds, of_rounds, slope, terms, draw=draw, start_width=start_width)
     if start is None:
         (first, _), *others = stages()
     else:

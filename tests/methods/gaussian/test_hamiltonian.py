@@ -40,6 +40,19 @@ def test_correlations_and_scales_are_drawn():
     assert np.cov(x, rowvar=False) == pytest.approx(covariance, rel=0.2)
 
 
+def test_points_at_which_a_matrix_is_singular_stop_their_own_chains_alone():
+    def density(z):
+        if (z < -2).any():  # as inverses of many matrices together do
+            raise np.linalg.LinAlgError("Singular matrix")
+        return log_of_exponential(z)
+
+    x = drawn(density)
+    assert x.min() >= -2
+    cut = np.exp(-np.exp(-2.0))  # P(log x > -2)
+    uniform = 1 - np.exp(-np.exp(x[::4].ravel())) / cut
+    assert stats.kstest(uniform, "uniform").pvalue > 1e-6
+
+
 def test_draws_of_trajectories_that_are_always_accepted_are_not_those_of_the_density(monkeypatch):
     move = hamiltonian.Chains.moved
     everyone = np.full(100, True)

@@ -1,11 +1,15 @@
 """Means and spreads of groups, which no record reads: their posterior follows their own priors."""
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
 
 import pymc_dp
+from pymc_dp.contributions.score_scales import BINS
+from pymc_dp.contributions.whitened import vector_size
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import (
     Mixing,
@@ -14,7 +18,11 @@ from pymc_dp.methods.gaussian.hyperpriors import (
 )
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
+from pymc_dp.methods.gaussian.schedule import RoundCounts
 from pymc_dp.methods.gaussian.start import begin
+from pymc_dp.methods.gaussian.whitened import whitened_method
+from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated
 
@@ -164,6 +172,23 @@ def test_chains_that_drew_another_posterior_are_not_doubted():
     found.mixing[own.learnt.mode.mean.tobytes()] = Mixing(0.0, ("tau_log__",))
     [doubt] = doubts_of_chains(found, own)
     assert "chains that draw `tau_log__` stayed near the places where they began" in doubt
+
+
+@pytest.mark.parametrize("shifts", [0, 3])
+def test_the_mode_is_believed_to_lie_within_the_wider_prior_and_no_wider(found, shifts):
+    records = records_of(groups)
+    method = whitened_method(
+        records, partial(prior_gradient, records), ROWS, RoundCounts(6, shifts)
+    )
+    state, update = method.init(None), method.compile("python").update
+    noisy = Noisy(np.full(BINS * (1 if shifts else GROUPS), 9.0), 1.0, 1.0)
+    for release in ["score scales", *["whitened scores of shifts"] * shifts]:
+        state = update(state, Query(release, None), noisy)
+        noisy = Noisy(np.full(vector_size(1), 9.0), 1.0, 1.0)
+    start = state.state.learnt.start.covariance
+    apart = np.eye(GROUPS) - (1 / GROUPS if shifts else 0.0)
+    wider = apart @ np.linalg.inv(found.prior.precision) @ apart
+    np.testing.assert_allclose(apart @ start @ apart, wider, atol=1e-6)
 
 
 def test_gradient_steps_may_come_before_rounds():

@@ -48,7 +48,7 @@ def scales(model):
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_the_scale_is_found(model):
     mean, sd = scales(model)
-    assert np.all(abs(mean - SCALE) < 4.5 * sd)
+    assert np.all(abs(mean - SCALE) < 2 * sd)
     assert np.all(abs(mean - SCALE) < 0.03)
 
 
@@ -56,11 +56,11 @@ def test_the_scale_is_found(model):
 def test_what_shifts_told_of_it_must_not_be_taken_away(model, monkeypatch):
     monkeypatch.setattr(start, "_before_residuals", lambda mode, state: mode)
     mean, sd = scales(model)
-    assert np.all(SCALE - mean > 4.5 * sd)
+    assert np.all(SCALE - mean > 2 * sd)
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_all_of_what_is_not_known_of_the_location_would_be_too_much(model, monkeypatch):
-    monkeypatch.setattr(newton, "DEFAULTS", newton.DEFAULTS._replace(expected_excess=1.0))
-    mean, _ = scales(model)
-    assert np.all(SCALE - mean > 0.03)
+def test_twice_what_is_not_known_of_the_location_would_be_too_much(model, monkeypatch):
+    monkeypatch.setattr(newton, "DEFAULTS", newton.DEFAULTS._replace(expected_excess=2.0))
+    mean, sd = scales(model)
+    assert np.all(SCALE - mean > 2 * sd)

@@ -18,7 +18,7 @@ from pymc_dp.methods.gaussian.hyperpriors import (
 )
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
-from pymc_dp.methods.gaussian.schedule import RoundCounts
+from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.prior import prior_gradient
@@ -177,9 +177,8 @@ def test_chains_that_drew_another_posterior_are_not_doubted():
 @pytest.mark.parametrize("shifts", [0, 3])
 def test_the_mode_is_believed_to_lie_within_the_wider_prior_and_no_wider(found, shifts):
     records = records_of(groups)
-    method = whitened_method(
-        records, partial(prior_gradient, records), ROWS, RoundCounts(6, shifts)
-    )
+    terms = RoundTerms(6, shifts, ROWS, of_units=False)
+    method = whitened_method(records, partial(prior_gradient, records), terms)
     state, update = method.init(None), method.compile("python").update
     noisy = Noisy(np.full(BINS * (1 if shifts else GROUPS), 9.0), 1.0, 1.0)
     for release in ["score scales", *["whitened scores of shifts"] * shifts]:

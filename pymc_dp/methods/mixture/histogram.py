@@ -25,9 +25,11 @@ from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.priors import draw_of_prior
+from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query
 
 HISTOGRAM = "outcome histogram"
+LARGEST_LOSS = 1e300
 
 
 class State(NamedTuple):
@@ -38,55 +40,67 @@ class State(NamedTuple):
     found: Values  # where the latents were found; nothing before the last histogram
 
 
-class Mixture(NamedTuple):
-    """A mixture of numbers as functions on the real line, compiled before any release."""
+class Latents(NamedTuple):
+    """What the prior says, by draws; public numbers."""
 
-    records: Records
-    leaf: str
-    latents: (
-        np.ndarray
-    )  # drawn from the prior, (draws, d); the first are those of the initial point
+    draws: np.ndarray  # of all latents, (n, d); the first is the initial point
     outcomes: np.ndarray  # drawn for them, sorted
-    # outcomes, latents -> log densities (rows,), and their slopes (rows, d)
-    density: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-    # latents -> log prior density, and its slope
-    prior: Callable[[np.ndarray], tuple[float, np.ndarray]]
 
     @classmethod
-    def of(cls, records: Records) -> Self | None:
+    def of(cls, records: Records, leaf: str) -> Self | None:
         """Return None where nothing draws the prior, or the outcomes."""
-        [leaf] = records.drawn
         draw, count = compile_draws(records, DEFAULTS.outcomes), DEFAULTS.prior_draws
+        if draw is None:
+            return None
         try:
             drawn = draw_of_prior(records.prior_draws, count)
         except (NotImplementedError, ValueError, ArithmeticError):
             return None  # a flat prior
         latents = np.concatenate([x.reshape(count, -1) for x in drawn], axis=1).astype("float64")
-        latents = np.concatenate([records.start[None], latents])
-        latents = latents[np.isfinite(latents).all(axis=1)]
+        latents = np.concatenate([records.start[None], latents[np.isfinite(latents).all(axis=1)]])
         rng, one = np.random.default_rng(0), made_up_outcomes(records, 1)
-        if draw is None:
-            return None
         outcomes = [draw(one, z, rng)[drawn_name(leaf)].ravel() for z in latents]
         pooled = np.sort(np.concatenate(outcomes).astype("float64"))
-        terms = on_batch(records, [], records.batch.log_likelihood(), "python")
-        slopes = each_gradient(records, "python")
-        log_prior = function(list(records.latents.values()), records.prior, "python")
-        slope_of_prior = prior_gradient(records, "python")
+        return cls(latents, pooled[np.isfinite(pooled)])
 
-        def density(y: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            batch = {leaf: y.astype(one[leaf].dtype)}
-            return terms(batch, z), slopes(batch, z)
 
-        def prior(z: np.ndarray) -> tuple[float, np.ndarray]:
-            return float(log_prior(*records.split(z))), slope_of_prior(z)
+class ScalarMixture(NamedTuple):
+    """A mixture of numbers as functions on the real line, compiled before any release."""
 
-        return cls(records, leaf, latents, pooled[np.isfinite(pooled)], density, prior)
+    records: Records
+    leaf: str
+    latents: Latents
+    # (batch of outcomes, latents) -> log densities (rows,), and their slopes (rows, d)
+    density: Callable[[Batch, np.ndarray], np.ndarray]
+    slopes: Callable[[Batch, np.ndarray], np.ndarray]
+    # latents -> log prior density, and its slope
+    prior: Callable[..., np.ndarray]
+    slope_of_prior: Callable[[np.ndarray], np.ndarray]
+
+    @classmethod
+    def of(cls, records: Records) -> Self | None:
+        """Compile; return None where nothing draws the prior, or the outcomes."""
+        [leaf] = records.drawn
+        latents = Latents.of(records, leaf)
+        return latents and cls(
+            records,
+            leaf,
+            latents,
+            density=on_batch(records, [], records.batch.log_likelihood(), "python"),
+            slopes=each_gradient(records, "python"),
+            prior=function(list(records.latents.values()), records.prior, "python"),
+            slope_of_prior=prior_gradient(records, "python"),
+        )
+
+    @property
+    def dtype(self) -> str:
+        """That of the outcomes."""
+        return str(self.records.batch.inputs[self.leaf].type.dtype)
 
     @property
     def whole_numbers(self) -> bool:
         """Whether outcomes are integers."""
-        return not self.records.batch.inputs[self.leaf].type.dtype.startswith("float")
+        return not self.dtype.startswith("float")
 
 
 def histogram_start(records: Records, of_units: bool) -> PrivateStart | None:
@@ -100,21 +114,21 @@ def histogram_start(records: Records, of_units: bool) -> PrivateStart | None:
     leaves = list(records.drawn)
     if len(leaves) != 1 or len(records.shapes[leaves[0]]) != 1:
         return None
-    mixture = Mixture.of(records)
+    mixture = ScalarMixture.of(records)
     return mixture and PrivateStart(DEFAULTS.histogram_share, partial(_before, mixture))
 
 
 def _before(
-    mixture: Mixture, method: Method, begin: Callable[[Values], Any]
+    mixture: ScalarMixture, method: Method, begin: Callable[[Values], Any]
 ) -> tuple[Method, Callable[[State], Any]]:
     bins, share = DEFAULTS.bins, DEFAULTS.histogram_share
     own = method._replace(
         size=bins,
         releases=(ReleaseSpec(HISTOGRAM, Full(), CLIP_NORM, count=2, share=share),),
         compile=lambda backend: Compiled(
-            {HISTOGRAM: outcome_histogram(mixture.leaf, bins)}, partial(_update, mixture)
+            {HISTOGRAM: outcome_histogram(mixture.leaf, bins)}, partial(update, mixture)
         ),
-        init=lambda rng: State(0, _evenly(mixture.outcomes, np.ones(len(mixture.outcomes))), {}),
+        init=lambda rng: first_state(mixture),
         query=lambda state, rng: Query(HISTOGRAM, state.edges),
         defaults=(DEFAULTS,),
     )
@@ -123,6 +137,12 @@ def _before(
         return begin(state.found)
 
     return reported_as(own, method, found), found
+
+
+def first_state(mixture: ScalarMixture) -> State:
+    """Begin with bins that are as likely as each other under the prior."""
+    outcomes = mixture.latents.outcomes
+    return State(0, _evenly(outcomes, np.ones(len(outcomes))), {})
 
 
 def _evenly(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -136,11 +156,11 @@ def _evenly(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.asarray(np.interp(wanted, shares, outcomes))
 
 
-def _update(mixture: Mixture, state: State, query: Query, noisy: Noisy) -> State:
+def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> State:
     """Make finer bins where the first histogram has records; find the latents by the second."""
     counts, edges = np.asarray(noisy.value), state.edges
     if state.t:
-        z = _likeliest(_Fitted(mixture, edges, counts, noisy.sd))
+        z = _likeliest(Explained(mixture, edges, counts, noisy.sd))
         values = mixture.records.split(z)
         return State(2, edges, dict(zip(mixture.records.point, values, strict=True)))
     seen = np.where(counts > DEFAULTS.visible_bin * noisy.sd, counts, 0.0)
@@ -158,59 +178,63 @@ class _Points(NamedTuple):
     width: np.ndarray  # how long a part of the line, or how many whole numbers, each stands for
 
 
-def _points(mixture: Mixture, edges: np.ndarray) -> _Points:
-    low, high = mixture.outcomes[0], mixture.outcomes[-1]
-    ends = np.concatenate([[min(low, edges[0])], edges, [max(high, edges[-1])]])
-    most, each = DEFAULTS.points, np.arange(DEFAULTS.points)
+def _points(mixture: ScalarMixture, edges: np.ndarray) -> _Points:
+    """Spread a few outcomes evenly over every bin; of whole numbers all, where these are fewer."""
+    drawn, most, each = mixture.latents.outcomes, DEFAULTS.points, np.arange(DEFAULTS.points)
+    ends = np.concatenate([[min(drawn[0], edges[0])], edges, [max(drawn[-1], edges[-1])]])
     if mixture.whole_numbers:
         ends = np.floor(ends)
         ends[0] -= 1
     length = np.diff(ends)[:, None]
     if mixture.whole_numbers:
-        values = ends[:-1, None] + 1 + np.where(length < most, each, (each + 0.5) * length // most)
-        width = np.broadcast_to(np.maximum(length / most, 1.0), values.shape)
-        kept = each < length
+        places = 1 + np.where(length < most, each, (each + 0.5) * length // most)
+        width, kept = np.maximum(length / most, 1.0), each < length
     else:
-        values = ends[:-1, None] + length * (each + 0.5) / most
-        width = np.broadcast_to(length / most, values.shape)
-        kept = np.broadcast_to(length > 0, values.shape)
-    owner = np.broadcast_to(np.arange(len(length))[:, None], values.shape)
+        places = length * (each + 0.5) / most
+        width, kept = length / most, length > 0
+    values, owner, width, kept = np.broadcast_arrays(
+        ends[:-1, None] + places, np.arange(len(length))[:, None], width, kept
+    )
     return _Points(values[kept], owner[kept], width[kept])
 
 
-class _Fitted:
-    """How well latents explain the second histogram."""
+class Explained:
+    """How well latents explain a histogram."""
 
     def __init__(
-        self, mixture: Mixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
+        self, mixture: ScalarMixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
     ) -> None:
         self.mixture, self.counts = mixture, counts
         self.points = _points(mixture, edges)
+        self.batch = {mixture.leaf: self.points.values.astype(mixture.dtype)}
         self.variance = noise_sd**2 + np.maximum(counts, 1.0)
 
     def loss(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the log posterior, and its slope."""
-        values, owner, width = self.points
+        """Minus the log posterior, and its slope; beyond numbers it is large, and flat."""
+        mixture, counts, variance = self.mixture, self.counts, self.variance
         with np.errstate(all="ignore"):
-            logs, slopes = self.mixture.density(values, z)
-            log_prior, of_prior = self.mixture.prior(z)
-        each = width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
-        shares, counts = np.bincount(owner, each, len(self.counts)), self.counts
+            logs, slopes = mixture.density(self.batch, z), mixture.slopes(self.batch, z)
+            log_prior, of_prior = (
+                mixture.prior(*mixture.records.split(z)),
+                mixture.slope_of_prior(z),
+            )
+        each = self.points.width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
+        shares = np.bincount(self.points.owner, each, len(counts))
         # the number of records that explains the counts best
-        squares = max(float(shares @ (shares / self.variance)), np.finfo(float).tiny)
-        number = max(float(shares @ (counts / self.variance)) / squares, 1.0)
-        off = number * shares - counts
-        along = number * (off / self.variance)[owner] * each
+        squares = max(float(shares @ (shares / variance)), np.finfo(float).tiny)
+        number = max(float(shares @ (counts / variance)) / squares, 1.0)
+        off = (number * shares - counts) / variance
+        along = number * off[self.points.owner] * each
         slope = np.where(along[:, None] == 0, 0.0, along[:, None] * slopes).sum(axis=0) - of_prior
-        value = float((off**2 / self.variance).sum() / 2 - log_prior)
+        value = float((off**2 * variance).sum() / 2 - log_prior)
         if not (np.isfinite(value) and np.isfinite(slope).all()):
-            return 1e300, np.zeros_like(z)
+            return LARGEST_LOSS, np.zeros_like(z)
         return value, slope
 
 
-def _likeliest(fitted: _Fitted) -> np.ndarray:
+def _likeliest(explained: Explained) -> np.ndarray:
     """Go downhill from the best of the draws from the prior."""
-    starts = fitted.mixture.latents
-    order = np.argsort([fitted.loss(z)[0] for z in starts])[: DEFAULTS.descents]
-    found = [minimize(fitted.loss, starts[k], jac=True, method="L-BFGS-B") for k in order]
+    starts = explained.mixture.latents.draws
+    order = np.argsort([explained.loss(z)[0] for z in starts])[: DEFAULTS.descents]
+    found = [minimize(explained.loss, starts[k], jac=True, method="L-BFGS-B") for k in order]
     return np.asarray(min(found, key=lambda each: float(each.fun)).x)

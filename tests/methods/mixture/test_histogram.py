@@ -9,9 +9,8 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
 from pymc_dp.methods.gaussian.private_start import point_at
-from pymc_dp.methods.mixture import histogram
 from pymc_dp.methods.mixture.defaults import DEFAULTS
-from pymc_dp.methods.mixture.histogram import HISTOGRAM, Mixture, State
+from pymc_dp.methods.mixture.histogram import HISTOGRAM, ScalarMixture, first_state, update
 from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise
@@ -45,18 +44,18 @@ def model_of(build):
 
 @functools.cache
 def mixture_of(build):
-    return Mixture.of(separate(model_of(build))[0])
+    return ScalarMixture.of(separate(model_of(build))[0])
 
 
 def found(build, outcomes, seed):
     """Make both histograms with noise, and return where they place the components."""
     mixture, rng = mixture_of(build), np.random.default_rng(seed)
     added = outcome_histogram(mixture.leaf, DEFAULTS.bins)
-    state = State(0, histogram._evenly(mixture.outcomes, np.ones(len(mixture.outcomes))), {})
+    state = first_state(mixture)
     for _ in range(2):
         total = added.rows({mixture.leaf: outcomes}, state.edges).sum(axis=0)
         noisy = Noisy(total + NOISE * rng.normal(size=DEFAULTS.bins), NOISE, 1.0)
-        state = histogram._update(mixture, state, None, noisy)
+        state = update(mixture, state, None, noisy)
     return state.found
 
 
@@ -77,7 +76,7 @@ def test_components_are_found_wherever_they_start(build, outcomes, truth, off, s
 def test_without_a_search_of_the_prior_components_stay_together(monkeypatch):
     """The planted fault: the way down begins at the initial point, where components are alike."""
     alone = mixture_of(of_counts)
-    alone = alone._replace(latents=alone.latents[:1])
+    alone = alone._replace(latents=alone.latents._replace(draws=alone.latents.draws[:1]))
     monkeypatch.setitem(globals(), "mixture_of", lambda build: alone)
     with pytest.raises(AssertionError):
         np.testing.assert_allclose(

@@ -16,7 +16,7 @@ import numpy as np
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec
 from pymc_dp.accounting.samplers import Poisson
-from pymc_dp.methods.method import OnRealLine
+from pymc_dp.methods.method import Method
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Contribution, with_draws
@@ -176,6 +176,7 @@ def default_passes(records: Records) -> dict[str, float]:
         except ValueError:  # the method does not fit, and its reason is given elsewhere
             continue
         # how many releases there are does not depend on the scales of latents
-        method = built.build(records) if isinstance(built, OnRealLine) else built
-        found[name] = passes(method.releases, in_chunks=True)
+        while not isinstance(built, Method):
+            built = built.build(records)
+        found[name] = passes(built.releases, in_chunks=True)
     return found

@@ -92,8 +92,9 @@ def set_up_method(
     separated = separation(model, budget, public=public, data=data, start=public_start)
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
-    if isinstance(built, OnRealLine):
-        records, checked = separated(model)
+    while not isinstance(built, Method):
+        as_written = isinstance(built, OnRealLine)
+        records, checked = separated(model if as_written else constrained(model))
         built = built.build(records)
     return Setup(spec.name, records, checked(), built, budget.terms), budget
 

@@ -35,6 +35,13 @@ class OnRealLine(NamedTuple):
     build: Callable[[Records], "Method"]
 
 
+class OnOwnScale(NamedTuple):
+    """A method that looks first at the model with every latent on its own scale."""
+
+    # records of that model -> method, or one that takes those of the model as it was written
+    build: Callable[[Records], "Method | OnRealLine"]
+
+
 class Method(NamedTuple):
     """A private method for one model: pure functions of released states."""
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pytensor.graph.utils import MethodNotDefined
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Method, OnRealLine
+from pymc_dp.methods.method import Method, OnOwnScale, OnRealLine
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
@@ -88,8 +88,8 @@ class MethodSpec(NamedTuple):
     """A method of `pymc_dp.fit`."""
 
     name: str  # the value of ``method=``
-    # (records, options) -> Method, or one that needs latents on the whole real line
-    build: Callable[[Records, Any], Method | OnRealLine]
+    # (records, options) -> Method, or one that needs latents on another scale
+    build: Callable[[Records, Any], Method | OnRealLine | OnOwnScale]
     options: type[Options]  # the dataclass of its `Options`
     fits: str  # which models it fits, for tables of methods
     by: str  # how, for tables of methods

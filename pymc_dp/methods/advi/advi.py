@@ -24,10 +24,13 @@ from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
+from pymc_dp.methods.gaussian.private_start import PrivateStart
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.whitened import whitened_method
-from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.method import Compiled, Draws, Method, OnOwnScale, OnRealLine, Trace
+from pymc_dp.methods.mixture.histogram import is_seen_by_histograms
+from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
@@ -56,7 +59,7 @@ Update = Callable[[State, Query, Noisy], State]
 Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]
 
 
-def build(records: Records, options: AdviOptions, family: Family) -> Method:
+def build(records: Records, options: AdviOptions, family: Family) -> Method | OnOwnScale:
     """Build private ADVI for one model.
 
     By default `whitened_method` makes all releases. Options of gradient steps put steps before it,
@@ -98,10 +101,23 @@ def _terms(records: Records, options: AdviOptions) -> RoundTerms:
     return RoundTerms.of(options, options.releases_of_rounds, shifts)
 
 
-def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method:
+def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnOwnScale:
     """Make all releases by rounds in whitened coordinates."""
-    rounds = whitened_method(records, prior, _terms(records, options))
-    return rounds._replace(settings=integrated(records))
+    terms = _terms(records, options)
+
+    def build(start: PrivateStart | None) -> Method:
+        rounds = whitened_method(records, prior, terms, start)
+        return rounds._replace(settings=integrated(records))
+
+    if not records.mixtures or is_seen_by_histograms(records, options.of_units):
+        return build(None)
+
+    def sketched(own: Records) -> OnRealLine:
+        found = SketchedStart.recognised(own)
+        start = found and found.of_rounds(options.records_in_sums)
+        return OnRealLine(lambda records: build(start))
+
+    return OnOwnScale(sketched)
 
 
 def _by_steps(records: Records, prior: Prior, options: AdviOptions, family: Family) -> Method:

@@ -103,18 +103,21 @@ class ScalarMixture(NamedTuple):
         return not self.dtype.startswith("float")
 
 
+def is_seen_by_histograms(records: Records, of_units: bool) -> bool:
+    """Whether a model is a mixture of numbers, of which records hold nothing else."""
+    if not records.mixtures or not outcomes_alone(records, of_units):
+        return False
+    return bool(records.prior_draws) and [len(records.shapes[x]) for x in records.drawn] == [1]
+
+
 def histogram_start(records: Records, of_units: bool) -> PrivateStart | None:
     """Return a start for a mixture of numbers, where records hold nothing else.
 
     **Privacy.** Two releases, of all records each: `outcome_histogram` has their sensitivity. They
     share a part of the budget in the plan of the fit.
     """
-    if not records.mixtures or not outcomes_alone(records, of_units) or not records.prior_draws:
-        return None
-    leaves = list(records.drawn)
-    if len(leaves) != 1 or len(records.shapes[leaves[0]]) != 1:
-        return None
-    mixture = ScalarMixture.of(records)
+    seen = is_seen_by_histograms(records, of_units)
+    mixture = ScalarMixture.of(records) if seen else None
     return mixture and PrivateStart(DEFAULTS.histogram_share, partial(_before, mixture))
 
 

@@ -13,9 +13,10 @@ from pymc_dp.methods.gaussian.private_start import PrivateStart, Values
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.decode import decode
 from pymc_dp.methods.mixture.defaults import DEFAULTS
-from pymc_dp.methods.mixture.model import Components, MixtureModel, components
+from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.mixture.places import Places, places_of
 from pymc_dp.methods.mixture.sketch import CLIP_NORM, contribution, frequencies_for, read
+from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -40,6 +41,14 @@ class SketchedStart(NamedTuple):
         compute = components(records, model, "python")
         places = places_of(records, model, compute)
         return None if places is None else cls(start, compute, model, places)
+
+    @classmethod
+    def recognised(cls, records: Records) -> Self | None:
+        """Return the start of a model with latents on their own scales, where there is one."""
+        try:
+            return cls.of(records, recognise(records))
+        except NotConjugateError:
+            return None
 
     def of_rounds(self, num_records: int | None) -> PrivateStart:
         """Let rounds begin where a sketch shows the components."""

@@ -97,9 +97,11 @@ def test_an_outcome_that_is_no_number_counts_nowhere(outcome):
     assert np.isnan(rows).all()
 
 
-@pytest.mark.parametrize("method", ["dp_advi", "vips"])
-@pytest.mark.parametrize(("build", "truth"), [(of_counts, RATES), (of_unknown_widths, CENTRES)])
-def test_fits_cover_components_that_start_alike(build, truth, method):
+FITS = [("dp_advi", of_counts, RATES), ("vips", of_unknown_widths, CENTRES)]
+
+
+@pytest.mark.parametrize(("method", "build", "truth"), FITS)
+def test_fits_cover_components_that_start_alike(method, build, truth):
     settings = {"epsilon": 1, "delta": 1e-5, "progressbar": False, "backend": "python"}
     with deterministic_noise(2):
         idata = pymc_dp.fit(model=model_of(build), method=method, random_seed=1, **settings)

@@ -191,12 +191,15 @@ def test_the_authors_start_is_kept():
 # --- private fits --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", [None, "damped"])
+@pytest.mark.parametrize(
+    ("method", "form"), [("dp_sep", "damped"), ("dp_sep", ""), ("dp_advi", "")]
+)
 @pytest.mark.parametrize(("build", "noise"), [(known_weights, 0), (unknown_weights, 1)])
-def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise, form):
+def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise, method, form):
+    own = {"form": form} if form else {}
     with deterministic_noise(noise):
         idata = fitted.__wrapped__(
-            build, "dp_sep", form=form, epsilon=4.0, delta=1e-5, n=None, num_records=None
+            build, method, **own, epsilon=4.0, delta=1e-5, n=None, num_records=None
         )
     found = idata["posterior"]["mu"].mean(("chain", "draw")).values
     np.testing.assert_allclose(found[matched(found, CENTRES)], CENTRES, atol=0.3)

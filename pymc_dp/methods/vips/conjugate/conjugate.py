@@ -19,9 +19,7 @@ from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.model import MixtureModel
-from pymc_dp.methods.mixture.model import recognise as recognise_components
 from pymc_dp.methods.mixture.start import SketchedStart
-from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.model import (
     Context,
@@ -107,7 +105,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     families, layout = structure.families, layout_of(records, structure)
     once = _depend_on_records_alone(records, structure)
     fit = _Fit(records, structure, layout, probe, settings)
-    sketched = _sketched(fit)
+    sketched = SketchedStart.recognised(records) if structure.mixtures else None
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
     doubtful = settings.noisy and not exact
     clipped = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
@@ -154,16 +152,6 @@ def _too_narrow(structure: Structure) -> tuple[str, ...]:
         f"Intervals of {quoted(structure.in_likelihood)} are too narrow where components overlap: "
         "closed-form updates count records as if it were known to which component they belong.",
     )
-
-
-def _sketched(fit: _Fit) -> SketchedStart | None:
-    """Find the components that a sketch can show, if they start alike."""
-    if not fit.structure.mixtures:
-        return None
-    try:
-        return SketchedStart.of(fit.records, recognise_components(fit.records))
-    except NotConjugateError:
-        return None
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:

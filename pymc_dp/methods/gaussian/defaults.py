@@ -49,8 +49,10 @@ class Defaults(NamedTuple):
     floor_in_steps: float = 0.5
     floor_in_coordinates: float = 0.7
     floor_in_posterior: float = 0.03
-    # a curvature of a diagonal and a few factors: steps of its fit, how far beyond the noise's edge
-    # a factor is, and the least share of its diagonal that a latent has for itself
+    # a curvature of a diagonal and a few factors: the fewest latents, steps of its fit, how far
+    # beyond the noise's edge a factor is, and the least share of its diagonal that a latent has for
+    # itself
+    fewest_with_factors: int = 20
     factor_steps: int = 12
     visible_factor: float = 1.02
     least_uniqueness: float = 0.01

@@ -78,8 +78,8 @@ def test_a_curvature_of_another_form_is_believed_as_it_was_found(seed):
     assert np.linalg.norm(np.diag(np.diag(H)) - H) > 10 * np.linalg.norm(found.estimate - H)
 
 
-def test_one_latent_and_very_many_are_believed_as_they_were_found():
-    for d in (1, 200):
+def test_few_latents_and_very_many_are_believed_as_they_were_found():
+    for d in (1, 19, 200):
         found = Curvature(np.eye(d), np.eye(d))
         assert with_factors(found) == Believed(found, found.noise)
 
@@ -144,11 +144,11 @@ def test_the_matrix_alone_would_make_them_wide(monkeypatch):
 def error_of_strong_effects():
     """The error along the truth, in sds of its own, of a logistic regression of strong effects."""
     rng = np.random.default_rng(5)
-    X = rng.normal(size=(6000, 8))
-    b = 1.2 * rng.choice([-1.0, 1.0], 8)
+    X = rng.normal(size=(6000, 16))
+    b = 1.2 * rng.choice([-1.0, 1.0], 16)
     y = rng.uniform(size=6000) < 1 / (1 + np.exp(-X @ b))
     with pm.Model() as model:
-        w = pm.Normal("b", 0, 1, shape=8)
+        w = pm.Normal("b", 0, 1, shape=16)
         pm.Bernoulli("y", logit_p=X @ w, observed=y.astype(int))
     errors = []
     for key in range(4):
@@ -160,9 +160,9 @@ def error_of_strong_effects():
 
 
 def test_strong_effects_are_found_though_curvature_falls_on_the_way_to_them():
-    assert error_of_strong_effects() < 1
+    assert error_of_strong_effects() < 2
 
 
 def test_without_doubts_along_the_way_they_would_not_be(monkeypatch):
     monkeypatch.setattr(Mode, "doubted_along", lambda self, *_, **__: self)
-    assert error_of_strong_effects() > 1.2
+    assert error_of_strong_effects() > 2.3

@@ -41,17 +41,18 @@ class Believed(NamedTuple):
     error: np.ndarray  # (d, d): as `Curvature.noise`, of all that is not known of the curvature
 
 
-def with_factors(found: Curvature) -> Believed:
+def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     """Weigh a noisy curvature against the factor model that was fitted to it.
 
     How far curvatures are from such a model follows from what the fit leaves over. Where that is
     noise alone, the model is believed; where it is more, or where the model has as many numbers as
     the matrix, the matrix. Of many latents only the diagonal is released, and believed.
 
-    The matrix of few latents is believed as it was found: what the fit leaves over hardly tells how
-    wrong the model is in weak directions, where small errors of it are large ones of the posterior.
+    The matrix of less than the ``fewest`` latents is believed as it was found: what the fit leaves
+    over hardly tells how wrong the model is in weak directions, where small errors of it are large
+    ones of the posterior.
     """
-    if not DEFAULTS.fewest_with_factors <= len(found.estimate) <= MANY_LATENTS:
+    if not fewest <= len(found.estimate) <= MANY_LATENTS:
         return Believed(found, found.noise)
     model = _fitted(found)
     share, M = model.fitted_share, model.matrix

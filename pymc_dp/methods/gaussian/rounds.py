@@ -122,7 +122,9 @@ def _local_posterior(
     point, prior_gradient = state.at.point, known.prior_gradient
     gradient = release.score + prior_gradient(point)
     prior = prior_precision(prior_gradient, point, state.least_prior)
-    believed, error = with_factors(curvature)
+    # on a long way a curvature that is a little wrong is better than one that noise hides
+    is_long = state.reach > 1 or state.held.any()
+    believed, error = with_factors(curvature, 0 if is_long else DEFAULTS.fewest_with_factors)
     believed, curvature = without(believed, state.unseen), without(curvature, state.unseen)
     error = without(Curvature(error, error), state.unseen).noise
     believed = visible_along_steps(believed, curvature, gradient, prior)

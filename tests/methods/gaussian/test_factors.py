@@ -81,7 +81,12 @@ def test_a_curvature_of_another_form_is_believed_as_it_was_found(seed):
 def test_few_latents_and_very_many_are_believed_as_they_were_found():
     for d in (1, 19, 200):
         found = Curvature(np.eye(d), np.eye(d))
-        assert with_factors(found) == Believed(found, found.noise)
+        assert with_factors(found, fewest=20) == Believed(found, found.noise)
+
+
+def test_on_a_long_way_few_latents_have_factors_too():
+    found = Curvature(np.diag(np.arange(1.0, 6.0)), np.eye(5))
+    assert with_factors(found, fewest=0).curvature is not found
 
 
 def test_a_step_is_as_short_as_the_curvature_along_it():
@@ -136,7 +141,7 @@ def test_many_rare_predictors_get_intervals_of_their_size():
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_the_matrix_alone_would_make_them_wide(monkeypatch):
-    monkeypatch.setattr(rounds, "with_factors", lambda found: Believed(found, found.noise))
+    monkeypatch.setattr(rounds, "with_factors", lambda found, fewest: Believed(found, found.noise))
     width, _ = fitted_to_rare_predictors(60)
     assert np.median(width) > 6
 

@@ -16,6 +16,7 @@ from pymc_dp.methods.gaussian.newton import LocalPosterior
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
+PREDICTORS = 20
 ONE, STILL, WEAKLY_CORRELATED = np.ones(1), np.zeros(1), np.full(1, True)
 NO_PRIOR = np.zeros_like
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
@@ -87,13 +88,13 @@ def test_a_step_of_a_slope_that_may_be_noise_is_kept(slope, noise_sd):
 
 
 def error_of_predictors_that_are_nearly_the_same():
-    """Error of the predicted means over their sd, for sixteen predictors that differ by little."""
+    """Error of the predicted means over their sd, for predictors that differ by little."""
     rng = np.random.default_rng(5)
-    X = rng.normal(size=(ROWS, 1)) + 0.1 * rng.normal(size=(ROWS, 16))
-    weights = 2 * rng.normal(size=16)
+    X = rng.normal(size=(ROWS, 1)) + 0.1 * rng.normal(size=(ROWS, PREDICTORS))
+    weights = 2 * rng.normal(size=PREDICTORS)
     line = X @ (weights - weights.mean())
     with pm.Model() as model:
-        mean, tau = X @ pm.Normal("w", 0, 1, shape=16), pm.Gamma("tau", 2, 0.5)
+        mean, tau = X @ pm.Normal("w", 0, 1, shape=PREDICTORS), pm.Gamma("tau", 2, 0.5)
         pm.Normal("y", mean, tau=tau, observed=line + 0.5 * rng.normal(size=ROWS))
     return max(error_of_line(model, X, line, key) for key in range(5, 9))
 
@@ -116,7 +117,7 @@ def test_steps_that_are_limited_one_by_one_lose_it(monkeypatch):
     monkeypatch.setattr(belief, "DEFAULTS", DEFAULTS._replace(most_inflation=np.inf))
     # the scale of outcomes, which is found at once, makes up for much of it
     monkeypatch.setattr(stages, "outcome_scale", lambda records: None)
-    flat = 1e-9 * np.eye(17)
+    flat = 1e-9 * np.eye(PREDICTORS + 1)
     monkeypatch.setattr(newton, "shortened", lambda s, g, _, *w: shortened(s, g, flat, *w))
     assert error_of_predictors_that_are_nearly_the_same() > 3
 

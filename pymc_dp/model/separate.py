@@ -173,7 +173,7 @@ def separate_unread(
         columns,
         prior_draws=_drawn(split, latents, allowed),
         outputs=releasable(split, order, dims, shapes, doubtful),
-        outcomes=find_outcomes(split, dims.lengths),
+        outcomes=_outcomes(split, dims.lengths, allowed),
         trusted=trusted_constants(split, read, allowed),
     )
     return records, partial(_checked, split, Partition(columns, units), shapes, number_is_public)
@@ -187,6 +187,14 @@ def _drawn(
         return ()
     drawn = prior_draws(split.hardened.model, latents)
     return drawn if unproved_in(drawn) <= allowed else ()
+
+
+def _outcomes(
+    split: Split, lengths: frozenset[AnyVariable], allowed: frozenset[str]
+) -> tuple[Outcomes, ...] | None:
+    """Return draws of outcomes, unless an author's code that may hold data would make them."""
+    drawn = [rv for rv in split.hardened.model.basic_RVs if rv.name in split.terms]
+    return find_outcomes(split, lengths) if unproved_in(drawn) <= allowed else None
 
 
 def _checked(

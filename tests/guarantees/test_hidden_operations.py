@@ -5,6 +5,7 @@ Guard 6 of the tests of a guarantee. Soundness, rule 29: Python state is data.
 
 import json
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pymc as pm
@@ -330,7 +331,8 @@ def test_a_name_that_nothing_has_is_refused_and_data_allow_no_operation():
         separate(model, public=["Shift"])
 
 
-def test_a_distribution_of_ones_own_may_draw_by_a_function_but_not_for_predictions():
+def drawn_by_a_function():
+    """A distribution whose ``random=`` holds the records."""
     with pm.Model() as model:
         b = pm.Normal("b", 0, 1)
         pm.CustomDist(
@@ -340,6 +342,25 @@ def test_a_distribution_of_ones_own_may_draw_by_a_function_but_not_for_predictio
             random=lambda mu, rng=None, size=None: rng.choice(Y, size=size),
             observed=Y,
         )
+    return model
+
+
+def test_outcomes_are_drawn_by_no_function_that_public_does_not_name():
+    """It would draw outside of the wall, and for a record by what it holds of others."""
+    assert separate(drawn_by_a_function())[0].outcomes is None
+    assert separate(drawn_by_a_function(), public=["CustomDist_y"])[0].outcomes is not None
+
+
+def test_without_the_proof_such_a_function_would_draw(monkeypatch):
+    """The planted fault: what draws outcomes is asked for no proof."""
+    separation = import_module("pymc_dp.model.separate")
+    found = separation.unproved_in
+    monkeypatch.setattr(separation, "unproved_in", lambda graph, **kw: found(graph, drawn=False))
+    assert separate(drawn_by_a_function())[0].outcomes is not None
+
+
+def test_a_distribution_of_ones_own_is_fitted_and_draws_no_predictions():
+    model = drawn_by_a_function()
     settings = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
     idata = pymc_dp.fit(model=model, **settings)
     with pytest.raises(ValueError, match="drawn by `CustomDist_y`.*Write the distribution with"):

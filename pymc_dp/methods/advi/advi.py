@@ -39,7 +39,8 @@ from pymc_dp.privacy.query import Noisy, Query
 
 BY_STEPS = (
     "Rounds, which noise_aware=False leaves out, centre them where outcomes have distributions, in "
-    "place of potentials, and a CustomDist its random=; or a larger clip_norm= clips less."
+    "place of potentials, and a CustomDist a random= that public= names; or a larger clip_norm= "
+    "clips less."
 )
 
 

@@ -95,6 +95,8 @@ class Defaults(NamedTuple):
     # in it, as a share of the trace
     doubt_of_model: float = 0.15
     least_expected: float = 1e-6
+    # where less than this share of the model's own outcomes has a score, nothing is expected
+    least_drawn: float = 0.98
     # the share of the budget that is left to these curvatures of what others have
     share_if_expected: float = 0.2
     # how far eigenvalues of the curvature are from what independent latents would have, at first:

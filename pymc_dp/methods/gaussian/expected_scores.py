@@ -57,26 +57,33 @@ def made_up_outcomes(records: Records, rows: int) -> Batch:
 
 def expected_scores(
     records: Records, scores: DrawnScores, of_units: bool
-) -> Callable[[At], Expected] | None:
+) -> Callable[[At], Expected | None] | None:
     """Return what scores are expected to be, or None where records hold more than outcomes.
+
+    Nothing is expected at points where some of the model's own outcomes have no score.
 
     **Privacy.** A function of the model's graph and of a public point: records are made up.
     """
     if not outcomes_alone(records, of_units):
         return None
-    added = whitened_scores(scores)
+    added, axes = whitened_scores(scores), records.batch.axes
 
-    def expected(at: At) -> Expected:
+    def expected(at: At) -> Expected | None:
         batch = made_up_outcomes(records, ROWS)
         batch = with_draws(added, batch, at, np.random.default_rng(0))
         for name in records.drawn:  # an outcome of 0 may be none of the model's
             own = batch[drawn_name(name)][:, 0]
-            batch[name] = np.moveaxis(own, 0, records.batch.axes[name])
+            batch[name] = np.moveaxis(own, 0, axes[name])
         with np.errstate(all="ignore"):
-            held = added.prepare(batch, at)
-            kept = np.where(added.norms(held, at) <= LARGEST_NORM, 1.0, 0.0)
-        sums = split(added.weighted_sum(held, at, kept) / np.maximum(kept.sum(), 1.0), at)
-        back = np.linalg.inv(at.whitening)
+            norms = added.norms(added.prepare(batch, at), at)
+            kept = np.flatnonzero(norms <= LARGEST_NORM)
+            if len(kept) < DEFAULTS.least_drawn * ROWS:
+                return None
+            batch = {n: np.take(x, kept, axis=axes.get(n, 0)) for n, x in batch.items()}
+            total = added.weighted_sum(added.prepare(batch, at), at, np.ones(len(kept)))
+        if not np.isfinite(total).all():
+            return None
+        sums, back = split(total / len(kept), at), np.linalg.inv(at.whitening)
         share = sums.variance / max(float(np.trace(sums.curvature)), np.finfo(float).tiny)
         return Expected(symmetric(back @ sums.curvature @ back.T), share)
 

@@ -48,4 +48,5 @@ def reported_as(own: Method, method: Method, found: Callable[[Any], Any]) -> Met
         describe=lambda state: method.describe(found(state)),
         trace=lambda state: method.trace(found(state)),
         doubts=lambda state: method.doubts(found(state)),
+        settings=method.settings,
     )

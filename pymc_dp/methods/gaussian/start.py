@@ -110,9 +110,10 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         expected = 1 + float(scores[scale.location].sum()) / number
         initial, point = point, scale.started(point, every[d], noisy.sd, expected)
         independent = independent.in_units(scale.units(initial, point))
-    if known.expected is not None:
-        nowhere_clipped = At(point, np.eye(d), np.inf, np.inf, 1.0)
-        independent = known.expected(nowhere_clipped).of(number, number_sd)
+    nowhere_clipped = At(point, np.eye(d), np.inf, np.inf, 1.0)
+    of_model = known.expected and known.expected(nowhere_clipped)
+    if of_model:
+        independent = of_model.of(number, number_sd)
     state = _at_start(point, known.prior_gradient, number, least, known.start_width)
     state = state._replace(
         t=1,

@@ -34,7 +34,7 @@ class Known(NamedTuple):
     # for how many rounds scores that no draws centre have short norms; None if they are centred
     robust_rounds: float | None
     # what the model expects of scores where nothing but outcomes are data
-    expected: Callable[[At], Expected] | None = None
+    expected: Callable[[At], Expected | None] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
     # how many times as wide as the prior the belief about the mode starts, in variance
     start_width: float = DEFAULTS.start_width

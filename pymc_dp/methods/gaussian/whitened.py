@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,12 @@ def whitened_method(
         of_rounds, slope = hyper.reduced, partial(_slope_of, hyper)
         draw = partial(_draw_with_hyperpriors, hyper)
         start_width = 1.0  # the prior of the rounds is wider than the model's already
-    stages = partial(stages_of_rounds, of_rounds, slope, terms, draw=draw, start_width=start_width)
+
+    def stages(**begin: Any) -> list[Stage]:
+        settings = {"draw": draw, "start_width": start_width, **begin}
+        found = stages_of_rounds(of_rounds, slope, terms, **settings)
+        return [_with_doubts_of_chains(stage, hyper) for stage in found] if hyper else [*found]
+
     if start is None:
         (first, _), *others = stages()
     else:
@@ -55,7 +61,6 @@ def whitened_method(
         releases=(*specs, dataclasses.replace(last, share=None)),
         doubts=lambda staged: (
             *whole.doubts(staged),
-            *(doubts_of_chains(hyper, staged.state) if hyper else ()),
             *lost_components(records, prior("python"), whole.describe(staged)),
         ),
     )
@@ -72,6 +77,14 @@ def by_rounds(terms: RoundTerms, start: PrivateStart | None = None) -> OnRealLin
         return whitened_method(records, partial(prior_gradient, records), terms, start)
 
     return OnRealLine(build)
+
+
+def _with_doubts_of_chains(stage: Stage, hyper: Hyperpriors) -> Stage:
+    doubts = stage.method.doubts
+    method = stage.method._replace(
+        doubts=lambda state: (*doubts(state), *doubts_of_chains(hyper, state))
+    )
+    return stage._replace(method=method)
 
 
 def _slope_of(hyper: Hyperpriors, backend: str) -> Gradient:

@@ -16,7 +16,7 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
-from pymc_dp.contributions.outcomes import compile_draws, drawn_name
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes, outcomes_alone
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Compiled, Method
@@ -59,9 +59,11 @@ class Latents(NamedTuple):
         latents = np.concatenate([x.reshape(count, -1) for x in drawn], axis=1).astype("float64")
         latents = np.concatenate([records.start[None], latents[np.isfinite(latents).all(axis=1)]])
         rng, one = np.random.default_rng(0), made_up_outcomes(records, 1)
-        outcomes = [draw(one, z, rng)[drawn_name(leaf)].ravel() for z in latents]
-        pooled = np.sort(np.concatenate(outcomes).astype("float64"))
-        return cls(latents, pooled[np.isfinite(pooled)])
+        found = [draw(one, z, rng) for z in latents]
+        outcomes = [each[drawn_name(leaf)].ravel() for each in found if not each[UNDRAWN].any()]
+        pooled = np.sort(np.concatenate([np.empty(0), *outcomes]))
+        pooled = pooled[np.isfinite(pooled)]
+        return cls(latents, pooled) if pooled.size else None
 
 
 class ScalarMixture(NamedTuple):
@@ -163,8 +165,7 @@ def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> 
     """Make finer bins where the first histogram has records; find the latents by the second."""
     counts, edges = np.asarray(noisy.value), state.edges
     if state.t:
-        z = _likeliest(Explained(mixture, edges, counts, noisy.sd))
-        values = mixture.records.split(z)
+        values = mixture.records.split(_likeliest(Explained(mixture, edges, counts, noisy.sd)))
         return State(2, edges, dict(zip(mixture.records.point, values, strict=True)))
     seen = np.where(counts > DEFAULTS.visible_bin * noisy.sd, counts, 0.0)
     points = _points(mixture, edges)

@@ -75,6 +75,25 @@ def test_predictors_and_units_leave_it_unknown():
     assert of(waiting_times, of_units=True) is None
 
 
+def of_two_shapes():
+    a, b = pm.HalfNormal("a", 2), pm.HalfNormal("b", 2)
+    pm.Beta("y", a, b, observed=Y / (1 + Y))
+
+
+def test_nothing_is_expected_where_the_models_own_outcomes_have_no_score():
+    expected = of(of_two_shapes)
+    assert expected(at(0.0, 0.0)) is not None
+    assert expected(at(-5.0, -5.0)) is None  # its outcomes are 0 and 1, by rounding
+
+
+def test_outcomes_without_a_score_are_left_out_of_the_sum(monkeypatch):
+    whole = of(of_two_shapes)(at(-1.5, -1.5))
+    assert np.isfinite(whole.curvature).all()
+    monkeypatch.setattr(module, "DEFAULTS", module.DEFAULTS._replace(least_drawn=0.0))
+    some = of(of_two_shapes)(at(-3.0, -3.0))
+    assert np.isfinite(some.curvature).all()
+
+
 def test_an_outcome_outside_of_the_support_is_not_taken_for_observed(monkeypatch):
     """The planted fault: the made-up outcomes of 0 stay, and no record has a score."""
     monkeypatch.setattr(module, "drawn_name", lambda leaf: leaf)

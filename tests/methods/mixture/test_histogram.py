@@ -118,6 +118,23 @@ def test_without_noise_components_that_start_alike_part():
     np.testing.assert_allclose(draws.mean(axis=0), RATES, rtol=0.1)
 
 
+def around_a_centre_of_their_own():
+    x = pm.Normal("x", pm.Normal("centre", 0, 4), 4, shape=3)
+    pm.NormalMixture("y", pm.Dirichlet("w", np.full(3, 2.0)), x, 1.0, observed=NUMBERS)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+@pytest.mark.parametrize("build", [of_counts, around_a_centre_of_their_own])
+def test_a_fit_that_is_stopped_before_the_rounds_has_a_result(build):
+    def stop(state, loss, i):
+        raise StopIteration
+
+    settings = {"progressbar": False, "backend": "python", "draws": 20, "callbacks": [stop]}
+    idata = pymc_dp.fit(model=model_of(build), epsilon=1, delta=1e-5, **settings)
+    assert idata["privacy"].attrs["releases_made"] == 1
+    assert np.isfinite(idata["posterior"]["x"]).all()
+
+
 def releases(build, method="dp_advi"):
     plan = pymc_dp.plan(model=model_of(build), method=method, epsilon=1, delta=1e-5).plan
     return {release.name for release in plan.releases}

@@ -89,18 +89,20 @@ class Mixture(NamedTuple):
         return not self.records.batch.inputs[self.leaf].type.dtype.startswith("float")
 
 
+def of_numbers(records: Records, of_units: bool) -> bool:
+    """Whether records hold the outcomes of a mixture, which are numbers, and nothing else."""
+    if not records.mixtures or not outcomes_alone(records, of_units) or not records.prior_draws:
+        return False
+    return [len(records.shapes[leaf]) for leaf in records.drawn] == [1]
+
+
 def histogram_start(records: Records, of_units: bool) -> PrivateStart | None:
     """Return a start for a mixture of numbers, where records hold nothing else.
 
     **Privacy.** Two releases, of all records each: `outcome_histogram` has their sensitivity. They
     share a part of the budget in the plan of the fit.
     """
-    if not records.mixtures or not outcomes_alone(records, of_units) or not records.prior_draws:
-        return None
-    leaves = list(records.drawn)
-    if len(leaves) != 1 or len(records.shapes[leaves[0]]) != 1:
-        return None
-    mixture = Mixture.of(records)
+    mixture = Mixture.of(records) if of_numbers(records, of_units) else None
     return mixture and PrivateStart(DEFAULTS.histogram_share, partial(_before, mixture))
 
 

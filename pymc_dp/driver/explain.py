@@ -20,6 +20,7 @@ from pymc_dp.contributions.local_latents import rule_in_words
 from pymc_dp.driver.run_time import default_passes
 from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
@@ -154,7 +155,7 @@ def explain(
     return Explanation(
         tuple(private.spec),
         fits,
-        _recommended(fits, records),
+        _recommended(fits, records, unit is not None),
         advice_on_counts(model, unit) + advice_on_rows(unit),
         passes,
         records.outcomes is not None,
@@ -163,10 +164,11 @@ def explain(
     )
 
 
-def _recommended(fits: Mapping[str, Fits], records: Records) -> tuple[str, str]:
+def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> tuple[str, str]:
     """Choose a method; docs/choosing.md says what the reasons were measured on."""
+    mixed_numbers = of_numbers(records, of_units)
     for name in ("dp_sep", "vips"):
-        if fits[name].better:
+        if fits[name].better and not mixed_numbers:
             return name, fits[name].better
     if not fits["dp_advi"].ok:
         able = [name for name, found in fits.items() if found.ok and METHODS[name].private]
@@ -176,6 +178,10 @@ def _recommended(fits: Mapping[str, Fits], records: Records) -> tuple[str, str]:
     if records.local_latents:
         names = ", ".join(f"`{name}`" for name in records.local_latents)
         return "dp_advi", f"it integrates {names} out by {rule_in_words(records)}"
+    if mixed_numbers:
+        return "dp_advi", (
+            "histograms of the outcomes find the components of a mixture, wherever they start"
+        )
     if fits["vips"].ok or fits["dp_sep"].ok:
         return "dp_advi", "a few rounds of centred scores serve as well as updates in closed form"
     return "dp_advi", "it needs gradients alone, whatever the distributions"
@@ -187,7 +193,7 @@ def _fits(spec: MethodSpec, records: Records) -> Fits:
     model_class, structure, reasons = match(spec.model_classes, records)
     if model_class is not None:
         roles = model_class.roles(records, structure)
-        better = model_class.better(structure)
+        better = model_class.better(records, structure)
         return Fits(f"fits, as a model of {model_class.title}.", roles, better)
     near = {c.title: reasons[c.title] for c in spec.model_classes if c.near(records)}
     others = {", ".join(reasons): "its latents and outcomes are of other kinds"}

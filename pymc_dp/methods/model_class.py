@@ -28,8 +28,9 @@ class ModelClass(NamedTuple):
     # records -> whether the kinds of their latents and outcomes could be those of the class: only
     # then is it of interest why the model does not belong to it
     near: Callable[[Records], bool]
-    # structure -> why the method is the one to take for the model; empty where another is as good
-    better: Callable[[Any], str] = lambda structure: ""
+    # (records, structure) -> why the method is the one to take for the model; empty where another
+    # is as good
+    better: Callable[[Records, Any], str] = lambda records, structure: ""
 
 
 def match(

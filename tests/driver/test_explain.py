@@ -36,13 +36,20 @@ def mixture_of_categories():
     pm.Mixture("y", w, pm.Categorical.dist(p), observed=BINARY)
 
 
-def spreads(**start):
-    w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2, **start)
-    pm.NormalMixture("y", w, mu, tau=pm.Gamma("tau", 2, 1, shape=2), observed=REAL)
+def mixture_of_vectors(**start):
+    mu = pm.Normal("mu", 0, 3, shape=(2, 2), **start)
+    parts = [pm.MvNormal.dist(mu[k], tau=2 * np.eye(2)) for k in range(2)]
+    pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), parts, observed=X)
 
 
-def spreads_started_apart():
-    spreads(initval=[-2.0, 2.0])
+def vectors_started_apart():
+    mixture_of_vectors(initval=np.array([[-2.0, 0.0], [2.0, 0.0]]))
+
+
+def mixture_beside_a_predictor():
+    mu, tau = pm.Normal("mu", 0, 3, shape=2), pm.Gamma("tau", 2, 1, shape=2)
+    parts = pm.Normal.dist(mu + pm.Data("x", X[:, :1]), tau=tau)
+    pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), parts, observed=REAL)
 
 
 def probit():
@@ -115,11 +122,12 @@ def factors_started_apart():
     [
         (logistic, "dp_advi", "serve as well as updates in closed form"),
         (coin, "vips", "one release is enough"),
-        (mixture, "dp_sep", "whose component is uncertain"),
-        (mixture_of_counts, "dp_advi", "centred scores"),
-        (mixture_of_categories, "vips", "weights and probabilities"),
-        (spreads, "vips", "started apart by public initial values"),
-        (spreads_started_apart, "dp_advi", "centred scores"),
+        (mixture, "dp_advi", "histograms of the outcomes"),
+        (mixture_of_counts, "dp_advi", "histograms of the outcomes"),
+        (mixture_of_categories, "dp_advi", "histograms of the outcomes"),
+        (mixture_of_vectors, "dp_sep", "a sketch of the records finds components"),
+        (vectors_started_apart, "dp_advi", "centred scores"),
+        (mixture_beside_a_predictor, "vips", "a release before its rounds finds components"),
         (network, "dp_sep", "test errors"),
         (factors, "vips", "from public initial loadings that differ"),
         (factors_started_apart, "dp_advi", "integrates `z` out"),
@@ -133,6 +141,13 @@ def test_the_first_line_recommends_a_method(describe, method, because):
     assert explanation.recommended[0] == method
     assert because in explanation.recommended[1]
     assert str(explanation).startswith(f"Use method='{method}': {explanation.recommended[1]}.\n")
+
+
+def test_units_of_several_numbers_have_no_histograms():
+    with pm.Model() as model:
+        mixture()
+        pm.Data("person", np.arange(40) // 2)
+    assert pymc_dp.explain(model, unit="person").recommended[0] == "dp_sep"
 
 
 def test_only_model_classes_near_the_model_give_reasons():

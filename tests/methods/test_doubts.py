@@ -71,7 +71,9 @@ def test_what_is_said_against_it_helps():
     doubts = doubts_of(waiting_times(by_potential))
     assert "pm.CustomDist with logp= and random= in place of a pm.Potential" in doubts
     assert "method='dp_advi'" not in doubts
-    assert uncentred not in doubts_of(waiting_times(by_custom_distribution))
+    model = waiting_times(by_custom_distribution)
+    assert uncentred in doubts_of(model)
+    assert uncentred not in doubts_of(model, public=["CustomDist_y"])
     model = waiting_times(by_distribution)
     assert "Rounds, which noise_aware=False leaves out" in doubts_of(model, noise_aware=False)
     assert uncentred not in doubts_of(model)

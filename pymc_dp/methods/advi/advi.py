@@ -29,7 +29,7 @@ from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.method import Compiled, Draws, Method, OnOwnScale, OnRealLine, Trace
-from pymc_dp.methods.mixture.histogram import is_seen_by_histograms
+from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
@@ -110,7 +110,7 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
         rounds = whitened_method(records, prior, terms, start)
         return rounds._replace(settings=integrated(records))
 
-    if not records.mixtures or is_seen_by_histograms(records, options.of_units):
+    if not records.mixtures or of_numbers(records, options.of_units):
         return build(None)
 
     def sketched(own: Records) -> OnRealLine:

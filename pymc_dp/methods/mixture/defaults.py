@@ -1,4 +1,4 @@
-"""Tuned constants of the sketch that mixtures start from."""
+"""Tuned constants of the histograms and the sketch that mixtures start from."""
 
 from typing import NamedTuple
 

@@ -105,11 +105,11 @@ class ScalarMixture(NamedTuple):
         return not self.dtype.startswith("float")
 
 
-def is_seen_by_histograms(records: Records, of_units: bool) -> bool:
-    """Whether a model is a mixture of numbers, of which records hold nothing else."""
-    if not records.mixtures or not outcomes_alone(records, of_units):
+def of_numbers(records: Records, of_units: bool) -> bool:
+    """Whether records hold the outcomes of a mixture, which are numbers, and nothing else."""
+    if not records.mixtures or not outcomes_alone(records, of_units) or not records.prior_draws:
         return False
-    return bool(records.prior_draws) and [len(records.shapes[x]) for x in records.drawn] == [1]
+    return [len(records.shapes[leaf]) for leaf in records.drawn] == [1]
 
 
 def histogram_start(records: Records, of_units: bool) -> PrivateStart | None:
@@ -118,8 +118,7 @@ def histogram_start(records: Records, of_units: bool) -> PrivateStart | None:
     **Privacy.** Two releases, of all records each: `outcome_histogram` has their sensitivity. They
     share a part of the budget in the plan of the fit.
     """
-    seen = is_seen_by_histograms(records, of_units)
-    mixture = ScalarMixture.of(records) if seen else None
+    mixture = ScalarMixture.of(records) if of_numbers(records, of_units) else None
     return mixture and PrivateStart(DEFAULTS.histogram_share, partial(_before, mixture))
 
 

@@ -5,6 +5,7 @@ import math
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
+from pymc_dp.methods.mixture.start import FINDS, SketchedStart
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.sep.mixture import mixture
 from pymc_dp.methods.sep.network import model as network_model
@@ -31,8 +32,8 @@ MODEL_CLASSES = (
         forms=("damped",),
         options=("step",),
         near=mixture_model.is_near,
-        better=lambda structure: (
-            "its intervals allow for records whose component is uncertain, and those of vips do not"
+        better=lambda records, model: (
+            f"a sketch of the records {FINDS}" if SketchedStart.of(records, model) else ""
         ),
     ),
     ModelClass(
@@ -43,7 +44,7 @@ MODEL_CLASSES = (
         forms=("damped",),
         options=("step",),
         near=network_model.is_near,
-        better=lambda structure: (
+        better=lambda records, structure: (
             "on all data sets that were tried its test errors were lower than those of dp_advi"
         ),
     ),

@@ -4,7 +4,6 @@ For linear predictors the residual form releases the score at the current mean, 
 the curvature only preconditions; the absolute form (the paper's) solves with both noisy statistics.
 """
 
-from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor, regression
 from pymc_dp.methods.linear.clipping import paper_scaled, scaled
@@ -12,6 +11,7 @@ from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.linear.quadratic import from_origin, own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.method import Method, OnRealLine
+from pymc_dp.methods.mixture.start import FINDS
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.vips.conjugate import conjugate
 from pymc_dp.methods.vips.conjugate import model as conjugate_model
@@ -71,23 +71,16 @@ def build_regression(
     return regression.build(records, structure, settings, form)
 
 
-def _better_for_blocks(structure: conjugate_model.Structure) -> str:
-    known = structure.has_probabilities_alone or NORMAL in structure.in_likelihood.values()
-    if structure.mixtures and (structure.starts_apart or not known):
-        return ""  # sums are clipped without being centred, and intervals are too narrow
-    if structure.mixtures and structure.has_probabilities_alone:
-        return "it keeps the posterior of the components' weights and probabilities"
+def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
     if structure.mixtures:
-        return (
-            "it tells components apart that start alike. Components that are started apart by "
-            "public initial values (initval=) have better intervals by dp_advi"
-        )
+        # dp_advi makes the same rounds, from where components start
+        return "" if structure.starts_apart else f"a release before its rounds {FINDS}"
     if structure.has_probabilities_alone:
         return "one release is enough, and the posterior of its noisy sums is exact"
     return ""
 
 
-def _better_for_factors(structure: factor_model.FactorModel) -> str:
+def _better_for_factors(records: Records, structure: factor_model.FactorModel) -> str:
     if structure.latent.binary:
         return NEVER_RELEASED
     if structure.starts_apart:
@@ -127,7 +120,7 @@ MODEL_CLASSES = (
         forms=tuple(topics.FORMS),
         options=("iterations", "tau0", "kappa"),
         near=topic_model.is_near,
-        better=lambda structure: NEVER_RELEASED,
+        better=lambda records, structure: NEVER_RELEASED,
     ),
     ModelClass(
         "factor models",

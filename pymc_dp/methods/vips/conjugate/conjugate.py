@@ -91,12 +91,13 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     """Build VIPS for a conjugate model: closed-form updates, or rounds.
 
     Statistics of one norm, such as counts of successes and categories, are released exactly but
-    for noise. Clipping biases all others, so by default rounds fit their models. Mixtures, and
-    options that rounds do not have, take closed-form updates.
+    for noise. Clipping biases all others, so by default rounds fit their models, and mixtures.
+    Options that rounds do not have take closed-form updates.
 
-    **Privacy.** Each release is one vector: the statistics of all blocks in the likelihood,
-    clipped jointly. If nothing but the record enters them they are released once. Before them,
-    Gaussian components of known covariance take one release of a sketch (`SketchedStart`).
+    **Privacy.** Each release of sums is one vector: the statistics of all blocks in the
+    likelihood, clipped jointly. If nothing but the record enters them they are released once.
+    Before these, or before rounds, Gaussian components of known covariance that start alike take
+    one release of a sketch (`SketchedStart`); others that start alike a few sums before rounds.
     """
     probe = Statistics(records, structure, "python")
     norm = common_norm(records, structure, probe)

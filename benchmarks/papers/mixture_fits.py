@@ -26,13 +26,14 @@ TERMS: dict[str, Any] = {"sampling": "full", "public": ("shares", "noise")}
 SETTINGS: dict[str, dict[str, Any]] = {
     "sep": {"method": "sep"},
     **{label: {"method": "dp_sep", "clip_norm": c} for label, c in CLIPPED.items()},
-    "dp_sep": {"method": "dp_sep"},
+    "dp_sep": {"method": "dp_sep", "form": "damped"},
     "dp_sep, replace-one": {
         "method": "dp_sep",
+        "form": "damped",
         "neighbours": "replace_one",
         "num_records": RECORDS,
     },
-    "vips": {"method": "vips"},
+    "vips": {"method": "vips", "form": "absolute"},
 }
 WITHOUT_NOISE = ("ep", "sep", *CLIPPED, "dp_sep")
 WITH_NOISE = ("dp_sep", "dp_sep, replace-one", "vips", "dp_em")

@@ -36,9 +36,9 @@ class Defaults(NamedTuple):
     curvature_range: tuple[float, float] = (1.5, 6.0)
     score_bound: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
-    # scores that no draws centre are clipped to the least of these norms in this share of the
-    # rounds, and then to what balances bias and noise, up to a norm of which bias is nothing
-    robust_rounds: float = 2 / 3
+    # scores that no draws centre are clipped to these norms in this share of the rounds, and then
+    # to what balances bias and noise, up to a norm of which bias is nothing
+    early_rounds: float = 2 / 3
     no_bias: float = 20.0
     # the curvature is taken to be visible in a quarter of the directions, or in so many, at least
     least_visible: float = 8.0

@@ -131,7 +131,7 @@ def _of_latents(
                 scale,
                 unseen_directions(records, scores()),
                 shape_latents(records),
-                DEFAULTS.robust_rounds * len(shares) if records.outcomes is None else None,
+                DEFAULTS.early_rounds * len(shares) if records.outcomes is None else None,
                 expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
             )
@@ -170,7 +170,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
-            robust_rounds=of_latents.robust_rounds,
+            early_rounds=of_latents.early_rounds,
             start_width=of_latents.start_width,
         )
 

@@ -31,8 +31,8 @@ class Known(NamedTuple):
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
-    # for how many rounds scores that no draws centre have short norms; None if they are centred
-    robust_rounds: float | None
+    # for how many rounds scores that no draws centre have the norms of others; None if all have
+    early_rounds: float | None
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected | None] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
@@ -105,11 +105,11 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
     point, shares, bias = state.learnt.point, known.shares, 0.0
     own = shares[min(state.t, len(shares)) - 1]
     public = point.size, state.number, state.noise_unit, shares, visible
-    if known.robust_rounds is None:
+    is_far = bool(state.learnt.way.unfinished.any())
+    if known.early_rounds is None or state.t <= known.early_rounds or is_far:
         of_score, of_curvature = norm_bounds(*public)
     else:
-        robust = state.t <= known.robust_rounds or bool(state.learnt.way.unfinished.any())
-        of_score, of_curvature, bias = uncentred_bounds(*public, robust)
+        of_score, of_curvature, bias = uncentred_bounds(*public)
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
     W = whitening(np.outer(units, units) * precision, state.number)
     learnt = state.learnt

@@ -20,8 +20,8 @@ MOST_OF_PRIOR = 0.3
 BY_DRAWS = (
     "Norms that keep the bias small cost noise, and intervals allow for the bias of exponential "
     "tails, not of heavier ones. Write the likelihood as distributions that can be drawn from, "
-    "such as a pm.CustomDist with logp= and random= in place of a pm.Potential, whose random= "
-    "holds no data and is named in public=; or a larger epsilon clips less."
+    "such as a pm.CustomDist with logp= and random= in place of a pm.Potential: for an outcome y "
+    "public=['CustomDist_y'] declares that random= holds no data. Or a larger epsilon clips less."
 )
 
 

@@ -16,6 +16,8 @@ class Defaults(NamedTuple):
     prior_draws: int = 300
     outcomes: int = 20
     descents: int = 6
+    # log posterior densities that differ by so much are as likely
+    as_low: float = 1.0
     # of the budget, for the sketch
     share: float = 0.2
     # the number of records in a record's vector, whose norm is 1

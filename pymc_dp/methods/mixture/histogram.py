@@ -236,8 +236,14 @@ class Explained:
 
 
 def _likeliest(explained: Explained) -> np.ndarray:
-    """Go downhill from the best of the draws from the prior."""
-    starts = explained.mixture.latents.draws
-    order = np.argsort([explained.loss(z)[0] for z in starts])[: DEFAULTS.descents]
-    found = [minimize(explained.loss, starts[k], jac=True, method="L-BFGS-B") for k in order]
-    return np.asarray(min(found, key=lambda each: float(each.fun)).x)
+    """Go downhill from the initial point and the best draws of the prior.
+
+    Where the initial point leads as far down as any, components keep the order that it gives them.
+    """
+    initial, *drawn = explained.mixture.latents.draws
+    best = np.argsort([explained.loss(z)[0] for z in drawn])[: DEFAULTS.descents]
+    starts = [initial, *(drawn[k] for k in best)]
+    of_author, *others = [minimize(explained.loss, z, jac=True, method="L-BFGS-B") for z in starts]
+    lowest = min(others, key=lambda each: float(each.fun), default=of_author)
+    as_low = of_author.fun <= lowest.fun + DEFAULTS.as_low
+    return np.asarray((of_author if as_low else lowest).x)

@@ -73,6 +73,18 @@ def test_components_are_found_wherever_they_start(build, outcomes, truth, off, s
     np.testing.assert_allclose(centres_of(build, values), truth, atol=off)
 
 
+def counts_from(start):
+    rates = pm.Gamma("x", 1.5, 0.1, shape=3, initval=start)
+    pm.Mixture("y", pm.Dirichlet("w", np.full(3, 2.0)), pm.Poisson.dist(rates), observed=COUNTS)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
+def test_components_keep_the_order_of_their_initial_values(order):
+    build = functools.partial(counts_from, np.array([1.0, 10.0, 30.0])[order])
+    values = found(build, COUNTS, seed=0)
+    assert (np.argsort(values["x_log__"]) == np.argsort(RATES[order])).all()
+
+
 def test_without_a_search_of_the_prior_components_stay_together(monkeypatch):
     """The planted fault: the way down begins at the initial point, where components are alike."""
     alone = mixture_of(of_counts)

@@ -19,6 +19,7 @@ from pymc_dp.methods.advi.defaults import DEFAULTS
 from pymc_dp.methods.advi.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.advi.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.methods.advi.options import AdviOptions
+from pymc_dp.methods.by_rounds import whitened_method
 from pymc_dp.methods.chain import chain
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
@@ -27,7 +28,6 @@ from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.private_start import PrivateStart
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
-from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.method import Compiled, Draws, Method, OnOwnScale, OnRealLine, Trace
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.start import SketchedStart

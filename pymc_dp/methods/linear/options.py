@@ -4,9 +4,9 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.private_start import PrivateStart
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, check_length
-from pymc_dp.methods.gaussian.whitened import by_rounds
 from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 

@@ -10,6 +10,7 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.contributions.whitened import vector_size
+from pymc_dp.methods.by_rounds import whitened_method
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import (
     Mixing,
@@ -20,7 +21,6 @@ from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.start import begin
-from pymc_dp.methods.gaussian.whitened import whitened_method
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.testing import deterministic_noise

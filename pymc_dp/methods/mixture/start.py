@@ -21,11 +21,6 @@ from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
 SKETCH = "sketch"
-# why a method that does so is the one to take
-FINDS = (
-    "finds components that start alike, and dp_advi leaves these together. Components that public "
-    "initial values (initval=) set apart are fitted by dp_advi as well"
-)
 
 
 class SketchedStart(NamedTuple):

@@ -5,7 +5,7 @@ import math
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
-from pymc_dp.methods.mixture.start import FINDS, SketchedStart
+from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.sep.mixture import mixture
 from pymc_dp.methods.sep.network import model as network_model
@@ -33,7 +33,9 @@ MODEL_CLASSES = (
         options=("step",),
         near=mixture_model.is_near,
         better=lambda records, model: (
-            f"a sketch of the records {FINDS}" if SketchedStart.of(records, model) else ""
+            "a sketch of the records finds components that start alike, as it does in dp_advi"
+            if SketchedStart.of(records, model)
+            else ""
         ),
     ),
     ModelClass(

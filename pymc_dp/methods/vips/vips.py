@@ -11,7 +11,6 @@ from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.linear.quadratic import from_origin, own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.method import Method, OnRealLine
-from pymc_dp.methods.mixture.start import FINDS
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.vips.conjugate import conjugate
 from pymc_dp.methods.vips.conjugate import model as conjugate_model
@@ -22,6 +21,11 @@ from pymc_dp.methods.vips.topics import model as topic_model
 from pymc_dp.methods.vips.topics import topics
 from pymc_dp.model import Records
 
+PARTS_COMPONENTS = (
+    "a release before its rounds finds components that start alike, and dp_advi leaves these "
+    "together. Components that public initial values (initval=) set apart are fitted by dp_advi as "
+    "well"
+)
 NEVER_RELEASED = "it fits the latents of single records in closed form, and never releases them"
 
 
@@ -74,7 +78,7 @@ def build_regression(
 def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
     if structure.mixtures:
         # dp_advi makes the same rounds, from where components start
-        return "" if structure.starts_apart else f"a release before its rounds {FINDS}"
+        return "" if structure.starts_apart else PARTS_COMPONENTS
     if structure.has_probabilities_alone:
         return "one release is enough, and the posterior of its noisy sums is exact"
     return ""

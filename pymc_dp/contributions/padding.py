@@ -5,7 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.privacy.contribution import OWNER, Batch, Contribution, RowContribution
+from pymc_dp.privacy.contribution import (
+    OWNER,
+    Batch,
+    Contribution,
+    RowContribution,
+    rows_along,
+)
 
 SMALLEST_BATCH = 64
 # what `prepare` returns: the number of records, and the contribution's own result on padded rows
@@ -22,7 +28,7 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
         count = values.shape[axes[name]]
         places = np.arange(_padded_size(count))
         source = np.where(places < count, places, 0)
-        rows = {leaf: np.take(x, source, axis=axes.get(leaf, 0)) for leaf, x in batch.items()}
+        rows = rows_along(axes, batch, source)
         if OWNER in rows:  # copies are a unit of their own
             rows[OWNER] = np.where(places < count, rows[OWNER], rows[OWNER][count - 1] + 1)
         return count, contribution.prepare(rows, context)

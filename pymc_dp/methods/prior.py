@@ -1,4 +1,4 @@
-"""The gradient and the curvature of the prior, which need no records."""
+"""The prior by itself, which needs no records: draws, the gradient, the curvature."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -10,11 +10,26 @@ from pymc_dp.methods.graphs_of_prior import made_once
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.priors import draw_of_prior
 
 # the step of central differences where the prior is smooth
 STEP = 1e-4
 # the longest step, about a kink
 LONGEST_STEP = 1e3
+
+
+@lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
+def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
+    """Draw latents so often from their prior, and return what is finite, shape (draws, size).
+
+    None where nothing draws it: a flat prior, or parameters that are 0 by rounding.
+    """
+    try:
+        drawn = draw_of_prior(latents, number)
+    except (NotImplementedError, ValueError, ArithmeticError):
+        return None
+    flat = np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
+    return np.asarray(flat[np.isfinite(flat).all(axis=1)])
 
 
 def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:

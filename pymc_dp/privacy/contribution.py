@@ -25,7 +25,11 @@ OWNER = "unit of the record"
 
 def take_rows(batch: Batch, columns: Columns | Mapping[str, ColumnSpec], rows: np.ndarray) -> Batch:
     """Take records of a batch; an array that is none of the columns has them along axis 0."""
-    axes = {name: column.axis for name, column in columns.items()}
+    return rows_along({name: column.axis for name, column in columns.items()}, batch, rows)
+
+
+def rows_along(axes: Mapping[str, int], batch: Batch, rows: np.ndarray) -> Batch:
+    """Take records of a batch along the axes of its arrays, which are 0 by default."""
     return {name: np.take(x, rows, axis=axes.get(name, 0)) for name, x in batch.items()}
 
 

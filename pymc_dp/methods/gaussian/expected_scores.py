@@ -18,7 +18,7 @@ from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch, with_draws
+from pymc_dp.privacy.contribution import Batch, rows_along, with_draws
 from pymc_dp.privacy.norms import LARGEST_NORM
 
 ROWS = 1000  # of made-up records; each has several drawn outcomes
@@ -79,8 +79,8 @@ def expected_scores(
             kept = np.flatnonzero(norms <= LARGEST_NORM)
             if len(kept) < DEFAULTS.least_drawn * ROWS:
                 return None
-            batch = {n: np.take(x, kept, axis=axes.get(n, 0)) for n, x in batch.items()}
-            total = added.weighted_sum(added.prepare(batch, at), at, np.ones(len(kept)))
+            held = added.prepare(rows_along(axes, batch, kept), at)
+            total = added.weighted_sum(held, at, np.ones(len(kept)))
         if not np.isfinite(total).all():
             return None
         sums, back = split(total / len(kept), at), np.linalg.inv(at.whitening)

@@ -7,7 +7,7 @@ joint mode would make spreads too small.
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,10 +19,9 @@ from pymc_dp.methods.gaussian.integrated import Integrated, NormalLikelihood
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.normal_latents import integrated
 from pymc_dp.methods.method import Draws
+from pymc_dp.methods.prior import finite_draws
 from pymc_dp.model import Records
 from pymc_dp.model.centred import Centred, centred
-from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.priors import draw_of_prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +140,9 @@ def hyperpriors(written: Records) -> Hyperpriors | None:
     names = [name for name, value in records.latents.items() if value in terms]
     if not names or len(names) == len(records.latents):
         return None
-    drawn = _draw_all(records.prior_draws, DEFAULTS.prior_draws + 4 * records.size)
-    if drawn is None:
+    number = DEFAULTS.prior_draws + 4 * records.size
+    drawn = finite_draws(records.prior_draws, number)
+    if drawn is None or len(drawn) <= number / 2:
         return None
     every = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     places = np.concatenate([every[name].ravel() for name in names])
@@ -151,15 +151,3 @@ def hyperpriors(written: Records) -> Hyperpriors | None:
         point={name: records.point[name] for name in names},
     )
     return Hyperpriors(model, tuple(written.latents), reduced, places, drawn)
-
-
-@lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
-def _draw_all(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
-    """Draw latents from their prior, shape (number, size); None where nothing draws it."""
-    try:
-        drawn = draw_of_prior(latents, number)
-    except (NotImplementedError, ValueError, ArithmeticError):
-        return None  # a flat prior, or parameters that are 0 by rounding
-    flat = np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
-    finite = np.isfinite(flat).all(axis=1)
-    return flat[finite] if finite.mean() > 0.5 else None

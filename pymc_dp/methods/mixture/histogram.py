@@ -21,10 +21,9 @@ from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes, outcomes_
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.defaults import DEFAULTS
-from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
-from pymc_dp.model.priors import draw_of_prior
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -49,15 +48,11 @@ class Latents(NamedTuple):
     @classmethod
     def of(cls, records: Records, leaf: str) -> Self | None:
         """Return None where nothing draws the prior, or the outcomes."""
-        draw, count = compile_draws(records, DEFAULTS.outcomes), DEFAULTS.prior_draws
-        if draw is None:
+        draw = compile_draws(records, DEFAULTS.outcomes)
+        drawn = finite_draws(records.prior_draws, DEFAULTS.prior_draws)
+        if draw is None or drawn is None:
             return None
-        try:
-            drawn = draw_of_prior(records.prior_draws, count)
-        except (NotImplementedError, ValueError, ArithmeticError):
-            return None  # a flat prior
-        latents = np.concatenate([x.reshape(count, -1) for x in drawn], axis=1).astype("float64")
-        latents = np.concatenate([records.start[None], latents[np.isfinite(latents).all(axis=1)]])
+        latents = np.concatenate([records.start[None], drawn])
         rng, one = np.random.default_rng(0), made_up_outcomes(records, 1)
         found = [draw(one, z, rng) for z in latents]
         outcomes = [each[drawn_name(leaf)].ravel() for each in found if not each[UNDRAWN].any()]

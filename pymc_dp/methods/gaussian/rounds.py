@@ -6,20 +6,17 @@ first release finds the scale of each latent; every round then releases score an
 coordinates that the rounds before have found, with more of the budget.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
     no_wider,
     symmetric,
-    weakly_correlated,
 )
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share, surely_moved
 from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
+from pymc_dp.methods.gaussian.curvatures import Curvatures, curvatures
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
@@ -29,7 +26,6 @@ from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
-from pymc_dp.methods.gaussian.shifts import along, known_along
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
 from pymc_dp.methods.gaussian.unseen import not_contradicted, without
 from pymc_dp.privacy.query import Noisy, Query
@@ -59,7 +55,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     release = unwhitened(noisy, state)
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     expected = known.expected and known.expected(state.at)
-    found = _updated(state, release.curvature, expected, known.shifts)
+    found = curvatures(state, release.curvature, expected, known.shifts)
     local = _local_posterior(release, found.together(known.shifts), known, state)
     learnt = _learnt(state, release, local, found, expected, known.shifts)
     of_location = np.where(known.shapes, 0.0, local.gradient)
@@ -77,42 +73,6 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     return prepared(state, known, precision, visible)
-
-
-class Curvatures(NamedTuple):
-    """What is known of the curvature of the log likelihood."""
-
-    from_rounds: Curvature
-    independent: Curvature  # a guess for independent latents, or what the model expects
-    along_shifts: Curvature | None  # from these rounds, and those before that took shifts
-
-    def together(self, shifts: np.ndarray | None) -> Curvature:
-        """Combine all of it."""
-        combined = self.from_rounds.combined(self.independent)
-        if shifts is None or self.along_shifts is None:
-            return combined
-        return known_along(combined, shifts, self.along_shifts)
-
-
-def _updated(
-    state: State, found: Curvature, expected: Expected | None, shifts: np.ndarray | None
-) -> Curvatures:
-    """Add a round's curvature to what is known.
-
-    Earlier estimates, made at other points, are brought to the scales that were found at this one.
-    """
-    learnt = state.learnt
-    weak = weakly_correlated(np.linalg.inv(learnt.covariance))
-    of_model = expected.of(state.number, state.number_sd) if expected else learnt.independent
-    independent = of_model.scaled_like(found, weak)
-    shared = learnt.along_shifts
-    # of many latents the diagonal alone was released, which says nothing of shifts
-    if shifts is not None and shared is not None and len(shifts) <= MANY_LATENTS:
-        shared = shared.combined(along(found, shifts))
-    if learnt.curvature is None:
-        return Curvatures(found, independent, shared)
-    earlier = learnt.curvature.scaled_like(found, weak)
-    return Curvatures(earlier.combined(found), independent, shared)
 
 
 def _local_posterior(
@@ -205,8 +165,7 @@ def _learnt(
     before = state.learnt
     mode, point, way, nonlinearity = newton_step(_doubted(before, local), before.way, local)
     spectrum = local.spectrum
-    share = expected.variance_share if expected else None
-    variance_share = _variance_share(before.variance_share, release, spectrum, share)
+    variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
     H = np.outer(of_mode, of_mode) * spectrum.matrix(DEFAULTS.floor_in_posterior)
     covariance = _covariance(H, local.prior_precision, variance_share.upper)
@@ -260,14 +219,14 @@ def _units(local: LocalPosterior, end: np.ndarray) -> np.ndarray:
 
 
 def _variance_share(
-    before: VarianceShare, release: Release, spectrum: CurvatureSpectrum, expected: float | None
+    before: VarianceShare, release: Release, spectrum: CurvatureSpectrum, expected: Expected | None
 ) -> VarianceShare:
     W = release.whitening
     trace = float(np.trace(W @ spectrum.matrix(DEFAULTS.floor_on_average) @ W.T))
     noise_sd = release.variance_noise_sd
-    if expected is None:
-        expected = expected_share(trace, release.squared_bound)
-    return before.add(release.whitened_variance, trace, noise_sd, expected)
+    of_bound = expected_share(trace, release.squared_bound)
+    share = expected.variance_share if expected else of_bound
+    return before.add(release.whitened_variance, trace, noise_sd, share)
 
 
 def _unclipped_diagonal(

@@ -12,7 +12,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
 from pymc_dp.methods.gaussian.likelihood import likelihood
-from pymc_dp.methods.gaussian.private_start import PrivateStart, point_at
+from pymc_dp.methods.gaussian.private_start import FindStart, point_at
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.state import Gradient, State
@@ -27,14 +27,14 @@ def whitened_method(
     records: Records,
     prior: Callable[[str], Gradient],
     terms: RoundTerms,
-    start: PrivateStart | None = None,
+    find_start: FindStart = lambda: None,
 ) -> Method:
     """Fit by rounds alone.
 
-    They begin at the initial point, or where ``start`` finds the latents. Latents that no record
-    reads are drawn with the others, in the end.
+    They begin at the initial point, or where histograms, else what ``find_start`` returns, find
+    the latents. Latents that no record reads are drawn with the others, in the end.
     """
-    start = histogram_start(records, terms.of_units) or start
+    start = histogram_start(records, terms.of_units) or find_start()
     hyper, draw, of_rounds, slope = hyperpriors(records), None, records, prior
     start_width = DEFAULTS.start_width
     if hyper is not None:
@@ -66,7 +66,7 @@ def whitened_method(
     )
 
 
-def by_rounds(terms: RoundTerms, start: PrivateStart | None = None) -> OnRealLine:
+def by_rounds(terms: RoundTerms, find_start: FindStart = lambda: None) -> OnRealLine:
     """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
 
     With n records the fixed points of variational updates and of expectation propagation differ
@@ -74,7 +74,7 @@ def by_rounds(terms: RoundTerms, start: PrivateStart | None = None) -> OnRealLin
     """
 
     def build(records: Records) -> Method:
-        return whitened_method(records, partial(prior_gradient, records), terms, start)
+        return whitened_method(records, partial(prior_gradient, records), terms, find_start)
 
     return OnRealLine(build)
 

@@ -25,7 +25,7 @@ from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
-from pymc_dp.methods.gaussian.private_start import PrivateStart
+from pymc_dp.methods.gaussian.private_start import FindStart, PrivateStart
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.method import Compiled, Draws, Method, OnOwnScale, OnRealLine, Trace
@@ -106,19 +106,17 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
     """Make all releases by rounds in whitened coordinates."""
     terms = _terms(records, options)
 
-    def build(start: PrivateStart | None) -> Method:
-        rounds = whitened_method(records, prior, terms, start)
+    def build(find_start: FindStart = lambda: None) -> Method:
+        rounds = whitened_method(records, prior, terms, find_start)
         return rounds._replace(settings=integrated(records))
 
-    if not records.mixtures or of_numbers(records, options.of_units):
-        return build(None)
-
-    def sketched(own: Records) -> OnRealLine:
+    def sketched(own: Records) -> PrivateStart | None:
         found = SketchedStart.recognised(own)
-        start = found and found.of_rounds(options.records_in_sums)
-        return OnRealLine(lambda records: build(start))
+        return found and found.of_rounds(options.records_in_sums)
 
-    return OnOwnScale(sketched)
+    if not records.mixtures or of_numbers(records, options.of_units):
+        return build()
+    return OnOwnScale(lambda own: OnRealLine(lambda _: build(partial(sketched, own))))
 
 
 def _by_steps(records: Records, prior: Prior, options: AdviOptions, family: Family) -> Method:

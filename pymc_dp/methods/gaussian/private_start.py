@@ -25,6 +25,10 @@ class PrivateStart(NamedTuple):
     before: Callable[[Method, Callable[[Values], Any]], tuple[Method, Callable[[Any], Any]]]
 
 
+# compiles what it needs: None where rounds begin at the initial point
+FindStart = Callable[[], PrivateStart | None]
+
+
 def point_at(records: Records, found: Values) -> np.ndarray:
     """Return the initial point, shape (d,), with latents where they were found.
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from pymc_dp.methods.by_rounds import by_rounds
-from pymc_dp.methods.gaussian.private_start import PrivateStart
+from pymc_dp.methods.gaussian.private_start import FindStart
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, check_length
 from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
@@ -32,14 +32,14 @@ class LinearOptions(BatchOptions, ABC):
         By default there are some. Own updates are the reference without noise, and reproduce
         papers: every option that only they have asks for them.
         """
-        return self.rounds_from(None)
+        return self.rounds_from(lambda: None)
 
-    def rounds_from(self, start: PrivateStart | None) -> OnRealLine | None:
-        """Return `rounds` that begin where other releases say, if these are given."""
+    def rounds_from(self, find_start: FindStart) -> OnRealLine | None:
+        """Return `rounds` that begin where other releases say, if there are any."""
         if not self.noise_aware or self.rules_out_rounds:
             return None
         n = ROUNDS + 1 if self.n is None else check_length(self.n)
-        return by_rounds(RoundTerms.of(self, n, shifts=True), start)
+        return by_rounds(RoundTerms.of(self, n, shifts=True), find_start)
 
     @abstractmethod
     def rate(self, t: int) -> float:

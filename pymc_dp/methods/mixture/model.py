@@ -60,6 +60,12 @@ class MixtureModel(NamedTuple):
     concentration: np.ndarray  # its prior; ones if there is none
     blocks: np.ndarray  # the coordinates in v of each component's latents
     curvature: np.ndarray  # precision of one record about them
+    start: np.ndarray  # public initial point of v, (d,)
+
+    @property
+    def starts_apart(self) -> bool:
+        """Whether components differ at the initial point."""
+        return bool(np.ptp(self.start[self.blocks], axis=0).any())
 
 
 def recognise(records: Records) -> MixtureModel:
@@ -85,7 +91,8 @@ def recognise(records: Records) -> MixtureModel:
     concentration = np.ones(len(blocks))
     if weights:
         concentration = _concentration(records, trial, weights, rng)
-    return MixtureModel(prior, joint, weights, concentration, blocks, curvature)
+    start = np.concatenate([records.point[name].ravel() for name in prior.shapes])
+    return MixtureModel(prior, joint, weights, concentration, blocks, curvature, start)
 
 
 def mixture_of(term: AnyVariable) -> Mixture | None:

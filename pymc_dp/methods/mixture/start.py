@@ -26,7 +26,6 @@ SKETCH = "sketch"
 class SketchedStart(NamedTuple):
     """The components of a mixture that a sketch can show."""
 
-    start: np.ndarray  # public initial point of all Gaussian latents, (d,)
     compute: Components
     model: MixtureModel
     places: Places
@@ -34,13 +33,12 @@ class SketchedStart(NamedTuple):
     @classmethod
     def of(cls, records: Records, model: MixtureModel) -> Self | None:
         """Return None where components start apart, or see a record at different places."""
-        start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
-        if np.ptp(start[model.blocks], axis=0).any():
+        if model.starts_apart:
             return None
         # one pass over the records: any backend but Python would take longer to compile
         compute = components(records, model, "python")
         places = places_of(records, model, compute)
-        return None if places is None else cls(start, compute, model, places)
+        return None if places is None else cls(compute, model, places)
 
     @classmethod
     def recognised(cls, records: Records) -> Self | None:
@@ -86,7 +84,7 @@ class SketchedStart(NamedTuple):
         def found(state: Any, query: Query, noisy: Noisy) -> Any:
             sketch = read(frequencies, noisy)
             number = number_of(num_records, sketch.number, sketch.number_variance)
-            means, v = decode(self.places, sketch, number).means, self.start.copy()
+            means, v = decode(self.places, sketch, number).means, self.model.start.copy()
             v[self.model.blocks] = np.linalg.solve(self.places.unit, means.T).T
             return begin(v)
 

@@ -98,10 +98,10 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
     components that are alike at the public initial point take one release of a sketch
     (`SketchedStart`). All else is post-processing.
     """
-    start = np.concatenate([records.point[name].ravel() for name in model.prior.shapes])
     sketched = SketchedStart.of(records, model)
-    annealed = sketched is None and not np.ptp(start[model.blocks], axis=0).any()
-    rounds = settings.rounds_from(sketched and sketched.of_rounds(settings.records_in_sums))
+    annealed = sketched is None and not model.starts_apart
+    number = settings.records_in_sums
+    rounds = settings.rounds_from(lambda: sketched and sketched.of_rounds(number))
     if rounds and not annealed:  # rounds do not part components that start alike
         return rounds
     count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
@@ -117,7 +117,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
             {"sites": contribution(components(records, model, backend), model, fit.root)},
             partial(_update, fit),
         ),
-        init=partial(_begin, fit, start),
+        init=partial(_begin, fit),
         query=lambda state, rng: Query("sites", state.context),
         posterior=partial(_draw, fit),
         noise_aware=partial(_draw_with_noise, fit),
@@ -132,12 +132,12 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
     )
     if sketched is None:
         return method
-    return sketched.before(method, partial(_begin_at, fit), settings.records_in_sums)
+    return sketched.before(method, partial(_begin_at, fit), number)
 
 
-def _begin(fit: _Fit, start: np.ndarray, rng: np.random.Generator) -> State:
+def _begin(fit: _Fit, rng: np.random.Generator) -> State:
     """Start at the public initial point; components that only annealing parts are set apart."""
-    mean, blocks = start.copy(), fit.model.blocks
+    mean, blocks = fit.model.start.copy(), fit.model.blocks
     if fit.annealed:
         apart = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
         mean[blocks] += np.linalg.solve(fit.root, apart)[..., 0]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.consistent_clipping import clip_both, clip_consistently
 from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores
+from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import BOTH, Draw
 from pymc_dp.contributions.spans import (
@@ -31,63 +31,6 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
 
-# the joint vector's part for the variance of scores, over that of the score
-VARIANCE = 0.1
-
-
-class At(NamedTuple):
-    """A point z, the coordinates of scores there, and the bounds of a vector's parts."""
-
-    point: np.ndarray
-    # W, shape (d, d): a score g becomes W g; its diagonal, (d,), for many latents
-    whitening: np.ndarray
-    score_bound: float  # norm that W g is clipped to
-    curvature_bound: float  # norm that the slope of W g is clipped to, and weights follow from
-    ratio: float  # of the curvature's part of the joint vector to the score's
-
-    @property
-    def is_diagonal(self) -> bool:
-        """Whether each latent is whitened by itself, and curvatures are diagonals."""
-        return self.whitening.ndim == 1
-
-    @property
-    def clip_norm(self) -> float:
-        """The largest norm of a record's whole vector."""
-        return float(self.score_bound * (1 + self.ratio**2 + VARIANCE**2) ** 0.5)
-
-    @property
-    def curvature_scale(self) -> float:
-        """The factor of curvatures in the vector."""
-        if np.isinf(self.score_bound):
-            return 1.0
-        return self.ratio * self.score_bound / self.curvature_bound
-
-    @property
-    def variance_scale(self) -> float:
-        """The factor of squared norms of scores in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else VARIANCE / self.score_bound
-
-
-class Sums(NamedTuple):
-    """Sums over records, in whitened coordinates."""
-
-    score: np.ndarray  # (d,)
-    curvature: np.ndarray  # (d, d): minus the slope of the expected score
-    variance: float  # of the scores, their squared norms
-
-
-def split(value: np.ndarray, at: At) -> Sums:
-    """Split a released vector into its parts, without their scales."""
-    d = at.point.size
-    packed = value[d:-1] / at.curvature_scale
-    curvature = np.diag(packed) if at.is_diagonal else smat(packed)
-    return Sums(value[:d], curvature, float(value[-1] / at.variance_scale))
-
-
-def vector_size(d: int) -> int:
-    """Return the length of the joint vector for ``d`` latents."""
-    return d + (d if d > MANY_LATENTS else d * (d + 1) // 2) + 1
-
 
 class InSpan(NamedTuple):
     """Records' vectors in coordinates of the span of their scores."""
@@ -95,18 +38,22 @@ class InSpan(NamedTuple):
     basis: np.ndarray  # (c, rows, d): orthogonal
     shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
-    # (rows, ...): score, curvature and variance. Their norms are those of the vectors: a change of
-    # coordinates keeps the norms of scores and of curvatures.
+    # (rows, ...): score, curvature, that along a direction, and variance. Their norms are those of
+    # the vectors: a change of coordinates keeps the norms of scores and of curvatures.
     vectors: np.ndarray
 
 
 # (clipped, whitened scores), each (rows, k, d) -> means of their products, as vectors: of symmetric
 # parts, or of diagonals alone
 Slopes = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# whitened vectors -> their parts in the direction of a round
+Project = Callable[[np.ndarray], np.ndarray]
 
 
 def whitened_scores(scores: DrawnScores) -> Contribution:
-    """Contribute the score, its slope and its squared norm; the context is an `At`.
+    """Contribute the score, its slope, that along a direction, and its squared norm.
+
+    The context is an `At`.
 
     A record of weight w adds u = clip(w W g - a), where a is the shift that makes u zero on average
     over outcomes of the model at ``At.point``; w depends on other draws of the outcome, never on
@@ -149,19 +96,25 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
             return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
 
+        def projected(x: np.ndarray) -> np.ndarray:
+            if at.direction is None:
+                return np.zeros(x.shape[:2])
+            parts = (basis @ at.direction) * shares
+            return np.asarray(np.einsum("rkc,cr->rk", x, parts))
+
         slopes = of_latents if at.is_diagonal else _matrices
-        return InSpan(basis, shares, z, joint_vectors(z, at, slopes))
+        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, projected))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
         along = weighted[:, :c].T * held.shares
         score = np.sum([u @ q for u, q in zip(along, held.basis, strict=True)], axis=0)
-        curvature = weighted[:, c:-1]
+        curvature = weighted[:, c:-2]
         if at.is_diagonal:
             total = curvature.sum(axis=0)
         else:
             total = svec(sum_of_products(held.basis, scaled_pairs(curvature, held.shares)))
-        return np.concatenate([score, total, [weighted[:, -1].sum()]])
+        return np.concatenate([score, total, weighted[:, -2:].sum(axis=0)])
 
     return FactoredContribution(
         size=vector_size(d),
@@ -193,21 +146,42 @@ def vectors(scores: np.ndarray, at: At) -> np.ndarray:
 
 
 def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
-    if at.is_diagonal:
-        return joint_vectors(z, at, lambda u, z: np.asarray((u * z).mean(axis=1)))
-    return joint_vectors(z, at, _matrices)
+    def projected(x: np.ndarray) -> np.ndarray:
+        return np.zeros(x.shape[:2]) if at.direction is None else np.asarray(x @ at.direction)
+
+    def diagonals_of(u: np.ndarray, z: np.ndarray) -> np.ndarray:
+        return np.asarray((u * z).mean(axis=1))
+
+    return joint_vectors(z, at, diagonals_of if at.is_diagonal else _matrices, projected)
 
 
-def joint_vectors(z: np.ndarray, at: At, slopes: Slopes) -> np.ndarray:
+def joint_vectors(z: np.ndarray, at: At, slopes: Slopes, projected: Project) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first."""
     of_both = z.shape[1] == 1 + len(BOTH)
-    score, curvature, variance = (_from_both if of_both else _from_draws)(z, at, slopes)
+    clipped = (_from_both if of_both else _from_draws)(z, at)
+    curvature = slopes(clipped.factor, clipped.of_slope)
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
-    parts = [score.T, at.curvature_scale * curvature.T, at.variance_scale * variance[None]]
+    along = (projected(clipped.factor) * projected(clipped.of_slope)).mean(axis=1)
+    along = np.clip(along, -at.along_bound, at.along_bound)
+    parts = [
+        clipped.score.T,
+        at.curvature_scale * curvature.T,
+        at.along_scale * along[None],
+        at.variance_scale * clipped.variance[None],
+    ]
     return np.concatenate(parts).T  # in this order in memory, loops over records are long
 
 
-def _from_draws(z: np.ndarray, at: At, slopes: Slopes) -> tuple[np.ndarray, ...]:
+class Clipped(NamedTuple):
+    """Records' clipped scores, and what their slopes are the mean products of."""
+
+    score: np.ndarray  # (rows, d): at the observed outcome
+    factor: np.ndarray  # (rows, k, d)
+    of_slope: np.ndarray  # (rows, k, d)
+    variance: np.ndarray  # (rows,)
+
+
+def _from_draws(z: np.ndarray, at: At) -> Clipped:
     """Clip observed scores; estimate their slopes and variances from drawn ones."""
     weighted, drawn = z[:, :1], z[:, :1]
     if z.shape[1] > 1:
@@ -217,10 +191,10 @@ def _from_draws(z: np.ndarray, at: At, slopes: Slopes) -> tuple[np.ndarray, ...]
     u = clip_consistently(weighted, at.score_bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
     variance = (u[:, first:] ** 2).sum(axis=-1).mean(axis=1)
-    return u[:, 0], slopes(u[:, first:], drawn[:, first:]), variance
+    return Clipped(u[:, 0], u[:, first:], drawn[:, first:], variance)
 
 
-def _from_both(z: np.ndarray, at: At, slopes: Slopes) -> tuple[np.ndarray, ...]:
+def _from_both(z: np.ndarray, at: At) -> Clipped:
     """Clip observed scores beside those of both outcomes, from which all means follow.
 
     Scores have zero mean: those of probabilities q and p = 1 - q are -p x and q x, so that every
@@ -230,7 +204,7 @@ def _from_both(z: np.ndarray, at: At, slopes: Slopes) -> tuple[np.ndarray, ...]:
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
     u = clip_both(z, _weights(variance, at), at.score_bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
-    return u[:, 0], slopes(-u[:, 1:2], yes), of_clipped
+    return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped)
 
 
 def _weights(variance: np.ndarray, at: At) -> np.ndarray:

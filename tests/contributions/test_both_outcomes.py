@@ -6,8 +6,9 @@ import pytest
 
 from pymc_dp.contributions import consistent_clipping, whitened
 from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.joint_vector import At, split
 from pymc_dp.contributions.outcomes import both_outcomes
-from pymc_dp.contributions.whitened import At, split, vectors, whitened_scores
+from pymc_dp.contributions.whitened import vectors, whitened_scores
 from pymc_dp.privacy.contribution import for_units, with_draws
 from tests import zoo
 
@@ -39,13 +40,14 @@ def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
 
 @pytest.mark.parametrize(("score", "curvature"), BOUNDS)
 def test_the_clipped_scores_mean_is_zero_and_its_slope_the_curvature(score, curvature):
-    at = At(np.zeros(2), np.eye(2), score, curvature, 0.7)
+    at = At(np.zeros(2), np.eye(2), score, curvature, 0.7, direction=np.array([0.6, 0.8]))
     p, x = 0.1, np.array([3.0, 1.0])
     each = [split(vectors(scores_of(p, x, [k, 0, 1]), at)[0], at) for k in (0, 1)]
     np.testing.assert_allclose(p * each[1].score + (1 - p) * each[0].score, 0, atol=1e-12)
     # with the predictor's slope, at which the shift stays as it is: d E[u] / d psi = E[u s] / x
     slope = p * np.outer(each[1].score, (1 - p) * x) - (1 - p) * np.outer(each[0].score, p * x)
     np.testing.assert_allclose(each[0].curvature, slope, rtol=1e-9)
+    assert each[0].along == pytest.approx(at.direction @ slope @ at.direction)
     variance = p * each[1].score @ each[1].score + (1 - p) * each[0].score @ each[0].score
     assert each[0].variance == pytest.approx(variance)
 

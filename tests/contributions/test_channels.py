@@ -11,6 +11,7 @@ from pymc_dp.contributions import spans
 from pymc_dp.contributions.channels import record_channels
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.frontier import NoFrontierRuleError
+from pymc_dp.contributions.joint_vector import At
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.spans import (
     orthogonal,
@@ -18,7 +19,7 @@ from pymc_dp.contributions.spans import (
     scaled_pairs,
     sum_of_products,
 )
-from pymc_dp.contributions.whitened import At, whitened_scores
+from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.privacy.contribution import for_units, unit_sums, with_draws
 from pymc_dp.privacy.probe import FaultyContributionError, probe
@@ -69,7 +70,8 @@ def refuse(*args):
 def context(name, bounds=BOUNDS[0], diagonal=False):
     rng, d = np.random.default_rng(1), made(name)[0].size
     W = 1 + rng.random(d) if diagonal else np.eye(d) + rng.normal(0, 0.2, (d, d))
-    return At(rng.normal(0, 0.3, d), W, *bounds, 0.7)
+    point, direction = rng.normal(0, 0.3, d), rng.normal(size=d)
+    return At(point, W, *bounds, 0.7, direction=direction / np.linalg.norm(direction))
 
 
 def batch_of(name, at, drawn=lambda contribution: contribution):

@@ -1,6 +1,6 @@
 """Rounds in whitened coordinates: no record, and no unit, adds more than the clip norm.
 
-Guards 1 and 2 of the tests of a guarantee. Soundness, rule 12: score, curvature and variance are
+Guards 1 and 2 of the tests of a guarantee. Soundness, rule 12: score, curvatures and variance are
 one vector, clipped jointly. The wall computes all norms itself, from the vectors.
 """
 
@@ -12,10 +12,11 @@ import pytest
 import pymc_dp.privacy.clipping
 from pymc_dp.contributions import whitened
 from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
+from pymc_dp.contributions.joint_vector import ALONG, ALONG_BOUND, At
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.score_scales import BINS, score_scales
-from pymc_dp.contributions.whitened import At, vectors, whitened_scores
+from pymc_dp.contributions.whitened import vectors, whitened_scores
 from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
@@ -43,9 +44,12 @@ def made(name):
 def at(name, score=1.5, curvature=2.0, ratio=0.7):
     d = made(name)[2].size
     rng = np.random.default_rng(1)
-    return At(
-        rng.normal(0, 0.5, d), np.eye(d) + rng.normal(0, 0.2, (d, d)), score, curvature, ratio
-    )
+    W = np.eye(d) + rng.normal(0, 0.2, (d, d))
+    return At(rng.normal(0, 0.5, d), W, score, curvature, ratio, direction=unit_vector(d))
+
+
+def unit_vector(d):
+    return np.linspace(1, 2, d) / np.linalg.norm(np.linspace(1, 2, d))
 
 
 def rows_of(contribution, columns, context, count=13):
@@ -80,13 +84,16 @@ def check_parts(many, coordinates):
     rng, d = np.random.default_rng(2), 4
     lengths = 10.0 ** rng.uniform(-200, 200, (500, many, 1))
     lengths[:100] = 10.0 ** rng.uniform(-1, 2, (100, many, 1))
-    context = At(np.zeros(d), np.ones(d) if coordinates == "diagonal" else np.eye(d), 1.5, 2.0, 0.7)
+    W = np.ones(d) if coordinates == "diagonal" else np.eye(d)
+    context = At(np.zeros(d), W, 1.5, 2.0, 0.7, direction=unit_vector(d))
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-        norms = [row_norms(part) for part in (rows[:, :d], rows[:, d:-1], rows[:, -1:], rows)]
+        parts = rows[:, :d], rows[:, d:-2], rows[:, -2:-1], rows[:, -1:], rows
+        norms = [row_norms(part) for part in parts]
     limits = (
         1.5,
         2.0 * context.curvature_scale,
+        ALONG_BOUND * context.along_scale,
         1.5**2 * context.variance_scale,
         context.clip_norm,
     )
@@ -110,7 +117,15 @@ def scores_after_the_shift(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("fault", [curvatures_as_they_are, scores_after_the_shift])
+def curvature_along_a_direction_as_it_is(monkeypatch):
+    monkeypatch.setattr(At, "along_bound", np.inf)
+    monkeypatch.setattr(At, "along_scale", ALONG * 1.5 / ALONG_BOUND)
+
+
+FAULTS = [curvatures_as_they_are, scores_after_the_shift, curvature_along_a_direction_as_it_is]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_part_that_is_not_bounded_is_seen(fault, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):

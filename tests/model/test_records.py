@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
-from pymc_dp.contributions.whitened import vector_size
+from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi.advi import build
 from pymc_dp.methods.advi.families import MEAN_FIELD

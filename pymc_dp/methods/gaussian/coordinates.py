@@ -87,3 +87,16 @@ def whitening(precision: np.ndarray, number: float) -> np.ndarray:
     if len(precision) > MANY_LATENTS:
         return np.asarray((number / np.diag(precision)) ** 0.5)
     return whitening_of(precision, number)
+
+
+def whitened_direction(W: np.ndarray, way: np.ndarray) -> np.ndarray | None:
+    """Return the vector of length 1 along which whitened scores have the slope along a way, (d,).
+
+    Of the latents' curvature H it is ``way' H way``, but for a factor. None where there is no way.
+
+    >>> whitened_direction(np.diag([1.0, 2.0]), np.array([3.0, 8.0]))
+    array([0.6, 0.8])
+    """
+    along = way / W if W.ndim == 1 else np.linalg.solve(W.T, way)
+    length = np.linalg.norm(along)
+    return np.asarray(along / length) if 0 < length < np.inf else None

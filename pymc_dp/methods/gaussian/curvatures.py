@@ -6,9 +6,13 @@ import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import Curvature, weakly_correlated
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.directions import along, known_along, measured_along
 from pymc_dp.methods.gaussian.expected_scores import Expected
-from pymc_dp.methods.gaussian.shifts import along, known_along
+from pymc_dp.methods.gaussian.factors import Believed, visible_along_steps, with_factors
+from pymc_dp.methods.gaussian.release import Along
 from pymc_dp.methods.gaussian.state import State
+from pymc_dp.methods.gaussian.unseen import without
 
 
 class Curvatures(NamedTuple):
@@ -45,3 +49,21 @@ def curvatures(
         return Curvatures(found, independent, shared)
     earlier = learnt.curvature.scaled_like(found, weak)
     return Curvatures(earlier.combined(found), independent, shared)
+
+
+def believed_curvature(
+    found: Curvature,
+    along_way: Along | None,
+    state: State,
+    slope: np.ndarray,
+    prior: np.ndarray,
+) -> Believed:
+    """Say what is believed of the curvature at a round's point, and what may be wrong with it."""
+    # on a long way a curvature that is a little wrong is better than one that noise hides
+    is_long = state.reach > 1 or state.held.any()
+    believed = with_factors(found, 0 if is_long else DEFAULTS.fewest_with_factors)
+    curvature, seen = (without(x, state.unseen) for x in (believed.curvature, found))
+    error = without(Curvature(believed.error, believed.error), state.unseen).noise
+    curvature = visible_along_steps(curvature, seen, slope, prior)
+    believed = believed._replace(curvature=curvature, error=error, of_releases=seen.noise)
+    return measured_along(believed, along_way) if along_way else believed

@@ -56,6 +56,10 @@ class Defaults(NamedTuple):
     factor_steps: int = 12
     visible_factor: float = 1.02
     least_uniqueness: float = 0.01
+    # what is believed of the curvature along the way so far has this share of it as noise, and what
+    # is released there counts as this share of it at least
+    doubt_along_way: float = 0.7
+    least_along_way: float = 0.02
     # the curvature along a step is raised to what was found where it is so many standard deviations
     # of the noise below, for so many steps
     visible_along_step: float = 1.0

@@ -12,8 +12,9 @@ import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.contributions.joint_vector import At, split
 from pymc_dp.contributions.outcomes import drawn_name
-from pymc_dp.contributions.whitened import At, split, whitened_scores
+from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum

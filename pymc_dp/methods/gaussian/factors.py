@@ -39,6 +39,8 @@ class Believed(NamedTuple):
 
     curvature: Curvature  # its noise may hide eigenvalues
     error: np.ndarray  # (d, d): as `Curvature.noise`, of all that is not known of the curvature
+    of_releases: np.ndarray  # (d, d): the same of what was released alone
+    is_modelled: bool  # whether it follows from a model of factors, or from the diagonal alone
 
 
 def with_factors(found: Curvature, fewest: int = 0) -> Believed:
@@ -52,14 +54,16 @@ def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     over hardly tells how wrong the model is in weak directions, where small errors of it are large
     ones of the posterior.
     """
-    if not fewest <= len(found.estimate) <= MANY_LATENTS:
-        return Believed(found, found.noise)
+    d = len(found.estimate)
+    if not fewest <= d <= MANY_LATENTS:
+        return Believed(found, found.noise, found.noise, is_modelled=d > MANY_LATENTS)
     model = _fitted(found)
     share, M = model.fitted_share, model.matrix
     if share >= 1:
-        return Believed(found, found.noise)
+        return Believed(found, found.noise, found.noise, is_modelled=False)
     believed = found.combined(Curvature(M, _distance(found, M, share) * M))
-    return Believed(believed, believed.noise + share**0.5 * found.noise)
+    error = believed.noise + share**0.5 * found.noise
+    return Believed(believed, error, found.noise, is_modelled=True)
 
 
 def _fitted(found: Curvature) -> FactorModel:

@@ -4,10 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import split
+from pymc_dp.contributions.joint_vector import split
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.privacy.query import Noisy
+
+
+class Along(NamedTuple):
+    """A curvature along one direction."""
+
+    direction: np.ndarray  # (d, 1)
+    curvature: Curvature  # (1, 1)
 
 
 class Release(NamedTuple):
@@ -16,6 +23,7 @@ class Release(NamedTuple):
     score: np.ndarray  # sum of the records' clipped scores, (d,)
     score_noise: np.ndarray  # covariance of its privacy noise and expected bias, (d, d)
     curvature: Curvature  # of the log likelihood: minus the slope of the score
+    along: Along | None  # the same along the way so far
     whitening: np.ndarray  # W, (d, d)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
     variance_noise_sd: float
@@ -34,10 +42,16 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     spread = symmetric(back @ back.T)
     least = 1e-7 * state.number**0.5  # without noise: keeps covariances regular
     curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
+    along = None
+    if at.direction is not None:
+        noise = max(noisy.sd / at.along_scale, least)
+        found = Curvature(np.full((1, 1), sums.along), np.full((1, 1), noise))
+        along = Along((W.T @ at.direction)[:, None], found)
     return Release(
         score=back @ sums.score,
         score_noise=(max(noisy.sd, least) ** 2 + state.bias**2 * state.number) * spread,
         curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
+        along=along,
         whitening=W,
         whitened_variance=sums.variance,
         variance_noise_sd=noisy.sd / at.variance_scale,

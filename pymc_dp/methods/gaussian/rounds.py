@@ -19,15 +19,15 @@ from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_di
 from pymc_dp.methods.gaussian.curvatures import Curvatures, curvatures
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import Expected
-from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_posterior
 from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
-from pymc_dp.methods.gaussian.newton import LocalPosterior, newton_step
+from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
-from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
-from pymc_dp.methods.gaussian.unseen import not_contradicted, without
+from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared
+from pymc_dp.methods.gaussian.unseen import not_contradicted
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -56,7 +56,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     expected = known.expected and known.expected(state.at)
     found = curvatures(state, release.curvature, expected, known.shifts)
-    local = _local_posterior(release, found.together(known.shifts), known, state)
+    local = local_posterior(release, found.together(known.shifts), known, state)
     learnt = _learnt(state, release, local, found, expected, known.shifts)
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
@@ -73,84 +73,6 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     return prepared(state, known, precision, visible)
-
-
-def _local_posterior(
-    release: Release, curvature: Curvature, known: Known, state: State
-) -> LocalPosterior:
-    """Add the prior to what the records say at this round's point."""
-    point, prior_gradient = state.at.point, known.prior_gradient
-    gradient = release.score + prior_gradient(point)
-    prior = prior_precision(prior_gradient, point, state.least_prior)
-    # on a long way a curvature that is a little wrong is better than one that noise hides
-    is_long = state.reach > 1 or state.held.any()
-    believed, error = with_factors(curvature, 0 if is_long else DEFAULTS.fewest_with_factors)
-    believed, curvature = without(believed, state.unseen), without(curvature, state.unseen)
-    error = without(Curvature(error, error), state.unseen).noise
-    believed = visible_along_steps(believed, curvature, gradient, prior)
-    spectrum = believed.spectrum()
-    H = spectrum.matrix(DEFAULTS.floor_on_average)
-    gradient = np.where(state.held, 0.0, gradient)
-    along_last_step = _along_last_step(release, H + prior, gradient, state)
-    return LocalPosterior(
-        gradient=gradient,
-        gradient_noise=release.score_noise,
-        held=state.held,
-        believed=believed._replace(noise=error),
-        spectrum=spectrum,
-        likelihood_curvature=H,
-        # where noise hides the curvature, steps are as short as a large one makes them
-        step_curvature=curvature._replace(estimate=H).at_least(DEFAULTS.floor_in_steps),
-        along_last_step=along_last_step,
-        prior_precision=prior,
-        prior_at_start=state.prior_at_start,
-        prior_gradient=prior_gradient,
-        whitening=release.whitening,
-        number=state.number,
-        reach=_reach(release, H + prior, gradient, along_last_step, state),
-        scale=state.scale,
-        hidden_scale=known.scale if state.scale is None else None,
-        point=point,
-    )
-
-
-def _along_last_step(
-    release: Release, total: np.ndarray, gradient: np.ndarray, state: State
-) -> np.ndarray:
-    """Return the curvature that a believed one, (d, d), lacks along the last step.
-
-    Norms that scores are clipped to grow with the reach, and clipped scores with them: two rounds
-    are compared where theirs was the same. With the scale of outcomes all scores change; and where
-    the mode is beyond the reach, curvatures on the way change by more than one direction says.
-    """
-    fall = state.learnt.fall
-    alike = fall is not None and (fall.reach == state.reach or state.noise_unit == 0)
-    is_beyond = release.length(gradient, state.number) >= state.reach
-    if fall is None or not alike or is_beyond or state.scale is not None:
-        return np.zeros_like(total)
-    if fall.step[state.held].any():  # its score is now left out
-        return np.zeros_like(total)
-    return fall.missing(total, gradient, release.score_noise)
-
-
-def _reach(
-    release: Release,
-    total: np.ndarray,
-    gradient: np.ndarray,
-    along_last_step: np.ndarray,
-    state: State,
-) -> float:
-    """Return how many whitened units a step may be long: at most as many as the gradient, or 1.
-
-    A step that ends before the reach is 1 where the curvature has doubled along the last one: it
-    may go on to grow.
-    """
-    longest = release.length(gradient, state.number)
-    if longest >= state.reach:
-        return state.reach
-    last = state.learnt.way.step
-    grown = last @ along_last_step @ last > last @ total @ last
-    return 1.0 if grown else max(1.0, longest)
 
 
 def _learnt(

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import VARIANCE
+from pymc_dp.contributions.joint_vector import joint_norm
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.options import Options
 
@@ -54,7 +54,7 @@ class Shares(NamedTuple):
     @property
     def of_release(self) -> float:
         """The share of the round's joint release."""
-        return (self.curvature + self.score) * (1 + VARIANCE**2)
+        return self.score * joint_norm(self.ratio) ** 2
 
     @property
     def ratio(self) -> float:
@@ -78,5 +78,6 @@ def schedule(rounds: int, of_curvature: float = 1.0, of_shifts: int = 0) -> list
     every = np.arange(ROUNDS)
     curvature = of_curvature * np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)
-    left = (1 - DEFAULTS.scales_share) / ((curvature.sum() + score.sum()) * (1 + VARIANCE**2))
-    return [Shares(float(left * c), float(left * s)) for c, s in zip(curvature, score, strict=True)]
+    shares = [Shares(float(c), float(s)) for c, s in zip(curvature, score, strict=True)]
+    left = (1 - DEFAULTS.scales_share) / sum(own.of_release for own in shares)
+    return [Shares(left * own.curvature, left * own.score) for own in shares]

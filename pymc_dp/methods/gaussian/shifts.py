@@ -15,7 +15,6 @@ from scipy.linalg import block_diag
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, Scores
 from pymc_dp.contributions.outcomes import Draw
-from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.state import Gradient
@@ -108,26 +107,3 @@ def _shifts_of(read: np.ndarray) -> np.ndarray:
             kept[axis] = 1
     places = np.arange(int(np.prod(kept))).reshape(kept)
     return np.asarray(np.eye(places.size)[np.broadcast_to(places, shape).ravel()])
-
-
-def along(found: Curvature, V: np.ndarray) -> Curvature:
-    """Return a curvature along directions, (d, m)."""
-    return Curvature(*(symmetric(V.T @ x @ V) for x in found))
-
-
-def known_along(found: Curvature, V: np.ndarray, known: Curvature) -> Curvature:
-    """Condition a noisy curvature on what is known along directions, (d, m).
-
-    >>> found, V = Curvature(np.diag([3.0, 1.0]), np.eye(2)), np.array([[1.0], [1.0]])
-    >>> known = Curvature(np.full((1, 1), 8.0), np.full((1, 1), 1e-9))
-    >>> known_along(found, V, known).estimate
-    array([[4., 1.],
-           [1., 2.]])
-    """
-    own = along(found, V)
-    A = np.linalg.solve(own.noise, V.T @ found.noise).T  # Q V (V' Q V)^-1
-    estimate, noise = (
-        symmetric(x + A @ (there - here) @ A.T)
-        for x, there, here in zip(found, known, own, strict=True)
-    )
-    return Curvature(estimate, noise)

@@ -10,8 +10,9 @@ import xarray as xr
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
+from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.contributions.whitened import vector_size, whitened_scores
+from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
@@ -82,7 +83,8 @@ def stages_of_rounds(
     is that of `Known`. Without a method before them, the first rounds of groups are of shifts.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
-    one, and a vector of score, curvature and variance for each round, whose joint norm is clipped.
+    one, and a vector of score, curvature (of all latents, and along one direction) and variance for
+    each round, whose joint norm is clipped.
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """

@@ -2,16 +2,17 @@
 
 import numpy as np
 
+from pymc_dp.contributions.joint_vector import At
 from pymc_dp.contributions.score_scales import BINS
-from pymc_dp.contributions.whitened import At
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.directions import known_along
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.mode import Mode
-from pymc_dp.methods.gaussian.shifts import Shifts, known_along
+from pymc_dp.methods.gaussian.shifts import Shifts
 from pymc_dp.methods.gaussian.state import (
     Gradient,
     Known,

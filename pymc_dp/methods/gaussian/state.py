@@ -5,10 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.whitened import At
+from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
-from pymc_dp.methods.gaussian.coordinates import norm_bounds, uncentred_bounds, whitening
+from pymc_dp.methods.gaussian.coordinates import (
+    norm_bounds,
+    uncentred_bounds,
+    whitened_direction,
+    whitening,
+)
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.long_steps import Way
@@ -116,5 +121,6 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
     if bias < state.bias:  # what is known of the mode has the larger bias of all rounds before
         wide = learnt.mode.covariance + state.bias**2 * learnt.covariance
         learnt = learnt._replace(mode=learnt.mode._replace(covariance=wide))
-    at = At(point, W, state.reach * of_score, of_curvature, own.ratio)
+    direction = whitened_direction(W, point - learnt.start.mean)
+    at = At(point, W, state.reach * of_score, of_curvature, own.ratio, direction)
     return state._replace(at=at, bias=bias, learnt=learnt)

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.contributions.whitened import At
+from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian import expected_scores as module
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import expected_scores

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import pymc_dp
+from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import BINS
-from pymc_dp.contributions.whitened import vector_size
 from pymc_dp.methods.by_rounds import whitened_method
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import (

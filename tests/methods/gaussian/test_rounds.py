@@ -8,8 +8,8 @@ import pymc_dp
 from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.mode import Mode
-from pymc_dp.methods.gaussian.newton import LocalPosterior
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
 from pymc_dp.testing import deterministic_noise
 

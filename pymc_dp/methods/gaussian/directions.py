@@ -1,0 +1,51 @@
+"""Curvature along few directions, which noise hides much less than a whole matrix."""
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.factors import Believed
+from pymc_dp.methods.gaussian.release import Along
+
+
+def along(found: Curvature, V: np.ndarray) -> Curvature:
+    """Return a curvature along directions, (d, m)."""
+    return Curvature(*(symmetric(V.T @ x @ V) for x in found))
+
+
+def known_along(found: Curvature, V: np.ndarray, known: Curvature) -> Curvature:
+    """Condition a noisy curvature on what is known along directions, (d, m).
+
+    >>> found, V = Curvature(np.diag([3.0, 1.0]), np.eye(2)), np.array([[1.0], [1.0]])
+    >>> known = Curvature(np.full((1, 1), 8.0), np.full((1, 1), 1e-9))
+    >>> known_along(found, V, known).estimate
+    array([[4., 1.],
+           [1., 2.]])
+    """
+    own = along(found, V)
+    A = np.linalg.solve(own.noise, V.T @ found.noise).T  # Q V (V' Q V)^-1
+    estimate, noise = (
+        symmetric(x + A @ (there - here) @ A.T)
+        for x, there, here in zip(found, known, own, strict=True)
+    )
+    return Curvature(estimate, noise)
+
+
+def measured_along(believed: Believed, along_way: Along) -> Believed:
+    """Take into account what a release says of the curvature along the way so far.
+
+    Curvatures of strong effects fall most along the way to the mode, which a model of factors does
+    not know: what it says there is doubted.
+    """
+    V, released = along_way
+    own = along(believed.curvature, V)
+    doubt = DEFAULTS.doubt_along_way if believed.is_modelled else 0.0
+    there = Curvature(own.estimate, np.maximum(own.noise, doubt * own.estimate)).combined(released)
+    least = DEFAULTS.least_along_way * own.estimate
+    there = there._replace(estimate=np.maximum(there.estimate, least))
+    noise = there._replace(estimate=there.noise)
+    error, of_releases = (
+        known_along(Curvature(x, x), V, noise).noise for x in (believed.error, believed.of_releases)
+    )
+    curvature = known_along(believed.curvature, V, there)
+    return believed._replace(curvature=curvature, error=error, of_releases=of_releases)

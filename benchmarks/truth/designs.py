@@ -57,8 +57,8 @@ def _known_noise(data: Arrays) -> pm.Model:
 
 
 def _correlated(condition: float, truth: Truth, rng: np.random.Generator) -> Arrays:
-    """Ten normal predictors whose covariance has the given condition number."""
-    size = 10
+    """Normal predictors whose covariance has the given condition number."""
+    size = len(truth["b"])
     design = np.random.default_rng(DESIGN_SEED)
     directions = np.linalg.qr(design.normal(size=(size, size)))[0]
     scales = np.sqrt(np.geomspace(1, 1 / condition, size))
@@ -123,6 +123,10 @@ PROBLEMS = (
     *(
         Problem(f"condition-{k}", "c", partial(standard, 10), partial(_correlated, k), _unit, ALL)
         for k in (1, 50, 1000)
+    ),
+    *(
+        Problem(f"strong-{d}", "c", partial(standard, d), partial(_correlated, 1), _unit, ALL)
+        for d in (20, 40)
     ),
     Problem("rare-binary", "c", _rare_truth, _rare_answers, _wide, ALL),
     Problem("age-in-years", "c", _age_truth, _age_answers, _wide, ALL),

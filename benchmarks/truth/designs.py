@@ -124,6 +124,7 @@ PROBLEMS = (
         Problem(f"condition-{k}", "c", partial(standard, 10), partial(_correlated, k), _unit, ALL)
         for k in (1, 50, 1000)
     ),
+    # the curvature along many strong effects is far smaller than in other directions
     *(
         Problem(f"strong-{d}", "c", partial(standard, d), partial(_correlated, 1), _unit, ALL)
         for d in (20, 40)

@@ -10,11 +10,10 @@ import numpy as np
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.layout import smat
 
-# the joint vector's parts for the variance of scores and for the curvature along one direction,
-# over that of the score
+# bounds of the parts for the variance and for the curvature along a direction, over the score's
 VARIANCE, ALONG = 0.1, 0.2
-# whitened scores have about unit variance in every direction: what a record's curvature along one
-# is clipped to
+# a record's curvature along a direction is clipped to this; it is about 1 on average, since
+# whitened scores have about unit variance in every direction
 ALONG_BOUND = 4.0
 
 
@@ -69,7 +68,7 @@ class At(NamedTuple):
     @property
     def along_scale(self) -> float:
         """The factor of the curvature along the direction in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else ALONG * self.score_bound / self.along_bound
+        return 1.0 if np.isinf(self.score_bound) else ALONG * self.score_bound / ALONG_BOUND
 
 
 class Sums(NamedTuple):
@@ -77,7 +76,7 @@ class Sums(NamedTuple):
 
     score: np.ndarray  # (d,)
     curvature: np.ndarray  # (d, d): minus the slope of the expected score
-    along: float  # the same in the direction of a round alone, 0 without one
+    along: float  # the curvature along the direction, clipped by itself; 0 without one
     variance: float  # of the scores, their squared norms
 
 

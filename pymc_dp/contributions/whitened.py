@@ -38,7 +38,7 @@ class InSpan(NamedTuple):
     basis: np.ndarray  # (c, rows, d): orthogonal
     shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
-    # (rows, ...): score, curvature, that along a direction, and variance. Their norms are those of
+    # (rows, ...): score, its slope, that along a direction, and variance. Their norms are those of
     # the vectors: a change of coordinates keeps the norms of scores and of curvatures.
     vectors: np.ndarray
 
@@ -46,12 +46,12 @@ class InSpan(NamedTuple):
 # (clipped, whitened scores), each (rows, k, d) -> means of their products, as vectors: of symmetric
 # parts, or of diagonals alone
 Slopes = Callable[[np.ndarray, np.ndarray], np.ndarray]
-# whitened vectors -> their parts in the direction of a round
-Project = Callable[[np.ndarray], np.ndarray]
+# (whitened vectors, a direction) -> their parts along it
+Project = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def whitened_scores(scores: DrawnScores) -> Contribution:
-    """Contribute the score, its slope, that along a direction, and its squared norm.
+    """Contribute the score, its slope, its slope along a direction, and its squared norm.
 
     The context is an `At`.
 
@@ -96,19 +96,16 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
             return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
 
-        def projected(x: np.ndarray) -> np.ndarray:
-            if at.direction is None:
-                return np.zeros(x.shape[:2])
-            parts = (basis @ at.direction) * shares
-            return np.asarray(np.einsum("rkc,cr->rk", x, parts))
+        def projected(x: np.ndarray, direction: np.ndarray) -> np.ndarray:
+            return np.asarray(np.einsum("rkc,cr->rk", x, (basis @ direction) * shares))
 
         slopes = of_latents if at.is_diagonal else _matrices
         return InSpan(basis, shares, z, joint_vectors(z, at, slopes, projected))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
-        along = weighted[:, :c].T * held.shares
-        score = np.sum([u @ q for u, q in zip(along, held.basis, strict=True)], axis=0)
+        in_basis = weighted[:, :c].T * held.shares
+        score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
         curvature = weighted[:, c:-2]
         if at.is_diagonal:
             total = curvature.sum(axis=0)
@@ -146,8 +143,8 @@ def vectors(scores: np.ndarray, at: At) -> np.ndarray:
 
 
 def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
-    def projected(x: np.ndarray) -> np.ndarray:
-        return np.zeros(x.shape[:2]) if at.direction is None else np.asarray(x @ at.direction)
+    def projected(x: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        return np.asarray(x @ direction)
 
     def diagonals_of(u: np.ndarray, z: np.ndarray) -> np.ndarray:
         return np.asarray((u * z).mean(axis=1))
@@ -159,10 +156,9 @@ def joint_vectors(z: np.ndarray, at: At, slopes: Slopes, projected: Project) -> 
     """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first."""
     of_both = z.shape[1] == 1 + len(BOTH)
     clipped = (_from_both if of_both else _from_draws)(z, at)
-    curvature = slopes(clipped.factor, clipped.of_slope)
+    curvature = slopes(clipped.scores, clipped.whole)
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
-    along = (projected(clipped.factor) * projected(clipped.of_slope)).mean(axis=1)
-    along = np.clip(along, -at.along_bound, at.along_bound)
+    along = _along(clipped, at, projected)
     parts = [
         clipped.score.T,
         at.curvature_scale * curvature.T,
@@ -173,12 +169,20 @@ def joint_vectors(z: np.ndarray, at: At, slopes: Slopes, projected: Project) -> 
 
 
 class Clipped(NamedTuple):
-    """Records' clipped scores, and what their slopes are the mean products of."""
+    """Records' clipped scores; their slopes are means of products of ``scores`` and ``whole``."""
 
     score: np.ndarray  # (rows, d): at the observed outcome
-    factor: np.ndarray  # (rows, k, d)
-    of_slope: np.ndarray  # (rows, k, d)
+    scores: np.ndarray  # (rows, k, d): at k outcomes
+    whole: np.ndarray  # (rows, k, d): these before they were clipped
     variance: np.ndarray  # (rows,)
+
+
+def _along(clipped: Clipped, at: At, projected: Project) -> np.ndarray:
+    """Return the slopes along the direction of a round, (rows,)."""
+    if at.direction is None:
+        return np.zeros(len(clipped.score))
+    u, whole = (projected(x, at.direction) for x in (clipped.scores, clipped.whole))
+    return np.clip((u * whole).mean(axis=1), -at.along_bound, at.along_bound)
 
 
 def _from_draws(z: np.ndarray, at: At) -> Clipped:

@@ -24,7 +24,7 @@ def scores_of(p, x, outcomes):
 @pytest.mark.parametrize("p", [0.02, 0.5, 0.9])
 def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
     monkeypatch.setattr(consistent_clipping, "SWEEPS", 300)
-    at = At(np.zeros(2), np.eye(2), score, curvature, 0.7)
+    at = At(np.zeros(2), np.eye(2), score, curvature, 0.7, direction=np.array([0.6, 0.8]))
     x = np.array([1.0, -2.0])
     outcomes = np.arange(5000) < 5000 * p
     # weights follow from the first three

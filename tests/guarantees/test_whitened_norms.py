@@ -12,7 +12,7 @@ import pytest
 import pymc_dp.privacy.clipping
 from pymc_dp.contributions import whitened
 from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
-from pymc_dp.contributions.joint_vector import ALONG, ALONG_BOUND, At
+from pymc_dp.contributions.joint_vector import ALONG_BOUND, At
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.score_scales import BINS, score_scales
@@ -119,7 +119,6 @@ def scores_after_the_shift(monkeypatch):
 
 def curvature_along_a_direction_as_it_is(monkeypatch):
     monkeypatch.setattr(At, "along_bound", np.inf)
-    monkeypatch.setattr(At, "along_scale", ALONG * 1.5 / ALONG_BOUND)
 
 
 FAULTS = [curvatures_as_they_are, scores_after_the_shift, curvature_along_a_direction_as_it_is]

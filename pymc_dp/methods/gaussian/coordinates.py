@@ -90,9 +90,9 @@ def whitening(precision: np.ndarray, number: float) -> np.ndarray:
 
 
 def whitened_direction(W: np.ndarray, way: np.ndarray) -> np.ndarray | None:
-    """Return the vector of length 1 along which whitened scores have the slope along a way, (d,).
+    """Return the unit vector c, (d,), with c' W H W' c proportional to way' H way for every H.
 
-    Of the latents' curvature H it is ``way' H way``, but for a factor. None where there is no way.
+    None for a way of length 0.
 
     >>> whitened_direction(np.diag([1.0, 2.0]), np.array([3.0, 8.0]))
     array([0.6, 0.8])

@@ -65,5 +65,5 @@ def believed_curvature(
     curvature, seen = (without(x, state.unseen) for x in (believed.curvature, found))
     error = without(Curvature(believed.error, believed.error), state.unseen).noise
     curvature = visible_along_steps(curvature, seen, slope, prior)
-    believed = believed._replace(curvature=curvature, error=error, of_releases=seen.noise)
+    believed = believed._replace(curvature=curvature, error=error, without_model=seen.noise)
     return measured_along(believed, along_way) if along_way else believed

@@ -56,8 +56,8 @@ class Defaults(NamedTuple):
     factor_steps: int = 12
     visible_factor: float = 1.02
     least_uniqueness: float = 0.01
-    # what is believed of the curvature along the way so far has this share of it as noise, and what
-    # is released there counts as this share of it at least
+    # along the way so far the noise of a modelled curvature is at least this share of its estimate;
+    # and what is released there does not lower it below this share
     doubt_along_way: float = 0.7
     least_along_way: float = 0.02
     # the curvature along a step is raised to what was found where it is so many standard deviations

@@ -32,10 +32,10 @@ def known_along(found: Curvature, V: np.ndarray, known: Curvature) -> Curvature:
 
 
 def measured_along(believed: Believed, along_way: Along) -> Believed:
-    """Take into account what a release says of the curvature along the way so far.
+    """Combine what is believed of the curvature along the way so far with what was released of it.
 
-    Curvatures of strong effects fall most along the way to the mode, which a model of factors does
-    not know: what it says there is doubted.
+    Where outcomes become certain the curvature falls most along the way, which a model of factors
+    cannot express: what is believed from one has a large noise there.
     """
     V, released = along_way
     own = along(believed.curvature, V)
@@ -43,9 +43,10 @@ def measured_along(believed: Believed, along_way: Along) -> Believed:
     there = Curvature(own.estimate, np.maximum(own.noise, doubt * own.estimate)).combined(released)
     least = DEFAULTS.least_along_way * own.estimate
     there = there._replace(estimate=np.maximum(there.estimate, least))
-    noise = there._replace(estimate=there.noise)
-    error, of_releases = (
-        known_along(Curvature(x, x), V, noise).noise for x in (believed.error, believed.of_releases)
+    # noises change alike whatever the estimates are
+    error, without_model = (
+        known_along(Curvature(x, x), V, there).noise
+        for x in (believed.error, believed.without_model)
     )
     curvature = known_along(believed.curvature, V, there)
-    return believed._replace(curvature=curvature, error=error, of_releases=of_releases)
+    return believed._replace(curvature=curvature, error=error, without_model=without_model)

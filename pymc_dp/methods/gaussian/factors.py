@@ -39,7 +39,7 @@ class Believed(NamedTuple):
 
     curvature: Curvature  # its noise may hide eigenvalues
     error: np.ndarray  # (d, d): as `Curvature.noise`, of all that is not known of the curvature
-    of_releases: np.ndarray  # (d, d): the same of what was released alone
+    without_model: np.ndarray  # (d, d): the noise of the curvature that a model is fitted to
     is_modelled: bool  # whether it follows from a model of factors, or from the diagonal alone
 
 

@@ -119,7 +119,7 @@ def local_posterior(
         spectrum=spectrum,
         likelihood_curvature=H,
         # where noise hides the curvature, steps are as short as a large one makes them
-        step_curvature=Curvature(H, believed.of_releases).at_least(DEFAULTS.floor_in_steps),
+        step_curvature=Curvature(H, believed.without_model).at_least(DEFAULTS.floor_in_steps),
         along_last_step=along_last_step,
         prior_precision=prior,
         prior_at_start=state.prior_at_start,

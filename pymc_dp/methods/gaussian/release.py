@@ -23,7 +23,7 @@ class Release(NamedTuple):
     score: np.ndarray  # sum of the records' clipped scores, (d,)
     score_noise: np.ndarray  # covariance of its privacy noise and expected bias, (d, d)
     curvature: Curvature  # of the log likelihood: minus the slope of the score
-    along: Along | None  # the same along the way so far
+    along: Along | None  # the same along the way from where rounds began; None at the first
     whitening: np.ndarray  # W, (d, d)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
     variance_noise_sd: float

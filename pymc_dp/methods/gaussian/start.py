@@ -74,7 +74,8 @@ def _at_start(
     )
     return State(
         t=0,
-        at=At(start, whitening(np.eye(d), 1.0), score_bound=1.0, curvature_bound=1.0, ratio=1.0),
+        # the direction is for the probe of a fit alone: none of its first release has one
+        at=At(start, whitening(np.eye(d), 1.0), 1.0, 1.0, 1.0, direction=np.full(d, d**-0.5)),
         number=number,
         number_sd=0.0,
         noise_unit=0.0,

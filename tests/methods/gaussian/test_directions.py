@@ -1,5 +1,7 @@
 """The curvature along the way to the mode, which a round releases by itself."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -17,23 +19,21 @@ WAY = RNG.normal(size=D)
 H = np.cov(RNG.normal(size=(D, 20)))
 
 
-class Round:
-    """What a release is read with."""
-
-    number, bias = 1.0, 0.0
-
-    def __init__(self, at):
-        self.at = at
+def state_at(at):
+    return SimpleNamespace(at=at, number=1.0, bias=0.0)
 
 
-@pytest.mark.parametrize("W", [np.tri(D) + np.eye(D), np.linspace(1, 2, D)], ids=str)
+COORDINATES = {"matrix": np.tri(D) + np.eye(D), "diagonal": np.linspace(1, 2, D)}
+
+
+@pytest.mark.parametrize("W", COORDINATES.values(), ids=COORDINATES)
 def test_it_is_that_along_the_way_whatever_the_coordinates(W):
     direction = whitened_direction(W, WAY)
     at = At(np.zeros(D), W, 2.0, 3.0, 0.7, direction)
     matrix = np.diag(W) if W.ndim == 1 else W
     value = np.zeros(vector_size(D) if W.ndim == 2 else 2 * D + 2)
     value[-2] = at.along_scale * direction @ matrix @ H @ matrix.T @ direction
-    found = unwhitened(Noisy(value, 0.5, 1.0), Round(at)).along
+    found = unwhitened(Noisy(value, 0.5, 1.0), state_at(at)).along
     to_way = WAY @ found.direction[:, 0] / (found.direction[:, 0] @ found.direction[:, 0])
     np.testing.assert_allclose(to_way * found.direction[:, 0], WAY)
     assert to_way**2 * found.curvature.estimate[0, 0] == pytest.approx(WAY @ H @ WAY)
@@ -43,7 +43,7 @@ def test_it_is_that_along_the_way_whatever_the_coordinates(W):
 def test_where_there_is_no_way_nothing_is_released_along_it():
     assert whitened_direction(np.eye(D), np.zeros(D)) is None
     at = At(np.zeros(D), np.eye(D), 2.0, 3.0, 0.7)
-    assert unwhitened(Noisy(np.zeros(vector_size(D)), 0.5, 1.0), Round(at)).along is None
+    assert unwhitened(Noisy(np.zeros(vector_size(D)), 0.5, 1.0), state_at(at)).along is None
 
 
 def believed(noise, is_modelled):
@@ -67,7 +67,7 @@ def test_a_model_is_doubted_along_the_way_and_what_was_released_is_not():
     assert shares[1] > 0.95
 
 
-def test_nothing_is_learnt_of_other_directions():
+def test_nothing_is_learnt_of_directions_whose_noise_is_independent():
     across = np.linalg.svd(WAY[None])[2][1:].T
     before = believed(0.1, is_modelled=True)
     after = measured_along(before, released(0.2, 0.01))
@@ -80,4 +80,4 @@ def test_nothing_is_learnt_of_other_directions():
 
 def test_steps_need_not_be_cautious_along_a_way_whose_curvature_is_known():
     after = measured_along(believed(1.0, is_modelled=True), released(0.2, 0.01))
-    assert WAY @ after.of_releases @ WAY < 0.02
+    assert WAY @ after.without_model @ WAY < 0.02

@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian import curvatures
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.factors import Believed, visible_along_steps, with_factors
@@ -79,14 +78,14 @@ def test_a_curvature_of_another_form_is_believed_as_it_was_found(seed):
     assert np.linalg.norm(np.diag(np.diag(H)) - H) > 10 * np.linalg.norm(found.estimate - H)
 
 
-def as_found(found, fewest=0):
-    return Believed(found, found.noise, found.noise, is_modelled=len(found.estimate) > MANY_LATENTS)
+def as_found(found, fewest=0, is_modelled=False):
+    return Believed(found, found.noise, found.noise, is_modelled)
 
 
-def test_few_latents_and_very_many_are_believed_as_they_were_found():
-    for d in (1, 19, 200):
-        found = Curvature(np.eye(d), np.eye(d))
-        assert with_factors(found, fewest=20) == as_found(found)
+@pytest.mark.parametrize(("d", "is_modelled"), [(1, False), (19, False), (200, True)])
+def test_few_latents_and_very_many_are_believed_as_they_were_found(d, is_modelled):
+    found = Curvature(np.eye(d), np.eye(d))
+    assert with_factors(found, fewest=20) == as_found(found, is_modelled=is_modelled)
 
 
 def test_on_a_long_way_few_latents_have_factors_too():

@@ -86,6 +86,9 @@ def test_shares_use_the_budget_up(rounds, of_curvature):
     shares = schedule(rounds, of_curvature)
     assert len(shares) == rounds
     assert sum(share.of_release for share in shares) == pytest.approx(0.96)
+    for share in shares:  # score, curvature, that along the way, and variance
+        own = share.score * (1 + 0.2**2 + 0.1**2) + share.curvature
+        assert share.of_release == pytest.approx(own)
     assert all(share.curvature > 0 and share.score > 0 for share in shares)
 
 

@@ -183,7 +183,7 @@ def fitted(write, member, y, **settings):
         eta = write(mu, tau, pm.Normal("z", shape=6), pm.Data("member", member))
         alpha = pm.Gamma("alpha", 5, 1)
         pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=y)
-    with deterministic_noise(1):
+    with deterministic_noise(3):
         idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
     values = idata["posterior"]
     return {name: (float(values[name].mean()), float(values[name].std())) for name in values}
@@ -261,7 +261,7 @@ def spread_of_groups():
         a = pm.Deterministic("a", pm.Normal("mu", 0, 2) + tau * z)
         y = draw.normal(truth[member], 1.0)
         pm.Normal("y", a[pm.Data("member", member)], 1.0, observed=y)
-    with deterministic_noise(2):
+    with deterministic_noise(4):
         idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
     posterior = idata["posterior"]
     np.testing.assert_allclose(

@@ -46,8 +46,6 @@ class InSpan(NamedTuple):
 # (clipped, whitened scores), each (rows, k, d) -> means of their products, as vectors: of symmetric
 # parts, or of diagonals alone
 Slopes = Callable[[np.ndarray, np.ndarray], np.ndarray]
-# (whitened vectors, a direction) -> their parts along it
-Project = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def whitened_scores(scores: DrawnScores) -> Contribution:
@@ -96,11 +94,9 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
             return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
 
-        def projected(x: np.ndarray, direction: np.ndarray) -> np.ndarray:
-            return np.asarray(np.einsum("rkc,cr->rk", x, (basis @ direction) * shares))
-
         slopes = of_latents if at.is_diagonal else _matrices
-        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, projected))
+        direction = None if at.direction is None else ((basis @ at.direction) * shares).T
+        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
@@ -143,22 +139,22 @@ def vectors(scores: np.ndarray, at: At) -> np.ndarray:
 
 
 def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
-    def projected(x: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        return np.asarray(x @ direction)
-
-    def diagonals_of(u: np.ndarray, z: np.ndarray) -> np.ndarray:
-        return np.asarray((u * z).mean(axis=1))
-
-    return joint_vectors(z, at, diagonals_of if at.is_diagonal else _matrices, projected)
+    return joint_vectors(z, at, _diagonals if at.is_diagonal else _matrices, at.direction)
 
 
-def joint_vectors(z: np.ndarray, at: At, slopes: Slopes, projected: Project) -> np.ndarray:
-    """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first."""
+def joint_vectors(
+    z: np.ndarray, at: At, slopes: Slopes, direction: np.ndarray | None
+) -> np.ndarray:
+    """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first.
+
+    ``direction`` is that of the round in coordinates of the scores, (d,), or (rows, d) where each
+    record has its own.
+    """
     of_both = z.shape[1] == 1 + len(BOTH)
     clipped = (_from_both if of_both else _from_draws)(z, at)
     curvature = slopes(clipped.scores, clipped.whole)
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
-    along = _along(clipped, at, projected)
+    along = _along(clipped, direction, at.along_bound)
     parts = [
         clipped.score.T,
         at.curvature_scale * curvature.T,
@@ -177,12 +173,12 @@ class Clipped(NamedTuple):
     variance: np.ndarray  # (rows,)
 
 
-def _along(clipped: Clipped, at: At, projected: Project) -> np.ndarray:
-    """Return the slopes along the direction of a round, (rows,)."""
-    if at.direction is None:
+def _along(clipped: Clipped, direction: np.ndarray | None, bound: float) -> np.ndarray:
+    """Return the slopes along the direction of a round, (rows,), clipped."""
+    if direction is None:
         return np.zeros(len(clipped.score))
-    u, whole = (projected(x, at.direction) for x in (clipped.scores, clipped.whole))
-    return np.clip((u * whole).mean(axis=1), -at.along_bound, at.along_bound)
+    u, whole = (np.vecdot(x, direction[..., None, :]) for x in (clipped.scores, clipped.whole))
+    return np.asarray(np.clip((u * whole).mean(axis=1), -bound, bound))
 
 
 def _from_draws(z: np.ndarray, at: At) -> Clipped:
@@ -215,6 +211,11 @@ def _weights(variance: np.ndarray, at: At) -> np.ndarray:
     """Return the weights of records whose scores have these variances."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.fmin(1.0, at.curvature_bound / variance))
+
+
+def _diagonals(u: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Average the products of clipped and whitened scores, latent by latent."""
+    return np.asarray((u * z).mean(axis=1))
 
 
 def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:

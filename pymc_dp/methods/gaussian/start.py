@@ -74,7 +74,7 @@ def _at_start(
     )
     return State(
         t=0,
-        # the direction is for the probe of a fit alone: none of its first release has one
+        # the direction is for the probe before a fit alone: the first round has none
         at=At(start, whitening(np.eye(d), 1.0), 1.0, 1.0, 1.0, direction=np.full(d, d**-0.5)),
         number=number,
         number_sd=0.0,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.contributions.joint_vector import At, split
-from pymc_dp.contributions.whitened import _of_whitened
+from pymc_dp.contributions.whitened import vectors
 from pymc_dp.methods.gaussian import clipped_share
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
@@ -30,7 +30,7 @@ def foreseen_and_true(scores, bound):
     """Variance and curvature that clipping leaves: what a bound says, and the truth."""
     d = scores.shape[2]
     at = At(np.zeros(d), np.eye(d), bound, 1e9, ratio=1.0)
-    sums = split(_of_whitened(scores, at).sum(axis=0), at)
+    sums = split(vectors(scores, at).sum(axis=0), at)
     trace = float(np.trace(sums.curvature))
     unknown = VarianceShare().add(
         sums.variance, trace, 1e9 * trace, expected_share(trace, ROWS * bound**2)

@@ -10,7 +10,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.noise_search import calibrate_plan
 from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Sampler, sampler_named
+from pymc_dp.accounting.samplers import Full, Sampler, sampler_named
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,20 @@ class Budget:
     def noisy(self) -> bool:
         """Whether there is any noise: without it a fit is not private."""
         return self.epsilon != math.inf and self.noise_multiplier != 0
+
+    @property
+    def noise_of_one(self) -> float:
+        """The noise multiplier of a single release of all records that takes the whole budget.
+
+        Of a caller's own noise multiplier the budget is not known yet: it stands in itself.
+
+        >>> Budget(epsilon=1.0, delta=1e-5).noise_of_one
+        3.731
+        """
+        if self.epsilon is None:
+            return self.noise_multiplier or 0.0
+        whole = ReleaseSpec("whole budget", Full(), clip_norm=1.0, count=1)
+        return calibrate_plan(self.terms, [whole], self.epsilon).releases[0].noise_multiplier
 
     @property
     def sampler(self) -> type[Sampler]:

@@ -171,7 +171,7 @@ def default_passes(records: Records) -> dict[str, float]:
     found = {}
     for name, spec in METHODS.items():
         try:
-            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noisy=True, n=None)
+            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noise=1.0, n=None)
             built = spec.build(records, options)
         except ValueError:  # the method does not fit, and its reason is given elsewhere
             continue

@@ -156,7 +156,7 @@ def _options(
     return spec.options(
         sampling=budget.sampler,
         num_records=budget.num_records,
-        noisy=budget.noisy,
+        noise=budget.noise_of_one,
         n=n,
         of_units=budget.unit is not None,
         **keywords,

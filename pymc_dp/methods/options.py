@@ -39,7 +39,8 @@ class Options:
 
     sampling: type[Sampler]
     num_records: int | None  # as in `pymc_dp.fit`: of records, or of units
-    noisy: bool  # false for a fit without noise
+    # noise multiplier of a single release with the whole budget; 0 for a fit without noise
+    noise: float
     n: int | None = None
     of_units: bool = False  # whether a unit of several records is clipped as one
 
@@ -53,6 +54,11 @@ class Options:
     def keywords(cls) -> "dict[str, dataclasses.Field[Any]]":
         """Return the caller's keywords, by name."""
         return {f.name: f for f in dataclasses.fields(cls) if "doc" in f.metadata}
+
+    @property
+    def noisy(self) -> bool:
+        """Whether releases have noise."""
+        return self.noise > 0
 
     @property
     def records_in_sums(self) -> int | None:

@@ -182,7 +182,7 @@ def test_local_latents_are_found_and_are_no_result(describe, name):
     assert records.local_latents == {name: 0}
     assert name not in columns
     assert not records.of_units
-    options = AdviOptions(sampling=Poisson, num_records=None, noisy=True)
+    options = AdviOptions(sampling=Poisson, num_records=None, noise=1.0)
     if not records.latents:
         with pytest.raises(NotSeparableError, match=f"`{name}` .*nothing that a fit may release"):
             build(records, options, MEAN_FIELD)
@@ -202,7 +202,7 @@ def test_too_many_local_latents_are_refused():
 
     records, _ = separated(zoo.build(describe))
     with pytest.raises(NotSeparableError, match="`e` are 6 latents for every single record"):
-        build(records, AdviOptions(sampling=Poisson, num_records=None, noisy=True), MEAN_FIELD)
+        build(records, AdviOptions(sampling=Poisson, num_records=None, noise=1.0), MEAN_FIELD)
 
 
 def test_splitting_leaves_the_authors_model_alone():

@@ -6,9 +6,13 @@ from typing import NamedTuple
 class Defaults(NamedTuple):
     """Tuned constants of whitened rounds; none of them is fitted to data."""
 
-    # shares of the budget: of the first release, and of each round's curvature and score. The first
-    # rounds go to a mode that is far away: they need to be many, and not exact
-    scales_share: float = 0.04
+    # the least and the most share of the budget that the first release has. Between them it brings
+    # the noise on counts to a share of the records; if their number is not declared, of so many
+    scales_share: tuple[float, float] = (0.04, 0.2)
+    noise_of_scales: float = 0.03
+    usual_number: int = 5000
+    # shares of the budget of each round's curvature and score. The first rounds go to a mode that
+    # is far away: they need to be many, and not exact
     curvature_shares: tuple[float, ...] = (
         *(0.01, 0.01, 0.015, 0.03, 0.03, 0.04),
         *(0.05, 0.05, 0.06, 0.06, 0.04, 0.02, 0.01),

@@ -10,12 +10,17 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     """Sum squared scores by latent, (d,), from noisy counts by bins, (d, BINS).
 
     Scores of 0 fall in the first bin. Where noise hides all counts of a latent, as many records as
-    it can hide are taken to have the squares that other latents have.
+    it can hide are taken to have the squares that other latents have. Where it hides those of all
+    latents, these are taken to be alike, with scores in the three bins whose counts, added over
+    latents, are the largest. If that is wrong, rounds find as little as they would without it.
 
     >>> counts = np.zeros((2, BINS))
     >>> counts[0, -LEAST] = 100.0  # scores between 1 and 2
     >>> sums_of_squares(counts, sd=1.0)
     array([200.,   3.])
+    >>> counts[:, -LEAST] = 4.0
+    >>> sums_of_squares(counts, sd=1.0)
+    array([8., 8.])
     """
     squares = 4.0 ** (np.arange(BINS) + LEAST + 0.5)
     records = np.where(visible_bins(counts, sd), np.maximum(counts, 0.0), 0.0)
@@ -24,7 +29,12 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     if found.any():
         typical = np.median(sums[found] / records.sum(axis=1)[found])
         sums[~found] = DEFAULTS.hidden_count * sd * typical
-    return sums
+        return sums
+    together = counts.sum(axis=0)
+    first = 1 + int(sums_of_three(together).argmax())
+    largest = slice(first, first + 3)
+    alike = np.maximum(together[largest], 0.0) @ squares[largest] / len(counts)
+    return np.full(len(counts), alike)
 
 
 def visible_bins(counts: np.ndarray, sd: float) -> np.ndarray:

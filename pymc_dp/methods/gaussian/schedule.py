@@ -36,13 +36,30 @@ class RoundTerms(NamedTuple):
     of_shifts: int  # in so many of the first the groups of an array may shift
     number: int | None  # of records (or units), where it is declared
     of_units: bool  # whether a unit of several records is clipped as one
+    noise: float  # noise multiplier of a single release with the whole budget
 
     @classmethod
     def of(cls, options: Options, releases: int, shifts: bool) -> "RoundTerms":
         """Count the rounds of so many releases: scales, and rounds."""
         rounds = releases - 1
         share = DEFAULTS.shift_rounds / ROUNDS if shifts and rounds >= FEWEST_WITH_SHIFTS else 0.0
-        return cls(rounds, round(rounds * share), options.num_records, options.of_units)
+        return cls(
+            rounds, round(rounds * share), options.num_records, options.of_units, options.noise
+        )
+
+    def share_of_scales(self, histograms: int) -> float:
+        """Return the share of the budget with which a first release shows the scales of scores.
+
+        It is as large as brings the noise on the counts of all ``histograms`` to a share of the
+        number of records, within limits: where scales stay hidden, no later round has coordinates.
+
+        >>> few, many = (RoundTerms(13, 0, n, False, noise=30.0) for n in (1_000, 100_000))
+        >>> few.share_of_scales(5), many.share_of_scales(5)
+        (0.2, 0.04)
+        """
+        number = self.number or DEFAULTS.usual_number
+        share = histograms * (self.noise / (DEFAULTS.noise_of_scales * number)) ** 2
+        return float(np.clip(share, *DEFAULTS.scales_share))
 
 
 class Shares(NamedTuple):
@@ -62,11 +79,26 @@ class Shares(NamedTuple):
         return float((self.curvature / self.score) ** 0.5)
 
 
-def schedule(rounds: int, of_curvature: float = 1.0, of_shifts: int = 0) -> list[Shares]:
+class Schedule(NamedTuple):
+    """Shares of the budget, in the order of the releases."""
+
+    of_scales: float  # of the first release, that of the scales of scores
+    of_rounds: list[Shares]
+
+    def parted(self, first: int) -> "tuple[Schedule, Schedule]":
+        """Return the schedules of so many of the first rounds, and of the others."""
+        early, late = self.of_rounds[:first], self.of_rounds[first:]
+        return self._replace(of_rounds=early), self._replace(of_rounds=late)
+
+
+def schedule(
+    rounds: int, of_scales: float, of_curvature: float = 1.0, of_shifts: int = 0
+) -> Schedule:
     """Return the shares of all rounds; plans of other lengths stretch those of the default.
 
-    Curvatures have ``of_curvature`` times their shares. So many of the rounds ``of_shifts`` take
-    the shares of the first ones: they need little.
+    The release of scales before them has the share ``of_scales``. Curvatures have
+    ``of_curvature`` times their shares. So many of the rounds ``of_shifts`` take the shares of the
+    first ones: they need little.
     """
     last = ROUNDS - 1.0
     if of_shifts:
@@ -79,5 +111,6 @@ def schedule(rounds: int, of_curvature: float = 1.0, of_shifts: int = 0) -> list
     curvature = of_curvature * np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)
     shares = [Shares(float(c), float(s)) for c, s in zip(curvature, score, strict=True)]
-    left = (1 - DEFAULTS.scales_share) / sum(own.of_release for own in shares)
-    return [Shares(left * own.curvature, left * own.score) for own in shares]
+    left = (1 - of_scales) / sum(own.of_release for own in shares)
+    of_rounds = [Shares(left * own.curvature, left * own.score) for own in shares]
+    return Schedule(of_scales, of_rounds)

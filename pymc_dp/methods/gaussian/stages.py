@@ -1,6 +1,6 @@
 """Rounds in whitened coordinates as stages of a method."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -17,11 +17,11 @@ from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.expected_scores import expected_scores, outcomes_alone
-from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, outcome_scale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import step
-from pymc_dp.methods.gaussian.schedule import RoundTerms, Shares, schedule
+from pymc_dp.methods.gaussian.schedule import RoundTerms, Schedule, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
@@ -90,23 +90,33 @@ def stages_of_rounds(
     """
     rounds, first = terms.rounds, terms.of_shifts
     of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
-    shares, draw = schedule(rounds, of_curvature), draw or partial(_draw, records)
-    problem = _of_latents(records, prior, terms, shares, draw, start_width)
+    scale = outcome_scale(records)
+
+    def scheduled(d: int, of_shifts: int = 0) -> Schedule:
+        of_scales = terms.share_of_scales(d + (scale is not None))
+        return schedule(rounds, of_scales, of_curvature, of_shifts)
+
+    draw, shares = draw or partial(_draw, records), scheduled(records.size)
+    problem = _of_latents(records, prior, terms, scale, shares, draw, start_width)
     if point is not None:
         return (
-            Stage(_scales(problem, share), lambda state: problem.begin(point(state))),
+            Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
             Stage(_rounds(problem, shares, share, SCORES)),
         )
     V = shift_directions(records, problem.scores) if first else None
     if V is None:
-        return Stage(_scales(problem, share)), Stage(_rounds(problem, shares, share, SCORES))
-    shares = schedule(rounds, of_curvature, first)
+        return (
+            Stage(_scales(problem, shares, share)),
+            Stage(_rounds(problem, shares, share, SCORES)),
+        )
+    shares = scheduled(V.shape[1], first)
     problem = _after_shifts(problem, V, shares)
     shifts = _of_shifts(problem, V, first, terms.number)
+    early, late = shares.parted(first)
     return (
-        Stage(_scales(shifts, share)),
-        Stage(_rounds(shifts, shares[:first], share, SHIFTED)),
-        Stage(_rounds(problem, shares[first:], share, SCORES), shifts.reported),
+        Stage(_scales(shifts, shares, share)),
+        Stage(_rounds(shifts, early, share, SHIFTED)),
+        Stage(_rounds(problem, late, share, SCORES), shifts.reported),
     )
 
 
@@ -114,11 +124,12 @@ def _of_latents(
     records: Records,
     prior: Callable[[str], Gradient],
     terms: RoundTerms,
-    shares: list[Shares],
+    scale: OutcomeScale | None,
+    shares: Schedule,
     draw: Draw,
     start_width: float,
 ) -> Problem:
-    slope, scale = cache(lambda: prior("python")), outcome_scale(records)
+    slope = cache(lambda: prior("python"))
     # some passes over the records: any faster backend would take longer to compile
     scores = cache(lambda: drawn_scores(records, "python"))
     return Problem(
@@ -133,7 +144,7 @@ def _of_latents(
                 scale,
                 unseen_directions(records, scores()),
                 shape_latents(records),
-                DEFAULTS.early_rounds * len(shares) if records.outcomes is None else None,
+                DEFAULTS.early_rounds * terms.rounds if records.outcomes is None else None,
                 expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
             )
@@ -167,7 +178,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
         of_latents = problem.known()
         return Known(
             prior_gradient=shifts().gradient(of_latents.prior_gradient),
-            shares=of_latents.shares[:rounds],
+            schedule=of_latents.schedule.parted(rounds)[0],
             number=number,
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
@@ -187,24 +198,24 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
     )
 
 
-def _after_shifts(problem: Problem, V: np.ndarray, shares: list[Shares]) -> Problem:
+def _after_shifts(problem: Problem, V: np.ndarray, shares: Schedule) -> Problem:
     """Return the problem of rounds that know what those of shifts have found."""
 
     @cache
     def known() -> Known:
-        return problem.known()._replace(shares=shares, shifts=V)
+        return problem.known()._replace(schedule=shares, shifts=V)
 
     return problem._replace(known=known)
 
 
-def _scales(problem: Problem, share: float) -> Method:
+def _scales(problem: Problem, shares: Schedule, share: float) -> Method:
     """Release the scales of scores."""
     histograms, of_all = problem.d + len(problem.observed), problem.reported
     return Method(
         size=vector_size(problem.d),
         init=lambda rng: problem.begin(problem.start),
         settings={},
-        releases=(_spec(SCALES, histograms**0.5, share * DEFAULTS.scales_share),),
+        releases=(_spec(SCALES, histograms**0.5, share * shares.of_scales),),
         compile=lambda backend: Compiled(
             {SCALES: score_scales(problem.scores(), problem.observed)},
             lambda state, query, noisy: measured(problem.known(), state, noisy),
@@ -218,11 +229,11 @@ def _scales(problem: Problem, share: float) -> Method:
     )
 
 
-def _rounds(problem: Problem, shares: Sequence[Shares], share: float, name: str) -> Method:
+def _rounds(problem: Problem, shares: Schedule, share: float, name: str) -> Method:
     """Release scores and curvatures in whitened coordinates."""
     clip_norm, of_all = DEFAULTS.score_range[0] * problem.d**0.5, problem.reported
-    return _scales(problem, share)._replace(
-        releases=tuple(_spec(name, clip_norm, share * own.of_release) for own in shares),
+    return _scales(problem, shares, share)._replace(
+        releases=tuple(_spec(name, clip_norm, share * own.of_release) for own in shares.of_rounds),
         compile=lambda backend: Compiled(
             {name: whitened_scores(problem.scores())}, partial(step, problem.known())
         ),

@@ -122,7 +122,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         number_sd=number_sd,
         # the sensitivity is the root of the number of histograms, and noise falls with the root of
         # a release's share
-        noise_unit=noisy.sd / len(every) ** 0.5 * DEFAULTS.scales_share**0.5,
+        noise_unit=noisy.sd / len(every) ** 0.5 * known.schedule.of_scales**0.5,
         noise_to_signal=noisy.noise_to_signal,
         scale=scale,
         unseen=known.unseen,
@@ -226,7 +226,8 @@ def _independent(diagonal: np.ndarray) -> Curvature:
 def _number(counts: np.ndarray, noise_sd: float) -> tuple[float, float]:
     """Estimate the number of records, and its noise as a share: every latent's counts add up to it.
 
-    It is at least two standard deviations of the noise of such a sum.
+    It is at least two standard deviations of the noise on the mean of such sums.
     """
-    number = float(max(float(counts.sum()) / len(counts), 2 * noise_sd * BINS**0.5, 1.0))
-    return number, noise_sd * (BINS / len(counts)) ** 0.5 / number
+    sd_of_mean = noise_sd * (BINS / len(counts)) ** 0.5
+    number = float(max(float(counts.sum()) / len(counts), 2 * sd_of_mean, 1.0))
+    return number, sd_of_mean / number

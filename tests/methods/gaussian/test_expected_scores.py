@@ -114,7 +114,7 @@ def test_what_a_wrong_model_expects_is_corrected_by_releases():
 
 def test_more_of_the_budget_is_left_to_scores():
     known, unknown = (
-        sum(share.score for share in schedule(ROUNDS, of_curvature))
+        sum(share.score for share in schedule(ROUNDS, 0.04, of_curvature).of_rounds)
         for of_curvature in (DEFAULTS.share_if_expected, 1.0)
     )
     assert known > 1.3 * unknown

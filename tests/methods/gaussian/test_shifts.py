@@ -137,14 +137,14 @@ def test_the_first_release_of_shifts_has_a_histogram_for_each_of_them():
 
 
 def terms(rounds):
-    options = AdviOptions(sampling=Full, num_records=None, noisy=True)
+    options = AdviOptions(sampling=Full, num_records=None, noise=1.0)
     return RoundTerms.of(options, rounds + 1, shifts=True)
 
 
 @pytest.mark.parametrize("rounds", [4, ROUNDS, 30])
 def test_rounds_of_shifts_cost_little_of_the_budget(rounds):
     first = terms(rounds).of_shifts
-    shares = [share.of_release for share in schedule(rounds, of_shifts=first)]
+    shares = [share.of_release for share in schedule(rounds, 0.04, of_shifts=first).of_rounds]
     assert len(shares) == rounds
     assert sum(shares) == pytest.approx(0.96)
     assert sum(shares[:first]) < 0.35

@@ -10,7 +10,7 @@ from pymc_dp.methods.gaussian.coordinates import norm_bounds, uncentred_bounds
 from pymc_dp.methods.gaussian.schedule import schedule
 from pymc_dp.testing import deterministic_noise
 
-SHARES = schedule(13)
+SHARES = schedule(13, 0.04).of_rounds
 
 
 def test_norms_balance_bias_and_noise():

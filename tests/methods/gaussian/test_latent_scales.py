@@ -1,0 +1,59 @@
+"""The first release shows how large scores are, or lets rounds begin without it."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.driver.setup import set_up
+from pymc_dp.testing import deterministic_noise
+
+TRUTH = np.array([1.0, -1.0, 0.5, 0.0])
+
+
+def regression(rows):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 4))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=4)
+        s = pm.HalfNormal("s", 1)
+        pm.Normal("y", pm.Data("X", X) @ b, s, observed=rng.normal(X @ TRUTH, 1))
+    return model
+
+
+def check_effects_are_found(model, key, **terms):
+    with deterministic_noise(key):
+        idata = pymc_dp.fit(model=model, delta=1e-5, progressbar=False, backend="python", **terms)
+    b = idata["posterior"]["b"]
+    mean, sd = (getattr(b, name)(("chain", "draw")).to_numpy() for name in ("mean", "std"))
+    assert sd.max() < 0.5
+    assert (abs(mean - TRUTH) < 4 * sd).all()
+
+
+@pytest.mark.parametrize("key", [0, 1])
+@pytest.mark.parametrize(
+    ("rows", "terms"), [(400, {"epsilon": 1}), (3000, {"epsilon": 0.1, "num_records": 3000})]
+)
+def test_effects_are_found_where_noise_hides_the_scales_of_single_latents(rows, terms, key):
+    check_effects_are_found(regression(rows), key, **terms)
+
+
+def test_without_a_guess_of_scales_they_are_not(monkeypatch):
+    nothing = "pymc_dp.methods.gaussian.start.sums_of_squares"
+    monkeypatch.setattr(nothing, lambda counts, sd: np.zeros(len(counts)))
+    with pytest.raises(AssertionError):
+        check_effects_are_found(regression(400), 0, epsilon=1)
+
+
+def share_of_scales(**terms):
+    plan = set_up(regression(30), "dp_advi", None, delta=1e-5, **terms).plan
+    costs = [release.count / release.noise_multiplier**2 for release in plan.releases]
+    return costs[0] / sum(costs)
+
+
+def test_small_budgets_and_few_declared_records_buy_scales_a_larger_share():
+    assert share_of_scales(epsilon=1) == pytest.approx(0.04, rel=0.01)
+    assert share_of_scales(epsilon=0.1) > 0.1
+    assert share_of_scales(epsilon=1, num_records=500) > 0.1
+    assert share_of_scales(epsilon=0.001) == pytest.approx(0.2, rel=0.01)
+    assert share_of_scales(noise_multiplier=1000) == pytest.approx(0.2, rel=0.01)

@@ -1,5 +1,6 @@
 """The privacy side of a call: what may be spent, under which terms."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,17 +60,11 @@ class Budget:
 
     @property
     def noise_of_one(self) -> float:
-        """The noise multiplier of a single release of all records that takes the whole budget.
-
-        Of a caller's own noise multiplier the budget is not known yet: it stands in itself.
-
-        >>> Budget(epsilon=1.0, delta=1e-5).noise_of_one
-        3.731
-        """
+        """The noise multiplier of one release of all records with the whole budget, or the given."""
         if self.epsilon is None:
             return self.noise_multiplier or 0.0
-        whole = ReleaseSpec("whole budget", Full(), clip_norm=1.0, count=1)
-        return calibrate_plan(self.terms, [whole], self.epsilon).releases[0].noise_multiplier
+        terms, whole = dataclasses.replace(self, unit=None).terms, ReleaseSpec("", Full(), 1.0, 1)
+        return calibrate_plan(terms, [whole], self.epsilon).releases[0].noise_multiplier
 
     @property
     def sampler(self) -> type[Sampler]:

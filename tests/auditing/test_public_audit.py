@@ -35,7 +35,7 @@ CASES = {
 KINDS = {
     "conjugate blocks": (vips_toys.poisson, "vips", {"clip_norm": 3.0}),
     "a linear predictor": (vips_toys.logistic, "vips", {"form": "residual"}),
-    "a mixture": (vips_toys.mixture, "vips", {}),
+    "a mixture": (vips_toys.mixture, "vips", {"noise_aware": False}),
     "sites of a linear predictor": (vips_toys.logistic, "dp_sep", {"form": "damped"}),
 }
 

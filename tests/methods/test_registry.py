@@ -15,7 +15,7 @@ from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.options import Options, option
 from pymc_dp.methods.registry import METHODS, method_named
 
-TERMS = {"sampling": Poisson, "num_records": None, "noisy": True}
+TERMS = {"sampling": Poisson, "num_records": None, "noise": 1.0}
 WRONG = {bool: "yes", int: 1.5, float: "many"}
 
 

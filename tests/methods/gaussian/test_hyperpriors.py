@@ -177,7 +177,7 @@ def test_chains_that_drew_another_posterior_are_not_doubted():
 @pytest.mark.parametrize("shifts", [0, 3])
 def test_the_mode_is_believed_to_lie_within_the_wider_prior_and_no_wider(found, shifts):
     records = records_of(groups)
-    terms = RoundTerms(6, shifts, ROWS, of_units=False)
+    terms = RoundTerms(6, shifts, ROWS, of_units=False, noise=1.0)
     method = whitened_method(records, partial(prior_gradient, records), terms)
     state, update = method.init(None), method.compile("python").update
     noisy = Noisy(np.full(BINS * (1 if shifts else GROUPS), 9.0), 1.0, 1.0)

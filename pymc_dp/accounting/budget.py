@@ -60,7 +60,7 @@ class Budget:
 
     @property
     def noise_of_one(self) -> float:
-        """The noise multiplier of one release of all records with the whole budget, or the given."""
+        """The noise multiplier of one release with the whole budget, or the given one."""
         if self.epsilon is None:
             return self.noise_multiplier or 0.0
         terms, whole = dataclasses.replace(self, unit=None).terms, ReleaseSpec("", Full(), 1.0, 1)

@@ -112,6 +112,8 @@ def _with_scale(
     covariance[at, at] = squared_sd / (2 * b) ** 2
     mean, end = before.mean + step, before.mean + step
     mean[at] -= DEFAULTS.expected_excess * min(spread, DEFAULTS.most_excess) / (2 * b)
+    # where little is known of the residuals at the mode, the prior says more
+    mean[at] = scale.with_prior(mean, covariance[at, at], local.prior_gradient)
     way = moved.way._replace(step=step, unfinished=unfinished)
     return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
 

@@ -6,11 +6,13 @@ changes with the scale is known without any release: scores and curvatures of th
 one over the scale and its square, and the square of the scale is a mean of squared residuals.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import LogNormalRV, NormalRV
+from scipy.optimize import brentq
 
 from pymc_dp.contributions.score_scales import LEAST
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
@@ -56,6 +58,32 @@ class OutcomeScale(NamedTuple):
         found = max(curvature / (2 * self.slope**2), DEFAULTS.least_scale_curvature * all_of_them)
         short = excess < -DEFAULTS.short_residuals * found
         return max(found, all_of_them) if short else found
+
+    def with_prior(
+        self, mean: np.ndarray, variance: float, prior_gradient: Callable[[np.ndarray], np.ndarray]
+    ) -> float:
+        """Return the latent at the mode of the prior and a normal estimate of this variance.
+
+        The prior must be log-concave in the latent; the mode is at most so far from the estimate
+        as a step may be long.
+
+        >>> scale = OutcomeScale(0, np.array([False]), slope=1.0, outcomes=1)
+        >>> round(scale.with_prior(np.array([4.0]), 1.0, lambda z: 2.0 - z), 6)
+        3.0
+        """
+        at, estimate = self.latent, float(mean[self.latent])
+
+        def excess(z: float) -> float:
+            here = mean.copy()
+            here[at] = z
+            return (z - estimate) / variance - float(prior_gradient(here)[at])
+
+        longest = LONGEST / (2 * abs(self.slope))
+        end = estimate + float(np.clip(-variance * excess(estimate), -longest, longest))
+        if not np.isfinite(excess(end)):
+            return estimate
+        between = excess(estimate) * excess(end) < 0
+        return float(brentq(excess, estimate, end)) if between else end
 
     def started(
         self, point: np.ndarray, counts: np.ndarray, sd: float, expected: float

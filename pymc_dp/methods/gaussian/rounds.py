@@ -26,7 +26,7 @@ from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
-from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared
+from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
 from pymc_dp.methods.gaussian.unseen import not_contradicted
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -90,7 +90,10 @@ def _learnt(
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
     H = np.outer(of_mode, of_mode) * spectrum.matrix(DEFAULTS.floor_in_posterior)
-    covariance = _covariance(H, local.prior_precision, variance_share.upper)
+    prior = local.prior_precision
+    if local.scale is not None:  # on the scale's way to the mode the prior's curvature changes, too
+        prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)
+    covariance = _covariance(H, prior, variance_share.upper)
     units, shared = _units(local, point), found.along_shifts
     if shifts is not None and shared is not None:
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
@@ -110,9 +113,7 @@ def _learnt(
         likelihood_curvature=H,
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
-        noise=_added_by_noise(
-            covariance, mode.covariance + state.bias**2 * covariance, way, local.prior_precision
-        ),
+        noise=_added_by_noise(covariance, mode.covariance + state.bias**2 * covariance, way, prior),
     )
 
 

@@ -64,7 +64,10 @@ class Budget:
         if self.epsilon is None:
             return self.noise_multiplier or 0.0
         terms, whole = dataclasses.replace(self, unit=None).terms, ReleaseSpec("", Full(), 1.0, 1)
-        return calibrate_plan(terms, [whole], self.epsilon).releases[0].noise_multiplier
+        try:
+            return calibrate_plan(terms, [whole], self.epsilon).releases[0].noise_multiplier
+        except ValueError:  # no proof covers such a release; that of other releases may
+            return math.inf
 
     @property
     def sampler(self) -> type[Sampler]:

@@ -48,16 +48,16 @@ class RoundTerms(NamedTuple):
         )
 
     def share_of_scales(self, histograms: int) -> float:
-        """Return the share of the budget with which a first release shows the scales of scores.
+        """Return the share of the budget of rounds with which the first shows scales of scores.
 
         It is as large as brings the noise on the counts of all ``histograms`` to a share of the
-        number of records, within limits: where scales stay hidden, no later round has coordinates.
+        number of records, within limits, as if rounds had the whole budget of the fit.
 
         >>> few, many = (RoundTerms(13, 0, n, False, noise=30.0) for n in (1_000, 100_000))
         >>> few.share_of_scales(5), many.share_of_scales(5)
         (0.2, 0.04)
         """
-        number = self.number or DEFAULTS.usual_number
+        number = self.number or DEFAULTS.undeclared_number
         share = histograms * (self.noise / (DEFAULTS.noise_of_scales * number)) ** 2
         return float(np.clip(share, *DEFAULTS.scales_share))
 

@@ -57,3 +57,9 @@ def test_small_budgets_and_few_declared_records_buy_scales_a_larger_share():
     assert share_of_scales(epsilon=1, num_records=500) > 0.1
     assert share_of_scales(epsilon=0.001) == pytest.approx(0.2, rel=0.01)
     assert share_of_scales(noise_multiplier=1000) == pytest.approx(0.2, rel=0.01)
+
+
+def test_a_budget_that_no_single_sum_keeps_to_is_not_refused_for_it():
+    plan = set_up(regression(30), "dp_ops", None, epsilon=1e-5, delta=1e-5).plan
+    assert plan.epsilon() <= 1e-5
+    assert share_of_scales(epsilon=0.001, accountant="rdp") == pytest.approx(0.2, rel=0.01)

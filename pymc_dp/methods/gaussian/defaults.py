@@ -150,10 +150,6 @@ class Defaults(NamedTuple):
     # number where that is more than 1, or not known. Also the least eigenvalue of the precision of
     # all latents, in units of their own
     least_prior_precision: float = 1e-10
-    # where the variance of the mode is this share of the prior's, or more, its mean is not believed
-    # to be further away than so many standard deviations of the prior
-    known_nothing: float = 0.5
-    far_in_prior: float = 4.0
     # the least variance of clipped scores over the slope of their mean, and how much of the earlier
     # rounds' weight stays in its average
     least_variance: float = 0.3

@@ -114,23 +114,6 @@ class Mode(NamedTuple):
         covariance = symmetric(self.covariance + more * np.outer(way, way))
         return self._replace(covariance=no_wider(covariance, prior))
 
-    def believable(self, start: np.ndarray, prior: np.ndarray) -> Self:
-        """Go back to ``start``, (d,), in directions of which next to nothing is known.
-
-        That is where the mean is many standard deviations of the prior, which has this precision,
-        away, and the variance is still the prior's: noise has led there, and no record.
-
-        >>> mode = Mode(np.array([9.0, 9.0, 1.0]), np.diag([1.0, 0.1, 1.0]))
-        >>> mode.believable(np.zeros(3), np.eye(3)).mean
-        array([0., 9., 1.])
-        """
-        root = np.linalg.cholesky(prior)
-        values, vectors = np.linalg.eigh(symmetric(root.T @ self.covariance @ root))
-        away = vectors.T @ root.T @ (self.mean - start)
-        lost = (values > DEFAULTS.known_nothing) & (np.abs(away) > DEFAULTS.far_in_prior)
-        back = np.linalg.solve(root.T, vectors @ np.where(lost, away, 0.0))
-        return self._replace(mean=self.mean - back)
-
 
 class Update(NamedTuple):
     """How a slope moves the mode."""

@@ -86,7 +86,6 @@ def _learnt(
     """Move the mode, and update all estimates."""
     before = state.learnt
     mode, point, way, nonlinearity = newton_step(_doubted(before, local), before.way, local)
-    mode = mode.believable(before.start.mean, local.prior_at_start)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)

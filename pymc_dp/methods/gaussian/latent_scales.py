@@ -29,12 +29,17 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     if found.any():
         typical = np.median(sums[found] / records.sum(axis=1)[found])
         sums[~found] = DEFAULTS.hidden_count * sd * typical
-        return sums
+    else:
+        sums[:] = _sum_of_one_if_alike(counts, squares)
+    return sums
+
+
+def _sum_of_one_if_alike(counts: np.ndarray, squares: np.ndarray) -> float:
+    """Sum the squared scores of one latent, as if those of all were alike; ``squares`` by bins."""
     together = counts.sum(axis=0)
     first = 1 + int(sums_of_three(together).argmax())
     largest = slice(first, first + 3)
-    alike = np.maximum(together[largest], 0.0) @ squares[largest] / len(counts)
-    return np.full(len(counts), alike)
+    return float(np.maximum(together[largest], 0.0) @ squares[largest] / len(counts))
 
 
 def visible_bins(counts: np.ndarray, sd: float) -> np.ndarray:

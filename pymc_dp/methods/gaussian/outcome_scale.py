@@ -74,16 +74,16 @@ class OutcomeScale(NamedTuple):
         at, estimate = self.latent, float(mean[self.latent])
 
         def excess(z: float) -> float:
-            here = mean.copy()
-            here[at] = z
-            return (z - estimate) / variance - float(prior_gradient(here)[at])
+            point = mean.copy()
+            point[at] = z
+            return (z - estimate) / variance - float(prior_gradient(point)[at])
 
-        longest = LONGEST / (2 * abs(self.slope))
-        end = estimate + float(np.clip(-variance * excess(estimate), -longest, longest))
-        if not np.isfinite(excess(end)):
+        longest, here = LONGEST / (2 * abs(self.slope)), excess(estimate)
+        end = estimate + float(np.clip(-variance * here, -longest, longest))
+        there = excess(end)
+        if not np.isfinite(there):
             return estimate
-        between = excess(estimate) * excess(end) < 0
-        return float(brentq(excess, estimate, end)) if between else end
+        return float(brentq(excess, estimate, end)) if here * there < 0 else end
 
     def started(
         self, point: np.ndarray, counts: np.ndarray, sd: float, expected: float

@@ -79,21 +79,21 @@ class Shares(NamedTuple):
         return float((self.curvature / self.score) ** 0.5)
 
 
-class Schedule(NamedTuple):
+class BudgetShares(NamedTuple):
     """Shares of the budget, in the order of the releases."""
 
     of_scales: float  # of the first release, that of the scales of scores
     of_rounds: list[Shares]
 
-    def parted(self, first: int) -> "tuple[Schedule, Schedule]":
-        """Return the schedules of so many of the first rounds, and of the others."""
+    def parted(self, first: int) -> "tuple[BudgetShares, BudgetShares]":
+        """Return the shares of so many of the first rounds, and of the others."""
         early, late = self.of_rounds[:first], self.of_rounds[first:]
         return self._replace(of_rounds=early), self._replace(of_rounds=late)
 
 
 def schedule(
     rounds: int, of_scales: float, of_curvature: float = 1.0, of_shifts: int = 0
-) -> Schedule:
+) -> BudgetShares:
     """Return the shares of all rounds; plans of other lengths stretch those of the default.
 
     The release of scales before them has the share ``of_scales``. Curvatures have
@@ -113,4 +113,4 @@ def schedule(
     shares = [Shares(float(c), float(s)) for c, s in zip(curvature, score, strict=True)]
     left = (1 - of_scales) / sum(own.of_release for own in shares)
     of_rounds = [Shares(left * own.curvature, left * own.score) for own in shares]
-    return Schedule(of_scales, of_rounds)
+    return BudgetShares(of_scales, of_rounds)

@@ -21,7 +21,7 @@ from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, outcome_scale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import step
-from pymc_dp.methods.gaussian.schedule import RoundTerms, Schedule, schedule
+from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
 from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
@@ -92,7 +92,7 @@ def stages_of_rounds(
     of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
     scale = outcome_scale(records)
 
-    def scheduled(d: int, of_shifts: int = 0) -> Schedule:
+    def scheduled(d: int, of_shifts: int = 0) -> BudgetShares:
         of_scales = terms.share_of_scales(d + (scale is not None))
         return schedule(rounds, of_scales, of_curvature, of_shifts)
 
@@ -125,7 +125,7 @@ def _of_latents(
     prior: Callable[[str], Gradient],
     terms: RoundTerms,
     scale: OutcomeScale | None,
-    shares: Schedule,
+    shares: BudgetShares,
     draw: Draw,
     start_width: float,
 ) -> Problem:
@@ -178,7 +178,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
         of_latents = problem.known()
         return Known(
             prior_gradient=shifts().gradient(of_latents.prior_gradient),
-            schedule=of_latents.schedule.parted(rounds)[0],
+            shares=of_latents.shares.parted(rounds)[0],
             number=number,
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
@@ -198,17 +198,17 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
     )
 
 
-def _after_shifts(problem: Problem, V: np.ndarray, shares: Schedule) -> Problem:
+def _after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Problem:
     """Return the problem of rounds that know what those of shifts have found."""
 
     @cache
     def known() -> Known:
-        return problem.known()._replace(schedule=shares, shifts=V)
+        return problem.known()._replace(shares=shares, shifts=V)
 
     return problem._replace(known=known)
 
 
-def _scales(problem: Problem, shares: Schedule, share: float) -> Method:
+def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
     """Release the scales of scores."""
     histograms, of_all = problem.d + len(problem.observed), problem.reported
     return Method(
@@ -229,7 +229,7 @@ def _scales(problem: Problem, shares: Schedule, share: float) -> Method:
     )
 
 
-def _rounds(problem: Problem, shares: Schedule, share: float, name: str) -> Method:
+def _rounds(problem: Problem, shares: BudgetShares, share: float, name: str) -> Method:
     """Release scores and curvatures in whitened coordinates."""
     clip_norm, of_all = DEFAULTS.score_range[0] * problem.d**0.5, problem.reported
     return _scales(problem, shares, share)._replace(

@@ -122,7 +122,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         number_sd=number_sd,
         # the sensitivity is the root of the number of histograms, and noise falls with the root of
         # a release's share
-        noise_unit=noisy.sd / len(every) ** 0.5 * known.schedule.of_scales**0.5,
+        noise_unit=noisy.sd / len(every) ** 0.5 * known.shares.of_scales**0.5,
         noise_to_signal=noisy.noise_to_signal,
         scale=scale,
         unseen=known.unseen,

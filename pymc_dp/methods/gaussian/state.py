@@ -20,7 +20,7 @@ from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
-from pymc_dp.methods.gaussian.schedule import Schedule
+from pymc_dp.methods.gaussian.schedule import BudgetShares
 from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.prior import prior_curvature
 
@@ -31,7 +31,7 @@ class Known(NamedTuple):
     """What is known before the first release."""
 
     prior_gradient: Gradient
-    schedule: Schedule
+    shares: BudgetShares
     number: int | None  # of records (or units), where it is declared
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
@@ -107,7 +107,7 @@ def prior_precision(
 
 def prepared(state: State, known: Known, precision: np.ndarray, visible: float) -> State:
     """Set the point, the coordinates and the bounds of the next round."""
-    point, shares, bias = state.learnt.point, known.schedule.of_rounds, 0.0
+    point, shares, bias = state.learnt.point, known.shares.of_rounds, 0.0
     own = shares[min(state.t, len(shares)) - 1]
     public = point.size, state.number, state.noise_unit, shares, visible
     is_far = bool(state.learnt.way.unfinished.any())

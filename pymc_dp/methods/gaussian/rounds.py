@@ -24,6 +24,7 @@ from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
@@ -58,6 +59,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     found = curvatures(state, release.curvature, expected, known.shifts)
     local = local_posterior(release, found.together(known.shifts), known, state)
     learnt = _learnt(state, release, local, found, expected, known.shifts)
+    learnt = learnt._replace(mean=_mean(learnt, local, release))
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -101,9 +103,11 @@ def _learnt(
     return Learnt(
         start=before.start,
         mode=mode,
+        mean=mode.mean,
         point=point,
         way=way,
         fall=Fall(local.gradient, local.gradient_noise, way.step, state.reach),
+        first=before.first or release.curvature,
         curvature=_moved(found.from_rounds, nonlinearity, units),
         along_shifts=shared,
         believed=local.believed,
@@ -115,6 +119,20 @@ def _learnt(
         # all rounds have the same bias, which pooling them leaves as it is
         noise=_added_by_noise(covariance, mode.covariance + state.bias**2 * covariance, way, prior),
     )
+
+
+def _mean(learnt: Learnt, local: LocalPosterior, release: Release) -> np.ndarray:
+    """Return the posterior's mean, (d,): its mode, or beyond that where curvatures have fallen."""
+    mode, first = learnt.mode.mean, learnt.first
+    # the curvature of normal outcomes does not change with their location
+    if first is None or not (local.scale is None and local.hidden_scale is None):
+        return mode
+    fall = CurvatureFall.between(first, local.likelihood_curvature)
+    H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
+    covariance = learnt.noise + _covariance(H, local.prior_precision, learnt.variance_share.upper)
+    of_prior = np.trace((learnt.covariance + learnt.noise) @ local.prior_precision)
+    told = max(0.0, len(mode) - float(of_prior))
+    return mean_beyond_mode(mode, learnt.start.mean, covariance, fall, told)
 
 
 def _doubted(before: Learnt, local: LocalPosterior) -> Mode:

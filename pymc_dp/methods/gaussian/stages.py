@@ -250,7 +250,7 @@ def _draw(
     records: Records, noise: float, state: State, draws: int, rng: np.random.Generator
 ) -> Draws:
     learnt = state.learnt
-    v = draw_gaussian(learnt.mode.mean, learnt.covariance + noise * learnt.noise, draws, rng)
+    v = draw_gaussian(learnt.mean, learnt.covariance + noise * learnt.noise, draws, rng)
     return dict(zip(records.point, records.split(v), strict=True))
 
 
@@ -262,7 +262,7 @@ def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator)
 
 def _describe(records: Records, state: State) -> xr.Dataset:
     learnt = state.learnt
-    described = describe_gaussian(learnt.mode.mean, learnt.covariance, records.labels)
+    described = describe_gaussian(learnt.mean, learnt.covariance, records.labels)
     found = described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
     if learnt.believed is None or state.noise_unit == 0:
         return found
@@ -276,7 +276,7 @@ def _describe(records: Records, state: State) -> xr.Dataset:
 
 def _trace(state: State) -> Trace:
     return {
-        "mean_path": (("rows",), state.learnt.mode.mean),
+        "mean_path": (("rows",), state.learnt.mean),
         "noise_to_signal": ((), state.noise_to_signal),
         "clip_factor": ((), 1.0),
     }

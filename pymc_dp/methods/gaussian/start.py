@@ -59,9 +59,11 @@ def _at_start(
     learnt = Learnt(
         start=mode,
         mode=mode,
+        mean=start,
         point=start,
         way=Way.of(np.zeros(d)),
         fall=None,
+        first=None,
         curvature=None,
         along_shifts=None,
         believed=None,

@@ -50,10 +50,12 @@ class Learnt(NamedTuple):
 
     start: Mode  # what was believed of the mode before these rounds
     mode: Mode
+    mean: np.ndarray  # the posterior's, (d,)
     point: np.ndarray  # where the next round begins, (d,)
     way: Way  # the latest step of its mean
     fall: Fall | None  # what the latest round's score was, before this step
-    curvature: Curvature | None  # of the log likelihood, from the rounds
+    first: Curvature | None  # of the log likelihood, from the first round alone
+    curvature: Curvature | None  # the same from all rounds
     along_shifts: Curvature | None  # the same along shifts alone, where first rounds took these
     believed: Curvature | None  # of the posterior, with noise for all that is not known of it
     independent: Curvature  # a guess from the scales of scores, as if latents were independent

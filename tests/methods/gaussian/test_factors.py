@@ -169,16 +169,16 @@ def error_of_strong_effects(number=16, effect=1.2):
 
 
 def test_strong_effects_are_found_though_curvature_falls_on_the_way_to_them():
-    assert error_of_strong_effects() < 1.3
+    assert error_of_strong_effects() < 1
 
 
 def test_without_doubts_along_the_way_they_would_not_be(monkeypatch):
     monkeypatch.setattr(Mode, "doubted_along", lambda self, *_, **__: self)
-    assert error_of_strong_effects() > 1.5
+    assert error_of_strong_effects() > 1.2
 
 
 def test_many_strong_effects_are_found():
-    assert error_of_strong_effects(24, 1.0) < 2
+    assert error_of_strong_effects(24, 1.0) < 1.5
 
 
 def test_without_the_curvature_along_the_way_many_would_not_be(monkeypatch):

@@ -1,0 +1,99 @@
+"""The mean of a posterior whose curvature falls on the way to its mode.
+
+Where effects are strong, outcomes become certain, and the curvature falls in all directions alike
+as the way grows longer. The posterior is then wider the further it is from where rounds began: its
+mean lies beyond its mode, the more so the more directions there are, and the less is known of how
+long the way is.
+"""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.optimize import brentq
+
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.directions import known_along
+from pymc_dp.methods.gaussian.release import Along
+
+
+class CurvatureFall(NamedTuple):
+    """How the curvature has fallen: along a way of length t it is about as t^-power."""
+
+    metric: np.ndarray  # the curvature where the way began, (d, d), which says how long it is
+    power: float  # from 0 to 1
+
+    @classmethod
+    def between(cls, first: Curvature, last: np.ndarray) -> Self:
+        """Compare the curvature of the first round with that at the end, (d, d).
+
+        In coordinates that make the noise of the first alike in all directions, the trace is
+        compared. A curvature as (1 + t^2)^-1/2 has fallen to a share r where t has the power
+        1 - r^2; as far as noise shows that it has.
+
+        >>> first = Curvature(4 * np.eye(2), 0.1 * np.eye(2))
+        >>> last = [end * np.eye(2) for end in (0.1, 2.0, 4.0)]
+        >>> [round(CurvatureFall.between(first, end).power, 2) for end in last]
+        [1.0, 0.74, 0.0]
+        """
+        inverse = np.linalg.inv(np.linalg.cholesky(first.noise))
+        whole, left = (float(np.trace(inverse @ H @ inverse.T)) for H in (first.estimate, last))
+        surely = whole - len(last) ** 0.5  # the noise of the trace has the variance d
+        power = max(0.0, 1 - (left / surely) ** 2) if surely > 0 else 0.0
+        return cls(first.spectrum().matrix(DEFAULTS.floor_on_average), power)
+
+
+def mean_beyond_mode(
+    mode: np.ndarray,
+    start: np.ndarray,
+    covariance: np.ndarray,
+    fall: CurvatureFall,
+    directions: float,
+) -> np.ndarray:
+    """Return the posterior's mean, (d,), as far as it differs from the mode along the way.
+
+    By Laplace's approximation, the integral over so many other ``directions``, of which records
+    tell, has the factor t^(a n / 2): t is the length of the way, a the power, and n the number of
+    directions. The mean is taken to be where N(mode, covariance) times that factor is largest.
+
+    >>> fall = CurvatureFall(np.eye(2), power=1.0)
+    >>> mode, start = np.array([4.0, 0.0]), np.zeros(2)
+    >>> mean_beyond_mode(mode, start, np.diag([1.0, 0.01]), fall, directions=10.0).round(6)
+    array([5., 0.])
+    """
+    strength = fall.power * directions / 2
+    root = np.linalg.cholesky(covariance)
+    values, vectors = np.linalg.eigh(symmetric(root.T @ fall.metric @ root))
+    way = vectors.T @ np.linalg.solve(root, mode - start)
+    if strength == 0 or not values @ way**2 > 0:
+        return mode
+
+    def excess(multiplier: float) -> float:
+        """Return multiplier times t^2, less the strength, where the multiplier leads."""
+        return multiplier * float(values @ (way / (1 - multiplier * values)) ** 2) - strength
+
+    most = (1 - 1e-9) / values[-1]
+    if excess(most) <= 0:  # the way has no part in the direction that is furthest
+        return mode
+    multiplier = brentq(excess, 0.0, most)
+    return np.asarray(start + root @ (vectors @ (way / (1 - multiplier * values))))
+
+
+def visible_along(H: np.ndarray, noise: np.ndarray, along_way: Along | None) -> np.ndarray:
+    """Raise a curvature, (d, d), along the way to what was released of it, less its noise.
+
+    What noise hides in a whole matrix is left out of H, and may be visible along one direction.
+
+    >>> H, direction = np.diag([1.0, 0.0]), np.array([[0.0], [1.0]])
+    >>> released = Curvature(np.full((1, 1), 3.0), np.full((1, 1), 1e-9))
+    >>> visible_along(H, np.eye(2), Along(direction, released)).round(3)
+    array([[1., 0.],
+           [0., 3.]])
+    """
+    if along_way is None:
+        return H
+    V, released = along_way
+    least = released.estimate - 2**0.5 * released.noise
+    if least <= V.T @ H @ V:
+        return H
+    return known_along(Curvature(H, noise), V, released._replace(estimate=least)).estimate

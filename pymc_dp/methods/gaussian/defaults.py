@@ -137,6 +137,10 @@ class Defaults(NamedTuple):
     most_growth: float = 2.0
     # the same along the way so far, where slopes lead further on
     surprise_along_way: float = 2.25
+    # curvatures have fallen as far as so many standard deviations of the noise allow; and the
+    # posterior's mean is at most so many times as far from the start as its mode
+    sure_fall: float = 2.0
+    longest_beyond: float = 2.0
     # most of Newton's steps of the prior, before the first release
     steps_of_prior: int = 20
     # the belief about the mode starts this many times as wide as the prior, in variance; and

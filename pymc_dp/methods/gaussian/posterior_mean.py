@@ -34,13 +34,23 @@ class CurvatureFall(NamedTuple):
         >>> first = Curvature(4 * np.eye(2), 0.1 * np.eye(2))
         >>> last = [end * np.eye(2) for end in (0.1, 2.0, 4.0)]
         >>> [round(CurvatureFall.between(first, end).power, 2) for end in last]
-        [1.0, 0.74, 0.0]
+        [1.0, 0.73, 0.0]
         """
         inverse = np.linalg.inv(np.linalg.cholesky(first.noise))
         whole, left = (float(np.trace(inverse @ H @ inverse.T)) for H in (first.estimate, last))
-        surely = whole - len(last) ** 0.5  # the noise of the trace has the variance d
+        # the noise of the trace has the variance d
+        surely = whole - DEFAULTS.sure_fall * len(last) ** 0.5
         power = max(0.0, 1 - (left / surely) ** 2) if surely > 0 else 0.0
         return cls(first.spectrum().matrix(DEFAULTS.floor_on_average), power)
+
+    def left(self, way: np.ndarray, longer: np.ndarray) -> float:
+        """Return the share of the curvature that is left where the way has grown longer.
+
+        >>> CurvatureFall(np.eye(1), power=1.0).left(np.array([2.0]), np.array([4.0]))
+        0.5
+        """
+        before, after = (float(x @ self.metric @ x) for x in (way, longer))
+        return (before / after) ** (self.power / 2) if after > before > 0 else 1.0
 
 
 def mean_beyond_mode(
@@ -54,28 +64,27 @@ def mean_beyond_mode(
 
     By Laplace's approximation, the integral over so many other ``directions``, of which records
     tell, has the factor t^(a n / 2): t is the length of the way, a the power, and n the number of
-    directions. The mean is taken to be where N(mode, covariance) times that factor is largest.
+    directions. The mean is taken to be where N(mode, covariance) times that factor is largest, with
+    the expectation of t^2 in place of t^2; no direction of the way grows to more than twice its
+    length.
 
     >>> fall = CurvatureFall(np.eye(2), power=1.0)
     >>> mode, start = np.array([4.0, 0.0]), np.zeros(2)
-    >>> mean_beyond_mode(mode, start, np.diag([1.0, 0.01]), fall, directions=10.0).round(6)
-    array([5., 0.])
+    >>> mean_beyond_mode(mode, start, np.diag([1.0, 0.01]), fall, directions=10.0).round(2)
+    array([4.96, 0.  ])
     """
     strength = fall.power * directions / 2
     root = np.linalg.cholesky(covariance)
     values, vectors = np.linalg.eigh(symmetric(root.T @ fall.metric @ root))
     way = vectors.T @ np.linalg.solve(root, mode - start)
-    if strength == 0 or not values @ way**2 > 0:
-        return mode
 
     def excess(multiplier: float) -> float:
-        """Return multiplier times t^2, less the strength, where the multiplier leads."""
-        return multiplier * float(values @ (way / (1 - multiplier * values)) ** 2) - strength
+        """Return multiplier times E t^2, less the strength, where the multiplier leads."""
+        squared = float(values @ (1 + (way / (1 - multiplier * values)) ** 2))
+        return multiplier * squared - strength
 
-    most = (1 - 1e-9) / values[-1]
-    if excess(most) <= 0:  # the way has no part in the direction that is furthest
-        return mode
-    multiplier = brentq(excess, 0.0, most)
+    most = (1 - 1 / DEFAULTS.longest_beyond) / values[-1]
+    multiplier = brentq(excess, 0.0, most) if excess(most) > 0 else most
     return np.asarray(start + root @ (vectors @ (way / (1 - multiplier * values))))
 
 

@@ -59,7 +59,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     found = curvatures(state, release.curvature, expected, known.shifts)
     local = local_posterior(release, found.together(known.shifts), known, state)
     learnt = _learnt(state, release, local, found, expected, known.shifts)
-    learnt = learnt._replace(mean=_mean(learnt, local, release))
+    learnt = _beyond_mode(learnt, local, release)
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -121,18 +121,23 @@ def _learnt(
     )
 
 
-def _mean(learnt: Learnt, local: LocalPosterior, release: Release) -> np.ndarray:
-    """Return the posterior's mean, (d,): its mode, or beyond that where curvatures have fallen."""
-    mode, first = learnt.mode.mean, learnt.first
+def _beyond_mode(learnt: Learnt, local: LocalPosterior, release: Release) -> Learnt:
+    """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
+    mode, first, prior = learnt.mode.mean, learnt.first, local.prior_precision
     # the curvature of normal outcomes does not change with their location
     if first is None or not (local.scale is None and local.hidden_scale is None):
-        return mode
+        return learnt
     fall = CurvatureFall.between(first, local.likelihood_curvature)
     H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
-    covariance = learnt.noise + _covariance(H, local.prior_precision, learnt.variance_share.upper)
-    of_prior = np.trace((learnt.covariance + learnt.noise) @ local.prior_precision)
+    known = learnt.noise + _covariance(H, prior, learnt.variance_share.upper)
+    of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
     told = max(0.0, len(mode) - float(of_prior))
-    return mean_beyond_mode(mode, learnt.start.mean, covariance, fall, told)
+    mean = mean_beyond_mode(mode, learnt.start.mean, known, fall, told)
+    left = fall.left(mode - learnt.start.mean, mean - learnt.start.mean)
+    covariance = no_wider(learnt.covariance / left, prior)
+    noise = no_wider(symmetric(covariance + learnt.noise / left**2), prior) - covariance
+    noise = Spectrum.of(symmetric(noise)).floored(0.0)
+    return learnt._replace(mean=mean, covariance=covariance, noise=noise)
 
 
 def _doubted(before: Learnt, local: LocalPosterior) -> Mode:

@@ -51,12 +51,23 @@ def test_the_mean_is_where_the_density_over_other_directions_is_largest(seed, po
     covariance, metric = A @ A.T + 0.1 * np.eye(d), B @ B.T + 0.1 * np.eye(d)
     mode, start = rng.normal(size=(2, d))
     mean = mean_beyond_mode(mode, start, covariance, CurvatureFall(metric, power), d)
-    way = mean - start
-    slope = power * d / 2 * metric @ way / (way @ metric @ way)
+    way, spread = mean - start, np.trace(metric @ covariance)
+    multiplier = power * d / 2 / (way @ metric @ way + spread)
+    most = 0.5 / np.linalg.eigvals(metric @ covariance).real.max()
+    slope = min(multiplier, most) * metric @ way
     pull = np.linalg.solve(covariance, mean - mode)
     np.testing.assert_allclose(pull, slope, atol=1e-5 * (1 + np.abs(slope).max()))
-    # and it is a maximum beyond the mode, not before the start
-    assert (mode - start) @ np.linalg.solve(covariance, mean - mode) >= -1e-9
+
+
+@given(st.integers(0, 10**6), st.floats(0, 1), st.integers(1, 8))
+def test_the_mean_is_beyond_the_mode_and_not_far(seed, power, d):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(d, d))
+    fall, way = CurvatureFall(A @ A.T + 0.1 * np.eye(d), power), rng.normal(size=d)
+    longer = mean_beyond_mode(way, np.zeros(d), np.diag(rng.gamma(1, size=d)), fall, d)
+    length, before = longer @ fall.metric @ longer, way @ fall.metric @ way
+    assert before * (1 - 1e-9) <= length <= 4 * before * (1 + 1e-9)
+    assert 0.5**power * (1 - 1e-9) <= fall.left(way, longer) <= 1
 
 
 def test_a_curvature_that_noise_may_hide_has_not_fallen():

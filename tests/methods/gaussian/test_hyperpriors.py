@@ -232,7 +232,7 @@ def left(prior, H, S, peak, noise, start=1e12):
         mean=V @ (H @ peak + prior.precision @ prior.mean), covariance=V @ S @ V
     )
     before = mode._replace(mean=np.zeros(3), covariance=start * np.eye(3))
-    learnt = state.learnt._replace(start=before, mode=mode, likelihood_curvature=H)
+    learnt = state.learnt._replace(start=before, mode=mode, mean=mode.mean, likelihood_curvature=H)
     return likelihood(learnt, prior, noise)
 
 
@@ -271,4 +271,4 @@ def test_what_was_believed_at_the_start_is_no_record():
 
 def learnt_variance(H):
     """Variance of scores before any round has measured it: the curvature, or a little less."""
-    return begin(np.zeros(3), np.negative, 100.0).learnt.variance_share.upper * H
+    return begin(np.zeros(3), np.negative, 100.0).learnt.variance_share.mean * H

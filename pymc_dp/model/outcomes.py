@@ -13,6 +13,7 @@ import numpy as np
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
@@ -148,6 +149,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     # `value` is that of a latent, or None for what an observed variable observes
     model = split.hardened.model
     [leaf] = simplify([model.rvs_to_values[rv]]) if value is None else [value]
+    leaf = _before_casts(leaf)
     if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
         return None
     name = str(rv.name)
@@ -174,6 +176,13 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
     return _Drawn(name, leaf, graph, tuple(random)) if random else None
+
+
+def _before_casts(variable: AnyVariable) -> AnyVariable:
+    """Return what is cast: PyMC casts the integers of a `pm.Data` to the type of a draw."""
+    while (node := variable.owner) and isinstance(getattr(node.op, "scalar_op", None), Cast):
+        variable = node.inputs[0]
+    return variable
 
 
 def _is_draw(variable: AnyVariable) -> bool:

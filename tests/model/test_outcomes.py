@@ -30,6 +30,15 @@ def logistic():
     pm.Bernoulli("y", logit_p=predictor(), observed=COUNTS > 0)
 
 
+def counts_in_data():
+    pm.Poisson("y", pm.math.exp(predictor()), observed=pm.Data("counts", COUNTS))
+
+
+def choices_in_data():
+    answers = pm.Data("answers", (COUNTS > 0).astype(float))
+    pm.Bernoulli("y", logit_p=predictor(), observed=answers)
+
+
 def exponential():
     pm.Exponential("y", pm.Gamma("rate", 2, 1), observed=REAL)
 
@@ -145,6 +154,8 @@ COMPOUND = [
 ]
 DRAWN = [
     logistic,
+    counts_in_data,
+    choices_in_data,
     exponential,
     student,
     negative_binomial,
@@ -173,6 +184,11 @@ def outcome_as_predictor():
     pm.Normal("y", pm.Normal("a") * y**2, 1.0, observed=y)
 
 
+def count_as_predictor():
+    y = pm.Data("observed", COUNTS)
+    pm.Poisson("y", pm.math.exp(pm.Normal("a") * y), observed=y)
+
+
 def density_alone():
     def logp(value, mu):
         return -((value - mu) ** 2) / 2
@@ -181,7 +197,7 @@ def density_alone():
 
 
 # such counts are drawn by rejection, which PyMC writes as a loop
-NOT_DRAWN = [potential, two_or_more, outcome_as_predictor, density_alone]
+NOT_DRAWN = [potential, two_or_more, outcome_as_predictor, count_as_predictor, density_alone]
 
 
 @cache

@@ -137,8 +137,8 @@ class Defaults(NamedTuple):
     most_growth: float = 2.0
     # the same along the way so far, where slopes lead further on
     surprise_along_way: float = 2.25
-    # curvatures have fallen as far as so many standard deviations of the noise allow; and the
-    # posterior's mean is at most so many times as far from the start as its mode
+    # curvatures have fallen if so many standard deviations of the first one's noise show it; and
+    # the posterior's mean is at most so many times as far from the start as its mode
     sure_fall: float = 2.0
     longest_beyond: float = 2.0
     # most of Newton's steps of the prior, before the first release

@@ -113,7 +113,8 @@ def _posterior_over_prior(
     """Compare the posterior's sd with the prior's, in every direction of a spectrum."""
     read, L = _read_by_records(records), spectrum.vectors
     part = np.ix_(read, read)
-    posterior = (state.learnt.covariance + state.learnt.noise)[part]
+    reported = state.learnt.reported
+    posterior = (reported.covariance + reported.noise)[part]
     prior = np.linalg.inv(state.prior_at_start)[part]
     return np.asarray(((L * (posterior @ L)).sum(axis=0) / (L * (prior @ L)).sum(axis=0)) ** 0.5)
 

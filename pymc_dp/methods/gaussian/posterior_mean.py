@@ -25,11 +25,12 @@ class CurvatureFall(NamedTuple):
 
     @classmethod
     def between(cls, first: Curvature, last: np.ndarray) -> Self:
-        """Compare the curvature of the first round with that at the end, (d, d).
+        """Compare the curvature of the first round with an unbiased one of all rounds, (d, d).
 
         In coordinates that make the noise of the first alike in all directions, the trace is
         compared. A curvature as (1 + t^2)^-1/2 has fallen to a share r where t has the power
-        1 - r^2; as far as noise shows that it has.
+        1 - r^2. The noise of the first makes it no larger than it may be; that of the last, which
+        all rounds have measured, is small.
 
         >>> first = Curvature(4 * np.eye(2), 0.1 * np.eye(2))
         >>> last = [end * np.eye(2) for end in (0.1, 2.0, 4.0)]
@@ -62,34 +63,38 @@ def mean_beyond_mode(
 ) -> np.ndarray:
     """Return the posterior's mean, (d,), as far as it differs from the mode along the way.
 
-    By Laplace's approximation, the integral over so many other ``directions``, of which records
-    tell, has the factor t^(a n / 2): t is the length of the way, a the power, and n the number of
-    directions. The mean is taken to be where N(mode, covariance) times that factor is largest, with
-    the expectation of t^2 in place of t^2; no direction of the way grows to more than twice its
-    length.
+    To first order it is the mode - V (d log |H| / dz) / 2, and |H| falls as t^(-a n) with the
+    length t of the way: a is the power, and n how many ``directions`` records tell of. So the mean
+    is taken to be where N(mode, covariance) times (E t^2)^(a n / 4) is largest. What of the way may
+    be noise does not count; no direction of the way grows to more than twice its length.
 
     >>> fall = CurvatureFall(np.eye(2), power=1.0)
     >>> mode, start = np.array([4.0, 0.0]), np.zeros(2)
     >>> mean_beyond_mode(mode, start, np.diag([1.0, 0.01]), fall, directions=10.0).round(2)
-    array([4.96, 0.  ])
+    array([4.92, 0.  ])
     """
-    strength = fall.power * directions / 2
     root = np.linalg.cholesky(covariance)
     values, vectors = np.linalg.eigh(symmetric(root.T @ fall.metric @ root))
     way = vectors.T @ np.linalg.solve(root, mode - start)
+    spread, squared = float(values.sum()), float(values @ way**2)
+    if not spread < squared < np.inf:
+        return mode
+    strength = (1 - spread / squared) * fall.power * directions / 2
 
-    def excess(multiplier: float) -> float:
-        """Return multiplier times E t^2, less the strength, where the multiplier leads."""
-        squared = float(values @ (1 + (way / (1 - multiplier * values)) ** 2))
-        return multiplier * squared - strength
+    def grown(share: float) -> np.ndarray:
+        return np.asarray(way / (1 - share * values / values[-1]))
 
-    most = (1 - 1 / DEFAULTS.longest_beyond) / values[-1]
-    multiplier = brentq(excess, 0.0, most) if excess(most) > 0 else most
-    return np.asarray(start + root @ (vectors @ (way / (1 - multiplier * values))))
+    def excess(share: float) -> float:
+        """Return the multiplier of E t^2, times that, less the strength."""
+        return share / float(values[-1]) * (spread + float(values @ grown(share) ** 2)) - strength
+
+    most = 1 - 1 / DEFAULTS.longest_beyond
+    share = brentq(excess, 0.0, most) if excess(most) > 0 else most
+    return np.asarray(start + root @ (vectors @ grown(share)))
 
 
 def visible_along(H: np.ndarray, noise: np.ndarray, along_way: Along | None) -> np.ndarray:
-    """Raise a curvature, (d, d), along the way to what was released of it, less its noise.
+    """Raise a curvature, (d, d), along the way to what was released of it, less its noise's sd.
 
     What noise hides in a whole matrix is left out of H, and may be visible along one direction.
 

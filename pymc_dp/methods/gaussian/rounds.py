@@ -27,7 +27,7 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
-from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared, prior_precision
+from pymc_dp.methods.gaussian.state import Known, Learnt, Reported, State, prepared, prior_precision
 from pymc_dp.methods.gaussian.unseen import not_contradicted
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -47,9 +47,9 @@ def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     """Say that the mode may be anywhere in the prior."""
     way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
-    return learnt._replace(
-        way=way, noise=_added_by_noise(learnt.covariance, learnt.mode.covariance, way, prior)
-    )
+    noise = _added_by_noise(learnt.covariance, learnt.mode.covariance, way, prior)
+    reported = Reported(learnt.mode.mean, learnt.covariance, noise)
+    return learnt._replace(way=way, noise=noise, reported=reported)
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
@@ -59,7 +59,8 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     found = curvatures(state, release.curvature, expected, known.shifts)
     local = local_posterior(release, found.together(known.shifts), known, state)
     learnt = _learnt(state, release, local, found, expected, known.shifts)
-    learnt = _beyond_mode(learnt, local, release)
+    first = learnt.first or release.curvature
+    learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release))
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -103,11 +104,10 @@ def _learnt(
     return Learnt(
         start=before.start,
         mode=mode,
-        mean=mode.mean,
         point=point,
         way=way,
         fall=Fall(local.gradient, local.gradient_noise, way.step, state.reach),
-        first=before.first or release.curvature,
+        first=before.first,
         curvature=_moved(found.from_rounds, nonlinearity, units),
         along_shifts=shared,
         believed=local.believed,
@@ -118,26 +118,29 @@ def _learnt(
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
         noise=_added_by_noise(covariance, mode.covariance + state.bias**2 * covariance, way, prior),
+        reported=before.reported,
     )
 
 
-def _beyond_mode(learnt: Learnt, local: LocalPosterior, release: Release) -> Learnt:
+def _reported(
+    learnt: Learnt, first: Curvature, local: LocalPosterior, release: Release
+) -> Reported:
     """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
-    mode, first, prior = learnt.mode.mean, learnt.first, local.prior_precision
+    at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
     # the curvature of normal outcomes does not change with their location
-    if first is None or not (local.scale is None and local.hidden_scale is None):
-        return learnt
-    fall = CurvatureFall.between(first, local.likelihood_curvature)
+    if learnt.curvature is None or local.scale is not None or local.hidden_scale is not None:
+        return at_mode
+    fall = CurvatureFall.between(first, learnt.curvature.estimate)
+    prior, start, mode = local.prior_precision, learnt.start.mean, learnt.mode.mean
     H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
-    known = learnt.noise + _covariance(H, prior, learnt.variance_share.upper)
+    width = learnt.noise + _covariance(H, prior, learnt.variance_share.upper)
     of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
     told = max(0.0, len(mode) - float(of_prior))
-    mean = mean_beyond_mode(mode, learnt.start.mean, known, fall, told)
-    left = fall.left(mode - learnt.start.mean, mean - learnt.start.mean)
+    mean = mean_beyond_mode(mode, start, width, fall, told)
+    left = fall.left(mode - start, mean - start)
+    # V is inverse to H, and what S adds to the posterior is V S V
     covariance = no_wider(learnt.covariance / left, prior)
-    noise = no_wider(symmetric(covariance + learnt.noise / left**2), prior) - covariance
-    noise = Spectrum.of(symmetric(noise)).floored(0.0)
-    return learnt._replace(mean=mean, covariance=covariance, noise=noise)
+    return Reported(mean, covariance, _added(covariance, learnt.noise / left**2, prior), left)
 
 
 def _doubted(before: Learnt, local: LocalPosterior) -> Mode:
@@ -201,7 +204,11 @@ def _added_by_noise(
     covariance: np.ndarray, of_mode: np.ndarray, way: Way, prior: np.ndarray
 ) -> np.ndarray:
     """What not knowing the mode adds to the posterior's covariance; never wider than the prior."""
-    uncertain = of_mode + np.diag(way.unfinished**2)
-    added = no_wider(symmetric(covariance + uncertain), prior) - covariance
+    return _added(covariance, of_mode + np.diag(way.unfinished**2), prior)
+
+
+def _added(covariance: np.ndarray, more: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return what of more may be added to a covariance that is to be no wider than the prior."""
+    added = no_wider(symmetric(covariance + more), prior) - covariance
     noise: np.ndarray = symmetric(Spectrum.of(symmetric(added)).floored(0.0))
     return noise

@@ -249,8 +249,8 @@ def _spec(name: str, clip_norm: float, share: float) -> ReleaseSpec:
 def _draw(
     records: Records, noise: float, state: State, draws: int, rng: np.random.Generator
 ) -> Draws:
-    learnt = state.learnt
-    v = draw_gaussian(learnt.mean, learnt.covariance + noise * learnt.noise, draws, rng)
+    found = state.learnt.reported
+    v = draw_gaussian(found.mean, found.covariance + noise * found.noise, draws, rng)
     return dict(zip(records.point, records.split(v), strict=True))
 
 
@@ -262,8 +262,9 @@ def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator)
 
 def _describe(records: Records, state: State) -> xr.Dataset:
     learnt = state.learnt
-    described = describe_gaussian(learnt.mean, learnt.covariance, records.labels)
-    found = described.assign(noise_covariance=(("rows", "columns"), learnt.noise))
+    mean, covariance, noise, _ = learnt.reported
+    described = describe_gaussian(mean, covariance, records.labels)
+    found = described.assign(noise_covariance=(("rows", "columns"), noise))
     if learnt.believed is None or state.noise_unit == 0:
         return found
     hidden = hidden_directions(records, state, learnt.believed)
@@ -276,7 +277,7 @@ def _describe(records: Records, state: State) -> xr.Dataset:
 
 def _trace(state: State) -> Trace:
     return {
-        "mean_path": (("rows",), state.learnt.mean),
+        "mean_path": (("rows",), state.learnt.reported.mean),
         "noise_to_signal": ((), state.noise_to_signal),
         "clip_factor": ((), 1.0),
     }

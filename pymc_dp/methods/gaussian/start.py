@@ -17,6 +17,7 @@ from pymc_dp.methods.gaussian.state import (
     Gradient,
     Known,
     Learnt,
+    Reported,
     State,
     prepared,
     prior_precision,
@@ -59,7 +60,6 @@ def _at_start(
     learnt = Learnt(
         start=mode,
         mode=mode,
-        mean=start,
         point=start,
         way=Way.of(np.zeros(d)),
         fall=None,
@@ -73,6 +73,7 @@ def _at_start(
         likelihood_curvature=nothing,
         covariance=covariance,
         noise=nothing,
+        reported=Reported(start, covariance, nothing),
     )
     return State(
         t=0,
@@ -167,12 +168,16 @@ def _knowing_shifts(known: Known, shifts: Shifts, found: State, state: State) ->
         along_shifts = along_shifts.moved(DEFAULTS.nonlinearity**2, DEFAULTS.floor_on_average)
     believed = state.prior_at_start / known.start_width
     mode = Mode(point, _with_groups_apart(V, found, believed))
+    covariance = _posterior_of_shifts(known, shifts, learnt)
     own = state.learnt._replace(
         start=_before_residuals(mode, state),
         mode=mode,
         independent=independent,
         along_shifts=along_shifts,
-        covariance=_posterior_of_shifts(known, shifts, learnt),
+        covariance=covariance,
+        reported=state.learnt.reported._replace(
+            mean=shifts.point(learnt.reported.mean), covariance=covariance
+        ),
     )
     if along_shifts is not None:
         independent = known_along(independent, V, along_shifts)
@@ -196,11 +201,11 @@ def _before_residuals(mode: Mode, state: State) -> Mode:
 
 def _posterior_of_shifts(known: Known, shifts: Shifts, learnt: Learnt) -> np.ndarray:
     """Return a covariance, (d, d): what sets groups apart is as wide as the prior at the start."""
-    V = shifts.directions
+    V, found = shifts.directions, learnt.reported
     prior = prior_precision(known.prior_gradient, shifts.start, DEFAULTS.least_prior_precision)
     away = np.eye(len(V)) - (V / V.sum(axis=0)) @ V.T
     of_groups = away @ np.linalg.inv(prior) @ away
-    return no_wider(symmetric(V @ (learnt.covariance + learnt.noise) @ V.T + of_groups), prior)
+    return no_wider(symmetric(V @ (found.covariance + found.noise) @ V.T + of_groups), prior)
 
 
 def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.ndarray:

@@ -45,17 +45,25 @@ class Known(NamedTuple):
     start_width: float = DEFAULTS.start_width
 
 
+class Reported(NamedTuple):
+    """The posterior that results are made of."""
+
+    mean: np.ndarray  # (d,): the mode, or beyond it where curvatures have fallen on the way there
+    covariance: np.ndarray  # from the records alone
+    noise: np.ndarray  # what the privacy noise adds to it
+    curvature_left: float = 1.0  # share of the curvature at the mode that is left at the mean
+
+
 class Learnt(NamedTuple):
     """Estimates that follow from the releases made so far."""
 
     start: Mode  # what was believed of the mode before these rounds
     mode: Mode
-    mean: np.ndarray  # the posterior's, (d,)
     point: np.ndarray  # where the next round begins, (d,)
     way: Way  # the latest step of its mean
     fall: Fall | None  # what the latest round's score was, before this step
     first: Curvature | None  # of the log likelihood, from the first round alone
-    curvature: Curvature | None  # the same from all rounds
+    curvature: Curvature | None  # of the log likelihood, from all rounds
     along_shifts: Curvature | None  # the same along shifts alone, where first rounds took these
     believed: Curvature | None  # of the posterior, with noise for all that is not known of it
     independent: Curvature  # a guess from the scales of scores, as if latents were independent
@@ -64,8 +72,9 @@ class Learnt(NamedTuple):
     unclipped_diagonal: np.ndarray
     variance_share: VarianceShare
     likelihood_curvature: np.ndarray  # H of the posterior, with a value for what noise hides
-    covariance: np.ndarray  # the posterior's, from the records alone
+    covariance: np.ndarray  # the posterior's at the mode, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
+    reported: Reported
 
 
 class State(NamedTuple):

@@ -11,6 +11,7 @@ import pymc_dp
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.methods.by_rounds import whitened_method
+from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import (
     Mixing,
@@ -221,7 +222,7 @@ def test_what_nothing_draws_stays_with_the_rounds(build):
     assert hyperpriors(records_of(build)) is None
 
 
-def left(prior, H, S, peak, noise, start=1e12):
+def left(prior, H, S, peak, noise, start=1e12, change=lambda learnt: learnt):
     """End at the mode under a prior, and take the prior out again.
 
     Before, the mode was believed to be 0 with a variance of ``start``.
@@ -232,8 +233,11 @@ def left(prior, H, S, peak, noise, start=1e12):
         mean=V @ (H @ peak + prior.precision @ prior.mean), covariance=V @ S @ V
     )
     before = mode._replace(mean=np.zeros(3), covariance=start * np.eye(3))
-    learnt = state.learnt._replace(start=before, mode=mode, mean=mode.mean, likelihood_curvature=H)
-    return likelihood(learnt, prior, noise)
+    reported = state.learnt.reported._replace(mean=mode.mean)
+    learnt = state.learnt._replace(
+        start=before, mode=mode, likelihood_curvature=H, reported=reported
+    )
+    return likelihood(change(learnt), prior, noise)
 
 
 def test_what_the_prior_fixes_takes_no_likelihood():
@@ -267,6 +271,30 @@ def test_what_was_believed_at_the_start_is_no_record():
     assert np.abs(found.precision).max() < 1e-4
     before = left(prior, H, hidden, np.zeros(3), 1.0)
     assert np.diag(before.precision).min() > 1
+
+
+def test_a_mode_that_was_lost_is_not_known():
+    prior, H = NormalPrior(np.zeros(3), 0.01 * np.eye(3)), 100 * np.eye(3)
+    wide = prior.precision
+
+    def found(change):
+        return left(prior, H, np.zeros((3, 3)), np.ones(3), 1.0, change=change).precision
+
+    assert np.abs(found(lambda learnt: rounds._lost(learnt, wide))).max() < 0.02
+    assert np.diag(found(lambda learnt: learnt)).min() > 90
+
+
+def test_the_likelihood_lies_where_the_mean_does_and_is_as_wide():
+    prior, H = NormalPrior(np.zeros(3), 50 * np.eye(3)), 100 * np.eye(3)
+
+    def beyond(learnt):
+        own = learnt.reported
+        return learnt._replace(reported=own._replace(mean=own.mean + 0.5, curvature_left=0.5))
+
+    found = left(prior, H, np.zeros((3, 3)), np.ones(3), 0.0, change=beyond)
+    posterior = np.linalg.solve(found.precision + prior.precision, found.linear)
+    assert posterior == pytest.approx(np.full(3, 2 / 3 + 0.5), rel=0.05)
+    assert found.precision == pytest.approx(50 * np.eye(3), rel=1e-2)
 
 
 def learnt_variance(H):

@@ -50,9 +50,11 @@ def test_the_mean_is_where_the_density_over_other_directions_is_largest(seed, po
     A, B = rng.normal(size=(2, d, d))
     covariance, metric = A @ A.T + 0.1 * np.eye(d), B @ B.T + 0.1 * np.eye(d)
     mode, start = rng.normal(size=(2, d))
+    mode = mode * 10
     mean = mean_beyond_mode(mode, start, covariance, CurvatureFall(metric, power), d)
-    way, spread = mean - start, np.trace(metric @ covariance)
-    multiplier = power * d / 2 / (way @ metric @ way + spread)
+    before, way, spread = mode - start, mean - start, np.trace(metric @ covariance)
+    sure = max(0.0, 1 - spread / (before @ metric @ before))
+    multiplier = sure * power * d / 2 / (way @ metric @ way + spread)
     most = 0.5 / np.linalg.eigvals(metric @ covariance).real.max()
     slope = min(multiplier, most) * metric @ way
     pull = np.linalg.solve(covariance, mean - mode)
@@ -73,3 +75,34 @@ def test_the_mean_is_beyond_the_mode_and_not_far(seed, power, d):
 def test_a_curvature_that_noise_may_hide_has_not_fallen():
     first = Curvature(np.eye(4), 2 * np.eye(4))
     assert CurvatureFall.between(first, 0.5 * np.eye(4)).power == 0
+
+
+def test_a_way_that_may_be_noise_is_not_made_longer():
+    fall, mode = CurvatureFall(np.eye(9), power=1.0), np.full(9, 0.9)
+    assert (mean_beyond_mode(mode, np.zeros(9), np.eye(9), fall, 9.0) == mode).all()
+    with np.errstate(all="ignore"):
+        assert (mean_beyond_mode(1e200 * mode, np.zeros(9), np.eye(9), fall, 9.0) > 1e199).all()
+
+
+def weak_effects(number=50, records=4000):
+    """Errors of weak effects of many predictors, in posterior sds, and the slope on the truth."""
+    rng = np.random.default_rng(3)
+    X, b = rng.normal(size=(records, number)), 0.3 * rng.normal(size=number)
+    y = (rng.uniform(size=records) < 1 / (1 + np.exp(-X @ b))).astype(int)
+    with pm.Model() as model:
+        w = pm.Normal("b", 0, 1, shape=number)
+        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ w, observed=y)
+    errors, slopes = [], []
+    for key in range(4):
+        with deterministic_noise(key):
+            idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
+        draws = idata["posterior"]["b"].to_numpy()[0]
+        errors.append((draws.mean(axis=0) - b) / draws.std(axis=0))
+        slopes.append(draws.mean(axis=0) @ b / (b @ b))
+    return np.mean(np.square(errors)) ** 0.5, np.mean(slopes)
+
+
+def test_weak_effects_are_not_made_stronger():
+    error, slope = weak_effects()
+    assert error < 1.2
+    assert 0.8 < slope < 1.25

@@ -15,14 +15,14 @@ def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikeli
     The likelihood's score at the mode m is minus the prior's, with an error of covariance S. As
     wide as records and noise make it, its precision is H (v H + S)^-1 H; ``noise`` is 1, or 0 to
     leave S out. Neither m nor S holds what was believed at the start, which no record told.
-    v has no margin, as it has in the posterior's width: the spread of groups is the variance of
-    their estimates beyond v and S, and a margin would take from it.
+    v has no margin, and S no long last steps, as a posterior's width has: the spread of groups is
+    the variance of their estimates beyond v and S, and margins would take from it.
 
     Where the posterior's mean lies beyond its mode, m and H are those of the mean.
     """
     found = learnt.mode.without(learnt.start)
     H, P = learnt.likelihood_curvature, prior.precision
-    S = noise * (H + P) @ (found.covariance + np.diag(learnt.way.unfinished**2)) @ (H + P)
+    S = noise * (H + P) @ found.covariance @ (H + P)
     H, m = learnt.reported.curvature_left * H, found.mean + learnt.reported.mean - learnt.mode.mean
     variance = symmetric(learnt.variance_share.mean * H + S)
     if not np.isfinite(variance).all():  # the records tell nothing that numbers can hold

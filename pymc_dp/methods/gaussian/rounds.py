@@ -46,10 +46,11 @@ def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 
 def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     """Say that the mode may be anywhere in the prior."""
+    mode = learnt.mode._replace(covariance=np.linalg.inv(prior))
     way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
-    noise = _added_by_noise(learnt.covariance, learnt.mode.covariance, way, prior)
-    reported = Reported(learnt.mode.mean, learnt.covariance, noise)
-    return learnt._replace(way=way, noise=noise, reported=reported)
+    noise = _added_by_noise(learnt.covariance, mode.covariance, way, prior)
+    reported = Reported(mode.mean, learnt.covariance, noise)
+    return learnt._replace(mode=mode, way=way, noise=noise, reported=reported)
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:

@@ -197,9 +197,9 @@ def hidden_where_the_posterior_is(share_of_prior):
         pm.Normal("y", pm.Data("X", np.ones((ROWS, 2))) @ b, 1.0, observed=np.zeros(ROWS))
     records, _ = zoo.separated(model)
     state = begin(np.zeros(2), lambda z: -z / 4, number=ROWS)
+    reported = state.learnt.reported._replace(covariance=4 * share_of_prior**2 * np.eye(2))
     learnt = state.learnt._replace(
-        believed=Curvature(np.zeros((2, 2)), np.eye(2)),
-        covariance=4 * share_of_prior**2 * np.eye(2),
+        believed=Curvature(np.zeros((2, 2)), np.eye(2)), reported=reported
     )
     return doubts_of_rounds(records, state._replace(noise_unit=1.0, learnt=learnt))
 

@@ -89,8 +89,7 @@ class Curvature(NamedTuple):
     def growth(self, other: "Curvature") -> float:
         """Return how many times as large another estimate is in all directions together, or 1.
 
-        In coordinates that make the other's noise alike in all directions the trace of its
-        estimate has the noise variance d.
+        That is by its `whitened_traces`.
 
         >>> small = Curvature(np.eye(2), 0.1 * np.eye(2))
         >>> large = Curvature(3 * np.eye(2), np.eye(2))
@@ -99,16 +98,20 @@ class Curvature(NamedTuple):
         >>> small.growth(large._replace(noise=0.1 * np.eye(2)))
         3.0
         """
-        inverse = np.linalg.inv(np.linalg.cholesky(other.noise))
-
-        def trace(matrix: np.ndarray) -> float:
-            return float(np.trace(inverse @ matrix @ inverse.T))
-
-        d, own, new = len(self.noise), trace(self.estimate), trace(other.estimate)
+        d, matrices = len(self.noise), (self.estimate, other.estimate, self.noise)
+        own, new, noise = other.whitened_traces(*matrices)
         # of the difference; that of the own trace as if its noise were alike in all directions
-        noise_sd = (d + trace(self.noise) ** 2 / d) ** 0.5
+        noise_sd = (d + noise**2 / d) ** 0.5
         grown = new > own + DEFAULTS.visible_scale * noise_sd and own > 0
         return new / own if grown else 1.0
+
+    def whitened_traces(self, *matrices: np.ndarray) -> list[float]:
+        """Return traces in coordinates that make the noise alike in all directions.
+
+        There the trace of the estimate has the noise variance d.
+        """
+        inverse = np.linalg.inv(np.linalg.cholesky(self.noise))
+        return [float(np.trace(inverse @ matrix @ inverse.T)) for matrix in matrices]
 
     def spectrum(self) -> "CurvatureSpectrum":
         """Decompose the estimate in units of its noise."""

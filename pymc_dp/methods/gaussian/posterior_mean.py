@@ -27,19 +27,17 @@ class CurvatureFall(NamedTuple):
     def between(cls, first: Curvature, last: np.ndarray) -> Self:
         """Compare the curvature of the first round with an unbiased one of all rounds, (d, d).
 
-        In coordinates that make the noise of the first alike in all directions, the trace is
-        compared. A curvature as (1 + t^2)^-1/2 has fallen to a share r where t has the power
-        1 - r^2. The noise of the first makes it no larger than it may be; that of the last, which
-        all rounds have measured, is small.
+        Their traces are, in coordinates that make the noise of the first alike in all directions. A
+        curvature as (1 + t^2)^-1/2 has fallen to a share r where t has the power 1 - r^2. The noise
+        of the first makes it no larger than it may be; that of the last, which all rounds have
+        measured, is small.
 
         >>> first = Curvature(4 * np.eye(2), 0.1 * np.eye(2))
         >>> last = [end * np.eye(2) for end in (0.1, 2.0, 4.0)]
         >>> [round(CurvatureFall.between(first, end).power, 2) for end in last]
         [1.0, 0.73, 0.0]
         """
-        inverse = np.linalg.inv(np.linalg.cholesky(first.noise))
-        whole, left = (float(np.trace(inverse @ H @ inverse.T)) for H in (first.estimate, last))
-        # the noise of the trace has the variance d
+        whole, left = first.whitened_traces(first.estimate, last)
         surely = whole - DEFAULTS.sure_fall * len(last) ** 0.5
         power = max(0.0, 1 - (left / surely) ** 2) if surely > 0 else 0.0
         return cls(first.spectrum().matrix(DEFAULTS.floor_on_average), power)

@@ -132,6 +132,8 @@ def _reported(
     if learnt.curvature is None or local.scale is not None or local.hidden_scale is not None:
         return at_mode
     fall = CurvatureFall.between(first, learnt.curvature.estimate)
+    if fall.power == 0:
+        return at_mode
     prior, start, mode = local.prior_precision, learnt.start.mean, learnt.mode.mean
     H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
     width = learnt.noise + _covariance(H, prior, learnt.variance_share.upper)

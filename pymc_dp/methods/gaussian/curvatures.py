@@ -57,13 +57,17 @@ def believed_curvature(
     state: State,
     slope: np.ndarray,
     prior: np.ndarray,
+    is_constant: bool,
 ) -> Believed:
     """Say what is believed of the curvature at a round's point, and what may be wrong with it."""
+    fewest = DEFAULTS.fewest_if_constant if is_constant else DEFAULTS.fewest_with_factors
     # on a long way a curvature that is a little wrong is better than one that noise hides
     is_long = state.reach > 1 or state.held.any()
-    believed = with_factors(found, 0 if is_long else DEFAULTS.fewest_with_factors)
+    believed = with_factors(found, 0 if is_long and not is_constant else fewest)
     curvature, seen = (without(x, state.unseen) for x in (believed.curvature, found))
     error = without(Curvature(believed.error, believed.error), state.unseen).noise
+    if is_constant:  # nothing else makes room for what is wrong with the model of it
+        error = (error + seen.noise) / 2
     curvature = visible_along_steps(curvature, seen, slope, prior)
     believed = believed._replace(curvature=curvature, error=error, without_model=seen.noise)
     return measured_along(believed, along_way) if along_way else believed

@@ -31,6 +31,7 @@ class LocalPosterior(NamedTuple):
     number: float  # of records
     reach: float  # how many whitened units a step may be long
     point: np.ndarray  # (d,)
+    bending: np.ndarray  # latents with which it is not known how the curvature changes, (d,)
     scale: OutcomeScale | None  # of the outcomes, to step in
     hidden_scale: OutcomeScale | None  # one of which the first release shows too little for that
 
@@ -86,13 +87,22 @@ class LocalPosterior(NamedTuple):
         """The squared length of a step, by the curvature of the likelihood."""
         return float(step @ self.likelihood_curvature @ step)
 
-    def bent(self, step: np.ndarray) -> np.ndarray:
-        """Return the part of a step along which it is not known how the curvature changes."""
+    def without_scale(self, step: np.ndarray) -> np.ndarray:
+        """Return a step without that in the scale of outcomes, which is found in another way."""
         if self.scale is None:
             return step
-        known = step.copy()
-        known[self.scale.latent] = 0.0
-        return known
+        of_others = step.copy()
+        of_others[self.scale.latent] = 0.0
+        return of_others
+
+    def bent(self, step: np.ndarray) -> np.ndarray:
+        """Return the part of a step along which it is not known how the curvature changes."""
+        return np.where(self.bending, step, 0.0)
+
+    def bent_spread(self, covariance: np.ndarray) -> float:
+        """Return the mean squared length of that part of steps of this covariance, (d, d)."""
+        both = np.outer(self.bending, self.bending)
+        return float(np.trace((self.likelihood_curvature * both) @ covariance))
 
     def nonlinearity(self, squared_length: float) -> float:
         """How much of the curvature may change along a step of this length, from 0 to 1."""
@@ -106,8 +116,12 @@ def local_posterior(
     point, prior_gradient = state.at.point, known.prior_gradient
     gradient = release.score + prior_gradient(point)
     prior = prior_precision(prior_gradient, point, state.least_prior)
-    believed = believed_curvature(curvature, release.along, state, gradient, prior)
+    is_constant = bool(known.constant.any())
+    believed = believed_curvature(curvature, release.along, state, gradient, prior, is_constant)
     spectrum = believed.curvature.spectrum()
+    bending = ~known.constant
+    if state.scale is not None:  # how it changes with the scale is known
+        bending[state.scale.latent] = False
     H = spectrum.matrix(DEFAULTS.floor_on_average)
     gradient = np.where(state.held, 0.0, gradient)
     along_last_step = _along_last_step(release, H + prior, gradient, state)
@@ -127,6 +141,7 @@ def local_posterior(
         whitening=release.whitening,
         number=state.number,
         reach=_reach(release, H + prior, gradient, along_last_step, state),
+        bending=bending,
         scale=state.scale,
         hidden_scale=known.scale if state.scale is None else None,
         point=point,

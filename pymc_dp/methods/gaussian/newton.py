@@ -42,9 +42,10 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
         local.whitened_noise_sd,
         local.reach,
     )
-    step = local.bent(step)
-    noise = symmetric(noise + _noise_of_bending(step, linear, local))
-    covariance = _covariance(mode, local, noise, step)
+    step = local.without_scale(step)
+    bent = local.bent(step)
+    noise = symmetric(noise + _noise_of_bending(bent, linear, local))
+    covariance = _covariance(mode, local, noise, bent)
     way = _limited(way, step, mode, local)
     covariance = at_least_nothing(covariance, local.prior_precision)
     if local.held.any():
@@ -148,7 +149,7 @@ def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -
     """
     H, squared_length = local.likelihood_curvature, local.squared_length(step)
     # where the gradient is smaller than expected, the mode is nearer than its spread says
-    spread = min(1.0, linear.surprise) * float(np.trace(H @ linear.covariance))
+    spread = min(1.0, linear.surprise) * local.bent_spread(linear.covariance)
     of_step = np.outer(H @ step, H @ step) + squared_length / len(step) * H
     return np.asarray(
         local.nonlinearity(squared_length + spread) * (H @ linear.covariance @ H + of_step / 2)

@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 from pymc_dp.contributions.score_scales import LEAST
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_three, visible_sum
+from pymc_dp.methods.gaussian.only_outcome import only_outcome
 from pymc_dp.model import Records
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, pt
@@ -109,19 +110,13 @@ class OutcomeScale(NamedTuple):
 
 def outcome_scale(records: Records) -> OutcomeScale | None:
     """Find the latent that alone sets the scale of a model's outcomes, for all records alike."""
-    if records.outcomes is None or len(records.outcomes) > 1:
+    outcome = only_outcome(records)
+    if outcome is None or not isinstance(outcome.node.op, NORMAL):
         return None
-    [stage] = records.outcomes
-    if len(stage.drawn) > 1:
-        return None
-    [(name, graph)] = stage.drawn.items()
-    node = graph.owner
-    if node is None or not isinstance(node.op, NORMAL):
-        return None
-    location, scale = node.op.dist_params(node)
+    location, scale = outcome.node.op.dist_params(outcome.node)
     read = set(ancestors([scale]))
     latents = [z for z in records.latents.values() if z in read]
-    if len(latents) != 1 or read & set(stage.inputs.values()):
+    if len(latents) != 1 or read & set(outcome.stage.inputs.values()):
         return None
     by_location = set(ancestors([location]))
     [latent] = latents
@@ -140,7 +135,7 @@ def outcome_scale(records: Records) -> OutcomeScale | None:
         latent=sum(flags.size for flags in reads[:before]),
         location=np.concatenate(reads),
         slope=slope,
-        outcomes=int(np.prod([size or 1 for size in records.shapes[name]])),
+        outcomes=int(np.prod([size or 1 for size in records.shapes[outcome.name]])),
     )
 
 

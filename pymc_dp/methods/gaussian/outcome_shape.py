@@ -21,6 +21,7 @@ from pytensor.tensor.random.basic import (
 )
 
 from pymc_dp.contributions.gradients import on_batch
+from pymc_dp.methods.gaussian.only_outcome import only_outcome
 from pymc_dp.methods.gaussian.unseen import ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
@@ -52,20 +53,17 @@ def shape_latents(records: Records) -> np.ndarray:
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
     none = np.zeros(records.size, bool)
-    if records.outcomes is None or len(records.outcomes) > 1 or records.local_latents:
+    outcome = only_outcome(records)
+    if outcome is None or records.local_latents or not isinstance(outcome.node.op, WITH_SHAPES):
         return none
-    [stage] = records.outcomes
-    if len(stage.drawn) > 1:
+    if computes_with_columns(records):
         return none
-    [outcome] = stage.drawn.values()
-    node = outcome.owner
-    if node is None or not isinstance(node.op, WITH_SHAPES) or computes_with_columns(records):
-        return none
+    node, stage = outcome.node, outcome.stage
     parameters = node.op.dist_params(node)
     read = set(ancestors(parameters))
     if isinstance(node.op, StudentTRV):
         read -= set(ancestors([parameters[2]]))
-    means = on_batch(records, [stage.number], mean(outcome), "python", stage.inputs)
+    means = on_batch(records, [stage.number], mean(outcome.graph), "python", stage.inputs)
     found = _without_effect(records, [z in read for z in records.latents.values()], means)
     return none if found.all() else found
 

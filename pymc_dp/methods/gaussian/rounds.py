@@ -128,8 +128,9 @@ def _reported(
 ) -> Reported:
     """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
     at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
-    # the curvature of normal outcomes does not change with their location
-    if learnt.curvature is None or local.scale is not None or local.hidden_scale is not None:
+    # that of normal outcomes changes with their scale, and with their location hardly or not at all
+    of_normal = local.hidden_scale is not None or not local.bending.all()
+    if learnt.curvature is None or of_normal:
         return at_mode
     fall = CurvatureFall.between(first, learnt.curvature.estimate)
     if fall.power == 0:

@@ -14,6 +14,7 @@ from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.chain import Stage
+from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.expected_scores import expected_scores, outcomes_alone
@@ -144,6 +145,7 @@ def _of_latents(
                 scale,
                 unseen_directions(records, scores()),
                 shape_latents(records),
+                constant_latents(records),
                 DEFAULTS.early_rounds * terms.rounds if records.outcomes is None else None,
                 expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
@@ -183,6 +185,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
+            constant=~(~of_latents.constant @ V > 0),
             early_rounds=of_latents.early_rounds,
             start_width=of_latents.start_width,
         )

@@ -36,6 +36,7 @@ class Known(NamedTuple):
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
+    constant: np.ndarray  # with which the curvature of the log likelihood does not change, (d,)
     # for how many rounds scores that no draws centre have the norms of others; None if all have
     early_rounds: float | None
     # what the model expects of scores where nothing but outcomes are data

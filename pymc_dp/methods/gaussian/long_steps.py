@@ -22,17 +22,13 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
 
     ``gradient`` is the whitened one of the average record, (d,), and ``noise_sd`` its standard
     deviation. Scores are clipped at norms that grow with the reach, or the gradient could not tell
-    that the way is longer. The noise grows with these norms, too: where it alone makes steps longer
-    than the reach, the reach does not grow.
+    that the way is longer.
 
     >>> next_reach(1.0, np.array([0.2, -1.3]), noise_sd=0.1), next_reach(4.0, np.ones(1), 0.1)
     (2.0, 1.0)
-    >>> next_reach(1.0, np.full(100, 1.3), noise_sd=0.2)
-    1.0
     """
     length = float(np.abs(gradient).max())
-    mostly_noise = noise_sd * len(gradient) ** 0.5 > reach
-    if not mostly_noise and length > max(reach, DEFAULTS.far_in_noise * noise_sd):
+    if length > max(reach, DEFAULTS.far_in_noise * noise_sd):
         return min(2 * reach, DEFAULTS.longest_reach)
     return max(1.0, min(reach, length))
 

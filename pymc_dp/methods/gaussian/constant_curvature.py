@@ -39,12 +39,14 @@ def is_linear(graph: AnyVariable, variables: list[AnyVariable]) -> bool:
     >>> x, z = pt.vector("x"), pt.vector("z", shape=(3,))
     >>> is_linear(x[0] * z + z[1], [z]), is_linear(pt.exp(z), [z])
     (True, False)
-    >>> is_linear(pt.switch(x > 0, z, abs(z)), [z])
-    False
+    >>> is_linear(pt.switch(x > 0, z, abs(z)), [z]), is_linear(x[0] * z + (z > 0), [z])
+    (False, True)
     """
     if not variables:
         return False
-    return _read(pt.grad(pt.sum(graph), variables)).isdisjoint(variables)
+    # comparisons and indices have no gradient
+    slopes = pt.grad(pt.sum(graph), variables, disconnected_inputs="ignore")
+    return _read(slopes).isdisjoint(variables)
 
 
 def _read(graphs: list[AnyVariable]) -> set[AnyVariable]:

@@ -4,6 +4,7 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Second
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_dp.methods.gaussian.only_outcome import only_outcome
@@ -27,10 +28,22 @@ def constant_latents(records: Records) -> np.ndarray:
     location, scale = outcome.node.op.dist_params(outcome.node)
     of_location = set(ancestors([location]))
     latents = [z for z in records.latents.values() if z in of_location]
-    if not set(ancestors([scale])).isdisjoint(latents) or not is_linear(location, latents):
+    of_scale = set(ancestors([scale]))
+    if not of_scale.isdisjoint(latents) or _draws(of_location | of_scale):
+        return none
+    # a scale that differs between records leaves no part of the matrix as it was
+    differs = not of_scale.isdisjoint(outcome.stage.inputs.values())
+    if differs and not of_scale.isdisjoint(records.latents.values()):
+        return none
+    if not is_linear(location, latents):
         return none
     sizes = [records.point[str(name)].size for name in records.latents]
     return np.repeat([z in latents for z in records.latents.values()], sizes)
+
+
+def _draws(variables: set[AnyVariable]) -> bool:
+    """Whether a location or scale is itself drawn, as those of mixtures are."""
+    return any(v.owner and isinstance(v.owner.op, RandomVariable) for v in variables)
 
 
 def is_linear(graph: AnyVariable, variables: list[AnyVariable]) -> bool:

@@ -158,10 +158,10 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     random: list[_Random] = []
     stand_ins: dict[AnyVariable, AnyVariable] = {}
     batch = leaf.type.ndim - rv.owner.op.ndim_supp
-    while drawn := [v for v in ancestors([graph]) if _is_draw(v)]:
+    while drawn := [v for v in ancestors([graph]) if is_draw(v)]:
         # the first that is drawn: no other is before it
         first = next(
-            v for v in drawn if not any(map(_is_draw, ancestors(v.owner.op.dist_params(v.owner))))
+            v for v in drawn if not any(map(is_draw, ancestors(v.owner.op.dist_params(v.owner))))
         )
         node = first.owner
         parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
@@ -185,7 +185,8 @@ def _before_casts(variable: AnyVariable) -> AnyVariable:
     return variable
 
 
-def _is_draw(variable: AnyVariable) -> bool:
+def is_draw(variable: AnyVariable) -> bool:
+    """Whether a variable is drawn by a random one."""
     node = variable.owner
     return bool(node) and isinstance(node.op, RandomVariable) and variable is node.outputs[1]
 

@@ -4,13 +4,13 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Second
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_dp.methods.gaussian.only_outcome import only_outcome
 from pymc_dp.methods.gaussian.outcome_scale import NORMAL
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Node, pt
+from pymc_dp.model.outcomes import is_draw
 
 
 def constant_latents(records: Records) -> np.ndarray:
@@ -20,7 +20,7 @@ def constant_latents(records: Records) -> np.ndarray:
     them: the slope of a score is -x x' / scale^2, wherever the location is. All of the location's
     latents are, or none is.
 
-    **Privacy.** A function of the model's graph.
+    **Privacy.** A function of the model's graph, and of the types of its columns.
     """
     none, outcome = np.zeros(records.size, bool), only_outcome(records)
     if outcome is None or records.local_latents or not isinstance(outcome.node.op, NORMAL):
@@ -29,7 +29,7 @@ def constant_latents(records: Records) -> np.ndarray:
     of_location = set(ancestors([location]))
     latents = [z for z in records.latents.values() if z in of_location]
     of_scale = set(ancestors([scale]))
-    if not of_scale.isdisjoint(latents) or _draws(of_location | of_scale):
+    if not of_scale.isdisjoint(latents) or any(map(is_draw, of_location | of_scale)):
         return none
     # a scale that differs between records leaves no part of the matrix as it was
     differs = not of_scale.isdisjoint(outcome.stage.inputs.values())
@@ -39,11 +39,6 @@ def constant_latents(records: Records) -> np.ndarray:
         return none
     sizes = [records.point[str(name)].size for name in records.latents]
     return np.repeat([z in latents for z in records.latents.values()], sizes)
-
-
-def _draws(variables: set[AnyVariable]) -> bool:
-    """Whether a location or scale is itself drawn, as those of mixtures are."""
-    return any(v.owner and isinstance(v.owner.op, RandomVariable) for v in variables)
 
 
 def is_linear(graph: AnyVariable, variables: list[AnyVariable]) -> bool:

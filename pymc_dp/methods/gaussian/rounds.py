@@ -128,7 +128,7 @@ def _reported(
 ) -> Reported:
     """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
     at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
-    # that of normal outcomes changes with their scale, and with their location hardly or not at all
+    # the curvature of normal outcomes is taken to change with their scale alone
     of_normal = local.hidden_scale is not None or not local.bending.all()
     if learnt.curvature is None or of_normal:
         return at_mode

@@ -185,7 +185,7 @@ def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None)
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
-            constant=~(~of_latents.constant @ V > 0),
+            constant=of_latents.constant @ V > 0,
             early_rounds=of_latents.early_rounds,
             start_width=of_latents.start_width,
         )

@@ -76,9 +76,9 @@ def _formed(scores: DrawnScores) -> RowContribution:
             size=count * d,
             vectors=lambda sums, at: vectors(sums.reshape(len(sums), count, d), at),
             rows=lambda each, at: each.reshape(len(each), count * d),
-            draw=scores.draw_for_units and _at_point(scores.draw_for_units),
+            draw=scores.draw_for_units and draw_at_point(scores.draw_for_units),
         ),
-        draw=scores.draw and _at_point(scores.draw),
+        draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
     )
 
@@ -121,9 +121,9 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
             rows=lambda held, at: combined(
                 held.scores * held.shares.T[:, None], held.basis
             ).reshape(-1, count * d),
-            draw=scores.draw_for_units and _at_point(scores.draw_for_units),
+            draw=scores.draw_for_units and draw_at_point(scores.draw_for_units),
         ),
-        draw=scores.draw and _at_point(scores.draw),
+        draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
     )
 
@@ -185,7 +185,7 @@ def _from_draws(z: np.ndarray, at: At) -> Clipped:
     """Clip observed scores; estimate their slopes and variances from drawn ones."""
     weighted, drawn = z[:, :1], z[:, :1]
     if z.shape[1] > 1:
-        weights = _weights((z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1), at)
+        weights = weights_of((z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1), at)
         kept = np.concatenate([z[:, :1], z[:, 1 + WEIGHING :]], axis=1)
         weighted, drawn = weights[:, None, None] * kept, kept
     u = clip_consistently(weighted, at.score_bound)
@@ -202,12 +202,12 @@ def _from_both(z: np.ndarray, at: At) -> Clipped:
     """
     no, yes = z[:, 1:2], z[:, 2:]
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
-    u = clip_both(z, _weights(variance, at), at.score_bound)
+    u = clip_both(z, weights_of(variance, at), at.score_bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
     return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped)
 
 
-def _weights(variance: np.ndarray, at: At) -> np.ndarray:
+def weights_of(variance: np.ndarray, at: At) -> np.ndarray:
     """Return the weights of records whose scores have these variances."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.fmin(1.0, at.curvature_bound / variance))
@@ -224,5 +224,6 @@ def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:
     return svec((slope + np.swapaxes(slope, 1, 2)) / 2)
 
 
-def _at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:
+def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:
+    """Draw outcomes at the point of a round."""
     return lambda batch, at, generator: draw(batch, at.point, generator)

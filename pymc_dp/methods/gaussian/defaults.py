@@ -21,6 +21,16 @@ class Defaults(NamedTuple):
         *(0.004, 0.004, 0.006, 0.01, 0.01, 0.015),
         *(0.02, 0.03, 0.04, 0.06, 0.09, 0.15, 0.2),
     )
+    # before so many of the last rounds outcomes are compared with those that the model draws. That
+    # takes what brings the noise on counts to a share of the records, within limits; where so many
+    # times the most would be needed, nothing is compared. The size of the test, and how fast the
+    # tails of scores are taken to fall where it fails
+    rounds_after_fit: int = 3
+    noise_of_fit: float = 0.006
+    fit_share: tuple[float, float] = (0.002, 0.03)
+    hopeless_fit: float = 12.0
+    size_of_test: float = 1e-3
+    decay_if_misfit: float = 0.5
     # groups of an array shift together in so many of the first rounds, if there are at most so many
     # shifts for each latent; these rounds have the shares of the first so many
     shift_rounds: int = 7

@@ -24,6 +24,14 @@ BY_DRAWS = (
     "public=['CustomDist_y'] declares that random= holds no data. Or a larger epsilon clips less."
 )
 
+MISFIT = (
+    "Outcomes {} are not distributed as the model says: a private comparison with outcomes that "
+    "it draws differs by more than noise. The last rounds clipped less, but where outcomes are "
+    "skewed or have heavy tails an intercept, a scale or a shape may still be biased. Choose a "
+    "likelihood of their shape, such as pm.StudentT, pm.Gamma, pm.LogNormal or "
+    "pm.NegativeBinomial; pymc_dp.ppc compares it with the data."
+)
+
 
 def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     """List what is doubtful about the posterior of the last round."""
@@ -31,7 +39,8 @@ def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return tuple(long_steps)
     clipped = [uncentred(records.term_names, BY_DRAWS)] if records.outcomes is None else []
-    return (*clipped, *_hidden(records, state, curvature), *long_steps)
+    misfit = [MISFIT.format(quoted(records.term_names))] if state.is_misfit else []
+    return (*clipped, *misfit, *_hidden(records, state, curvature), *long_steps)
 
 
 def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import xarray as xr
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
+from pymc_dp.contributions.goodness_of_fit import CLIP_NORM, compares_outcomes, goodness_of_fit
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import whitened_scores
@@ -18,6 +19,7 @@ from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
 from pymc_dp.methods.gaussian.expected_scores import expected_scores, outcomes_alone
+from pymc_dp.methods.gaussian.misfit import compare
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, outcome_scale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
@@ -35,6 +37,7 @@ from pymc_dp.privacy.query import Query
 Draw = Callable[[float, State, int, np.random.Generator], Draws]
 
 SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
+FIT = "goodness of fit"
 
 GROUPS_TOGETHER = (
     "The fit ended while all groups of an array moved together, so what sets groups apart is that "
@@ -92,32 +95,35 @@ def stages_of_rounds(
     rounds, first = terms.rounds, terms.of_shifts
     of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
     scale = outcome_scale(records)
+    of_fit = terms.share_of_fit if compares_outcomes(records, terms.of_units) else 0.0
 
     def scheduled(d: int, of_shifts: int = 0) -> BudgetShares:
         of_scales = terms.share_of_scales(d + (scale is not None))
-        return schedule(rounds, of_scales, of_curvature, of_shifts)
+        return schedule(rounds, of_scales, of_fit, of_curvature, of_shifts)
 
     draw, shares = draw or partial(_draw, records), scheduled(records.size)
     problem = _of_latents(records, prior, terms, scale, shares, draw, start_width)
     if point is not None:
         return (
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
-            Stage(_rounds(problem, shares, share, SCORES)),
+            *_rounds_of_latents(problem, shares, share),
         )
     V = shift_directions(records, problem.scores) if first else None
     if V is None:
         return (
             Stage(_scales(problem, shares, share)),
-            Stage(_rounds(problem, shares, share, SCORES)),
+            *_rounds_of_latents(problem, shares, share),
         )
     shares = scheduled(V.shape[1], first)
     problem = _after_shifts(problem, V, shares)
     shifts = _of_shifts(problem, V, first, terms.number)
     early, late = shares.parted(first)
+    first_round, *others = _rounds_of_latents(problem, late, share)
     return (
         Stage(_scales(shifts, shares, share)),
         Stage(_rounds(shifts, early, share, SHIFTED)),
-        Stage(_rounds(problem, late, share, SCORES), shifts.reported),
+        first_round._replace(hand_over=shifts.reported),
+        *others,
     )
 
 
@@ -211,6 +217,15 @@ def _after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Prob
     return problem._replace(known=known)
 
 
+def _rounds_of_latents(problem: Problem, shares: BudgetShares, share: float) -> tuple[Stage, ...]:
+    """Return the rounds of all latents, and the release that compares outcomes, before the last."""
+    before = len(shares.of_rounds) - DEFAULTS.rounds_after_fit
+    if shares.of_fit == 0 or before < 1:
+        return (Stage(_rounds(problem, shares, share, SCORES)),)
+    first, last = (_rounds(problem, own, share, SCORES) for own in shares.parted(before))
+    return Stage(first), Stage(_fit(problem, shares, share)), Stage(last)
+
+
 def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
     """Release the scales of scores."""
     histograms, of_all = problem.d + len(problem.observed), problem.reported
@@ -242,6 +257,18 @@ def _rounds(problem: Problem, shares: BudgetShares, share: float, name: str) -> 
         ),
         query=lambda state, rng: Query(name, state.at, state.at.clip_norm),
         noise_aware=lambda state, draws, rng: _noise_aware(problem.draw, of_all(state), draws, rng),
+    )
+
+
+def _fit(problem: Problem, shares: BudgetShares, share: float) -> Method:
+    """Release how outcomes compare with those that the model draws at the point of a round."""
+    return _rounds(problem, shares, share, SCORES)._replace(
+        releases=(_spec(FIT, CLIP_NORM, share * shares.of_fit),),
+        compile=lambda backend: Compiled(
+            {FIT: goodness_of_fit(problem.records, problem.scores())},
+            partial(compare, problem.known()),
+        ),
+        query=lambda state, rng: Query(FIT, state.at),
     )
 
 

@@ -96,6 +96,9 @@ class State(NamedTuple):
     held: np.ndarray
     # what clipping is expected to leave in the next round's score, in posterior sds; 0 if centred
     bias: float
+    is_misfit: bool  # whether outcomes are not distributed as the model says
+    # what `prepared` made the coordinates of: a precision, (d, d), and the number of directions
+    coordinates: tuple[np.ndarray, float]
     learnt: Learnt
 
 
@@ -123,10 +126,12 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
     own = shares[min(state.t, len(shares)) - 1]
     public = point.size, state.number, state.noise_unit, shares, visible
     is_far = bool(state.learnt.way.unfinished.any())
-    if known.early_rounds is None or state.t <= known.early_rounds or is_far:
+    is_centred = known.early_rounds is None or state.t <= known.early_rounds or is_far
+    if is_centred and not state.is_misfit:
         of_score, of_curvature = norm_bounds(*public)
     else:
-        of_score, of_curvature, bias = uncentred_bounds(*public)
+        decay = DEFAULTS.decay_if_misfit if state.is_misfit else 1.0
+        of_score, of_curvature, bias = uncentred_bounds(*public, decay=decay)
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
     W = whitening(np.outer(units, units) * precision, state.number)
     learnt = state.learnt
@@ -135,4 +140,4 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
         learnt = learnt._replace(mode=learnt.mode._replace(covariance=wide))
     direction = whitened_direction(W, point - learnt.start.mean)
     at = At(point, W, state.reach * of_score, of_curvature, own.ratio, direction)
-    return state._replace(at=at, bias=bias, learnt=learnt)
+    return state._replace(at=at, bias=bias, coordinates=(precision, visible), learnt=learnt)

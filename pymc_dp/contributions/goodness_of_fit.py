@@ -1,0 +1,127 @@
+"""Observed outcomes beside those that the model draws: histograms of how far out scores are.
+
+A record counts in the bin of its observed outcome, and takes from each bin the share of its drawn
+outcomes there. If the model is right, the sum is zero on average in every bin, whatever the
+predictors are.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.consistent_clipping import lengths
+from pymc_dp.contributions.drawn_scores import CENTRING, WEIGHING, DrawnScores
+from pymc_dp.contributions.joint_vector import At
+from pymc_dp.contributions.outcomes import both_outcomes, drawn_name
+from pymc_dp.contributions.spans import combined, coordinates, orthogonal
+from pymc_dp.contributions.whitened import draw_at_point, weights_of, whitened
+from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import Batch, RowContribution, UnitVector
+
+# bins of the norms of scores, by powers of two; 1 is the norm that rounds clip to
+LEAST, MOST = -3, 3
+BINS = 2 * (MOST - LEAST)  # of outcomes below the median of the drawn ones, then above it
+# the part of the expected counts in the vector: they need to be known less exactly
+EXPECTED = 0.5
+# one count less shares that sum to one, and these once more: at most two counts of 1 apart
+CLIP_NORM = (2 + EXPECTED**2) ** 0.5
+
+OUTCOMES = 1 + CENTRING  # that are compared
+
+
+class Compared(NamedTuple):
+    """Scores of a batch at observed and drawn outcomes, and where the outcomes are."""
+
+    norms: np.ndarray  # (rows, 1 + draws): of whitened scores
+    scores: np.ndarray  # (rows, 1 + draws, c): these, in the basis
+    basis: np.ndarray  # (c, rows, d); none where c is d
+    above: np.ndarray  # (rows, OUTCOMES): how many of a record's outcomes are above the median
+
+
+class Comparison(NamedTuple):
+    """Sums over records, by bins."""
+
+    excess: np.ndarray  # (BINS,): how many more outcomes were observed than are expected
+    expected: np.ndarray  # (BINS,)
+
+
+def compares_outcomes(records: Records, of_units: bool) -> bool:
+    """Whether outcomes can be drawn, and a record (or unit) has more than two that it may have."""
+    return records.outcomes is not None and (of_units or both_outcomes(records) is None)
+
+
+def goodness_of_fit(records: Records, scores: DrawnScores) -> RowContribution:
+    """Contribute observed less expected counts by bins, and expected ones.
+
+    The context is an `At`. The vector has 2 BINS entries. Scores have the weights of rounds, which
+    follow from other draws.
+
+    **Privacy.** A record (or a unit) has one observed outcome, and shares of drawn ones that sum to
+    one. With o and e the two, of which o is a unit vector and e has a sum of one, the squared norm
+    |o - e|^2 + EXPECTED^2 |e|^2 is convex in e, and so largest where e is a unit vector, too: there
+    it is at most 2 + EXPECTED^2.
+    """
+    d, outcomes = scores.d, scores.outcomes_in_units
+
+    def prepare(batch: Batch, at: At) -> Compared:
+        weights, of_records = scores.of_batch(batch, at.point)
+        above = _above_median(records, batch)
+        if not len(of_records):
+            z = whitened(weights, at)
+            return Compared(lengths(z), z, of_records, above)
+        basis, shares, R = orthogonal(whitened(of_records, at))
+        z = coordinates(R, weights)
+        return Compared(lengths(z), z * shares.T[:, None], basis, above)
+
+    def rows_of_units(held: Compared, at: At) -> np.ndarray:
+        z = combined(held.scores, held.basis) if len(held.basis) else held.scores
+        return np.concatenate([z.reshape(len(z), -1), held.above], axis=1)
+
+    def of_units(sums: np.ndarray, at: At) -> np.ndarray:
+        z = sums[:, : outcomes * d].reshape(len(sums), outcomes, d)
+        return _vectors(lengths(z), sums[:, outcomes * d :], at)
+
+    return RowContribution(
+        size=2 * BINS,
+        width=3 * scores.width + 4 * BINS,
+        rows=lambda held, at: _vectors(held.norms, held.above, at),
+        prepare=prepare,
+        unit=UnitVector(
+            size=outcomes * d + OUTCOMES,
+            vectors=of_units,
+            rows=rows_of_units,
+            draw=scores.draw_for_units and draw_at_point(scores.draw_for_units),
+        ),
+        draw=scores.draw and draw_at_point(scores.draw),
+        together=scores.together,
+    )
+
+
+def compared(value: np.ndarray) -> Comparison:
+    """Split a released vector into its parts, without their scales."""
+    return Comparison(value[:BINS], value[BINS:] / EXPECTED)
+
+
+def _above_median(records: Records, batch: Batch) -> np.ndarray:
+    """Count, for every outcome of a record, its numbers above and below the median of them all."""
+    total = np.zeros((1, OUTCOMES))
+    for leaf in records.drawn:
+        drawn = batch[drawn_name(leaf)][:, WEIGHING:]
+        observed = np.moveaxis(batch[leaf], records.batch.axes[leaf], 0)
+        every = np.concatenate([observed[:, None], drawn], axis=1).astype("float64")
+        signs = np.sign(every - np.median(every, axis=1, keepdims=True))
+        total = total + np.nansum(signs.reshape(len(signs), OUTCOMES, -1), axis=-1)
+    return total
+
+
+def _vectors(norms: np.ndarray, above: np.ndarray, at: At) -> np.ndarray:
+    """Return records' vectors from norms (n, 1 + draws), and how far above outcomes are."""
+    weights = weights_of((norms[:, 1 : 1 + WEIGHING] ** 2).mean(axis=1), at)
+    kept = np.concatenate([norms[:, :1], norms[:, 1 + WEIGHING :]], axis=1)
+    _, exponents = np.frexp(weights[:, None] * kept / at.score_bound)
+    side = np.where(above > 0, MOST - LEAST, 0)
+    bins = side + np.clip(exponents - 1 - LEAST, 0, MOST - LEAST - 1)
+    counts = (bins[:, :, None] == np.arange(BINS)).astype("float64")
+    expected = counts[:, 1:].mean(axis=1)
+    vectors = np.concatenate([counts[:, 0] - expected, EXPECTED * expected], axis=1)
+    return np.where(np.isfinite(norms).all(axis=1)[:, None], vectors, np.nan)

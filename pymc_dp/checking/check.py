@@ -15,9 +15,9 @@ from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.summary import by_label, share_of
 
 # where a value becomes worth a look: a move in posterior sds, a share of the variance that is
-# noise, a share of hidden directions, what clipping takes of the scores' variance, and a
-# posterior's width over the prior's
-LIMITS = {"steps": 1.0, "noise": 0.5, "hidden": 0.0, "clipping": 0.5, "prior": 0.9}
+# noise, a share of hidden directions, what clipping takes of the scores' variance, a test statistic
+# over its critical value, and a posterior's width over the prior's
+LIMITS = {"steps": 1.0, "noise": 0.5, "hidden": 0.0, "clipping": 0.5, "outcomes": 1.0, "prior": 0.9}
 UNKNOWN, FINE, LOOK = "not known", "fine", "look"
 # how many names a sentence lists
 NAMED = 4
@@ -30,7 +30,7 @@ class Check:
     Attributes
     ----------
     name : str
-        ``steps``, ``noise``, ``hidden``, ``clipping`` or ``prior``.
+        ``steps``, ``noise``, ``hidden``, ``clipping``, ``outcomes`` or ``prior``.
     value : float
         The worst number; nan where it is not known.
     verdict : {"fine", "look", "not known"}
@@ -98,6 +98,9 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
           noise, so that the posterior rests on the prior. Known of fits by rounds.
         * ``clipping``: the share of the scores' variance that clipping takes. Known of the same
           fits; how many records were clipped is never released.
+        * ``outcomes``: whether outcomes are distributed as the model says, by a private
+          goodness-of-fit test: its statistic over the critical value. Known of the same fits where
+          outcomes are more than yes or no and the mode was near.
         * ``prior``: the largest width of a posterior over that of the prior, as intervals of 90
           percent. Not known of priors that are flat, or drawn by a Python function that the fit
           did not declare public.
@@ -125,9 +128,8 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
     if "posterior" not in idata.children:
         raise ValueError("This result holds no posterior: give a result of pymc_dp.fit.")
     model = pm.Model.get_context(error_if_none=False) if model is None else model
-    return Checks(
-        (_steps(idata), _noise(idata), _hidden(idata), _clipping(idata), _prior(idata, model))
-    )
+    of_result = (_steps, _noise, _hidden, _clipping, _outcomes)
+    return Checks((*(one(idata) for one in of_result), _prior(idata, model)))
 
 
 def _steps(idata: xr.DataTree) -> Check:
@@ -201,6 +203,20 @@ def _clipping(idata: xr.DataTree) -> Check:
         "Clipping takes {value:.0%} of the variance of scores.",
         "Intervals are wider than the data's: outliers or a small epsilon make clip norms short. "
         "Rescale predictors, or use a likelihood with heavier tails.",
+    )
+
+
+def _outcomes(idata: xr.DataTree) -> Check:
+    fit = idata["fit"].to_dataset()
+    value = float(fit["misfit"]) if "misfit" in fit else math.nan
+    if math.isnan(value):
+        return Check("outcomes", value, UNKNOWN, "No release compared outcomes with the model's.")
+    return _judged(
+        "outcomes",
+        {"": value},
+        "Outcomes differ from the model's own by {value:.2g} times what chance explains.",
+        "An intercept, a scale or a shape may be biased: choose a likelihood of the outcomes' "
+        "shape, such as pm.StudentT, pm.Gamma or pm.NegativeBinomial; pymc_dp.ppc shows it.",
     )
 
 

@@ -1,6 +1,7 @@
 """Checks say what is wrong with a fit where something is, and nothing where all is well."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -14,10 +15,20 @@ from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 
 
+@cache
+def model_that_is_right():
+    data, rng = columns(), np.random.default_rng(1)
+    X = data["X"]
+    data["y"] = X @ [1.0, -1.0] + 1.2 * (X[:, 0] ** 2 - 1) + 1.2 * rng.normal(size=len(X))
+    return bent(data)
+
+
 def test_a_good_fit_is_fine():
-    checks = pymc_dp.check(result(bent), bent(columns()))
+    model = model_that_is_right()
+    checks = pymc_dp.check(pymc_dp.fit(model=model, **TERMS, **QUIETLY), model)
     assert {one.verdict for one in checks.checks} == {"fine"}
-    assert [one.name for one in checks.checks] == ["steps", "noise", "hidden", "clipping", "prior"]
+    names = ["steps", "noise", "hidden", "clipping", "outcomes", "prior"]
+    assert [one.name for one in checks.checks] == names
     assert not any(one.advice for one in checks.checks)
 
 
@@ -60,6 +71,16 @@ def test_hidden_directions_that_scores_tell_of_are_fine(starved):
     found = pymc_dp.check(told)["hidden"]
     assert found.verdict == "fine"
     assert "of 8 directions of the latents, where scores alone tell enough" in found.finding
+
+
+def test_skewed_outcomes_of_a_normal_model_are_seen():
+    found = pymc_dp.check(result(bent))["outcomes"]
+    assert found.verdict == "look"
+    assert "likelihood of the outcomes' shape" in found.advice
+
+
+def test_outcomes_that_are_yes_or_no_are_not_compared():
+    assert pymc_dp.check(result(coin))["outcomes"].verdict == "not known"
 
 
 def test_the_share_of_noise_is_that_of_the_summary():

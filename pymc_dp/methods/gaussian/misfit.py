@@ -16,21 +16,23 @@ from pymc_dp.privacy.query import Noisy, Query
 
 
 def compare(known: Known, state: State, query: Query, noisy: Noisy) -> State:
-    """Clip less from now on, and forget what clipped scores said of the mode, after a misfit."""
+    """Clip less from now on, and forget what clipped scores said of the mode, after a misfit.
+
+    Where the mode may be far away a comparison tells nothing of the model.
+    """
     state = state._replace(noise_to_signal=noisy.noise_to_signal)
-    learnt = state.learnt
-    if learnt.way.unfinished.any():
+    if state.learnt.way.unfinished.any():
         return state
-    off = mean_distance(learnt, state.number)
-    if not is_misfit(compared(noisy.value), noisy.sd, state.number, off):
+    off = _distance(state.learnt, state.number)
+    state = state._replace(misfit=misfit(compared(noisy.value), noisy.sd, state.number, off))
+    if not state.is_misfit:
         return state
     bias = bias_of_clipping(DEFAULTS.score_range[0], state.number, DEFAULTS.decay_if_misfit)
-    state = state._replace(is_misfit=True, bias=bias)
-    return prepared(state, known, *state.coordinates)
+    return prepared(state._replace(bias=bias), known, *state.coordinates)
 
 
-def is_misfit(found: Comparison, noise_sd: float, number: float, off: float) -> bool:
-    """Test whether a model explains the counts of all bins, by chi squared.
+def misfit(found: Comparison, noise_sd: float, number: float, off: float) -> float:
+    """Return chi squared of the counts of all bins, over its critical value.
 
     The variance of a count is that of the noise and of drawing, and what a point that is ``off`` by
     so many whitened units may move.
@@ -38,17 +40,17 @@ def is_misfit(found: Comparison, noise_sd: float, number: float, off: float) -> 
     >>> expected = np.full(BINS, 1000.0)
     >>> fair = Comparison(np.full(BINS, 20.0), expected)
     >>> skewed = Comparison(np.repeat([120.0, -120.0], BINS // 2), expected)
-    >>> [is_misfit(one, 30.0, 1000.0 * BINS, 0.0) for one in (fair, skewed)]
-    [False, True]
+    >>> [round(misfit(one, 30.0, 1000.0 * BINS, off=0.0), 2) for one in (fair, skewed)]
+    [0.08, 2.72]
     """
     expected = np.maximum(found.expected, noise_sd / EXPECTED)
     drawn = expected * (1 - np.minimum(expected / number, 1.0)) * (1 + 1 / CENTRING)
     variance = noise_sd**2 + drawn + (off * expected) ** 2
     statistic = (found.excess**2 / variance).sum()
-    return bool(statistic > chi2.isf(DEFAULTS.size_of_test, BINS))
+    return float(statistic / chi2.isf(DEFAULTS.size_of_test, BINS))
 
 
-def mean_distance(learnt: Learnt, number: float) -> float:
+def _distance(learnt: Learnt, number: float) -> float:
     """Return how far the point is from the mode, in whitened units of the average record."""
     spread = np.trace(learnt.likelihood_curvature @ learnt.mode.covariance)
     return float((max(spread, 0.0) / number) ** 0.5)

@@ -112,9 +112,9 @@ class BudgetShares(NamedTuple):
 def schedule(
     rounds: int,
     of_scales: float,
-    of_fit: float = 0.0,
     of_curvature: float = 1.0,
     of_shifts: int = 0,
+    of_fit: float = 0.0,
 ) -> BudgetShares:
     """Return the shares of all rounds; plans of other lengths stretch those of the default.
 

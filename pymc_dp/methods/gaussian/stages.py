@@ -99,7 +99,7 @@ def stages_of_rounds(
 
     def scheduled(d: int, of_shifts: int = 0) -> BudgetShares:
         of_scales = terms.share_of_scales(d + (scale is not None))
-        return schedule(rounds, of_scales, of_fit, of_curvature, of_shifts)
+        return schedule(rounds, of_scales, of_curvature, of_shifts, of_fit)
 
     draw, shares = draw or partial(_draw, records), scheduled(records.size)
     problem = _of_latents(records, prior, terms, scale, shares, draw, start_width)
@@ -302,6 +302,7 @@ def _describe(records: Records, state: State) -> xr.Dataset:
         hidden_directions=int(hidden.sum()),
         directions=hidden.size,
         variance_share=learnt.variance_share.mean,
+        misfit=state.misfit,
     )
 
 

@@ -90,7 +90,7 @@ def _at_start(
         unseen=np.zeros((d, 0)),
         held=np.zeros(d, bool),
         bias=0.0,
-        is_misfit=False,
+        misfit=np.nan,
         coordinates=(precision, float(d)),
         learnt=learnt,
     )

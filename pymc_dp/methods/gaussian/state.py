@@ -96,10 +96,16 @@ class State(NamedTuple):
     held: np.ndarray
     # what clipping is expected to leave in the next round's score, in posterior sds; 0 if centred
     bias: float
-    is_misfit: bool  # whether outcomes are not distributed as the model says
+    # how far outcomes are from those of the model, over what chance explains; nan if not known
+    misfit: float
     # what `prepared` made the coordinates of: a precision, (d, d), and the number of directions
     coordinates: tuple[np.ndarray, float]
     learnt: Learnt
+
+    @property
+    def is_misfit(self) -> bool:
+        """Whether outcomes are not distributed as the model says."""
+        return self.misfit > 1
 
 
 def prior_precision(

@@ -109,7 +109,7 @@ def error_of_line(model, X, line, key):
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_steps_keep_the_balance_of_predictors_that_are_nearly_the_same():
-    assert error_of_predictors_that_are_nearly_the_same() < 0.3
+    assert error_of_predictors_that_are_nearly_the_same() < 0.2
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
@@ -119,7 +119,7 @@ def test_steps_that_are_limited_one_by_one_lose_it(monkeypatch):
     monkeypatch.setattr(stages, "outcome_scale", lambda records: None)
     flat = 1e-9 * np.eye(PREDICTORS + 1)
     monkeypatch.setattr(newton, "shortened", lambda s, g, _, *w: shortened(s, g, flat, *w))
-    assert error_of_predictors_that_are_nearly_the_same() > 1
+    assert error_of_predictors_that_are_nearly_the_same() > 0.4
 
 
 def test_the_reach_doubles_after_full_steps_and_ends_with_the_way():

@@ -12,9 +12,10 @@ from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.methods.advi.options import AdviOptions
 from pymc_dp.methods.gaussian import stages
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
-from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED
+from pymc_dp.methods.gaussian.stages import FIT, SCALES, SCORES, SHIFTED
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 from tests.guarantees.test_whitened_norms import rows_of
@@ -157,7 +158,9 @@ def test_a_plan_says_which_releases_are_of_shifts():
     releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).plan.releases
     first = terms(ROUNDS).of_shifts
     names = [release.name for release in releases for _ in range(release.count)]
-    assert names == [SCALES] + [SHIFTED] * first + [SCORES] * (ROUNDS - first)
+    last = DEFAULTS.rounds_after_fit
+    before = ROUNDS - first - last
+    assert names == [SCALES, *[SHIFTED] * first, *[SCORES] * before, FIT, *[SCORES] * last]
 
 
 def test_without_noise_no_release_is_of_shifts():

@@ -15,14 +15,14 @@ SHARES = schedule(13, 0.04).of_rounds
 
 def test_norms_balance_bias_and_noise():
     shares = sum(own.score for own in SHARES)
-    for number, noise in ((1000, 10.0), (5000, 4.0), (10**6, 1.0)):
-        norm, _, bias = uncentred_bounds(5, number, noise, SHARES, 4.0)
+    for number, noise, decay in ((1000, 10.0, 1.0), (5000, 4.0, 0.5), (10**6, 1.0, 1.0)):
+        norm, _, bias = uncentred_bounds(5, number, noise, SHARES, 4.0, decay)
         c = norm / 4.0**0.5
-        assert bias == pytest.approx(number**0.5 * np.exp(-1 - c))
-        # where their sum is least the squared bias is 1 / c of the variance of the noise
-        assert c * bias**2 == pytest.approx(noise**2 * norm**2 / (number * shares), rel=0.2)
+        assert bias == pytest.approx(number**0.5 * np.exp(-1 - decay * c))
+        # where their sum is least the squared bias is 1 / (decay c) of the variance of the noise
+        assert decay * c * bias**2 == pytest.approx(noise**2 * norm**2 / (number * shares), rel=0.2)
         assert norm > norm_bounds(5, number, noise, SHARES, 4.0)[0]
-    assert uncentred_bounds(5, 1000, 0.0, SHARES, 4.0) == (np.inf, np.inf, 0.0)
+    assert uncentred_bounds(5, 1000, 0.0, SHARES, 4.0, 1.0) == (np.inf, np.inf, 0.0)
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")

@@ -62,4 +62,5 @@ def test_a_dry_run_compares_noise_with_the_signal_of_units():
         pymc_dp.plan(model_of("line"), num_records=number, **TERMS).noise_to_signal
         for number in (UNITS, 2 * UNITS)
     ]
-    assert ratios[0] == pytest.approx(2 * ratios[1])
+    # of more units the comparison of outcomes takes less of the budget
+    assert ratios[0] == pytest.approx(2 * ratios[1], rel=0.01)

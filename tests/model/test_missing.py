@@ -15,7 +15,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import separate
 from pymc_dp.privacy.private_data import open_private
 
-N = 30
+N = 34
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(N, 2))
 SIZE = RNG.normal(size=N)

@@ -298,12 +298,12 @@ def _describe(records: Records, state: State) -> xr.Dataset:
     if learnt.believed is None or state.noise_unit == 0:
         return found
     hidden = hidden_directions(records, state, learnt.believed)
-    return found.assign(
+    found = found.assign(
         hidden_directions=int(hidden.sum()),
         directions=hidden.size,
         variance_share=learnt.variance_share.mean,
-        misfit=state.misfit,
     )
+    return found if np.isnan(state.misfit) else found.assign(misfit=state.misfit)
 
 
 def _trace(state: State) -> Trace:

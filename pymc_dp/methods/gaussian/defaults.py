@@ -157,10 +157,8 @@ class Defaults(NamedTuple):
     # the belief about the mode starts this many times as wide as the prior, in variance; and
     # once as wide as a normal prior in place of the model's, which is wider already
     start_width: float = 4.0
-    # the least share of what is known of the mode that was learnt since rounds began, and a share
-    # that says where the mode is
-    least_learnt: float = 1e-6
-    much_learnt: float = 0.1
+    # so many of the last rounds say what the likelihood is, where it is wanted by itself
+    rounds_of_likelihood: int = 4
     # the precision of priors without an end, as a share of what one record says of a latent; as a
     # number where that is more than 1, or not known. Also the least eigenvalue of the precision of
     # all latents, in units of their own

@@ -10,27 +10,39 @@ from pymc_dp.methods.gaussian.state import Learnt
 
 
 def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikelihood:
-    """Return what the releases say of the likelihood, without the prior that the rounds had.
+    """Return what the last rounds say of the likelihood, without the prior that they had.
 
-    The likelihood's score at the mode m is minus the prior's, with an error of covariance S. As
-    wide as records and noise make it, its precision is H (v H + S)^-1 H; ``noise`` is 1, or 0 to
-    leave S out. Neither m nor S holds what was believed at the start, which no record told.
-    v has no margin, and S no long last steps, as a posterior's width has: the spread of groups is
+    A score s at a point p says s + H p = H z + noise of the mode z of the likelihood. The mode of
+    the rounds does not: on the way to it steps are cautious, and may not be at their end.
+    As wide as records and noise make it, the precision is H (v H + S)^-1 H, with S the noise of all
+    these scores together; ``noise`` is 1, or 0 to leave S out.
+    v has no margin as a posterior's width has: the spread of groups is
     the variance of their estimates beyond v and S, and margins would take from it.
 
-    Where the posterior's mean lies beyond its mode, m and H are those of the mean.
+    Where the posterior's mean lies beyond its mode, z and H are those of the mean.
     """
-    found = learnt.mode.without(learnt.start)
     H, P = learnt.likelihood_curvature, prior.precision
-    S = noise * (H + P) @ found.covariance @ (H + P)
-    H, m = learnt.reported.curvature_left * H, found.mean + learnt.reported.mean - learnt.mode.mean
-    variance = symmetric(learnt.variance_share.mean * H + S)
+    if not learnt.scored:
+        return NormalLikelihood(np.zeros(len(H)), np.zeros_like(P))
+    pooled, S = _pooled(learnt, H)
+    left = learnt.reported.curvature_left
+    pooled = left * (pooled + H @ (learnt.reported.mean - learnt.mode.mean))
+    H = left * H
+    variance = symmetric(learnt.variance_share.mean * H + noise * S)
     if not np.isfinite(variance).all():  # the records tell nothing that numbers can hold
-        return NormalLikelihood(np.zeros(len(m)), np.zeros_like(P))
+        return NormalLikelihood(np.zeros(len(H)), np.zeros_like(P))
     unit = np.sqrt(np.maximum(np.diag(variance), np.finfo(float).tiny))
     inverse = np.linalg.pinv(variance / np.outer(unit, unit), hermitian=True)
     gain = H @ (inverse / np.outer(unit, unit))
-    h, Lambda = gain @ (H @ m - prior.gradient(m)), symmetric(gain @ H)
+    h, Lambda = gain @ pooled, symmetric(gain @ H)
     # what the prior all but fixes is where it is fixed: there rounding hides the records
     free = np.diag(P) < DEFAULTS.fixed_by_prior * np.diag(H)
     return NormalLikelihood(free * h, np.outer(free, free) * Lambda)
+
+
+def _pooled(learnt: Learnt, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Average s + H p over rounds, (d,), by the precision of its noise; return that, too."""
+    precisions = [np.linalg.inv(one.noise) for one in learnt.scored]
+    S = np.linalg.inv(np.sum(precisions, axis=0))
+    sums = [J @ (s + H @ p) for J, (p, s, _) in zip(precisions, learnt.scored, strict=True)]
+    return S @ np.sum(sums, axis=0), S

@@ -28,7 +28,11 @@ def compare(known: Known, state: State, query: Query, noisy: Noisy) -> State:
     if not state.is_misfit:
         return state
     bias = bias_of_clipping(DEFAULTS.score_range[0], state.number, DEFAULTS.decay_if_misfit)
-    return prepared(state._replace(bias=bias), known, *state.coordinates)
+    return prepared(
+        state._replace(bias=bias, learnt=state.learnt._replace(scored=())),
+        known,
+        *state.coordinates,
+    )
 
 
 def misfit(found: Comparison, noise_sd: float, number: float, off: float) -> float:

@@ -5,7 +5,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from pymc_dp.methods.gaussian.belief import TINY, no_wider, symmetric
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 
 
@@ -30,25 +29,6 @@ class Mode(NamedTuple):
         covariance = symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
         surprise = float(slope @ np.linalg.solve(spread, slope)) / len(slope)
         return Update(step, covariance, surprise, gain)
-
-    def without(self, before: "Mode") -> "Mode":
-        """Return what was learnt since an earlier belief: next to nothing is infinitely wide.
-
-        >>> before = Mode(np.zeros(1), np.full((1, 1), 4.0))
-        >>> Mode(np.ones(1), np.full((1, 1), 2.0)).without(before)
-        Mode(mean=array([2.]), covariance=array([[4.]]))
-        """
-        unit = np.sqrt(np.maximum(np.diag(self.covariance), np.finfo(float).tiny))
-        correlation = Spectrum.of(symmetric(self.covariance / np.outer(unit, unit)))
-        root = unit[:, None] * np.linalg.cholesky(correlation.floored(TINY))
-        old = symmetric(root.T @ np.linalg.solve(before.covariance, root))
-        values, vectors = np.linalg.eigh(np.eye(len(root)) - old)
-        to, back = vectors.T @ np.linalg.inv(root), root @ vectors
-        # the mean of what is next to nothing does not matter
-        shrunken = np.where(values > DEFAULTS.much_learnt, values, 1.0)
-        mean = before.mean + back @ (to @ (self.mean - before.mean) / shrunken)
-        wide = back / np.maximum(values, DEFAULTS.least_learnt) ** 0.5
-        return Mode(mean, symmetric(wide @ wide.T))
 
     def doubted(
         self,

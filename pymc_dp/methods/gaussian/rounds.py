@@ -27,7 +27,15 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
-from pymc_dp.methods.gaussian.state import Known, Learnt, Reported, State, prepared, prior_precision
+from pymc_dp.methods.gaussian.state import (
+    Known,
+    Learnt,
+    Reported,
+    Scored,
+    State,
+    prepared,
+    prior_precision,
+)
 from pymc_dp.methods.gaussian.unseen import not_contradicted
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -59,7 +67,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     expected = known.expected and known.expected(state.at)
     found = curvatures(state, release.curvature, expected, known.shifts)
     local = local_posterior(release, found.together(known.shifts), known, state)
-    learnt = _learnt(state, release, local, found, expected, known.shifts)
+    learnt = _learnt(state, release, local, found, expected, known)
     first = learnt.first or release.curvature
     learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release))
     of_location = np.where(known.shapes, 0.0, local.gradient)
@@ -85,15 +93,17 @@ def _learnt(
     local: LocalPosterior,
     found: Curvatures,
     expected: Expected | None,
-    shifts: np.ndarray | None,
+    known: Known,
 ) -> Learnt:
     """Move the mode, and update all estimates."""
-    before = state.learnt
+    before, shifts = state.learnt, known.shifts
     mode, point, way, nonlinearity = newton_step(_doubted(before, local), before.way, local)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
     H = np.outer(of_mode, of_mode) * spectrum.matrix(DEFAULTS.floor_in_posterior)
+    if known.apart is not None:
+        H = Spectrum.of(np.where(known.apart, 0.0, H)).floored(0.0)
     prior = local.prior_precision
     if local.scale is not None:  # on the scale's way to the mode the prior's curvature changes, too
         prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)
@@ -119,6 +129,10 @@ def _learnt(
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
         noise=_added_by_noise(covariance, mode.covariance + state.bias**2 * covariance, way, prior),
+        scored=(
+            *before.scored,
+            Scored(local.point, release.score, release.score_noise),
+        )[-DEFAULTS.rounds_of_likelihood :],
         reported=before.reported,
     )
 

@@ -67,6 +67,17 @@ class Shifts(NamedTuple):
         return scale._replace(latent=int(latent), location=self.directions.T @ scale.location > 0)
 
 
+def groups_apart(records: Records, V: np.ndarray) -> np.ndarray | None:
+    """Return which pairs of latents are two groups of one array, (d, d).
+
+    No record reads both, so that the likelihood has no curvature between them. Latents of units
+    that are integrated out may join them: then None.
+    """
+    if records.local_latents:
+        return None
+    return np.asarray((V @ V.T > 0) & ~np.eye(len(V), dtype=bool))
+
+
 def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.ndarray | None:
     """Return V, (d, m); None where no array has groups, or they are few.
 

@@ -25,7 +25,7 @@ from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.rounds import step
 from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms, schedule
-from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
+from pymc_dp.methods.gaussian.shifts import Shifts, groups_apart, shift_directions
 from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
 from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
@@ -212,7 +212,8 @@ def _after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Prob
 
     @cache
     def known() -> Known:
-        return problem.known()._replace(shares=shares, shifts=V)
+        apart = groups_apart(problem.records, V)
+        return problem.known()._replace(shares=shares, shifts=V, apart=apart)
 
     return problem._replace(known=known)
 

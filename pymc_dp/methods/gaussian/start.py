@@ -73,6 +73,7 @@ def _at_start(
         likelihood_curvature=nothing,
         covariance=covariance,
         noise=nothing,
+        scored=(),
         reported=Reported(start, covariance, nothing),
     )
     return State(

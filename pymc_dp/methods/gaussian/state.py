@@ -42,6 +42,7 @@ class Known(NamedTuple):
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected | None] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
+    apart: np.ndarray | None = None  # pairs of latents that no record reads together, (d, d)
     # how many times as wide as the prior the belief about the mode starts, in variance
     start_width: float = DEFAULTS.start_width
 
@@ -53,6 +54,14 @@ class Reported(NamedTuple):
     covariance: np.ndarray  # from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
     curvature_left: float = 1.0  # share of the curvature at the mode that is left at the mean
+
+
+class Scored(NamedTuple):
+    """A round's score of the likelihood, and where it was made."""
+
+    point: np.ndarray  # (d,)
+    score: np.ndarray  # (d,)
+    noise: np.ndarray  # covariance of its privacy noise, (d, d)
 
 
 class Learnt(NamedTuple):
@@ -75,6 +84,7 @@ class Learnt(NamedTuple):
     likelihood_curvature: np.ndarray  # H of the posterior, with a value for what noise hides
     covariance: np.ndarray  # the posterior's at the mode, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
+    scored: tuple[Scored, ...]  # the latest rounds
     reported: Reported
 
 

@@ -158,7 +158,7 @@ class Defaults(NamedTuple):
     # once as wide as a normal prior in place of the model's, which is wider already
     start_width: float = 4.0
     # so many of the last rounds say what the likelihood is, where it is wanted by itself
-    rounds_of_likelihood: int = 4
+    rounds_of_likelihood: int = 6
     # the precision of priors without an end, as a share of what one record says of a latent; as a
     # number where that is more than 1, or not known. Also the least eigenvalue of the precision of
     # all latents, in units of their own

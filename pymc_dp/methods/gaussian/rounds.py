@@ -58,7 +58,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
     noise = _added_by_noise(learnt.covariance, mode.covariance, way, prior)
     reported = Reported(mode.mean, learnt.covariance, noise)
-    return learnt._replace(mode=mode, way=way, noise=noise, reported=reported)
+    return learnt._replace(mode=mode, way=way, noise=noise, scored=(), reported=reported)
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:

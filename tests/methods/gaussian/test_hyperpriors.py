@@ -22,6 +22,7 @@ from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.start import begin
+from pymc_dp.methods.gaussian.state import Scored
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.testing import deterministic_noise
@@ -222,65 +223,66 @@ def test_what_nothing_draws_stays_with_the_rounds(build):
     assert hyperpriors(records_of(build)) is None
 
 
-def left(prior, H, S, peak, noise, start=1e12, change=lambda learnt: learnt):
-    """End at the mode under a prior, and take the prior out again.
-
-    Before, the mode was believed to be 0 with a variance of ``start``.
-    """
-    V = np.linalg.inv(H + prior.precision)
+def left(H, S, peak, noise, prior=None, points=(0.0, 2.0), change=lambda learnt: learnt):
+    """Score a likelihood with this peak at some points, with the covariance S of all noise."""
+    prior = prior or NormalPrior(np.zeros(3), 0.01 * np.eye(3))
     state = begin(np.zeros(3), prior.gradient, number=100.0)
-    mode = state.learnt.mode._replace(
-        mean=V @ (H @ peak + prior.precision @ prior.mean), covariance=V @ S @ V
-    )
-    before = mode._replace(mean=np.zeros(3), covariance=start * np.eye(3))
-    reported = state.learnt.reported._replace(mean=mode.mean)
+    scored = tuple(Scored(p * np.ones(3), H @ (peak - p), len(points) * S) for p in points)
+    mode = state.learnt.mode._replace(mean=peak)
+    reported = state.learnt.reported._replace(mean=peak)
     learnt = state.learnt._replace(
-        start=before, mode=mode, likelihood_curvature=H, reported=reported
+        mode=mode, likelihood_curvature=H, reported=reported, scored=scored
     )
     return likelihood(change(learnt), prior, noise)
+
+
+NEXT_TO_NOTHING = 1e-9 * np.eye(3)
 
 
 def test_what_the_prior_fixes_takes_no_likelihood():
     """Of high frequencies of a process, say, whose curvature rounding hides."""
     fixed = NormalPrior(np.zeros(3), np.diag([1.0, 1e12, 1.0]))
-    found = left(fixed, 100 * np.eye(3), np.zeros((3, 3)), np.ones(3), noise=0.0)
+    found = left(100 * np.eye(3), NEXT_TO_NOTHING, np.ones(3), 0.0, fixed)
     assert found.precision == pytest.approx(np.diag([100.0, 0.0, 100.0]), rel=1e-2)
     assert found.linear == pytest.approx([100.0, 0.0, 100.0], rel=1e-2)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_the_prior_of_the_rounds_does_not_stay_in_the_likelihood(noise):
+def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
     rng = np.random.default_rng(0)
     root, error = rng.normal(size=(2, 3, 3))
-    H, S, peak = root @ root.T + np.eye(3), error @ error.T, rng.normal(size=3)
-
-    wide = left(NormalPrior(np.zeros(3), 0.01 * np.eye(3)), H, S, peak, noise)
-    narrow = left(NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])), H, S, peak, noise)
+    H, S, peak = root @ root.T + np.eye(3), error @ error.T + np.eye(3), rng.normal(size=3)
+    wide = left(H, S, peak, noise)
+    narrow = left(H, S, peak, noise, NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])))
     precision = H @ np.linalg.inv(learnt_variance(H) + noise * S) @ H
     for found in (wide, narrow):
         assert found.precision == pytest.approx(precision)
         assert found.linear == pytest.approx(precision @ peak)
 
 
-def test_what_was_believed_at_the_start_is_no_record():
-    """A mode that noise kept where it was is not known, however narrow the belief about it was."""
-    prior, H = NormalPrior(np.zeros(3), 0.01 * np.eye(3)), 4.0 * np.eye(3)
-    V = np.linalg.inv(H + prior.precision)
-    hidden = 0.25 * np.linalg.inv(V) @ np.linalg.inv(V)  # the mode's variance is .25
-    found = left(prior, H, hidden, np.zeros(3), 1.0, start=0.25)
-    assert np.abs(found.precision).max() < 1e-4
-    before = left(prior, H, hidden, np.zeros(3), 1.0)
-    assert np.diag(before.precision).min() > 1
+def test_exact_scores_count_more_than_noisy_ones():
+    def first_is_noisy(learnt):
+        one, other = learnt.scored
+        return learnt._replace(scored=(one._replace(score=one.score + 9, noise=1e6 * H), other))
+
+    H, peak = 4.0 * np.eye(3), np.ones(3)
+    found = left(H, np.eye(3), peak, 1.0, change=first_is_noisy)
+    assert np.linalg.solve(found.precision, found.linear) == pytest.approx(peak, abs=1e-3)
+
+
+def test_before_any_score_nothing_is_known():
+    found = left(np.eye(3), np.eye(3), np.ones(3), 1.0, points=())
+    assert not found.precision.any()
+    assert not found.linear.any()
 
 
 def test_a_mode_that_was_lost_is_not_known():
     prior, H = NormalPrior(np.zeros(3), 0.01 * np.eye(3)), 100 * np.eye(3)
-    wide = prior.precision
 
     def found(change):
-        return left(prior, H, np.zeros((3, 3)), np.ones(3), 1.0, change=change).precision
+        return left(H, NEXT_TO_NOTHING, np.ones(3), 1.0, prior, change=change).precision
 
-    assert np.abs(found(lambda learnt: rounds._lost(learnt, wide))).max() < 0.02
+    assert np.abs(found(lambda learnt: rounds._lost(learnt, prior.precision))).max() < 0.02
     assert np.diag(found(lambda learnt: learnt)).min() > 90
 
 
@@ -291,9 +293,9 @@ def test_the_likelihood_lies_where_the_mean_does_and_is_as_wide():
         own = learnt.reported
         return learnt._replace(reported=own._replace(mean=own.mean + 0.5, curvature_left=0.5))
 
-    found = left(prior, H, np.zeros((3, 3)), np.ones(3), 0.0, change=beyond)
-    posterior = np.linalg.solve(found.precision + prior.precision, found.linear)
-    assert posterior == pytest.approx(np.full(3, 2 / 3 + 0.5), rel=0.05)
+    found = left(H, NEXT_TO_NOTHING, np.ones(3), 0.0, prior, change=beyond)
+    peak = np.linalg.solve(found.precision, found.linear)
+    assert peak == pytest.approx(np.full(3, 1.5), rel=1e-3)
     assert found.precision == pytest.approx(50 * np.eye(3), rel=1e-2)
 
 

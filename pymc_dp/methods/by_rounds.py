@@ -96,7 +96,7 @@ def _slope_of(hyper: Hyperpriors, backend: str) -> Gradient:
 def _draw_with_hyperpriors(
     hyper: Hyperpriors, noise: float, state: State, draws: int, rng: np.random.Generator
 ) -> Draws:
-    found, mixing = hyper.draw(likelihood(state.learnt, hyper.prior, noise), draws, rng)
+    found, mixing = hyper.draw(likelihood(state, hyper.prior, noise), draws, rng)
     mode = state.learnt.mode.mean.tobytes()
     hyper.mixing[mode] = max(mixing, hyper.mixing.get(mode, mixing))
     return found

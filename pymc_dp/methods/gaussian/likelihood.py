@@ -6,10 +6,11 @@ from pymc_dp.methods.gaussian.belief import symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
-from pymc_dp.methods.gaussian.state import Learnt
+from pymc_dp.methods.gaussian.mode import Mode
+from pymc_dp.methods.gaussian.state import Learnt, State
 
 
-def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikelihood:
+def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikelihood:
     """Return what the last rounds say of the likelihood, without the prior that they had.
 
     A score s at a point p says s + H p = H z + noise of the mode z of the likelihood. The mode of
@@ -21,10 +22,13 @@ def likelihood(learnt: Learnt, prior: NormalPrior, noise: float) -> NormalLikeli
 
     Where the posterior's mean lies beyond its mode, z and H are those of the mean.
     """
+    learnt = state.learnt
     H, P = learnt.likelihood_curvature, prior.precision
     if not learnt.scored:
         return NormalLikelihood(np.zeros(len(H)), np.zeros_like(P))
     pooled, S = _pooled(learnt, H)
+    if state.scale is not None:
+        pooled, S = _with_scale(pooled, S, H, learnt.mode, state.scale.latent)
     left = learnt.reported.curvature_left
     pooled = left * (pooled + H @ (learnt.reported.mean - learnt.mode.mean))
     H = left * H
@@ -46,3 +50,13 @@ def _pooled(learnt: Learnt, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     S = np.linalg.inv(np.sum(precisions, axis=0))
     sums = [J @ (s + H @ p) for J, (p, s, _) in zip(precisions, learnt.scored, strict=True)]
     return S @ np.sum(sums, axis=0), S
+
+
+def _with_scale(
+    pooled: np.ndarray, S: np.ndarray, H: np.ndarray, mode: Mode, at: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Take the scale of outcomes from the mode: rounds step in it by more than its score."""
+    others = np.arange(len(S)) != at
+    S = np.where(np.outer(others, others), S, 0.0)
+    S[at, at] = H[at, at] ** 2 * mode.covariance[at, at]
+    return np.where(others, pooled, H @ mode.mean), S

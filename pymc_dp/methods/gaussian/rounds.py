@@ -129,10 +129,7 @@ def _learnt(
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
         noise=_added_by_noise(covariance, mode.covariance + state.bias**2 * covariance, way, prior),
-        scored=(
-            *before.scored,
-            Scored(local.point, release.score, release.score_noise),
-        )[-DEFAULTS.rounds_of_likelihood :],
+        scored=_scored(before, local, release, units),
         reported=before.reported,
     )
 
@@ -159,6 +156,14 @@ def _reported(
     # V is inverse to H, and what S adds to the posterior is V S V
     covariance = no_wider(learnt.covariance / left, prior)
     return Reported(mean, covariance, _added(covariance, learnt.noise / left**2, prior), left)
+
+
+def _scored(
+    before: Learnt, local: LocalPosterior, release: Release, units: np.ndarray
+) -> tuple[Scored, ...]:
+    """Keep the scores of the latest rounds, in units of the scale of outcomes at the next point."""
+    found = (*before.scored, Scored(local.point, release.score, release.score_noise))
+    return tuple(one.in_units(units) for one in found[-DEFAULTS.rounds_of_likelihood :])
 
 
 def _doubted(before: Learnt, local: LocalPosterior) -> Mode:

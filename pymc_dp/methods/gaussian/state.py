@@ -63,6 +63,11 @@ class Scored(NamedTuple):
     score: np.ndarray  # (d,)
     noise: np.ndarray  # covariance of its privacy noise, (d, d)
 
+    def in_units(self, units: np.ndarray) -> "Scored":
+        """Return the score where latents are multiplied by these units, (d,), as curvatures are."""
+        squares = units**2
+        return Scored(self.point, squares * self.score, np.outer(squares, squares) * self.noise)
+
 
 class Learnt(NamedTuple):
     """Estimates that follow from the releases made so far."""

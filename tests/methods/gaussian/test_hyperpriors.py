@@ -20,6 +20,7 @@ from pymc_dp.methods.gaussian.hyperpriors import (
 )
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.methods.gaussian.state import Scored
@@ -223,7 +224,9 @@ def test_what_nothing_draws_stays_with_the_rounds(build):
     assert hyperpriors(records_of(build)) is None
 
 
-def left(H, S, peak, noise, prior=None, points=(0.0, 2.0), change=lambda learnt: learnt):
+def left(
+    H, S, peak, noise, prior=None, points=(0.0, 2.0), change=lambda learnt: learnt, scale=None
+):
     """Score a likelihood with this peak at some points, with the covariance S of all noise."""
     prior = prior or NormalPrior(np.zeros(3), 0.01 * np.eye(3))
     state = begin(np.zeros(3), prior.gradient, number=100.0)
@@ -233,7 +236,7 @@ def left(H, S, peak, noise, prior=None, points=(0.0, 2.0), change=lambda learnt:
     learnt = state.learnt._replace(
         mode=mode, likelihood_curvature=H, reported=reported, scored=scored
     )
-    return likelihood(change(learnt), prior, noise)
+    return likelihood(state._replace(learnt=change(learnt), scale=scale), prior, noise)
 
 
 NEXT_TO_NOTHING = 1e-9 * np.eye(3)
@@ -268,6 +271,38 @@ def test_exact_scores_count_more_than_noisy_ones():
     H, peak = 4.0 * np.eye(3), np.ones(3)
     found = left(H, np.eye(3), peak, 1.0, change=first_is_noisy)
     assert np.linalg.solve(found.precision, found.linear) == pytest.approx(peak, abs=1e-3)
+
+
+def test_scores_at_a_longer_scale_of_outcomes_say_the_same():
+    H, peak, units = 4.0 * np.eye(3), np.ones(3), np.full(3, 2.0)
+
+    def first_at_twice_the_scale(learnt):
+        one, other = learnt.scored
+        early = Scored(one.point, one.score / 4, one.noise / 16)
+        return learnt._replace(scored=(early.in_units(units), other))
+
+    here, there = (
+        left(H, np.eye(3), peak, 1.0, change=change)
+        for change in (lambda learnt: learnt, first_at_twice_the_scale)
+    )
+    np.testing.assert_allclose(here.linear, there.linear)
+    np.testing.assert_allclose(here.precision, there.precision)
+
+
+def test_the_scale_of_outcomes_is_taken_from_the_mode():
+    H, peak = 4.0 * np.eye(3), np.ones(3)
+    scale = OutcomeScale(2, np.array([True, True, False]), slope=1.0, outcomes=1)
+
+    def elsewhere(learnt):
+        mean, covariance = np.array([1.0, 1.0, 5.0]), 0.5 * np.eye(3)
+        mode = learnt.mode._replace(mean=mean, covariance=covariance)
+        return learnt._replace(mode=mode, reported=learnt.reported._replace(mean=mean))
+
+    found = left(H, np.eye(3), peak, 1.0, change=elsewhere, scale=scale)
+    assert np.linalg.solve(found.precision, found.linear) == pytest.approx([1.0, 1.0, 5.0])
+    # the curvature is 4, and the error of the mode .5
+    variance = learnt_variance(H)[2, 2] / 16 + 0.5
+    assert found.precision[2, 2] == pytest.approx(1 / variance)
 
 
 def test_before_any_score_nothing_is_known():

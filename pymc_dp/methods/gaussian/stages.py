@@ -99,7 +99,8 @@ def stages_of_rounds(
 
     def scheduled(d: int, of_shifts: int = 0) -> BudgetShares:
         of_scales = terms.share_of_scales(d + (scale is not None))
-        return schedule(rounds, of_scales, of_curvature, of_shifts, of_fit)
+        compares = rounds - of_shifts > DEFAULTS.rounds_after_fit
+        return schedule(rounds, of_scales, of_curvature, of_shifts, compares * of_fit)
 
     draw, shares = draw or partial(_draw, records), scheduled(records.size)
     problem = _of_latents(records, prior, terms, scale, shares, draw, start_width)
@@ -220,10 +221,10 @@ def _after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Prob
 
 def _rounds_of_latents(problem: Problem, shares: BudgetShares, share: float) -> tuple[Stage, ...]:
     """Return the rounds of all latents, and the release that compares outcomes, before the last."""
-    before = len(shares.of_rounds) - DEFAULTS.rounds_after_fit
-    if shares.of_fit == 0 or before < 1:
+    if shares.of_fit == 0:
         return (Stage(_rounds(problem, shares, share, SCORES)),)
-    first, last = (_rounds(problem, own, share, SCORES) for own in shares.parted(before))
+    parts = shares.parted(len(shares.of_rounds) - DEFAULTS.rounds_after_fit)
+    first, last = (_rounds(problem, own, share, SCORES) for own in parts)
     return Stage(first), Stage(_fit(problem, shares, share)), Stage(last)
 
 

@@ -19,6 +19,9 @@ from pymc_dp.results.summary import by_label, share_of
 # over its critical value, and a posterior's width over the prior's
 LIMITS = {"steps": 1.0, "noise": 0.5, "hidden": 0.0, "clipping": 0.5, "outcomes": 1.0, "prior": 0.9}
 UNKNOWN, FINE, LOOK = "not known", "fine", "look"
+OUTCOMES_UNKNOWN = (
+    "No release compared outcomes with the model's, or the mode may have been far away then."
+)
 # how many names a sentence lists
 NAMED = 4
 
@@ -100,7 +103,7 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
           fits; how many records were clipped is never released.
         * ``outcomes``: whether outcomes are distributed as the model says, by a private
           goodness-of-fit test: its statistic over the critical value. Known of the same fits where
-          outcomes are more than yes or no and the mode was near.
+          outcomes are more than yes or no, the budget shows something and the mode was near.
         * ``prior``: the largest width of a posterior over that of the prior, as intervals of 90
           percent. Not known of priors that are flat, or drawn by a Python function that the fit
           did not declare public.
@@ -210,13 +213,13 @@ def _outcomes(idata: xr.DataTree) -> Check:
     fit = idata["fit"].to_dataset()
     value = float(fit["misfit"]) if "misfit" in fit else math.nan
     if math.isnan(value):
-        return Check("outcomes", value, UNKNOWN, "No release compared outcomes with the model's.")
+        return Check("outcomes", value, UNKNOWN, OUTCOMES_UNKNOWN)
     return _judged(
         "outcomes",
         {"": value},
-        "Outcomes differ from the model's own by {value:.2g} times what chance explains.",
+        "Chi squared of outcomes beside the model's is {value:.2g} of its critical value.",
         "An intercept, a scale or a shape may be biased: choose a likelihood of the outcomes' "
-        "shape, such as pm.StudentT, pm.Gamma or pm.NegativeBinomial; pymc_dp.ppc shows it.",
+        "shape, such as pm.StudentT, pm.Gamma or pm.NegativeBinomial; pymc_dp.ppc shows how.",
     )
 
 

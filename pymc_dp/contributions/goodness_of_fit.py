@@ -20,7 +20,7 @@ from pymc_dp.privacy.contribution import Batch, RowContribution, UnitVector
 
 # bins of the norms of scores, by powers of two; 1 is the norm that rounds clip to
 LEAST, MOST = -3, 3
-BINS = 2 * (MOST - LEAST)  # of outcomes below the median of the drawn ones, then above it
+BINS = 2 * (MOST - LEAST)  # of outcomes at or below the median of all of a record's, then above
 # the part of the expected counts in the vector: they need to be known less exactly
 EXPECTED = 0.5
 # one count less shares that sum to one, and these once more: at most two counts of 1 apart
@@ -35,7 +35,7 @@ class Compared(NamedTuple):
     norms: np.ndarray  # (rows, 1 + draws): of whitened scores
     scores: np.ndarray  # (rows, 1 + draws, c): these, in the basis
     basis: np.ndarray  # (c, rows, d); none where c is d
-    above: np.ndarray  # (rows, OUTCOMES): how many of a record's outcomes are above the median
+    balance: np.ndarray  # (rows, OUTCOMES): numbers above the median less those below
 
 
 class Comparison(NamedTuple):
@@ -65,17 +65,17 @@ def goodness_of_fit(records: Records, scores: DrawnScores) -> RowContribution:
 
     def prepare(batch: Batch, at: At) -> Compared:
         weights, of_records = scores.of_batch(batch, at.point)
-        above = _above_median(records, batch)
+        balance = _balance(records, batch)
         if not len(of_records):
             z = whitened(weights, at)
-            return Compared(lengths(z), z, of_records, above)
+            return Compared(lengths(z), z, of_records, balance)
         basis, shares, R = orthogonal(whitened(of_records, at))
         z = coordinates(R, weights)
-        return Compared(lengths(z), z * shares.T[:, None], basis, above)
+        return Compared(lengths(z), z * shares.T[:, None], basis, balance)
 
     def rows_of_units(held: Compared, at: At) -> np.ndarray:
         z = combined(held.scores, held.basis) if len(held.basis) else held.scores
-        return np.concatenate([z.reshape(len(z), -1), held.above], axis=1)
+        return np.concatenate([z.reshape(len(z), -1), held.balance], axis=1)
 
     def of_units(sums: np.ndarray, at: At) -> np.ndarray:
         z = sums[:, : outcomes * d].reshape(len(sums), outcomes, d)
@@ -83,8 +83,8 @@ def goodness_of_fit(records: Records, scores: DrawnScores) -> RowContribution:
 
     return RowContribution(
         size=2 * BINS,
-        width=3 * scores.width + 4 * BINS,
-        rows=lambda held, at: _vectors(held.norms, held.above, at),
+        width=3 * scores.width + (OUTCOMES + 3) * BINS,
+        rows=lambda held, at: _vectors(held.norms, held.balance, at),
         prepare=prepare,
         unit=UnitVector(
             size=outcomes * d + OUTCOMES,
@@ -102,8 +102,8 @@ def compared(value: np.ndarray) -> Comparison:
     return Comparison(value[:BINS], value[BINS:] / EXPECTED)
 
 
-def _above_median(records: Records, batch: Batch) -> np.ndarray:
-    """Count, for every outcome of a record, its numbers above and below the median of them all."""
+def _balance(records: Records, batch: Batch) -> np.ndarray:
+    """Return how many numbers of every outcome are above the median less how many are below."""
     total = np.zeros((1, OUTCOMES))
     for leaf in records.drawn:
         drawn = batch[drawn_name(leaf)][:, WEIGHING:]
@@ -114,12 +114,12 @@ def _above_median(records: Records, batch: Batch) -> np.ndarray:
     return total
 
 
-def _vectors(norms: np.ndarray, above: np.ndarray, at: At) -> np.ndarray:
-    """Return records' vectors from norms (n, 1 + draws), and how far above outcomes are."""
+def _vectors(norms: np.ndarray, balance: np.ndarray, at: At) -> np.ndarray:
+    """Return records' vectors from norms (n, 1 + draws), and the balance of their outcomes."""
     weights = weights_of((norms[:, 1 : 1 + WEIGHING] ** 2).mean(axis=1), at)
     kept = np.concatenate([norms[:, :1], norms[:, 1 + WEIGHING :]], axis=1)
     _, exponents = np.frexp(weights[:, None] * kept / at.score_bound)
-    side = np.where(above > 0, MOST - LEAST, 0)
+    side = np.where(balance > 0, MOST - LEAST, 0)
     bins = side + np.clip(exponents - 1 - LEAST, 0, MOST - LEAST - 1)
     counts = (bins[:, :, None] == np.arange(BINS)).astype("float64")
     expected = counts[:, 1:].mean(axis=1)

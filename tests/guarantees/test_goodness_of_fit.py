@@ -50,9 +50,9 @@ def of_any_record():
     norms = 10.0 ** rng.uniform(-300, 300, (2000, 1 + DRAWS))
     norms[:1000] = 10.0 ** rng.uniform(-2, 2, (1000, 1 + DRAWS))
     norms[:500, 1:] = 10.0 ** rng.uniform(-2, 2, (500, 1))  # all drawn ones in one bin
-    above = rng.integers(-1, 2, (2000, OUTCOMES))
+    balance = rng.integers(-1, 2, (2000, OUTCOMES))
     with np.errstate(all="ignore"):  # as inside the wall
-        return module._vectors(norms, above, AT)
+        return module._vectors(norms, balance, AT)
 
 
 def check_any_record():
@@ -70,11 +70,10 @@ def expected_counts_in_full(monkeypatch):
 
 def one_count_for_each_draw(monkeypatch):
     """Drawn outcomes are counted, not their shares."""
-    monkeypatch.setattr(module, "BINS", BINS)
     vectors = module._vectors
 
-    def summed(norms, above, context):
-        found = vectors(norms, above, context)
+    def summed(norms, balance, context):
+        found = vectors(norms, balance, context)
         found[:, BINS:] *= OUTCOMES - 1
         return found
 
@@ -161,7 +160,7 @@ def above_the_largest_draw(records, batch):
 
 
 def test_a_record_that_is_not_treated_like_its_draws_is_seen(monkeypatch):
-    monkeypatch.setattr(module, "_above_median", above_the_largest_draw)
+    monkeypatch.setattr(module, "_balance", above_the_largest_draw)
     assert abs(sums_of_records_that_the_model_drew()).max() > 5.2
 
 

@@ -25,10 +25,10 @@ class Defaults(NamedTuple):
     # takes what brings the noise on counts to a share of the records, within limits; where so many
     # times the most would be needed, nothing is compared. The size of the test, and how fast the
     # tails of scores are taken to fall where it fails
-    rounds_after_fit: int = 3
-    noise_of_fit: float = 0.006
-    fit_share: tuple[float, float] = (0.002, 0.03)
-    hopeless_fit: float = 12.0
+    rounds_after_comparison: int = 3
+    noise_of_comparison: float = 0.006
+    comparison_share: tuple[float, float] = (0.002, 0.03)
+    hopeless_comparison: float = 12.0
     size_of_test: float = 1e-3
     decay_if_misfit: float = 0.5
     # groups of an array shift together in so many of the first rounds, if there are at most so many

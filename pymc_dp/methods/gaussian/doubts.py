@@ -25,8 +25,8 @@ BY_DRAWS = (
 )
 
 MISFIT = (
-    "Outcomes {} are not distributed as the model says: a private comparison with outcomes that "
-    "it draws differs by more than noise. The last rounds clipped less, but where outcomes are "
+    "Outcomes {} are not distributed as the model says: they differ from outcomes that it draws by "
+    "more than chance and noise explain. The last rounds clipped less, but where outcomes are "
     "skewed or have heavy tails an intercept, a scale or a shape may still be biased. Choose a "
     "likelihood of their shape, such as pm.StudentT, pm.Gamma, pm.LogNormal or "
     "pm.NegativeBinomial; pymc_dp.ppc compares it with the data."

@@ -45,7 +45,7 @@ def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
 
 
 def _pooled(learnt: Learnt, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Average s + H p over rounds, (d,), by the precision of its noise; return that, too."""
+    """Average s + H p over rounds, (d,), by precision; return the covariance of its noise, too."""
     precisions = [np.linalg.inv(one.noise) for one in learnt.scored]
     S = np.linalg.inv(np.sum(precisions, axis=0))
     sums = [J @ (s + H @ p) for J, (p, s, _) in zip(precisions, learnt.scored, strict=True)]
@@ -53,10 +53,10 @@ def _pooled(learnt: Learnt, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _with_scale(
-    pooled: np.ndarray, S: np.ndarray, H: np.ndarray, mode: Mode, at: int
+    pooled: np.ndarray, S: np.ndarray, H: np.ndarray, mode: Mode, latent: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Take the scale of outcomes from the mode: rounds step in it by more than its score."""
-    others = np.arange(len(S)) != at
+    others = np.arange(len(S)) != latent
     S = np.where(np.outer(others, others), S, 0.0)
-    S[at, at] = H[at, at] ** 2 * mode.covariance[at, at]
+    S[latent, latent] = H[latent, latent] ** 2 * mode.covariance[latent, latent]
     return np.where(others, pooled, H @ mode.mean), S

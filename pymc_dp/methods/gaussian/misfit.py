@@ -16,7 +16,7 @@ from pymc_dp.privacy.query import Noisy, Query
 
 
 def compare(known: Known, state: State, query: Query, noisy: Noisy) -> State:
-    """Clip less from now on, and forget what clipped scores said of the mode, after a misfit.
+    """Clip less after a misfit, doubt what is known of the mode, and drop the scores so far.
 
     Where the mode may be far away a comparison tells nothing of the model.
     """
@@ -27,6 +27,7 @@ def compare(known: Known, state: State, query: Query, noisy: Noisy) -> State:
     state = state._replace(misfit=misfit(compared(noisy.value), noisy.sd, state.number, off))
     if not state.is_misfit:
         return state
+    # no round so far had a shorter norm
     bias = bias_of_clipping(DEFAULTS.score_range[0], state.number, DEFAULTS.decay_if_misfit)
     return prepared(
         state._replace(bias=bias, learnt=state.learnt._replace(scored=())),

@@ -102,7 +102,7 @@ def _learnt(
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
     H = np.outer(of_mode, of_mode) * spectrum.matrix(DEFAULTS.floor_in_posterior)
-    if known.apart is not None:
+    if known.apart is not None:  # without these pairs it may have negative eigenvalues
         H = Spectrum.of(np.where(known.apart, 0.0, H)).floored(0.0)
     prior = local.prior_precision
     if local.scale is not None:  # on the scale's way to the mode the prior's curvature changes, too

@@ -63,20 +63,27 @@ class RoundTerms(NamedTuple):
         return float(np.clip(share, *DEFAULTS.scales_share))
 
     @property
-    def share_of_fit(self) -> float:
+    def share_of_comparison(self) -> float:
         """Return the share of the budget that compares outcomes with those that the model draws.
 
         0 where so little budget would show nothing, and without noise, where nothing is clipped.
 
-        >>> [round(RoundTerms(13, 0, n, False, 4.0).share_of_fit, 3) for n in (100, 5000, 50_000)]
+        >>> [
+        ...     round(RoundTerms(13, 0, n, False, 4.0).share_of_comparison, 3)
+        ...     for n in (100, 5000, 50_000)
+        ... ]
         [0.0, 0.03, 0.002]
         """
         number = self.number or DEFAULTS.undeclared_number
-        share = (CLIP_NORM * self.noise / (DEFAULTS.noise_of_fit * number)) ** 2
-        least, most = DEFAULTS.fit_share
+        share = (CLIP_NORM * self.noise / (DEFAULTS.noise_of_comparison * number)) ** 2
+        least, most = DEFAULTS.comparison_share
         if self.noise == 0:
             return 0.0
-        return 0.0 if share > DEFAULTS.hopeless_fit * most else float(np.clip(share, least, most))
+        return (
+            0.0
+            if share > DEFAULTS.hopeless_comparison * most
+            else float(np.clip(share, least, most))
+        )
 
 
 class Shares(NamedTuple):
@@ -100,7 +107,9 @@ class BudgetShares(NamedTuple):
     """Shares of the budget, in the order of the releases."""
 
     of_scales: float  # of the first release, that of the scales of scores
-    of_fit: float  # of the release that compares outcomes with those of the model; 0 without one
+    of_comparison: (
+        float  # of the release that compares outcomes with those of the model; 0 without one
+    )
     of_rounds: list[Shares]
 
     def parted(self, first: int) -> "tuple[BudgetShares, BudgetShares]":
@@ -114,12 +123,12 @@ def schedule(
     of_scales: float,
     of_curvature: float = 1.0,
     of_shifts: int = 0,
-    of_fit: float = 0.0,
+    of_comparison: float = 0.0,
 ) -> BudgetShares:
     """Return the shares of all rounds; plans of other lengths stretch those of the default.
 
     The release of scales before them has the share ``of_scales``, that which compares outcomes with
-    those of the model ``of_fit``. Curvatures have
+    those of the model ``of_comparison``. Curvatures have
     ``of_curvature`` times their shares. So many of the rounds ``of_shifts`` take the shares of the
     first ones: they need little.
     """
@@ -134,6 +143,6 @@ def schedule(
     curvature = of_curvature * np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)
     shares = [Shares(float(c), float(s)) for c, s in zip(curvature, score, strict=True)]
-    left = (1 - of_scales - of_fit) / sum(own.of_release for own in shares)
+    left = (1 - of_scales - of_comparison) / sum(own.of_release for own in shares)
     of_rounds = [Shares(left * own.curvature, left * own.score) for own in shares]
-    return BudgetShares(of_scales, of_fit, of_rounds)
+    return BudgetShares(of_scales, of_comparison, of_rounds)

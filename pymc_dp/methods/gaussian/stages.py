@@ -37,7 +37,7 @@ from pymc_dp.privacy.query import Query
 Draw = Callable[[float, State, int, np.random.Generator], Draws]
 
 SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
-FIT = "goodness of fit"
+COMPARISON = "goodness of fit"
 
 GROUPS_TOGETHER = (
     "The fit ended while all groups of an array moved together, so what sets groups apart is that "
@@ -82,25 +82,28 @@ def stages_of_rounds(
 ) -> tuple[Stage, ...]:
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
+    Before the last rounds outcomes are compared with those that the model draws.
+
     ``prior`` compiles the gradient of the log prior for a backend, and ``point`` returns where the
     method before has ended. ``draw`` draws the posterior; by default it is normal. ``start_width``
     is that of `Known`. Without a method before them, the first rounds of groups are of shifts.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
     one, and a vector of score, curvature (of all latents, and along one direction) and variance for
-    each round, whose joint norm is clipped.
+    each round, whose joint norm is clipped. Between rounds, the counts of `goodness_of_fit`.
     All take all records; coordinates and clip norms are functions of earlier releases. All else is
     post-processing.
     """
     rounds, first = terms.rounds, terms.of_shifts
     of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
     scale = outcome_scale(records)
-    of_fit = terms.share_of_fit if compares_outcomes(records, terms.of_units) else 0.0
+    of_comparison = terms.share_of_comparison if compares_outcomes(records, terms.of_units) else 0.0
 
     def scheduled(d: int, of_shifts: int = 0) -> BudgetShares:
         of_scales = terms.share_of_scales(d + (scale is not None))
-        compares = rounds - of_shifts > DEFAULTS.rounds_after_fit
-        return schedule(rounds, of_scales, of_curvature, of_shifts, compares * of_fit)
+        is_long = rounds - of_shifts > DEFAULTS.rounds_after_comparison
+        own = of_comparison if is_long else 0.0
+        return schedule(rounds, of_scales, of_curvature, of_shifts, own)
 
     draw, shares = draw or partial(_draw, records), scheduled(records.size)
     problem = _of_latents(records, prior, terms, scale, shares, draw, start_width)
@@ -221,11 +224,11 @@ def _after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Prob
 
 def _rounds_of_latents(problem: Problem, shares: BudgetShares, share: float) -> tuple[Stage, ...]:
     """Return the rounds of all latents, and the release that compares outcomes, before the last."""
-    if shares.of_fit == 0:
+    if shares.of_comparison == 0:
         return (Stage(_rounds(problem, shares, share, SCORES)),)
-    parts = shares.parted(len(shares.of_rounds) - DEFAULTS.rounds_after_fit)
+    parts = shares.parted(len(shares.of_rounds) - DEFAULTS.rounds_after_comparison)
     first, last = (_rounds(problem, own, share, SCORES) for own in parts)
-    return Stage(first), Stage(_fit(problem, shares, share)), Stage(last)
+    return Stage(first), Stage(_comparison(problem, shares, share)), Stage(last)
 
 
 def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
@@ -262,15 +265,15 @@ def _rounds(problem: Problem, shares: BudgetShares, share: float, name: str) -> 
     )
 
 
-def _fit(problem: Problem, shares: BudgetShares, share: float) -> Method:
+def _comparison(problem: Problem, shares: BudgetShares, share: float) -> Method:
     """Release how outcomes compare with those that the model draws at the point of a round."""
     return _rounds(problem, shares, share, SCORES)._replace(
-        releases=(_spec(FIT, CLIP_NORM, share * shares.of_fit),),
+        releases=(_spec(COMPARISON, CLIP_NORM, share * shares.of_comparison),),
         compile=lambda backend: Compiled(
-            {FIT: goodness_of_fit(problem.records, problem.scores())},
+            {COMPARISON: goodness_of_fit(problem.records, problem.scores())},
             partial(compare, problem.known()),
         ),
-        query=lambda state, rng: Query(FIT, state.at),
+        query=lambda state, rng: Query(COMPARISON, state.at),
     )
 
 

@@ -109,7 +109,7 @@ class State(NamedTuple):
     unseen: np.ndarray  # as in `Known`
     # latents of the shape of outcomes, (d,): they keep still while the location is far
     held: np.ndarray
-    # what clipping is expected to leave in the next round's score, in posterior sds; 0 if centred
+    # what clipping is expected to leave in the next round's score, in posterior sds; 0 if none is
     bias: float
     # how far outcomes are from those of the model, over what chance explains; nan if not known
     misfit: float

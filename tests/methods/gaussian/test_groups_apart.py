@@ -1,5 +1,7 @@
 """No record reads two groups, and no curvature lies between them: noise there is taken out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -35,6 +37,13 @@ def test_pairs_of_groups_are_apart_and_nothing_else_is():
     assert is_group.sum() == GROUPS
     both = np.outer(is_group, is_group) & ~np.eye(len(is_group), dtype=bool)
     np.testing.assert_array_equal(apart, both)
+
+
+def test_latents_of_persons_may_join_groups():
+    records, _ = separated(schools(np.random.default_rng(0))[0])
+    of_persons = SimpleNamespace(local_latents={"ability": None})
+    V = shift_directions(records, lambda: drawn_scores(records, "python"))
+    assert groups_apart(of_persons, V) is None
 
 
 def distances_of_groups():

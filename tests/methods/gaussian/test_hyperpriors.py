@@ -224,7 +224,7 @@ def test_what_nothing_draws_stays_with_the_rounds(build):
     assert hyperpriors(records_of(build)) is None
 
 
-def left(
+def of_scores(
     H, S, peak, noise, prior=None, points=(0.0, 2.0), change=lambda learnt: learnt, scale=None
 ):
     """Score a likelihood with this peak at some points, with the covariance S of all noise."""
@@ -245,7 +245,7 @@ NEXT_TO_NOTHING = 1e-9 * np.eye(3)
 def test_what_the_prior_fixes_takes_no_likelihood():
     """Of high frequencies of a process, say, whose curvature rounding hides."""
     fixed = NormalPrior(np.zeros(3), np.diag([1.0, 1e12, 1.0]))
-    found = left(100 * np.eye(3), NEXT_TO_NOTHING, np.ones(3), 0.0, fixed)
+    found = of_scores(100 * np.eye(3), NEXT_TO_NOTHING, np.ones(3), 0.0, fixed)
     assert found.precision == pytest.approx(np.diag([100.0, 0.0, 100.0]), rel=1e-2)
     assert found.linear == pytest.approx([100.0, 0.0, 100.0], rel=1e-2)
 
@@ -255,8 +255,8 @@ def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
     rng = np.random.default_rng(0)
     root, error = rng.normal(size=(2, 3, 3))
     H, S, peak = root @ root.T + np.eye(3), error @ error.T + np.eye(3), rng.normal(size=3)
-    wide = left(H, S, peak, noise)
-    narrow = left(H, S, peak, noise, NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])))
+    wide = of_scores(H, S, peak, noise)
+    narrow = of_scores(H, S, peak, noise, NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])))
     precision = H @ np.linalg.inv(learnt_variance(H) + noise * S) @ H
     for found in (wide, narrow):
         assert found.precision == pytest.approx(precision)
@@ -269,7 +269,7 @@ def test_exact_scores_count_more_than_noisy_ones():
         return learnt._replace(scored=(one._replace(score=one.score + 9, noise=1e6 * H), other))
 
     H, peak = 4.0 * np.eye(3), np.ones(3)
-    found = left(H, np.eye(3), peak, 1.0, change=first_is_noisy)
+    found = of_scores(H, np.eye(3), peak, 1.0, change=first_is_noisy)
     assert np.linalg.solve(found.precision, found.linear) == pytest.approx(peak, abs=1e-3)
 
 
@@ -282,7 +282,7 @@ def test_scores_at_a_longer_scale_of_outcomes_say_the_same():
         return learnt._replace(scored=(early.in_units(units), other))
 
     here, there = (
-        left(H, np.eye(3), peak, 1.0, change=change)
+        of_scores(H, np.eye(3), peak, 1.0, change=change)
         for change in (lambda learnt: learnt, first_at_twice_the_scale)
     )
     np.testing.assert_allclose(here.linear, there.linear)
@@ -298,7 +298,7 @@ def test_the_scale_of_outcomes_is_taken_from_the_mode():
         mode = learnt.mode._replace(mean=mean, covariance=covariance)
         return learnt._replace(mode=mode, reported=learnt.reported._replace(mean=mean))
 
-    found = left(H, np.eye(3), peak, 1.0, change=elsewhere, scale=scale)
+    found = of_scores(H, np.eye(3), peak, 1.0, change=elsewhere, scale=scale)
     assert np.linalg.solve(found.precision, found.linear) == pytest.approx([1.0, 1.0, 5.0])
     # the curvature is 4, and the error of the mode .5
     variance = learnt_variance(H)[2, 2] / 16 + 0.5
@@ -306,7 +306,7 @@ def test_the_scale_of_outcomes_is_taken_from_the_mode():
 
 
 def test_before_any_score_nothing_is_known():
-    found = left(np.eye(3), np.eye(3), np.ones(3), 1.0, points=())
+    found = of_scores(np.eye(3), np.eye(3), np.ones(3), 1.0, points=())
     assert not found.precision.any()
     assert not found.linear.any()
 
@@ -315,7 +315,7 @@ def test_a_mode_that_was_lost_is_not_known():
     prior, H = NormalPrior(np.zeros(3), 0.01 * np.eye(3)), 100 * np.eye(3)
 
     def found(change):
-        return left(H, NEXT_TO_NOTHING, np.ones(3), 1.0, prior, change=change).precision
+        return of_scores(H, NEXT_TO_NOTHING, np.ones(3), 1.0, prior, change=change).precision
 
     assert np.abs(found(lambda learnt: rounds._lost(learnt, prior.precision))).max() < 0.02
     assert np.diag(found(lambda learnt: learnt)).min() > 90
@@ -328,7 +328,7 @@ def test_the_likelihood_lies_where_the_mean_does_and_is_as_wide():
         own = learnt.reported
         return learnt._replace(reported=own._replace(mean=own.mean + 0.5, curvature_left=0.5))
 
-    found = left(H, NEXT_TO_NOTHING, np.ones(3), 0.0, prior, change=beyond)
+    found = of_scores(H, NEXT_TO_NOTHING, np.ones(3), 0.0, prior, change=beyond)
     peak = np.linalg.solve(found.precision, found.linear)
     assert peak == pytest.approx(np.full(3, 1.5), rel=1e-3)
     assert found.precision == pytest.approx(50 * np.eye(3), rel=1e-2)

@@ -98,7 +98,7 @@ def comparison(excess, expected=400.0):
     return Comparison(np.asarray(excess, "float64"), np.full(BINS, expected))
 
 
-def test_the_test_has_its_size():
+def test_false_alarms_are_no_more_than_the_size_of_the_test_says():
     rng = np.random.default_rng(0)
     sd = (30.0**2 + 400.0) ** 0.5  # that of noise, and of drawing
     excess = rng.normal(0, sd, (20_000, BINS))
@@ -122,11 +122,11 @@ def test_where_the_mode_may_be_far_away_nothing_is_concluded():
 
 
 def test_the_release_takes_budget_only_where_it_shows_something():
-    shares = [RoundTerms(13, 0, n, False, 4.0).share_of_fit for n in (50, 5000, 10**6)]
+    shares = [RoundTerms(13, 0, n, False, 4.0).share_of_comparison for n in (50, 5000, 10**6)]
     assert shares[0] == 0
-    assert shares[1] <= 0.03
+    assert shares[1] == 0.03
     assert shares[2] == 0.002
-    assert RoundTerms(13, 0, 5000, False, 0.0).share_of_fit == 0
+    assert RoundTerms(13, 0, 5000, False, 0.0).share_of_comparison == 0
 
 
 def test_a_plan_has_the_comparison_where_outcomes_are_more_than_yes_or_no():
@@ -136,5 +136,5 @@ def test_a_plan_has_the_comparison_where_outcomes_are_more_than_yes_or_no():
 
     with pm.Model() as coin:
         pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], 500))
-    assert stages.FIT in releases(MODELS["normal"]())
-    assert stages.FIT not in releases(coin)
+    assert stages.COMPARISON in releases(MODELS["normal"]())
+    assert stages.COMPARISON not in releases(coin)

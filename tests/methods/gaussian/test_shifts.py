@@ -15,7 +15,7 @@ from pymc_dp.methods.gaussian import stages
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
-from pymc_dp.methods.gaussian.stages import FIT, SCALES, SCORES, SHIFTED
+from pymc_dp.methods.gaussian.stages import COMPARISON, SCALES, SCORES, SHIFTED
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 from tests.guarantees.test_whitened_norms import rows_of
@@ -158,9 +158,9 @@ def test_a_plan_says_which_releases_are_of_shifts():
     releases = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).plan.releases
     first = terms(ROUNDS).of_shifts
     names = [release.name for release in releases for _ in range(release.count)]
-    last = DEFAULTS.rounds_after_fit
+    last = DEFAULTS.rounds_after_comparison
     before = ROUNDS - first - last
-    assert names == [SCALES, *[SHIFTED] * first, *[SCORES] * before, FIT, *[SCORES] * last]
+    assert names == [SCALES, *[SHIFTED] * first, *[SCORES] * before, COMPARISON, *[SCORES] * last]
 
 
 def test_without_noise_no_release_is_of_shifts():

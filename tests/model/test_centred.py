@@ -183,7 +183,7 @@ def fitted(write, member, y, **settings):
         eta = write(mu, tau, pm.Normal("z", shape=6), pm.Data("member", member))
         alpha = pm.Gamma("alpha", 5, 1)
         pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=y)
-    with deterministic_noise(3):
+    with deterministic_noise(4):
         idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
     values = idata["posterior"]
     return {name: (float(values[name].mean()), float(values[name].std())) for name in values}

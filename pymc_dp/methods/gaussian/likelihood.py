@@ -6,8 +6,8 @@ from pymc_dp.methods.gaussian.belief import symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
-from pymc_dp.methods.gaussian.mode import Mode
-from pymc_dp.methods.gaussian.state import Learnt, State
+from pymc_dp.methods.gaussian.local_posterior import bending
+from pymc_dp.methods.gaussian.state import Scored, State
 
 
 def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikelihood:
@@ -22,13 +22,15 @@ def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
 
     Where the posterior's mean lies beyond its mode, z and H are those of the mean.
     """
-    learnt = state.learnt
-    H, P = learnt.likelihood_curvature, prior.precision
+    learnt, P = state.learnt, prior.precision
     if not learnt.scored:
-        return NormalLikelihood(np.zeros(len(H)), np.zeros_like(P))
-    pooled, S = _pooled(learnt, H)
-    if state.scale is not None:
-        pooled, S = _with_scale(pooled, S, H, learnt.mode, state.scale.latent)
+        return NormalLikelihood(np.zeros(len(P)), np.zeros_like(P))
+    H = learnt.likelihood_curvature
+    if state.scale is None:
+        pooled, S = _pooled(state, H)
+    else:
+        H = _alone(H, state.scale.latent)
+        pooled, S = _with_scale(state, H, state.scale.latent)
     left = learnt.reported.curvature_left
     pooled = left * (pooled + H @ (learnt.reported.mean - learnt.mode.mean))
     H = left * H
@@ -44,19 +46,38 @@ def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
     return NormalLikelihood(free * h, np.outer(free, free) * Lambda)
 
 
-def _pooled(learnt: Learnt, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pooled(state: State, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Average s + H p over rounds, (d,), by precision; return the covariance of its noise, too."""
-    precisions = [np.linalg.inv(one.noise) for one in learnt.scored]
+    scored = state.learnt.scored
+    precisions = [np.linalg.inv(one.noise + _bend(one, state, H)) for one in scored]
     S = np.linalg.inv(np.sum(precisions, axis=0))
-    sums = [J @ (s + H @ p) for J, (p, s, _) in zip(precisions, learnt.scored, strict=True)]
+    sums = [J @ (s + H @ p) for J, (p, s, _) in zip(precisions, scored, strict=True)]
     return S @ np.sum(sums, axis=0), S
 
 
-def _with_scale(
-    pooled: np.ndarray, S: np.ndarray, H: np.ndarray, mode: Mode, latent: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _bend(one: Scored, state: State, H: np.ndarray) -> np.ndarray:
+    """Return the covariance of what a score lacks where it bends on the way to the mode, (d, d).
+
+    Half of it lies along the way, and half in all directions alike.
+    """
+    way = state.learnt.mode.mean - one.point
+    pull, squared_length = H @ way, float(way @ H @ way)
+    of_way = np.outer(pull, pull) + squared_length / len(way) * H
+    return np.asarray(bending(squared_length, state.number) * of_way / 2)
+
+
+def _with_scale(state: State, H: np.ndarray, latent: int) -> tuple[np.ndarray, np.ndarray]:
     """Take the scale of outcomes from the mode: rounds step in it by more than its score."""
-    others = np.arange(len(S)) != latent
-    S = np.where(np.outer(others, others), S, 0.0)
+    mode, (pooled, S) = state.learnt.mode, _pooled(state, H)
+    S = _alone(S, latent)
     S[latent, latent] = H[latent, latent] ** 2 * mode.covariance[latent, latent]
-    return np.where(others, pooled, H @ mode.mean), S
+    pooled[latent] = H[latent, latent] * mode.mean[latent]
+    return pooled, S
+
+
+def _alone(matrix: np.ndarray, latent: int) -> np.ndarray:
+    """Part a latent from all others, as location and scale of normal outcomes are in curvatures."""
+    found = matrix.copy()
+    found[latent], found[:, latent] = 0.0, 0.0
+    found[latent, latent] = matrix[latent, latent]
+    return found

@@ -106,7 +106,12 @@ class LocalPosterior(NamedTuple):
 
     def nonlinearity(self, squared_length: float) -> float:
         """How much of the curvature may change along a step of this length, from 0 to 1."""
-        return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / self.number)
+        return bending(squared_length, self.number)
+
+
+def bending(squared_length: float, number: float) -> float:
+    """How much of a curvature may change along a step of this length, from 0 to 1."""
+    return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / number)
 
 
 def local_posterior(

@@ -146,7 +146,7 @@ def _reported(
     fall = CurvatureFall.between(first, learnt.curvature.estimate)
     if fall.power == 0:
         return at_mode
-    prior, start, mode = local.prior_precision, learnt.start.mean, learnt.mode.mean
+    prior, start, mode = local.prior_precision, learnt.start, learnt.mode.mean
     H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
     width = learnt.noise + _covariance(H, prior, learnt.variance_share.upper)
     of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
@@ -169,7 +169,7 @@ def _scored(
 def _doubted(before: Learnt, local: LocalPosterior) -> Mode:
     """Return what was known of the mode before a round, doubted if the way is not at its end."""
     return before.mode._replace(mean=local.point).doubted_along(
-        local.point - before.start.mean,
+        local.point - before.start,
         local.gradient,
         local.total_curvature,
         local.gradient_noise,

@@ -245,7 +245,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: problem.draw(0.0, of_all(state), draws, rng),
-        describe=lambda state: _describe(problem.records, of_all(state)),
+        describe=lambda state: _describe(problem.records, shares, of_all(state)),
         trace=lambda state: _trace(of_all(state)),
         doubts=problem.doubts,
         defaults=(DEFAULTS,),
@@ -295,7 +295,7 @@ def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator)
     return draw(1.0, state, draws, rng) if known else None
 
 
-def _describe(records: Records, state: State) -> xr.Dataset:
+def _describe(records: Records, shares: BudgetShares, state: State) -> xr.Dataset:
     learnt = state.learnt
     mean, covariance, noise, _ = learnt.reported
     described = describe_gaussian(mean, covariance, records.labels)
@@ -308,7 +308,7 @@ def _describe(records: Records, state: State) -> xr.Dataset:
         directions=hidden.size,
         variance_share=learnt.variance_share.mean,
     )
-    return found if np.isnan(state.misfit) else found.assign(misfit=state.misfit)
+    return found.assign(misfit=state.misfit) if shares.of_comparison else found
 
 
 def _trace(state: State) -> Trace:

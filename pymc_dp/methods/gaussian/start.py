@@ -58,7 +58,7 @@ def _at_start(
     nothing = np.zeros((d, d))
     mode = Mode(start, width * covariance)
     learnt = Learnt(
-        start=mode,
+        start=start,
         mode=mode,
         point=start,
         way=Way.of(np.zeros(d)),
@@ -173,7 +173,7 @@ def _knowing_shifts(known: Known, shifts: Shifts, found: State, state: State) ->
     mode = Mode(point, _with_groups_apart(V, found, believed))
     covariance = _posterior_of_shifts(known, shifts, learnt)
     own = state.learnt._replace(
-        start=_before_residuals(mode, state),
+        start=mode.mean,
         mode=mode,
         independent=independent,
         along_shifts=along_shifts,
@@ -187,19 +187,6 @@ def _knowing_shifts(known: Known, shifts: Shifts, found: State, state: State) ->
     precision = independent.estimate + state.prior_at_start
     state = state._replace(learnt=own)
     return prepared(state, known, precision, visible=float(point.size))
-
-
-def _before_residuals(mode: Mode, state: State) -> Mode:
-    """Return a belief about the mode without that about a scale of outcomes that rounds step in.
-
-    They take it from residuals in every round, and not from what was believed before.
-    """
-    if state.scale is None:
-        return mode
-    at, covariance = state.scale.latent, mode.covariance.copy()
-    covariance[at], covariance[:, at] = 0.0, 0.0
-    covariance[at, at] = state.learnt.mode.covariance[at, at]
-    return mode._replace(covariance=covariance)
 
 
 def _posterior_of_shifts(known: Known, shifts: Shifts, learnt: Learnt) -> np.ndarray:

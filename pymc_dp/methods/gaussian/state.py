@@ -72,7 +72,7 @@ class Scored(NamedTuple):
 class Learnt(NamedTuple):
     """Estimates that follow from the releases made so far."""
 
-    start: Mode  # what was believed of the mode before these rounds
+    start: np.ndarray  # where these rounds began, (d,)
     mode: Mode
     point: np.ndarray  # where the next round begins, (d,)
     way: Way  # the latest step of its mean
@@ -159,6 +159,6 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
     if bias < state.bias:  # what is known of the mode has the larger bias of all rounds before
         wide = learnt.mode.covariance + state.bias**2 * learnt.covariance
         learnt = learnt._replace(mode=learnt.mode._replace(covariance=wide))
-    direction = whitened_direction(W, point - learnt.start.mean)
+    direction = whitened_direction(W, point - learnt.start)
     at = At(point, W, state.reach * of_score, of_curvature, own.ratio, direction)
     return state._replace(at=at, bias=bias, coordinates=(precision, visible), learnt=learnt)

@@ -187,7 +187,7 @@ def test_the_mode_is_believed_to_lie_within_the_wider_prior_and_no_wider(found, 
     for release in ["score scales", *["whitened scores of shifts"] * shifts]:
         state = update(state, Query(release, None), noisy)
         noisy = Noisy(np.full(vector_size(1), 9.0), 1.0, 1.0)
-    start = state.state.learnt.start.covariance
+    start = state.state.learnt.mode.covariance
     apart = np.eye(GROUPS) - (1 / GROUPS if shifts else 0.0)
     wider = apart @ np.linalg.inv(found.prior.precision) @ apart
     np.testing.assert_allclose(apart @ start @ apart, wider, atol=1e-6)
@@ -225,11 +225,19 @@ def test_what_nothing_draws_stays_with_the_rounds(build):
 
 
 def of_scores(
-    H, S, peak, noise, prior=None, points=(0.0, 2.0), change=lambda learnt: learnt, scale=None
+    H,
+    S,
+    peak,
+    noise,
+    prior=None,
+    points=(0.0, 2.0),
+    change=lambda learnt: learnt,
+    scale=None,
+    number=1e9,
 ):
     """Score a likelihood with this peak at some points, with the covariance S of all noise."""
     prior = prior or NormalPrior(np.zeros(3), 0.01 * np.eye(3))
-    state = begin(np.zeros(3), prior.gradient, number=100.0)
+    state = begin(np.zeros(3), prior.gradient, number)
     scored = tuple(Scored(p * np.ones(3), H @ (peak - p), len(points) * S) for p in points)
     mode = state.learnt.mode._replace(mean=peak)
     reported = state.learnt.reported._replace(mean=peak)
@@ -271,6 +279,22 @@ def test_exact_scores_count_more_than_noisy_ones():
     H, peak = 4.0 * np.eye(3), np.ones(3)
     found = of_scores(H, np.eye(3), peak, 1.0, change=first_is_noisy)
     assert np.linalg.solve(found.precision, found.linear) == pytest.approx(peak, abs=1e-3)
+
+
+def test_scores_far_from_the_mode_count_less_where_they_may_bend():
+    H, peak = 40.0 * np.eye(3), np.ones(3)
+
+    def bent(learnt):  # it is half as large as it would be if it fell linearly
+        far, near = learnt.scored
+        return learnt._replace(scored=(far._replace(score=far.score / 2), near))
+
+    def found(number):
+        scores = {"points": (-4.0, 1.1), "change": bent, "number": number}
+        of_likelihood = of_scores(H, np.eye(3), peak, 1.0, **scores)
+        return np.linalg.solve(of_likelihood.precision, of_likelihood.linear)
+
+    assert abs(found(number=100.0) - peak).max() < 0.05
+    assert abs(found(number=1e9) - peak).min() > 1
 
 
 def test_scores_at_a_longer_scale_of_outcomes_say_the_same():

@@ -14,18 +14,28 @@ def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
     """Return what the last rounds say of the likelihood, without the prior that they had.
 
     A score s at a point p says s + H p = H z + noise of the mode z of the likelihood. The mode of
-    the rounds does not: on the way to it steps are cautious, and may not be at their end.
-    As wide as records and noise make it, the precision is H (v H + S)^-1 H, with S the noise of all
-    these scores together; ``noise`` is 1, or 0 to leave S out.
-    v has no margin as a posterior's width has: the spread of groups is
-    the variance of their estimates beyond v and S, and margins would take from it.
+    the rounds does not: on the way to it steps are cautious, and may not be at their end. As wide
+    as records and noise make it, the precision is H (v H + S)^-1 H, with S the noise of all these
+    scores together; ``noise`` is 1, or 0 to leave S out. v has no margin as a posterior's width
+    has: the spread of groups is the variance of their estimates beyond v and S, and margins would
+    take from it.
 
     Where the posterior's mean lies beyond its mode, z and H are those of the mean.
     """
-    learnt, P = state.learnt, prior.precision
-    if not learnt.scored:
-        return NormalLikelihood(np.zeros(len(P)), np.zeros_like(P))
-    H = learnt.likelihood_curvature
+    if not state.learnt.scored:
+        return _nothing(prior)
+    try:
+        return _of_scores(state, prior, noise)
+    except (np.linalg.LinAlgError, ArithmeticError):  # it tells nothing that numbers can hold
+        return _nothing(prior)
+
+
+def _nothing(prior: NormalPrior) -> NormalLikelihood:
+    return NormalLikelihood(np.zeros(len(prior.precision)), np.zeros_like(prior.precision))
+
+
+def _of_scores(state: State, prior: NormalPrior, noise: float) -> NormalLikelihood:
+    learnt, H = state.learnt, state.learnt.likelihood_curvature
     if state.scale is None:
         pooled, S = _pooled(state, H)
     else:
@@ -35,14 +45,14 @@ def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
     pooled = left * (pooled + H @ (learnt.reported.mean - learnt.mode.mean))
     H = left * H
     variance = symmetric(learnt.variance_share.mean * H + noise * S)
-    if not np.isfinite(variance).all():  # the records tell nothing that numbers can hold
-        return NormalLikelihood(np.zeros(len(H)), np.zeros_like(P))
+    if not np.isfinite(variance).all():
+        return _nothing(prior)
     unit = np.sqrt(np.maximum(np.diag(variance), np.finfo(float).tiny))
     inverse = np.linalg.pinv(variance / np.outer(unit, unit), hermitian=True)
     gain = H @ (inverse / np.outer(unit, unit))
     h, Lambda = gain @ pooled, symmetric(gain @ H)
     # what the prior all but fixes is where it is fixed: there rounding hides the records
-    free = np.diag(P) < DEFAULTS.fixed_by_prior * np.diag(H)
+    free = np.diag(prior.precision) < DEFAULTS.fixed_by_prior * np.diag(H)
     return NormalLikelihood(free * h, np.outer(free, free) * Lambda)
 
 

@@ -68,9 +68,10 @@ def goodness_of_fit(records: Records, scores: DrawnScores) -> RowContribution:
         balance = _balance(records, batch)
         if not len(of_records):
             z = whitened(weights, at)
-            return Compared(lengths(z), z, of_records, balance)
+            return Compared(lengths(z), z, of_records, _of_scored(balance, lengths(z)))
         basis, shares, R = orthogonal(whitened(of_records, at))
         z = coordinates(R, weights)
+        balance = _of_scored(balance, lengths(z))
         return Compared(lengths(z), z * shares.T[:, None], basis, balance)
 
     def rows_of_units(held: Compared, at: At) -> np.ndarray:
@@ -114,6 +115,11 @@ def _balance(records: Records, batch: Batch) -> np.ndarray:
     return total
 
 
+def _of_scored(balance: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """Leave out records of which no outcome has a score: where it is missing, others stand in."""
+    return np.where((norms == 0).all(axis=1)[:, None], 0.0, balance)
+
+
 def _vectors(norms: np.ndarray, balance: np.ndarray, at: At) -> np.ndarray:
     """Return records' vectors from norms (n, 1 + draws), and the balance of their outcomes."""
     weights = weights_of((norms[:, 1 : 1 + WEIGHING] ** 2).mean(axis=1), at)
@@ -121,6 +127,7 @@ def _vectors(norms: np.ndarray, balance: np.ndarray, at: At) -> np.ndarray:
     _, exponents = np.frexp(weights[:, None] * kept / at.score_bound)
     side = np.where(balance > 0, MOST - LEAST, 0)
     bins = side + np.clip(exponents - 1 - LEAST, 0, MOST - LEAST - 1)
+    bins = np.where(kept == 0, side, bins)  # of 0 there is no exponent
     counts = (bins[:, :, None] == np.arange(BINS)).astype("float64")
     expected = counts[:, 1:].mean(axis=1)
     vectors = np.concatenate([counts[:, 0] - expected, EXPECTED * expected], axis=1)

@@ -4,9 +4,11 @@ Guards 1 and 2 of the tests of a guarantee. One count is added, and shares of co
 are taken away. The wall computes all norms itself, from the vectors.
 """
 
+import warnings
 from functools import cache
 
 import numpy as np
+import pymc as pm
 import pytest
 
 from pymc_dp.contributions import goodness_of_fit as module
@@ -169,3 +171,32 @@ def test_outcomes_are_compared_where_a_record_has_more_than_two():
     assert not compares_outcomes(of_both, of_units=False)
     assert compares_outcomes(of_both, of_units=True)
     assert compares_outcomes(made("hierarchical")[1], of_units=False)
+
+
+def excess_of_missing(records, columns):
+    """Compare outcomes of a model that is right, where every third is missing."""
+    contribution = goodness_of_fit(records, drawn_scores(records, "python"))
+    context = At(np.array([10.0]), np.eye(1), 1.5, 2.0, 0.7)
+    batch = {leaf: column.take(np.arange(900)) for leaf, column in columns.items()}
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    rows = contribution.rows(contribution.prepare(batch, context), context)
+    missing = np.arange(900) % 3 == 0
+    return abs(module.compared(rows[missing].sum(axis=0)).excess).max()
+
+
+def with_missing_outcomes():
+    y = np.random.default_rng(0).normal(10, 1, 900)
+    y[::3] = np.nan
+    with pm.Model() as model, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pm.Normal("y", pm.Normal("m", 0, 10), 1, observed=y)
+    return zoo.separated(model)
+
+
+def test_missing_outcomes_are_no_misfit():
+    assert excess_of_missing(*with_missing_outcomes()) == 0
+
+
+def test_what_stands_in_for_missing_outcomes_would_be_seen(monkeypatch):
+    monkeypatch.setattr(module, "_of_scored", lambda balance, norms: balance)
+    assert excess_of_missing(*with_missing_outcomes()) > 100

@@ -23,6 +23,13 @@ def compare(known: Known, state: State, query: Query, noisy: Noisy) -> State:
     state = state._replace(noise_to_signal=noisy.noise_to_signal)
     if state.learnt.way.unfinished.any():
         return state
+    try:
+        return _compared(known, state, noisy)
+    except (np.linalg.LinAlgError, ArithmeticError):  # the rounds go on as they were
+        return state
+
+
+def _compared(known: Known, state: State, noisy: Noisy) -> State:
     off = _distance(state.learnt, state.number)
     state = state._replace(misfit=misfit(compared(noisy.value), noisy.sd, state.number, off))
     if not state.is_misfit:

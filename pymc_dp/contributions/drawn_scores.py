@@ -157,6 +157,11 @@ def _factored(
     return scores
 
 
+def without_weighing(values: np.ndarray) -> np.ndarray:
+    """Leave out the draws that weights follow from, of values (rows, 1 + DRAWS, ...)."""
+    return np.concatenate([values[:, :1], values[:, 1 + WEIGHING :]], axis=1)
+
+
 def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]) -> Batch:
     """Repeat a batch's arrays for all outcomes: all observed ones, then all first draws, and so on.
 

@@ -10,7 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.consistent_clipping import lengths
-from pymc_dp.contributions.drawn_scores import CENTRING, WEIGHING, DrawnScores
+from pymc_dp.contributions.drawn_scores import (
+    CENTRING,
+    WEIGHING,
+    DrawnScores,
+    Scores,
+    without_weighing,
+)
 from pymc_dp.contributions.joint_vector import At
 from pymc_dp.contributions.outcomes import both_outcomes, drawn_name
 from pymc_dp.contributions.spans import combined, coordinates, orthogonal
@@ -34,7 +40,8 @@ class Compared(NamedTuple):
 
     norms: np.ndarray  # (rows, 1 + draws): of whitened scores
     scores: np.ndarray  # (rows, 1 + draws, c): these, in the basis
-    basis: np.ndarray  # (c, rows, d); none where c is d
+    basis: np.ndarray  # (c, rows, d): orthogonal; none where c is d
+    shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     balance: np.ndarray  # (rows, OUTCOMES): numbers above the median less those below
 
 
@@ -64,18 +71,14 @@ def goodness_of_fit(records: Records, scores: DrawnScores) -> RowContribution:
     d, outcomes = scores.d, scores.outcomes_in_units
 
     def prepare(batch: Batch, at: At) -> Compared:
-        weights, of_records = scores.of_batch(batch, at.point)
-        balance = _balance(records, batch)
-        if not len(of_records):
-            z = whitened(weights, at)
-            return Compared(lengths(z), z, of_records, _of_scored(balance, lengths(z)))
-        basis, shares, R = orthogonal(whitened(of_records, at))
-        z = coordinates(R, weights)
-        balance = _of_scored(balance, lengths(z))
-        return Compared(lengths(z), z * shares.T[:, None], basis, balance)
+        z, basis, shares = _in_basis(scores.of_batch(batch, at.point), at)
+        norms = lengths(z)
+        return Compared(norms, z, basis, shares, _of_scored(_balance(records, batch), norms))
 
     def rows_of_units(held: Compared, at: At) -> np.ndarray:
-        z = combined(held.scores, held.basis) if len(held.basis) else held.scores
+        z = held.scores
+        if len(held.basis):
+            z = combined(z * held.shares.T[:, None], held.basis)
         return np.concatenate([z.reshape(len(z), -1), held.balance], axis=1)
 
     def of_units(sums: np.ndarray, at: At) -> np.ndarray:
@@ -103,6 +106,14 @@ def compared(value: np.ndarray) -> Comparison:
     return Comparison(value[:BINS], value[BINS:] / EXPECTED)
 
 
+def _in_basis(scores: Scores, at: At) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return whitened scores in the basis, the basis, and its shares, as `Compared` holds them."""
+    if not len(scores.vectors):
+        return whitened(scores.weights, at), scores.vectors, np.ones((0, 1))
+    basis, shares, R = orthogonal(whitened(scores.vectors, at))
+    return coordinates(R, scores.weights), basis, shares
+
+
 def _balance(records: Records, batch: Batch) -> np.ndarray:
     """Return how many numbers of every outcome are above the median less how many are below."""
     total = np.zeros((1, OUTCOMES))
@@ -123,7 +134,7 @@ def _of_scored(balance: np.ndarray, norms: np.ndarray) -> np.ndarray:
 def _vectors(norms: np.ndarray, balance: np.ndarray, at: At) -> np.ndarray:
     """Return records' vectors from norms (n, 1 + draws), and the balance of their outcomes."""
     weights = weights_of((norms[:, 1 : 1 + WEIGHING] ** 2).mean(axis=1), at)
-    kept = np.concatenate([norms[:, :1], norms[:, 1 + WEIGHING :]], axis=1)
+    kept = without_weighing(norms)
     _, exponents = np.frexp(weights[:, None] * kept / at.score_bound)
     side = np.where(balance > 0, MOST - LEAST, 0)
     bins = side + np.clip(exponents - 1 - LEAST, 0, MOST - LEAST - 1)

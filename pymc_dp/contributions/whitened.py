@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.consistent_clipping import clip_both, clip_consistently
-from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores
+from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores, without_weighing
 from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import BOTH, Draw
@@ -186,7 +186,7 @@ def _from_draws(z: np.ndarray, at: At) -> Clipped:
     weighted, drawn = z[:, :1], z[:, :1]
     if z.shape[1] > 1:
         weights = weights_of((z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1), at)
-        kept = np.concatenate([z[:, :1], z[:, 1 + WEIGHING :]], axis=1)
+        kept = without_weighing(z)
         weighted, drawn = weights[:, None, None] * kept, kept
     u = clip_consistently(weighted, at.score_bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any

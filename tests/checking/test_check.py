@@ -1,7 +1,6 @@
 """Checks say what is wrong with a fit where something is, and nothing where all is well."""
 
 import math
-from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -15,7 +14,6 @@ from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 
 
-@cache
 def model_that_is_right():
     data, rng = columns(), np.random.default_rng(1)
     X = data["X"]

@@ -62,10 +62,10 @@ def uncentred_bounds(
     """Return the same norms for scores that no draws centre, and the bias that clipping leaves.
 
     The bias is in posterior standard deviations, as it is of scores whose tail falls exponentially
-    at the rate ``decay``. The
-    norms balance it, which falls exponentially with them, and the noise of all rounds, which grows
-    with them. They are for points near the mode: elsewhere a few records have most of the scores'
-    variance, and coordinates that follow them make steps of next to nothing.
+    at the rate ``decay``. The norms balance it, which falls exponentially with them, and the noise
+    of all rounds, which grows with them. They are for points near the mode: elsewhere a few records
+    have most of the scores' variance, and coordinates that follow them make steps of next to
+    nothing.
 
     >>> one = [Shares(curvature=0.4, score=0.6)]
     >>> np.round([uncentred_bounds(1, n, 4.0, one, 1.0, decay=1.0) for n in (500, 50_000)], 1)

@@ -6,7 +6,7 @@ from pymc_dp.methods.gaussian.belief import symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
-from pymc_dp.methods.gaussian.local_posterior import bending
+from pymc_dp.methods.gaussian.local_posterior import bend_along, bending
 from pymc_dp.methods.gaussian.state import Scored, State
 
 
@@ -66,14 +66,9 @@ def _pooled(state: State, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bend(one: Scored, state: State, H: np.ndarray) -> np.ndarray:
-    """Return the covariance of what a score lacks where it bends on the way to the mode, (d, d).
-
-    Half of it lies along the way, and half in all directions alike.
-    """
+    """Return the covariance of what a score lacks where it bends on the way to the mode, (d, d)."""
     way = state.learnt.mode.mean - one.point
-    pull, squared_length = H @ way, float(way @ H @ way)
-    of_way = np.outer(pull, pull) + squared_length / len(way) * H
-    return np.asarray(bending(squared_length, state.number) * of_way / 2)
+    return bending(float(way @ H @ way), state.number) * bend_along(H, way)
 
 
 def _with_scale(state: State, H: np.ndarray, latent: int) -> tuple[np.ndarray, np.ndarray]:

@@ -114,6 +114,15 @@ def bending(squared_length: float, number: float) -> float:
     return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / number)
 
 
+def bend_along(H: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return the covariance of what a gradient lacks if all of H may change along a step, (d, d).
+
+    Half of it lies along the step, and half in all directions alike: a bend may turn the gradient.
+    """
+    pull, squared_length = H @ step, float(step @ H @ step)
+    return np.asarray((np.outer(pull, pull) + squared_length / len(step) * H) / 2)
+
+
 def local_posterior(
     release: Release, curvature: Curvature, known: Known, state: State
 ) -> LocalPosterior:

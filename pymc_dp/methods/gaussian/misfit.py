@@ -11,7 +11,7 @@ from pymc_dp.contributions.drawn_scores import CENTRING
 from pymc_dp.contributions.goodness_of_fit import BINS, EXPECTED, Comparison, compared
 from pymc_dp.methods.gaussian.coordinates import bias_of_clipping
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.state import Known, Learnt, State, prepared
+from pymc_dp.methods.gaussian.state import Known, Learnt, State, bounded
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -36,11 +36,8 @@ def _compared(known: Known, state: State, noisy: Noisy) -> State:
         return state
     # no round so far had a shorter norm
     bias = bias_of_clipping(DEFAULTS.score_range[0], state.number, DEFAULTS.decay_if_misfit)
-    return prepared(
-        state._replace(bias=bias, learnt=state.learnt._replace(scored=())),
-        known,
-        *state.coordinates,
-    )
+    learnt = state.learnt._replace(scored=())
+    return bounded(state._replace(bias=bias, learnt=learnt), known)
 
 
 def misfit(found: Comparison, noise_sd: float, number: float, off: float) -> float:

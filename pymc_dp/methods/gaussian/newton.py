@@ -11,7 +11,7 @@ from pymc_dp.methods.gaussian.belief import (
     weakly_correlated,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, bend_along
 from pymc_dp.methods.gaussian.long_steps import Way, shortened
 from pymc_dp.methods.gaussian.mode import Mode, Update
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
@@ -142,17 +142,13 @@ def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarr
 
 
 def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -> np.ndarray:
-    """How far the gradient may be from linear, along a step and in the spread around its end.
-
-    Half of the step's part lies along the step, and half in all directions alike: a bend may turn
-    the gradient.
-    """
-    H, squared_length = local.likelihood_curvature, local.squared_length(step)
+    """How far the gradient may be from linear, along a step and in the spread around its end."""
+    H = local.likelihood_curvature
     # where the gradient is smaller than expected, the mode is nearer than its spread says
     spread = min(1.0, linear.surprise) * local.bent_spread(linear.covariance)
-    of_step = np.outer(H @ step, H @ step) + squared_length / len(step) * H
     return np.asarray(
-        local.nonlinearity(squared_length + spread) * (H @ linear.covariance @ H + of_step / 2)
+        local.nonlinearity(local.squared_length(step) + spread)
+        * (H @ linear.covariance @ H + bend_along(H, step))
     )
 
 

@@ -58,8 +58,7 @@ class RoundTerms(NamedTuple):
         >>> few.share_of_scales(5), many.share_of_scales(5)
         (0.2, 0.04)
         """
-        number = self.number or DEFAULTS.undeclared_number
-        share = histograms * (self.noise / (DEFAULTS.noise_of_scales * number)) ** 2
+        share = self._share_for_counts(histograms, DEFAULTS.noise_of_scales)
         return float(np.clip(share, *DEFAULTS.scales_share))
 
     @property
@@ -74,16 +73,16 @@ class RoundTerms(NamedTuple):
         ... ]
         [0.0, 0.03, 0.002]
         """
-        number = self.number or DEFAULTS.undeclared_number
-        share = (CLIP_NORM * self.noise / (DEFAULTS.noise_of_comparison * number)) ** 2
+        share = self._share_for_counts(CLIP_NORM**2, DEFAULTS.noise_of_comparison)
         least, most = DEFAULTS.comparison_share
-        if self.noise == 0:
+        if self.noise == 0 or share > DEFAULTS.hopeless_comparison * most:
             return 0.0
-        return (
-            0.0
-            if share > DEFAULTS.hopeless_comparison * most
-            else float(np.clip(share, least, most))
-        )
+        return float(np.clip(share, least, most))
+
+    def _share_for_counts(self, squared_sensitivity: float, noise: float) -> float:
+        """Return the share that brings noise on counts to this share of the number of records."""
+        number = self.number or DEFAULTS.undeclared_number
+        return squared_sensitivity * (self.noise / (noise * number)) ** 2
 
 
 class Shares(NamedTuple):

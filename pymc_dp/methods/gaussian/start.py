@@ -92,7 +92,7 @@ def _at_start(
         held=np.zeros(d, bool),
         bias=0.0,
         misfit=np.nan,
-        coordinates=(precision, float(d)),
+        visible=float(d),
         learnt=learnt,
     )
 

@@ -113,8 +113,7 @@ class State(NamedTuple):
     bias: float
     # how far outcomes are from those of the model, over what chance explains; nan if not known
     misfit: float
-    # what `prepared` made the coordinates of: a precision, (d, d), and the number of directions
-    coordinates: tuple[np.ndarray, float]
+    visible: float  # directions in which the records' curvature is visible, as norms count them
     learnt: Learnt
 
     @property
@@ -143,22 +142,29 @@ def prior_precision(
 
 def prepared(state: State, known: Known, precision: np.ndarray, visible: float) -> State:
     """Set the point, the coordinates and the bounds of the next round."""
-    point, shares, bias = state.learnt.point, known.shares.of_rounds, 0.0
+    learnt = state.learnt
+    units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
+    W = whitening(np.outer(units, units) * precision, state.number)
+    direction = whitened_direction(W, learnt.point - learnt.start)
+    at = state.at._replace(point=learnt.point, whitening=W, direction=direction)
+    return bounded(state._replace(at=at, visible=visible), known)
+
+
+def bounded(state: State, known: Known) -> State:
+    """Set the bounds of the next round, and let the mode have the bias of all rounds before."""
+    shares, learnt, bias = known.shares.of_rounds, state.learnt, 0.0
     own = shares[min(state.t, len(shares)) - 1]
-    public = point.size, state.number, state.noise_unit, shares, visible
-    is_far = bool(state.learnt.way.unfinished.any())
+    public = state.at.point.size, state.number, state.noise_unit, shares, state.visible
+    is_far = bool(learnt.way.unfinished.any())
     is_centred = known.early_rounds is None or state.t <= known.early_rounds or is_far
     if is_centred and not state.is_misfit:
         of_score, of_curvature = norm_bounds(*public)
     else:
         decay = DEFAULTS.decay_if_misfit if state.is_misfit else 1.0
         of_score, of_curvature, bias = uncentred_bounds(*public, decay=decay)
-    units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
-    W = whitening(np.outer(units, units) * precision, state.number)
-    learnt = state.learnt
-    if bias < state.bias:  # what is known of the mode has the larger bias of all rounds before
+    if bias < state.bias:
         wide = learnt.mode.covariance + state.bias**2 * learnt.covariance
         learnt = learnt._replace(mode=learnt.mode._replace(covariance=wide))
-    direction = whitened_direction(W, point - learnt.start)
-    at = At(point, W, state.reach * of_score, of_curvature, own.ratio, direction)
-    return state._replace(at=at, bias=bias, coordinates=(precision, visible), learnt=learnt)
+    score_bound = state.reach * of_score
+    at = state.at._replace(score_bound=score_bound, curvature_bound=of_curvature, ratio=own.ratio)
+    return state._replace(at=at, bias=bias, learnt=learnt)

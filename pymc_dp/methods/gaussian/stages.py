@@ -1,74 +1,43 @@
 """Rounds in whitened coordinates as stages of a method."""
 
 from collections.abc import Callable
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
 from pymc_dp.contributions.goodness_of_fit import CLIP_NORM, compares_outcomes, goodness_of_fit
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.chain import Stage
-from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.doubts import doubts_of_rounds, hidden_directions
-from pymc_dp.methods.gaussian.expected_scores import expected_scores, outcomes_alone
+from pymc_dp.methods.gaussian.doubts import hidden_directions
+from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
 from pymc_dp.methods.gaussian.misfit import compare
-from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, outcome_scale
-from pymc_dp.methods.gaussian.outcome_shape import shape_latents
+from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
+from pymc_dp.methods.gaussian.problem import (
+    Draw,
+    Problem,
+    problem_after_shifts,
+    problem_of_latents,
+    problem_of_shifts,
+)
 from pymc_dp.methods.gaussian.rounds import step
 from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms, schedule
-from pymc_dp.methods.gaussian.shifts import Shifts, groups_apart, shift_directions
-from pymc_dp.methods.gaussian.start import apart, begin, measured, near_prior_mode
-from pymc_dp.methods.gaussian.state import Gradient, Known, State
-from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
+from pymc_dp.methods.gaussian.shifts import shift_directions
+from pymc_dp.methods.gaussian.start import measured
+from pymc_dp.methods.gaussian.state import Gradient, State
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 
-# (how much of the privacy noise, state, draws, rng) -> draws
-Draw = Callable[[float, State, int, np.random.Generator], Draws]
-
 SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
 COMPARISON = "goodness of fit"
-
-GROUPS_TOGETHER = (
-    "The fit ended while all groups of an array moved together, so what sets groups apart is that "
-    "of the prior: let it make all of its releases."
-)
-
-
-class Problem(NamedTuple):
-    """The coordinates that rounds release scores of: those of all latents, or of shifts."""
-
-    records: Records
-    start: np.ndarray  # (d,)
-    scores: Callable[[], DrawnScores]
-    known: Callable[[], Known]
-    observed: tuple[int, ...]  # coordinates whose scores at observed outcomes are released, too
-    begin: Callable[[np.ndarray], State]  # start -> first state
-    draw: Draw
-    # state -> that of all latents: which results are made of, and where their rounds begin
-    reported: Callable[[State], State] = lambda state: state
-
-    def doubts(self, state: State) -> tuple[str, ...]:
-        """List what is doubtful about the posterior."""
-        state = self.reported(state)
-        if state.learnt.curvature is None and state.learnt.along_shifts is not None:
-            return (GROUPS_TOGETHER,)
-        return doubts_of_rounds(self.records, state)
-
-    @property
-    def d(self) -> int:
-        """The number of coordinates."""
-        return len(self.start)
 
 
 def stages_of_rounds(
@@ -106,7 +75,7 @@ def stages_of_rounds(
         return schedule(rounds, of_scales, of_curvature, of_shifts, own)
 
     draw, shares = draw or partial(_draw, records), scheduled(records.size)
-    problem = _of_latents(records, prior, terms, scale, shares, draw, start_width)
+    problem = problem_of_latents(records, prior, terms, scale, shares, draw, start_width)
     if point is not None:
         return (
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
@@ -119,8 +88,8 @@ def stages_of_rounds(
             *_rounds_of_latents(problem, shares, share),
         )
     shares = scheduled(V.shape[1], first)
-    problem = _after_shifts(problem, V, shares)
-    shifts = _of_shifts(problem, V, first, terms.number)
+    problem = problem_after_shifts(problem, V, shares)
+    shifts = problem_of_shifts(problem, V, first, terms.number)
     early, late = shares.parted(first)
     first_round, *others = _rounds_of_latents(problem, late, share)
     return (
@@ -129,97 +98,6 @@ def stages_of_rounds(
         first_round._replace(hand_over=shifts.reported),
         *others,
     )
-
-
-def _of_latents(
-    records: Records,
-    prior: Callable[[str], Gradient],
-    terms: RoundTerms,
-    scale: OutcomeScale | None,
-    shares: BudgetShares,
-    draw: Draw,
-    start_width: float,
-) -> Problem:
-    slope = cache(lambda: prior("python"))
-    # some passes over the records: any faster backend would take longer to compile
-    scores = cache(lambda: drawn_scores(records, "python"))
-    return Problem(
-        records=records,
-        start=records.start,
-        scores=scores,
-        known=cache(
-            lambda: Known(
-                slope(),
-                shares,
-                terms.number,
-                scale,
-                unseen_directions(records, scores()),
-                shape_latents(records),
-                constant_latents(records),
-                DEFAULTS.early_rounds * terms.rounds if records.outcomes is None else None,
-                expected_scores(records, scores(), terms.of_units),
-                start_width=start_width,
-            )
-        ),
-        observed=() if scale is None else (scale.latent,),
-        begin=lambda start: begin(_near_prior(records, start, slope()), slope(), terms.number),
-        draw=draw,
-    )
-
-
-def _near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
-    """Start near the mode of the prior where it holds public observations.
-
-    Without them it may have no mode: that of groups and of their spread rises without end as the
-    spread falls, and only records keep it up.
-    """
-    return near_prior_mode(start, slope) if records.observes_public else start
-
-
-def _of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None) -> Problem:
-    """Return the problem in which all groups of an array shift together."""
-    records = problem.records
-
-    @cache
-    def shifts() -> Shifts:
-        slope = problem.known().prior_gradient
-        return Shifts(_near_prior(records, records.start, slope), V)
-
-    @cache
-    def known() -> Known:
-        of_latents = problem.known()
-        return Known(
-            prior_gradient=shifts().gradient(of_latents.prior_gradient),
-            shares=of_latents.shares.parted(rounds)[0],
-            number=number,
-            scale=shifts().scale(of_latents.scale),
-            unseen=unseen_among(of_latents.unseen, V),
-            shapes=of_latents.shapes @ V > 0,
-            constant=of_latents.constant @ V > 0,
-            early_rounds=of_latents.early_rounds,
-            start_width=of_latents.start_width,
-        )
-
-    observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)
-    return problem._replace(
-        start=np.zeros(V.shape[1]),
-        scores=cache(lambda: shifts().scores(problem.scores())),
-        known=known,
-        observed=observed,
-        begin=lambda start: begin(start, known().prior_gradient, number),
-        reported=lambda state: apart(problem.known(), shifts(), state),
-    )
-
-
-def _after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Problem:
-    """Return the problem of rounds that know what those of shifts have found."""
-
-    @cache
-    def known() -> Known:
-        apart = groups_apart(problem.records, V)
-        return problem.known()._replace(shares=shares, shifts=V, apart=apart)
-
-    return problem._replace(known=known)
 
 
 def _rounds_of_latents(problem: Problem, shares: BudgetShares, share: float) -> tuple[Stage, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.methods.gaussian import stages
+from pymc_dp.methods.gaussian import problem
 from pymc_dp.methods.gaussian.shifts import groups_apart, shift_directions
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated
@@ -68,5 +68,5 @@ def test_groups_are_not_surely_alike_where_noise_hides_what_sets_them_apart():
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 def test_with_noise_between_groups_they_are(monkeypatch):
-    monkeypatch.setattr(stages, "groups_apart", lambda records, V: None)
+    monkeypatch.setattr(problem, "groups_apart", lambda records, V: None)
     assert np.mean(distances_of_groups() ** 2) ** 0.5 > 4.5

@@ -1,0 +1,148 @@
+"""What rounds are of: the coordinates in which they release scores, and what is known of these."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
+from pymc_dp.methods.gaussian.constant_curvature import constant_latents
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
+from pymc_dp.methods.gaussian.expected_scores import expected_scores
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
+from pymc_dp.methods.gaussian.outcome_shape import shape_latents
+from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms
+from pymc_dp.methods.gaussian.shifts import Shifts, groups_apart
+from pymc_dp.methods.gaussian.start import apart, begin, near_prior_mode
+from pymc_dp.methods.gaussian.state import Gradient, Known, State
+from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
+from pymc_dp.methods.method import Draws
+from pymc_dp.model import Records
+
+# (how much of the privacy noise, state, draws, rng) -> draws
+Draw = Callable[[float, State, int, np.random.Generator], Draws]
+
+GROUPS_TOGETHER = (
+    "The fit ended while all groups of an array moved together, so what sets groups apart is that "
+    "of the prior: let it make all of its releases."
+)
+
+
+class Problem(NamedTuple):
+    """The coordinates that rounds release scores of: those of all latents, or of shifts."""
+
+    records: Records
+    start: np.ndarray  # (d,)
+    scores: Callable[[], DrawnScores]
+    known: Callable[[], Known]
+    observed: tuple[int, ...]  # coordinates whose scores at observed outcomes are released, too
+    begin: Callable[[np.ndarray], State]  # start -> first state
+    draw: Draw
+    # state -> that of all latents: which results are made of, and where their rounds begin
+    reported: Callable[[State], State] = lambda state: state
+
+    def doubts(self, state: State) -> tuple[str, ...]:
+        """List what is doubtful about the posterior."""
+        state = self.reported(state)
+        if state.learnt.curvature is None and state.learnt.along_shifts is not None:
+            return (GROUPS_TOGETHER,)
+        return doubts_of_rounds(self.records, state)
+
+    @property
+    def d(self) -> int:
+        """The number of coordinates."""
+        return len(self.start)
+
+
+def problem_of_latents(
+    records: Records,
+    prior: Callable[[str], Gradient],
+    terms: RoundTerms,
+    scale: OutcomeScale | None,
+    shares: BudgetShares,
+    draw: Draw,
+    start_width: float,
+) -> Problem:
+    """Return the problem of all latents."""
+    slope = cache(lambda: prior("python"))
+    # some passes over the records: any faster backend would take longer to compile
+    scores = cache(lambda: drawn_scores(records, "python"))
+    return Problem(
+        records=records,
+        start=records.start,
+        scores=scores,
+        known=cache(
+            lambda: Known(
+                slope(),
+                shares,
+                terms.number,
+                scale,
+                unseen_directions(records, scores()),
+                shape_latents(records),
+                constant_latents(records),
+                DEFAULTS.early_rounds * terms.rounds if records.outcomes is None else None,
+                expected_scores(records, scores(), terms.of_units),
+                start_width=start_width,
+            )
+        ),
+        observed=() if scale is None else (scale.latent,),
+        begin=lambda start: begin(_near_prior(records, start, slope()), slope(), terms.number),
+        draw=draw,
+    )
+
+
+def _near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
+    """Start near the mode of the prior where it holds public observations.
+
+    Without them it may have no mode: that of groups and of their spread rises without end as the
+    spread falls, and only records keep it up.
+    """
+    return near_prior_mode(start, slope) if records.observes_public else start
+
+
+def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None) -> Problem:
+    """Return the problem in which all groups of an array shift together."""
+    records = problem.records
+
+    @cache
+    def shifts() -> Shifts:
+        slope = problem.known().prior_gradient
+        return Shifts(_near_prior(records, records.start, slope), V)
+
+    @cache
+    def known() -> Known:
+        of_latents = problem.known()
+        return Known(
+            prior_gradient=shifts().gradient(of_latents.prior_gradient),
+            shares=of_latents.shares.parted(rounds)[0],
+            number=number,
+            scale=shifts().scale(of_latents.scale),
+            unseen=unseen_among(of_latents.unseen, V),
+            shapes=of_latents.shapes @ V > 0,
+            constant=of_latents.constant @ V > 0,
+            early_rounds=of_latents.early_rounds,
+            start_width=of_latents.start_width,
+        )
+
+    observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)
+    return problem._replace(
+        start=np.zeros(V.shape[1]),
+        scores=cache(lambda: shifts().scores(problem.scores())),
+        known=known,
+        observed=observed,
+        begin=lambda start: begin(start, known().prior_gradient, number),
+        reported=lambda state: apart(problem.known(), shifts(), state),
+    )
+
+
+def problem_after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Problem:
+    """Return the problem of rounds that know what those of shifts have found."""
+
+    @cache
+    def known() -> Known:
+        apart = groups_apart(problem.records, V)
+        return problem.known()._replace(shares=shares, shifts=V, apart=apart)
+
+    return problem._replace(known=known)

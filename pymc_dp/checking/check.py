@@ -12,7 +12,7 @@ import xarray as xr
 
 from pymc_dp.checking.prior import prior_draws, widths
 from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.summary import by_label, share_of
+from pymc_dp.results.summary import by_label, leaves_noise_out, noise_sd_of, share_of
 
 # where a value becomes worth a look: a move in posterior sds, a share of the variance that is
 # noise, a share of hidden directions, what clipping takes of the scores' variance, a test statistic
@@ -159,9 +159,9 @@ def _steps(idata: xr.DataTree) -> Check:
 
 
 def _noise(idata: xr.DataTree) -> Check:
-    if "noise_sd" not in idata.children:
+    if leaves_noise_out(idata):
         return Check("noise", math.nan, UNKNOWN, "The posterior leaves the privacy noise out.")
-    shares = by_label(share_of(idata, idata["noise_sd"].to_dataset()))
+    shares = by_label(share_of(idata, noise_sd_of(idata)))
     return _judged(
         "noise",
         shares.to_dict(),

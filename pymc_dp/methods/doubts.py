@@ -5,8 +5,7 @@ from collections.abc import Iterable
 # what to do about it, for methods that clip to a norm of the caller's
 BY_ROUNDS = (
     "A larger clip_norm= clips less. method='dp_advi' centres contributions, where outcomes have "
-    "distributions, in place of potentials, a CustomDist a random= that public= names, and "
-    "multinomials as many trials in all rows."
+    "distributions, in place of potentials, and a CustomDist a random= that public= names."
 )
 # more elements of one array than these are not named one by one
 MOST_NAMED = 6

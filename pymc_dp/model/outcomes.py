@@ -24,7 +24,7 @@ from pymc_dp.model.batch import build_graph
 from pymc_dp.model.draws import counts_without_rejection, mixtures_by_choice
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 from pymc_dp.model.split import Split
-from pymc_dp.model.terms import Terms, simplify, unscaled
+from pymc_dp.model.terms import Terms, of_own_trials, simplify, unscaled
 
 
 class _StandardUniform(UniformRV):
@@ -67,6 +67,7 @@ class _Drawn(NamedTuple):
     leaf: Tensor
     graph: Tensor
     random: tuple[_Random, ...]
+    trials: frozenset[AnyVariable]  # the leaf where it says how many trials are drawn, else empty
 
     @property
     def is_binary(self) -> bool:
@@ -77,9 +78,10 @@ class _Drawn(NamedTuple):
 
     @property
     def read(self) -> set[AnyVariable]:
-        """What its distributions read, beside what they draw."""
+        """What its distributions read, beside what they draw and how often."""
         drawn = [one.stand_in for one in self.random]
-        return set(ancestors([x for one in self.random for x in one.parameters], blockers=drawn))
+        read = ancestors([x for one in self.random for x in one.parameters], blockers=drawn)
+        return set(read) - self.trials
 
 
 def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcomes, ...] | None:
@@ -154,7 +156,8 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         return None
     name = str(rv.name)
     rv = unscaled(rv, rv)
-    graph = _given_values(split, rv)
+    counted = of_own_trials(rv, leaf)
+    graph = _given_values(split, counted)
     random: list[_Random] = []
     stand_ins: dict[AnyVariable, AnyVariable] = {}
     batch = leaf.type.ndim - rv.owner.op.ndim_supp
@@ -175,7 +178,14 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         [graph] = clone_replace([graph], {first: place}, rebuild_strict=False)
         stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
-    return _Drawn(name, leaf, graph, tuple(random)) if random else None
+    trials = frozenset() if counted is rv else _trials(counted, leaf, model.free_RVs)
+    return _Drawn(name, leaf, graph, tuple(random), trials) if random else None
+
+
+def _trials(rv: Tensor, leaf: Tensor, latents: Sequence[AnyVariable]) -> frozenset[AnyVariable]:
+    """Return the leaf of a multinomial's counts, unless its probabilities read it, too."""
+    read = ancestors([rv.owner.op.dist_params(rv.owner)[-1]], blockers=latents)
+    return frozenset([leaf]) - frozenset(read)
 
 
 def _before_casts(variable: AnyVariable) -> AnyVariable:

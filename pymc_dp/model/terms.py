@@ -110,16 +110,24 @@ def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedMod
 
 def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
     """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
-    if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
+    value = model.rvs_to_values.get(rv)
+    if value is None or (counted := of_own_trials(rv, value)) is rv:
         return term
-    [last] = model.replace_rvs_by_values([rv.owner.op.dist_params(rv.owner)[-1]])
-    value = model.rvs_to_values[rv]
-    trials = value.sum(axis=-1)
+    [counted] = model.replace_rvs_by_values([counted])
+    return pm.logp(counted, value)
+
+
+def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
+    """Return a multinomial of as many trials as its counts add up to; other variables as they are.
+
+    A draw of it, too, then needs no array of totals.
+    """
+    if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
+        return rv
+    last, trials = rv.owner.op.dist_params(rv.owner)[-1], counts.sum(axis=-1)
     if isinstance(rv.owner.op, MultinomialRV):
-        dist = pm.Multinomial.dist(n=trials, p=last)
-    else:
-        dist = pm.DirichletMultinomial.dist(n=trials, a=last)
-    return pm.logp(dist, value)
+        return pm.Multinomial.dist(n=trials, p=last)
+    return pm.DirichletMultinomial.dist(n=trials, a=last)
 
 
 def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:

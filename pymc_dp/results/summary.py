@@ -1,5 +1,6 @@
 """How much of a posterior's width is privacy noise."""
 
+import math
 from typing import Any
 
 import arviz as az
@@ -26,7 +27,7 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     pandas.DataFrame
         One row a variable. ArviZ's columns, then ``noise_sd``, what the privacy noise adds in root
         mean square, and ``noise_share``, its share of the posterior variance: near 0 the records
-        set the width, near 1 the noise does.
+        set the width, near 1 the noise does. Both are 0 where epsilon is infinite.
 
     Raises
     ------
@@ -55,14 +56,20 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
 
 def noise_sd_of(idata: xr.DataTree) -> xr.Dataset:
     """Return what the privacy noise adds to each variable in root mean square."""
-    privacy_of(idata)
-    if "noise_sd" not in idata.children:
+    if leaves_noise_out(idata):
         raise ValueError(
-            "This posterior holds no privacy noise to tell of: arviz.summary(idata) says the rest. "
-            "Otherwise fit with noise_aware=True and a finite epsilon, by a method that knows its "
-            "noise."
+            "This posterior leaves the privacy noise out: arviz.summary(idata) says the rest. "
+            "Otherwise fit with noise_aware=True, by a method that knows its noise."
         )
-    return idata["noise_sd"].to_dataset()
+    if "noise_sd" in idata.children:
+        return idata["noise_sd"].to_dataset()
+    return xr.zeros_like(idata["posterior"].to_dataset().mean(("chain", "draw")))
+
+
+def leaves_noise_out(idata: xr.DataTree) -> bool:
+    """Whether releases had noise that the posterior does not hold."""
+    private = math.isfinite(privacy_of(idata).attrs["epsilon"])
+    return private and "noise_sd" not in idata.children
 
 
 def share_of(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:

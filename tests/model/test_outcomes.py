@@ -141,6 +141,14 @@ def shares():
     pm.DirichletMultinomial("y", n=4, a=pm.HalfNormal("a", shape=2), observed=counts)
 
 
+def choices_of_many():
+    counts = np.column_stack([COUNTS, COUNTS[::-1], 4 + np.arange(ROWS) % 3])
+    odds = pt.concatenate([pt.zeros((ROWS, 1)), pm.Data("X", X)], axis=1)
+    weighted = odds * pm.Normal("b", shape=3)
+    total = pm.Data("total", counts.sum(axis=1))
+    pm.Multinomial("y", n=total, p=pm.math.softmax(weighted, axis=-1), observed=counts)
+
+
 COMPOUND = [
     mixture,
     mixture_of_kinds,
@@ -151,6 +159,7 @@ COMPOUND = [
     hurdle_of_spread_counts,
     student_vectors,
     shares,
+    choices_of_many,
 ]
 DRAWN = [
     logistic,
@@ -189,6 +198,12 @@ def count_as_predictor():
     pm.Poisson("y", pm.math.exp(pm.Normal("a") * y), observed=y)
 
 
+def choices_that_predict_themselves():
+    counts = pm.Data("counts", np.column_stack([COUNTS, 4 - COUNTS]))
+    p = pm.math.softmax(counts * pm.Normal("a"), axis=-1)
+    pm.Multinomial("y", n=counts.sum(axis=-1), p=p, observed=counts)
+
+
 def density_alone():
     def logp(value, mu):
         return -((value - mu) ** 2) / 2
@@ -197,7 +212,14 @@ def density_alone():
 
 
 # such counts are drawn by rejection, which PyMC writes as a loop
-NOT_DRAWN = [potential, two_or_more, outcome_as_predictor, count_as_predictor, density_alone]
+NOT_DRAWN = [
+    potential,
+    two_or_more,
+    outcome_as_predictor,
+    count_as_predictor,
+    choices_that_predict_themselves,
+    density_alone,
+]
 
 
 @cache
@@ -315,11 +337,21 @@ def test_draws_of_compound_distributions_follow_those_of_pymc(build):
     latents = dict(zip([v.name for v in model.unobserved_value_vars], known, strict=True))
     fixed = pm.do(model, {rv.name: latents[rv.name] for rv in model.free_RVs})
     theirs = np.moveaxis(pm.draw(fixed["y"], draws=8, random_seed=2), 0, 1)
-    along = [1.0, 0.3]
-    ours, theirs = ((x @ along if x.ndim == 3 else x).ravel() for x in (ours, theirs))
+    along = np.array([1.0, 0.3, 0.1])
+    ours, theirs = (
+        (x @ along[: x.shape[2]] if x.ndim == 3 else x).ravel() for x in (ours, theirs)
+    )
     assert stats.ks_2samp(ours, theirs).pvalue > 1e-6
     with pytest.raises(AssertionError):
         assert stats.ks_2samp(1.5 * ours + 0.5, theirs).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("build", [shares, choices_of_many])
+def test_multinomials_are_drawn_of_as_many_trials_as_were_observed(build):
+    found, batch = drawn(build)
+    assert (found["y"].sum(axis=-1) == batch["y"].sum(axis=-1)[:, None]).all()
+    fewer = batch["y"].sum(axis=-1)[:, None] - 1
+    assert not (found["y"].sum(axis=-1) == fewer).any()
 
 
 def test_draws_follow_each_records_own_predictors():

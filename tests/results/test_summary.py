@@ -113,7 +113,16 @@ def test_what_does_not_vary_has_no_noise(idata):
     assert table.loc["c", ENDS].tolist() == [0.0, 0.0]
 
 
-SENTENCE = "no privacy noise to tell of: arviz.summary(idata) says the rest"
+def test_a_fit_without_noise_has_no_share_of_it():
+    idata = pymc_dp.fit(model=model(), method="vips", epsilon=np.inf, draws=50, **QUIETLY)
+    table = pymc_dp.summary(idata)
+    assert sorted(table.index) == sorted(LABELS)
+    assert (table[ENDS] == 0).all(axis=None)
+    noise = pymc_dp.check(idata)["noise"]
+    assert (noise.value, noise.verdict) == (0, "fine")
+
+
+SENTENCE = "This posterior leaves the privacy noise out: arviz.summary(idata) says the rest"
 
 
 @pytest.mark.parametrize("read", [pymc_dp.summary, pymc_dp.plot_noise])

@@ -1,4 +1,4 @@
-"""Which method to take for a model, which fit which part of it, and why; and advice on counts."""
+"""Which method to take for a model, which fit which part of it, and why."""
 
 import dataclasses
 import math
@@ -6,17 +6,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import pymc as pm
-from pymc.distributions.multivariate import DirichletMultinomialRV
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.random.basic import BetaBinomialRV, BinomialRV, MultinomialRV, PoissonRV
 
 from pymc_dp.accounting.budget import Budget
-from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.contributions.local_latents import rule_in_words
+from pymc_dp.driver.advice import advice_on_counts, advice_on_groups, advice_on_rows
 from pymc_dp.driver.run_time import default_passes
 from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError
@@ -25,11 +19,7 @@ from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
-from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.model.released import withheld_in_words
-
-# distributions with a number of trials
-TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
 
 
 class Fits(NamedTuple):
@@ -156,7 +146,7 @@ def explain(
         tuple(private.spec),
         fits,
         _recommended(fits, records, unit is not None),
-        advice_on_counts(model, unit) + advice_on_rows(unit),
+        advice_on_counts(model, unit) + advice_on_rows(unit) + advice_on_groups(records, unit),
         passes,
         records.outcomes is not None,
         records.unnamed,
@@ -212,47 +202,3 @@ def _any_model(spec: MethodSpec, records: Records) -> Fits:
         return Fits(f"do not fit: {reason}", {})
     how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
     return Fits("fit; latents of single records are integrated out, and never released.", how)
-
-
-def advice_on_rows(unit: str | None) -> tuple[str, ...]:
-    """Say what the rows of a unit must not depend on: clipping is centred at the rows there are."""
-    if unit is None:
-        return ()
-    whom = unit_label(unit)
-    return (
-        f"How many rows a {whom} has must not depend on its outcomes: where an event ends them "
-        "(survival by months), write one row each, with the month as its outcome.",
-    )
-
-
-def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
-    """Say of which outcomes a row may count several persons, by their distributions alone.
-
-    A number of trials is read where the author wrote it as one number; no data are.
-    """
-    whom = "person" if unit is None else unit_label(unit)
-    found = []
-    for rv in model.observed_RVs:
-        latents = [other for other in model.basic_RVs if other is not rv]
-        # with what draws the components of a mixture, or stands inside a bound
-        nodes = [v.owner for v in ancestors([rv], blockers=latents) if v.owner and v not in latents]
-        kinds = {_kind(node) for node in nodes} - {""}
-        found += [
-            f"`{rv.name}` counts {kind} in a row. A row must be of one {whom}: where it adds up "
-            f"several, expand the counts to one row for each, or epsilon protects less than a "
-            f"{whom}."
-            for kind in sorted(kinds)
-        ]
-    return tuple(found)
-
-
-def _kind(node: Node) -> str:
-    if isinstance(node.op, TRIALS):
-        return "" if _is_one(node.op.dist_params(node)[0]) else "several trials"
-    return "events, or cells of a table," if isinstance(node.op, PoissonRV) else ""
-
-
-def _is_one(number: AnyVariable) -> bool:
-    while isinstance(number.owner_op, DimShuffle):
-        number = number.owner.inputs[0]
-    return isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item() == 1

@@ -67,16 +67,17 @@ def _naming(name: str) -> Iterator[None]:
         raise NotSeparableError(
             f"The log likelihood of `{name}` cannot be split into records: {reason}. "
             "A private fit needs one term per record along the first axis; write the coupled part "
-            "as a computation on each record alone, or prepare it before the model."
+            "as a computation on each record alone, or put public numbers in its place."
         ) from None
 
 
 def _demand(term: AnyVariable, axes: RecordAxes) -> None:
     if term.type.ndim == 0:
         raise NotSeparableError(
-            "it is one number for all records (a summed potential, a time series, a Gaussian "
-            "process, a multivariate distribution over the records, or one observed number, which "
-            "public= must name if it is public)"
+            "it is one number for all records. In place of a Gaussian process over records take "
+            "pm.gp.HSGP, or a process at public places that records index; give each person's time "
+            "series as one row, and write its terms from columns; leave the sum of a pm.Potential "
+            "out; and name one observed number in public= if it is public"
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(
@@ -131,6 +132,7 @@ def _check_taint(term: AnyVariable, axes: RecordAxes, lengths: set[AnyVariable])
             if not (carries and (node, i) in axes.carried):
                 raise NotSeparableError(
                     f"{type(node.op).__name__} takes {_describe(node.inputs[i])} across its records"
+                    ", as a mean, a scale or a rank of the data does"
                 )
         if carries and not all(_only_sizes(node, i, axes) for i in sized):
             raise NotSeparableError(

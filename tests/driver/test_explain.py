@@ -288,6 +288,18 @@ def test_a_column_that_was_centred_by_its_own_mean_is_named():
     explained(lambda: beside(np.tile([-1.5, -0.3, 0.3, 1.5], 10)))  # a balanced design
 
 
+def grouped(size):
+    z = pm.Normal("z", 0, pm.HalfNormal("t"), shape=size)
+    pm.Normal("y", z[pm.Data("person", np.arange(40) % 8)], 1.0, observed=REAL)
+
+
+def test_groups_that_may_be_persons_are_asked_for():
+    advised = str(explained(lambda: grouped(200)))
+    assert "`z` has 200 entries, and `person` says which is a record's" in advised
+    assert "unit=" in advised
+    assert "entries" not in str(explained(lambda: grouped(8)))
+
+
 def by_number():
     z = pm.Normal("z", 0, pm.HalfNormal("t"), shape=40)
     pm.Normal("y", z[pm.Data("row", rng.permutation(40))], 1.0, observed=REAL)

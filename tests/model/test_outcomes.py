@@ -338,9 +338,7 @@ def test_draws_of_compound_distributions_follow_those_of_pymc(build):
     fixed = pm.do(model, {rv.name: latents[rv.name] for rv in model.free_RVs})
     theirs = np.moveaxis(pm.draw(fixed["y"], draws=8, random_seed=2), 0, 1)
     along = np.array([1.0, 0.3, 0.1])
-    ours, theirs = (
-        (x @ along[: x.shape[2]] if x.ndim == 3 else x).ravel() for x in (ours, theirs)
-    )
+    ours, theirs = ((x @ along[: x.shape[2]] if x.ndim == 3 else x).ravel() for x in (ours, theirs))
     assert stats.ks_2samp(ours, theirs).pvalue > 1e-6
     with pytest.raises(AssertionError):
         assert stats.ks_2samp(1.5 * ours + 0.5, theirs).pvalue > 1e-6

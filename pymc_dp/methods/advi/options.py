@@ -15,7 +15,9 @@ from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options
 class AdviOptions(Options):
     """The options of `dp_advi` and `dp_fullrank_advi`."""
 
-    clip_norm: Schedule | None = option(None, CLIP_NORM)
+    clip_norm: Schedule | None = option(
+        None, f"{CLIP_NORM}; of gradient steps alone: rounds set norms of their own"
+    )
     sample_rate: Schedule | None = option(None, SAMPLE_RATE)
     obj_optimizer: Callable[..., Any] | None = option(
         None, "optimizer of PyMC, ``pm.adam(learning_rate=0.05)`` say, in place of a decaying Adam"

@@ -66,8 +66,9 @@ def _stuck(hyper: Hyperpriors, stuck: float) -> tuple[str, ...]:
     unread = [name for name in hyper.records.latents if name not in hyper.reduced.latents]
     return (
         f"{stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so the "
-        "posterior of these, and of what has them in its prior, is not right. Their prior spans "
-        "too many orders of magnitude: give spreads one with an end, such as pm.HalfNormal.",
+        "posterior of these, and of what has them in its prior, is not right. A prior that spans "
+        "fewer orders of magnitude, such as pm.HalfNormal for a spread, may mend it, or a public "
+        "number in place of one of them.",
     )
 
 

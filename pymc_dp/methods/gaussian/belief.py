@@ -144,6 +144,11 @@ class CurvatureSpectrum(NamedTuple):
     vectors: np.ndarray  # L
 
     @property
+    def noise(self) -> np.ndarray:
+        """That of the curvature, (d, d)."""
+        return np.asarray(self.vectors @ self.vectors.T)
+
+    @property
     def edge(self) -> float:
         """The largest eigenvalue that noise alone has: the edge of the semicircle."""
         return spectral_edge(1.0, len(self.values))

@@ -9,10 +9,18 @@ from pymc_dp.methods.gaussian.belief import Curvature, weakly_correlated
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.directions import along, known_along, measured_along
 from pymc_dp.methods.gaussian.expected_scores import Expected
-from pymc_dp.methods.gaussian.factors import Believed, visible_along_steps, with_factors
+from pymc_dp.methods.gaussian.factors import Believed, visible_along_steps, weighed, with_factors
+from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.release import Along
-from pymc_dp.methods.gaussian.state import State
+from pymc_dp.methods.gaussian.state import Known, State
 from pymc_dp.methods.gaussian.unseen import without
+
+
+class Model(NamedTuple):
+    """A curvature that follows from few numbers."""
+
+    matrix: np.ndarray  # (d, d)
+    fitted_share: float  # of the numbers that a symmetric matrix has
 
 
 class Curvatures(NamedTuple):
@@ -29,25 +37,39 @@ class Curvatures(NamedTuple):
             return combined
         return known_along(combined, shifts, self.along_shifts)
 
+    def if_alike(self, groups: Groups | None) -> Model | None:
+        """Return the curvature as if records of all groups were alike; None without groups."""
+        if groups is None or self.along_shifts is None:
+            return None
+        found, d = self.from_rounds, len(self.from_rounds.estimate)
+        guess = np.diag(self.independent.estimate)
+        matrix = groups.alike(self.along_shifts, found, guess)
+        return Model(matrix, 2 * groups.numbers_if_alike / (d * (d + 1)))
+
 
 def curvatures(
-    state: State, found: Curvature, expected: Expected | None, shifts: np.ndarray | None
+    state: State, found: Curvature, expected: Expected | None, known: Known
 ) -> Curvatures:
     """Add a round's curvature to what is known.
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
-    learnt = state.learnt
+    learnt, shifts, groups = state.learnt, known.shifts, known.groups_of(found)
     weak = weakly_correlated(np.linalg.inv(learnt.covariance))
-    of_model = expected.of(state.number, state.number_sd) if expected else learnt.independent
-    independent = of_model.scaled_like(found, weak)
     shared = learnt.along_shifts
     # of many latents the diagonal alone was released, which says nothing of shifts
     if shifts is not None and shared is not None and len(shifts) <= MANY_LATENTS:
         shared = shared.combined(along(found, shifts))
+    if groups is not None:
+        found = groups.without_pairs(found)
+    of_model = expected.of(state.number, state.number_sd) if expected else learnt.independent
+    independent = of_model.scaled_like(found, weak)
     if learnt.curvature is None:
         return Curvatures(found, independent, shared)
-    earlier = learnt.curvature.scaled_like(found, weak)
+    if groups is None:
+        earlier = learnt.curvature.scaled_like(found, weak)
+    else:
+        earlier = groups.scaled_like(learnt.curvature, found, weak)
     return Curvatures(earlier.combined(found), independent, shared)
 
 
@@ -58,12 +80,16 @@ def believed_curvature(
     slope: np.ndarray,
     prior: np.ndarray,
     is_constant: bool,
+    model: Model | None,
 ) -> Believed:
     """Say what is believed of the curvature at a round's point, and what may be wrong with it."""
     fewest = DEFAULTS.fewest_if_constant if is_constant else DEFAULTS.fewest_with_factors
     # on a long way a curvature that is a little wrong is better than one that noise hides
     is_long = state.reach > 1 or state.held.any()
-    believed = with_factors(found, 0 if is_long and not is_constant else fewest)
+    if model is None:
+        believed = with_factors(found, 0 if is_long and not is_constant else fewest)
+    else:
+        believed = weighed(found, *model)
     curvature, seen = (without(x, state.unseen) for x in (believed.curvature, found))
     error = without(Curvature(believed.error, believed.error), state.unseen).noise
     if is_constant:  # nothing else makes room for what is wrong with the model of it

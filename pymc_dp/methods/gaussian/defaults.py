@@ -36,6 +36,10 @@ class Defaults(NamedTuple):
     shift_rounds: int = 7
     most_shifts: float = 0.5
     shares_of_shifts: int = 3
+    # the relative standard deviation of what a group's curvature is taken to be beforehand, and of
+    # how many numbers least squares find a curvature that is 0 between groups
+    doubt_of_shares: float = 0.5
+    most_free_entries: int = 2500
     # for more latents groups are not looked for: it takes that many made-up records
     most_with_shifts: int = 3000
     # a count of a bin above so many standard deviations of its noise is of records

@@ -8,12 +8,11 @@ most of what the small eigenvalues are.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erfcx
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.noise_floor import spectral_edge, without_noise
+from pymc_dp.methods.gaussian.noise_floor import mean_if_positive, spectral_edge, without_noise
 
 
 class FactorModel(NamedTuple):
@@ -58,7 +57,14 @@ def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     if not fewest <= d <= MANY_LATENTS:
         return Believed(found, found.noise, found.noise, is_modelled=d > MANY_LATENTS)
     model = _fitted(found)
-    share, M = model.fitted_share, model.matrix
+    return weighed(found, model.matrix, model.fitted_share)
+
+
+def weighed(found: Curvature, M: np.ndarray, share: float) -> Believed:
+    """Weigh a noisy curvature against a model of it, (d, d).
+
+    ``share`` is that of the numbers that were fitted among those that a matrix has.
+    """
     if share >= 1:
         return Believed(found, found.noise, found.noise, is_modelled=False)
     believed = found.combined(Curvature(M, _distance(found, M, share) * M))
@@ -80,7 +86,7 @@ def _fitted(found: Curvature) -> FactorModel:
         shared = symmetric(root @ visible @ root.T)
         estimate = covariance @ np.diag(precision @ (H - shared) @ precision)
         least = DEFAULTS.least_uniqueness * diagonal
-        uniqueness = (uniqueness + np.maximum(_positive(estimate, noise_sd), least)) / 2
+        uniqueness = (uniqueness + np.maximum(mean_if_positive(estimate, noise_sd), least)) / 2
     return FactorModel(uniqueness, shared, factors)
 
 
@@ -91,16 +97,6 @@ def _visible(matrix: np.ndarray) -> tuple[np.ndarray, int]:
     visible = values > DEFAULTS.visible_factor * edge
     values, vectors = without_noise(values[visible], edge, 0.0), vectors[:, visible]
     return (vectors * values) @ vectors.T, len(values)
-
-
-def _positive(estimate: np.ndarray, noise_sd: np.ndarray) -> np.ndarray:
-    """Return the mean of positive numbers that were measured with normal noise.
-
-    >>> _positive(np.array([100.0, 0.0, -9.0]), np.ones(3)).round(2)
-    array([100.  ,   0.8 ,   0.11])
-    """
-    hazard = (2 / np.pi) ** 0.5 / erfcx(-estimate / noise_sd / 2**0.5)
-    return np.asarray(estimate + noise_sd * hazard)
 
 
 def _distance(found: Curvature, M: np.ndarray, fitted_share: float) -> float:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
-from pymc_dp.methods.gaussian.curvatures import believed_curvature
+from pymc_dp.methods.gaussian.curvatures import Curvatures, believed_curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.release import Release
@@ -124,14 +124,17 @@ def bend_along(H: np.ndarray, step: np.ndarray) -> np.ndarray:
 
 
 def local_posterior(
-    release: Release, curvature: Curvature, known: Known, state: State
+    release: Release, found: Curvatures, known: Known, state: State
 ) -> LocalPosterior:
     """Add the prior to what the records say at this round's point."""
     point, prior_gradient = state.at.point, known.prior_gradient
     gradient = release.score + prior_gradient(point)
     prior = prior_precision(prior_gradient, point, state.least_prior)
     is_constant = bool(known.constant.any())
-    believed = believed_curvature(curvature, release.along, state, gradient, prior, is_constant)
+    curvature = found.together(known.shifts)
+    model = found.if_alike(known.groups_of(curvature))
+    along = release.along
+    believed = believed_curvature(curvature, along, state, gradient, prior, is_constant, model)
     spectrum = believed.curvature.spectrum()
     bending = ~known.constant
     if state.scale is not None:  # how it changes with the scale is known

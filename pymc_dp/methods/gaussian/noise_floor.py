@@ -3,6 +3,7 @@
 from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.special import erfcx
 
 
 def spectral_edge(variance: float | np.ndarray, d: int) -> float:
@@ -21,6 +22,16 @@ def without_noise(values: np.ndarray, edge: float, least: float) -> np.ndarray:
     signal = (values + np.sqrt(np.maximum(values**2 - edge**2, 0.0))) / 2
     found: np.ndarray = np.where(values > edge, signal, least)
     return found
+
+
+def mean_if_positive(estimate: np.ndarray, noise_sd: np.ndarray) -> np.ndarray:
+    """Return the mean of positive numbers that were measured with normal noise.
+
+    >>> mean_if_positive(np.array([100.0, 0.0, -9.0]), np.ones(3)).round(2)
+    array([100.  ,   0.8 ,   0.11])
+    """
+    hazard = (2 / np.pi) ** 0.5 / erfcx(-estimate / noise_sd / 2**0.5)
+    return np.asarray(estimate + noise_sd * hazard)
 
 
 class Spectrum(NamedTuple):

@@ -14,7 +14,7 @@ from pymc_dp.methods.gaussian.expected_scores import expected_scores
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms
-from pymc_dp.methods.gaussian.shifts import Shifts, groups_apart
+from pymc_dp.methods.gaussian.shifts import Shifts, groups_that_never_meet
 from pymc_dp.methods.gaussian.start import apart, begin, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
 from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
@@ -142,7 +142,7 @@ def problem_after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) 
 
     @cache
     def known() -> Known:
-        apart = groups_apart(problem.records, V)
-        return problem.known()._replace(shares=shares, shifts=V, apart=apart)
+        groups = groups_that_never_meet(problem.records, V)
+        return problem.known()._replace(shares=shares, shifts=V, groups=groups)
 
     return problem._replace(known=known)

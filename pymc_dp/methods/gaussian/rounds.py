@@ -65,8 +65,8 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     release = unwhitened(noisy, state)
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     expected = known.expected and known.expected(state.at)
-    found = curvatures(state, release.curvature, expected, known.shifts)
-    local = local_posterior(release, found.together(known.shifts), known, state)
+    found = curvatures(state, release.curvature, expected, known)
+    local = local_posterior(release, found, known, state)
     learnt = _learnt(state, release, local, found, expected, known)
     first = learnt.first or release.curvature
     learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release))
@@ -101,9 +101,10 @@ def _learnt(
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
-    H = np.outer(of_mode, of_mode) * spectrum.matrix(DEFAULTS.floor_in_posterior)
-    if known.apart is not None:  # without these pairs it may have negative eigenvalues
-        H = Spectrum.of(np.where(known.apart, 0.0, H)).floored(0.0)
+    to_mode = np.outer(of_mode, of_mode)
+    H = to_mode * spectrum.matrix(DEFAULTS.floor_in_posterior)
+    if known.groups is not None:
+        H = known.groups.positive(H, to_mode * spectrum.noise)
     prior = local.prior_precision
     if local.scale is not None:  # on the scale's way to the mode the prior's curvature changes, too
         prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)

@@ -16,6 +16,7 @@ from scipy.linalg import block_diag
 from pymc_dp.contributions.drawn_scores import DrawnScores, Scores
 from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.state import Gradient
 from pymc_dp.methods.gaussian.unseen import ROWS, scores_of_made_up
@@ -67,15 +68,9 @@ class Shifts(NamedTuple):
         return scale._replace(latent=int(latent), location=self.directions.T @ scale.location > 0)
 
 
-def groups_apart(records: Records, V: np.ndarray) -> np.ndarray | None:
-    """Return which pairs of latents are two groups of one array, (d, d).
-
-    No record reads both, so that the likelihood has no curvature between them. Latents of units
-    that are integrated out may join them: then None.
-    """
-    if records.local_latents:
-        return None
-    return np.asarray((V @ V.T > 0) & ~np.eye(len(V), dtype=bool))
+def groups_that_never_meet(records: Records, V: np.ndarray) -> Groups | None:
+    """Return the groups of which no record reads two; None where units' latents may join them."""
+    return None if records.local_latents else Groups(V)
 
 
 def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.ndarray | None:

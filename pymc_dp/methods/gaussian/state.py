@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
@@ -16,6 +17,7 @@ from pymc_dp.methods.gaussian.coordinates import (
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import Expected
+from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
@@ -42,9 +44,13 @@ class Known(NamedTuple):
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected | None] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
-    apart: np.ndarray | None = None  # pairs of latents that no record reads together, (d, d)
+    groups: Groups | None = None  # arrays of which a record reads one place
     # how many times as wide as the prior the belief about the mode starts, in variance
     start_width: float = DEFAULTS.start_width
+
+    def groups_of(self, found: Curvature) -> Groups | None:
+        """Return groups whose curvature is known as a matrix; of many latents it is not."""
+        return self.groups if len(found.estimate) <= MANY_LATENTS else None
 
 
 class Reported(NamedTuple):

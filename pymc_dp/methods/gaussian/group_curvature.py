@@ -1,0 +1,144 @@
+"""The curvature where arrays have groups, of which a record reads one: most of it is 0, or shared.
+
+Let V have a column for each shift: that of all groups of an array together, or of a latent that
+belongs to none. The likelihood has no curvature between two groups of an array, and what a group
+shares with other latents is its part of what all groups share with them, unless its records are
+unlike others.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve
+
+from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.noise_floor import Spectrum, mean_if_positive
+
+# noise is taken to be at least this share of a latent's own, where latents are all but the same
+LEAST_NOISE = 1e-6
+
+
+class Groups(NamedTuple):
+    """Which latents are groups of arrays."""
+
+    shifts: np.ndarray  # V, (d, m): every latent has a part in one of them
+
+    @property
+    def apart(self) -> np.ndarray:
+        """Which pairs of latents are two groups of one array, (d, d): no record reads both."""
+        V = self.shifts
+        return np.asarray((V @ V.T > 0) & ~np.eye(len(V), dtype=bool))
+
+    @property
+    def grouped(self) -> np.ndarray:
+        """Which latents are groups of some array, (d,)."""
+        return np.asarray(self.shifts @ self.shifts.sum(axis=0) > 1)
+
+    def without_pairs(self, found: Curvature) -> Curvature:
+        """Estimate a curvature that is 0 between groups from one with noise, by least squares.
+
+        What is found between groups is noise, and says what the noise beside it is: that of a group
+        with what all groups share is correlated with it.
+
+        >>> groups = Groups(np.array([[1.0], [1.0]]))
+        >>> noise = np.array([[1.0, -0.5], [-0.5, 1.0]])
+        >>> groups.without_pairs(Curvature(np.array([[2.0, 0.5], [0.5, 3.0]]), noise)).estimate
+        array([[2.4, 0. ],
+               [0. , 3.4]])
+        """
+        rows, columns = np.nonzero(np.triu(~self.apart))
+        if len(rows) > DEFAULTS.most_free_entries:
+            return found._replace(estimate=np.where(self.apart, 0.0, found.estimate))
+        unit = np.sqrt(np.diag(found.noise))
+        least = LEAST_NOISE * np.eye(len(unit))
+        P = np.linalg.inv(found.noise / np.outer(unit, unit) + least)
+        twice = np.where(rows == columns, 1.0, 2.0)
+        normal = P[np.ix_(rows, rows)] * P[np.ix_(columns, columns)]
+        normal += P[np.ix_(rows, columns)] * P[np.ix_(columns, rows)]
+        normal *= np.outer(twice, twice) / 2
+        weighted = P @ (found.estimate / np.outer(unit, unit)) @ P
+        entries = solve(normal, twice * weighted[rows, columns], assume_a="pos")
+        matrix = np.zeros_like(P)
+        matrix[rows, columns] = matrix[columns, rows] = entries
+        return found._replace(estimate=np.outer(unit, unit) * matrix)
+
+    def positive(self, curvature: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return a curvature without what it holds between groups; it has no negative eigenvalues.
+
+        ``noise`` is that of its estimate, both (d, d).
+        """
+        return Spectrum.of(self.without_pairs(Curvature(curvature, noise)).estimate).floored(0.0)
+
+    def scaled_like(
+        self, found: Curvature, other: Curvature, weakly_correlated: np.ndarray
+    ) -> Curvature:
+        """Bring every group to the scale of another estimate, made at another point.
+
+        As `Curvature.scaled_like` does; but what a group shares with other latents grows as the
+        group's own curvature does, and what others share as that of all groups together.
+
+        >>> groups, noise = Groups(np.array([[1.0, 0], [0, 1], [0, 1]])), 0.01 * np.eye(3)
+        >>> before = np.array([[2.0, 1, 1], [1, 1, 0], [1, 0, 1]])
+        >>> after = Curvature(np.array([[4.0, 3, 1], [3, 3, 0], [1, 0, 1]]), noise)
+        >>> groups.scaled_like(Curvature(before, noise), after, np.full(3, True)).estimate
+        array([[4., 3., 1.],
+               [3., 3., 0.],
+               [1., 0., 1.]])
+        """
+        own, new, noise = (np.diag(x) for x in (found.estimate, other.estimate, other.noise))
+        least = DEFAULTS.visible_scale * 2**0.5 * noise
+        visible = (own > 0) & (new > least) & (np.abs(new - own) > least)
+        scaled = self.grouped & weakly_correlated & visible
+        factors = np.divide(new, own, out=np.ones(len(own)), where=scaled)
+        of_groups = np.where(self.grouped, np.maximum(own, 0.0), 0.0)
+        together = float(factors @ of_groups) / max(float(of_groups.sum()), np.finfo(float).tiny)
+        each = np.where(self.grouped, factors, together)
+        scale = np.outer(each, each) / together
+        scale[np.diag_indices(len(own))] = each
+        moved = Curvature(scale * found.estimate, max(together, 1.0) * found.noise)
+        growth = moved.growth(other)
+        return Curvature(growth * moved.estimate, growth * moved.noise)
+
+    def alike(self, together: Curvature, found: Curvature, guess: np.ndarray) -> np.ndarray:
+        """Estimate the curvature, (d, d), as if the records of all groups were alike.
+
+        ``together`` is what is known of V'HV, the curvature of shifts. How it parts into groups
+        follows from the diagonal of what was ``found``, and from a ``guess`` of it, (d,), whose
+        scale may be any.
+        """
+        K = together.spectrum().matrix(DEFAULTS.floor_on_average)
+        estimate, noise = (np.diag(x) for x in found)
+        guess = self._shares(guess) * (self.shifts @ np.diag(K))
+        doubt = DEFAULTS.doubt_of_shares * guess
+        variance = 1 / (1 / noise**2 + 1 / doubt**2)
+        mean = variance * (estimate / noise**2 + guess / doubt**2)
+        return self.of_alike(K, mean_if_positive(mean, np.sqrt(variance)))
+
+    def _shares(self, diagonal: np.ndarray) -> np.ndarray:
+        """Return which share of an array's diagonal is each group's, (d,); they add up to 1."""
+        return np.asarray(diagonal / (self.shifts @ (diagonal @ self.shifts)))
+
+    @property
+    def numbers_if_alike(self) -> int:
+        """How many numbers `of_alike` follows from."""
+        d, m = self.shifts.shape
+        return int(d + m * (m + 1) // 2)
+
+    def of_alike(self, together: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        """Return the curvature, (d, d), if the records of all groups are alike.
+
+        ``together`` is V'HV, the curvature of shifts, (m, m), and the ``diagonal``, (d,), says how
+        much of it is each group's. It is positive definite where that is.
+
+        >>> groups = Groups(np.array([[1.0, 0], [0, 1], [0, 1]]))
+        >>> groups.of_alike(np.array([[8.0, 4], [4, 8]]), np.array([1.0, 1, 3]))
+        array([[8., 1., 3.],
+               [1., 2., 0.],
+               [3., 0., 6.]])
+        """
+        shares = self._shares(diagonal)
+        parts = shares[:, None] * self.shifts
+        whole = np.where(self.apart, 0.0, parts @ together @ parts.T)
+        whole[np.diag_indices(len(shares))] = (self.shifts @ np.diag(together)) * shares
+        return symmetric(whole)

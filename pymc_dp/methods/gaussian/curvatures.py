@@ -30,20 +30,27 @@ class Curvatures(NamedTuple):
     independent: Curvature  # a guess for independent latents, or what the model expects
     along_shifts: Curvature | None  # from these rounds, and those before that took shifts
 
-    def together(self, shifts: np.ndarray | None) -> Curvature:
-        """Combine all of it."""
-        combined = self.from_rounds.combined(self.independent)
-        if shifts is None or self.along_shifts is None:
+    def together(self, known: Known) -> Curvature:
+        """Combine all of it; of many latents with groups without what their shifts have in common.
+
+        That is in `if_alike`, and was found before groups were released one by one.
+        """
+        combined, shared = self.from_rounds.combined(self.independent), self.along_shifts
+        many = len(combined.estimate) > MANY_LATENTS
+        if shared is None or known.shifts is None or (many and known.groups is not None):
             return combined
-        return known_along(combined, shifts, self.along_shifts)
+        return known_along(combined, known.shifts, shared)
 
     def if_alike(self, groups: Groups | None) -> Model | None:
         """Return the curvature as if records of all groups were alike; None without groups."""
         if groups is None or self.along_shifts is None:
             return None
         found, d = self.from_rounds, len(self.from_rounds.estimate)
-        guess = np.diag(self.independent.estimate)
-        matrix = groups.alike(self.along_shifts, found, guess)
+        if d > MANY_LATENTS:  # their diagonal alone is released, and says how all has grown
+            shared = groups.grown(self.along_shifts.estimate, found)
+        else:
+            shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
+        matrix = groups.alike(shared, found, np.diag(self.independent.estimate))
         return Model(matrix, 2 * groups.numbers_if_alike / (d * (d + 1)))
 
 
@@ -94,6 +101,8 @@ def believed_curvature(
     error = without(Curvature(believed.error, believed.error), state.unseen).noise
     if is_constant:  # nothing else makes room for what is wrong with the model of it
         error = (error + seen.noise) / 2
-    curvature = visible_along_steps(curvature, seen, slope, prior)
-    believed = believed._replace(curvature=curvature, error=error, without_model=seen.noise)
+    if model is None or len(found.estimate) <= MANY_LATENTS:  # a diagonal says nothing of steps
+        curvature = visible_along_steps(curvature, seen, slope, prior)
+        believed = believed._replace(without_model=seen.noise)
+    believed = believed._replace(curvature=curvature, error=error)
     return measured_along(believed, along_way) if along_way else believed

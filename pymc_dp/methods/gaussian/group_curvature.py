@@ -100,24 +100,37 @@ class Groups(NamedTuple):
         growth = moved.growth(other)
         return Curvature(growth * moved.estimate, growth * moved.noise)
 
-    def alike(self, together: Curvature, found: Curvature, guess: np.ndarray) -> np.ndarray:
+    def alike(self, together: np.ndarray, found: Curvature, guess: np.ndarray) -> np.ndarray:
         """Estimate the curvature, (d, d), as if the records of all groups were alike.
 
-        ``together`` is what is known of V'HV, the curvature of shifts. How it parts into groups
-        follows from the diagonal of what was ``found``, and from a ``guess`` of it, (d,), whose
-        scale may be any.
+        ``together`` is V'HV, the curvature of shifts, (m, m). How it parts into groups follows from
+        the diagonal of what was ``found``, and from a ``guess`` of it, (d,), of any scale.
         """
-        K = together.spectrum().matrix(DEFAULTS.floor_on_average)
         estimate, noise = (np.diag(x) for x in found)
-        guess = self._shares(guess) * (self.shifts @ np.diag(K))
+        guess = self._shares(guess) * (self.shifts @ np.diag(together))
         doubt = DEFAULTS.doubt_of_shares * guess
         variance = 1 / (1 / noise**2 + 1 / doubt**2)
         mean = variance * (estimate / noise**2 + guess / doubt**2)
-        return self.of_alike(K, mean_if_positive(mean, np.sqrt(variance)))
+        return self.of_alike(together, mean_if_positive(mean, np.sqrt(variance)))
 
     def _shares(self, diagonal: np.ndarray) -> np.ndarray:
         """Return which share of an array's diagonal is each group's, (d,); they add up to 1."""
         return np.asarray(diagonal / (self.shifts @ (diagonal @ self.shifts)))
+
+    def grown(self, together: np.ndarray, diagonal: Curvature) -> np.ndarray:
+        """Bring the curvature of shifts to the size that the diagonals of all groups add up to.
+
+        >>> groups, noise = Groups(np.array([[1.0, 0], [0, 1], [0, 1]])), 0.01 * np.eye(3)
+        >>> before = np.array([[4.0, 2], [2, 3]])
+        >>> groups.grown(before, Curvature(np.diag([5.0, 4, 2]), noise))
+        array([[8., 4.],
+               [4., 6.]])
+        """
+        grouped, arrays = self.grouped, self.shifts.sum(axis=0) > 1
+        own, noise = (np.diag(x)[grouped] for x in diagonal)
+        if own.sum() <= DEFAULTS.visible_scale * np.linalg.norm(noise):
+            return together
+        return np.asarray(own.sum() / np.diag(together)[arrays].sum() * together)
 
     @property
     def numbers_if_alike(self) -> int:

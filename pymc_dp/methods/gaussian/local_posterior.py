@@ -131,8 +131,8 @@ def local_posterior(
     gradient = release.score + prior_gradient(point)
     prior = prior_precision(prior_gradient, point, state.least_prior)
     is_constant = bool(known.constant.any())
-    curvature = found.together(known.shifts)
-    model = found.if_alike(known.groups_of(curvature))
+    curvature = found.together(known)
+    model = found.if_alike(known.groups)
     along = release.along
     believed = believed_curvature(curvature, along, state, gradient, prior, is_constant, model)
     spectrum = believed.curvature.spectrum()

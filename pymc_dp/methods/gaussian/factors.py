@@ -66,7 +66,7 @@ def weighed(found: Curvature, M: np.ndarray, share: float) -> Believed:
     ``share`` is that of the numbers that were fitted among those that a matrix has.
     """
     if len(M) > MANY_LATENTS:
-        return _with_diagonal(found, M)
+        return _as_modelled(M)
     if share >= 1:
         return Believed(found, found.noise, found.noise, is_modelled=False)
     believed = found.combined(Curvature(M, _distance(found, M, share) * M))
@@ -74,15 +74,13 @@ def weighed(found: Curvature, M: np.ndarray, share: float) -> Believed:
     return Believed(believed, error, found.noise, is_modelled=True)
 
 
-def _with_diagonal(found: Curvature, M: np.ndarray) -> Believed:
-    """Believe a model of many latents, whose diagonal was released.
+def _as_modelled(M: np.ndarray) -> Believed:
+    """Believe a model of many latents as it is: their diagonal alone was released.
 
-    Noise on a diagonal is no larger than the largest of d normal numbers, which is far below the
-    edge of a whole matrix.
+    It has no noise that hides eigenvalues, and is positive definite. So its noise is alike in all
+    directions, and well below them.
     """
-    d = len(M)
-    largest = (2 * np.log(d)) ** 0.5 / spectral_edge(1.0, d)
-    noise = np.diag(largest * np.minimum(np.diag(found.noise), np.diag(M)))
+    noise = M / (DEFAULTS.above_edge_if_modelled * spectral_edge(1.0, len(M)))
     return Believed(Curvature(M, noise), noise, noise, is_modelled=True)
 
 

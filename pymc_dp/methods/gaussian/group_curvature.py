@@ -6,7 +6,8 @@ shares with other latents is its part of what all groups share with them, unless
 unlike others.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import solve
@@ -23,12 +24,38 @@ class Groups(NamedTuple):
     """Which latents are groups of arrays."""
 
     shifts: np.ndarray  # V, (d, m): every latent has a part in one of them
+    array: np.ndarray  # a number for the array of a latent, or for the latent if it has no groups
+    group: np.ndarray  # a number for the group of a latent in its array; both (d,)
+
+    @classmethod
+    def of(cls, shifts: np.ndarray, sizes: Sequence[int]) -> Self:
+        """Number the groups of arrays of these sizes.
+
+        The places of an array that one shift moves are in the order of its groups.
+
+        >>> lines = np.tile(np.eye(2), (3, 1))  # three groups of an intercept and a slope
+        >>> Groups.of(lines, [6]).group
+        array([0, 0, 1, 1, 2, 2])
+        """
+        rows, shift = np.arange(len(shifts)), shifts.argmax(axis=1)
+        group = np.cumsum(shifts, axis=0)[rows, shift].astype(int) - 1
+        array = np.repeat(np.arange(len(sizes)), sizes)
+        has_groups = shifts.sum(axis=0)[shift] > 1
+        return cls(shifts, np.where(has_groups, array, len(sizes) + rows), group)
 
     @property
     def apart(self) -> np.ndarray:
-        """Which pairs of latents are two groups of one array, (d, d): no record reads both."""
-        V = self.shifts
-        return np.asarray((V @ V.T > 0) & ~np.eye(len(V), dtype=bool))
+        """Which pairs of latents are of two groups of one array, (d, d): no record reads both."""
+        return np.asarray(self._same(self.array) & ~self._same(self.group))
+
+    @property
+    def mates(self) -> np.ndarray:
+        """Which pairs of latents are of one group of one array, (d, d), or the same."""
+        return np.asarray(self._same(self.array) & self._same(self.group))
+
+    @staticmethod
+    def _same(number: np.ndarray) -> np.ndarray:
+        return np.asarray(number[:, None] == number)
 
     @property
     def grouped(self) -> np.ndarray:
@@ -41,7 +68,7 @@ class Groups(NamedTuple):
         What is found between groups is noise, and says what the noise beside it is: that of a group
         with what all groups share is correlated with it.
 
-        >>> groups = Groups(np.array([[1.0], [1.0]]))
+        >>> groups = Groups.of(np.array([[1.0], [1.0]]), [2])
         >>> noise = np.array([[1.0, -0.5], [-0.5, 1.0]])
         >>> groups.without_pairs(Curvature(np.array([[2.0, 0.5], [0.5, 3.0]]), noise)).estimate
         array([[2.4, 0. ],
@@ -78,7 +105,8 @@ class Groups(NamedTuple):
         As `Curvature.scaled_like` does; but what a group shares with other latents grows as the
         group's own curvature does, and what others share as that of all groups together.
 
-        >>> groups, noise = Groups(np.array([[1.0, 0], [0, 1], [0, 1]])), 0.01 * np.eye(3)
+        >>> groups = Groups.of(np.array([[1.0, 0], [0, 1], [0, 1]]), [1, 2])
+        >>> noise = 0.01 * np.eye(3)
         >>> before = np.array([[2.0, 1, 1], [1, 1, 0], [1, 0, 1]])
         >>> after = Curvature(np.array([[4.0, 3, 1], [3, 3, 0], [1, 0, 1]]), noise)
         >>> groups.scaled_like(Curvature(before, noise), after, np.full(3, True)).estimate
@@ -94,8 +122,8 @@ class Groups(NamedTuple):
         of_groups = np.where(self.grouped, np.maximum(own, 0.0), 0.0)
         together = float(factors @ of_groups) / max(float(of_groups.sum()), np.finfo(float).tiny)
         each = np.where(self.grouped, factors, together)
-        scale = np.outer(each, each) / together
-        scale[np.diag_indices(len(own))] = each
+        both = np.outer(each, each)
+        scale = np.where(self.mates, np.sqrt(both), both / together)
         moved = Curvature(scale * found.estimate, max(together, 1.0) * found.noise)
         growth = moved.growth(other)
         return Curvature(growth * moved.estimate, growth * moved.noise)
@@ -120,7 +148,8 @@ class Groups(NamedTuple):
     def grown(self, together: np.ndarray, diagonal: Curvature) -> np.ndarray:
         """Bring the curvature of shifts to the size that the diagonals of all groups add up to.
 
-        >>> groups, noise = Groups(np.array([[1.0, 0], [0, 1], [0, 1]])), 0.01 * np.eye(3)
+        >>> groups = Groups.of(np.array([[1.0, 0], [0, 1], [0, 1]]), [1, 2])
+        >>> noise = 0.01 * np.eye(3)
         >>> before = np.array([[4.0, 2], [2, 3]])
         >>> groups.grown(before, Curvature(np.diag([5.0, 4, 2]), noise))
         array([[8., 4.],
@@ -144,14 +173,15 @@ class Groups(NamedTuple):
         ``together`` is V'HV, the curvature of shifts, (m, m), and the ``diagonal``, (d,), says how
         much of it is each group's. It is positive definite where that is.
 
-        >>> groups = Groups(np.array([[1.0, 0], [0, 1], [0, 1]]))
+        >>> groups = Groups.of(np.array([[1.0, 0], [0, 1], [0, 1]]), [1, 2])
         >>> groups.of_alike(np.array([[8.0, 4], [4, 8]]), np.array([1.0, 1, 3]))
         array([[8., 1., 3.],
                [1., 2., 0.],
                [3., 0., 6.]])
         """
-        shares = self._shares(diagonal)
-        parts = shares[:, None] * self.shifts
-        whole = np.where(self.apart, 0.0, parts @ together @ parts.T)
-        whole[np.diag_indices(len(shares))] = (self.shifts @ np.diag(together)) * shares
-        return symmetric(whole)
+        own, mates = self._shares(diagonal), self.mates
+        shares = mates @ own / mates.sum(axis=1)  # one for all latents of a group
+        both = np.where(mates, shares, np.outer(shares, shares))
+        whole = np.where(self.apart, 0.0, both * (self.shifts @ together @ self.shifts.T))
+        unit = np.sqrt(own / shares)
+        return symmetric(np.outer(unit, unit) * whole)

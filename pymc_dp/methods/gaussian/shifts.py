@@ -70,7 +70,9 @@ class Shifts(NamedTuple):
 
 def groups_that_never_meet(records: Records, V: np.ndarray) -> Groups | None:
     """Return the groups of which no record reads two; None where units' latents may join them."""
-    return None if records.local_latents else Groups(V)
+    if records.local_latents:
+        return None
+    return Groups.of(V, [start.size for start in records.point.values()])
 
 
 def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.ndarray | None:

@@ -9,18 +9,16 @@ from pymc_dp.methods.gaussian.belief import Curvature, weakly_correlated
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.directions import along, known_along, measured_along
 from pymc_dp.methods.gaussian.expected_scores import Expected
-from pymc_dp.methods.gaussian.factors import Believed, visible_along_steps, weighed, with_factors
+from pymc_dp.methods.gaussian.factors import (
+    Believed,
+    as_modelled,
+    visible_along_steps,
+    with_factors,
+)
 from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.release import Along
 from pymc_dp.methods.gaussian.state import Known, State
 from pymc_dp.methods.gaussian.unseen import without
-
-
-class Model(NamedTuple):
-    """A curvature that follows from few numbers."""
-
-    matrix: np.ndarray  # (d, d)
-    fitted_share: float  # of the numbers that a symmetric matrix has
 
 
 class Curvatures(NamedTuple):
@@ -33,7 +31,7 @@ class Curvatures(NamedTuple):
     def together(self, known: Known) -> Curvature:
         """Combine all of it; of many latents with groups without what their shifts have in common.
 
-        That is in `if_alike`, and was found before groups were released one by one.
+        That is in `of_groups`, and was found before groups were released one by one.
         """
         combined, shared = self.from_rounds.combined(self.independent), self.along_shifts
         many = len(combined.estimate) > MANY_LATENTS
@@ -41,17 +39,16 @@ class Curvatures(NamedTuple):
             return combined
         return known_along(combined, known.shifts, shared)
 
-    def if_alike(self, groups: Groups | None) -> Model | None:
-        """Return the curvature as if records of all groups were alike; None without groups."""
+    def of_groups(self, groups: Groups | None) -> np.ndarray | None:
+        """Return the curvature of groups, which are alike where nothing else shows; or None."""
         if groups is None or self.along_shifts is None:
             return None
         found, d = self.from_rounds, len(self.from_rounds.estimate)
+        guess = np.diag(self.independent.estimate)
         if d > MANY_LATENTS:  # their diagonal alone is released, and says how all has grown
-            shared = groups.grown(self.along_shifts.estimate, found)
-        else:
-            shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
-        matrix = groups.alike(shared, found, np.diag(self.independent.estimate))
-        return Model(matrix, 2 * groups.numbers_if_alike / (d * (d + 1)))
+            return groups.alike(groups.grown(self.along_shifts.estimate, found), found, guess)
+        shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
+        return groups.unlike(found, groups.alike(shared, found, guess))
 
 
 def curvatures(
@@ -87,21 +84,21 @@ def believed_curvature(
     slope: np.ndarray,
     prior: np.ndarray,
     is_constant: bool,
-    model: Model | None,
+    of_groups: np.ndarray | None,
 ) -> Believed:
     """Say what is believed of the curvature at a round's point, and what may be wrong with it."""
     fewest = DEFAULTS.fewest_if_constant if is_constant else DEFAULTS.fewest_with_factors
     # on a long way a curvature that is a little wrong is better than one that noise hides
     is_long = state.reach > 1 or state.held.any()
-    if model is None:
+    if of_groups is None:
         believed = with_factors(found, 0 if is_long and not is_constant else fewest)
     else:
-        believed = weighed(found, *model)
+        believed = as_modelled(found, of_groups)
     curvature, seen = (without(x, state.unseen) for x in (believed.curvature, found))
     error = without(Curvature(believed.error, believed.error), state.unseen).noise
     if is_constant:  # nothing else makes room for what is wrong with the model of it
         error = (error + seen.noise) / 2
-    if model is None or len(found.estimate) <= MANY_LATENTS:  # a diagonal says nothing of steps
+    if of_groups is None or len(found.estimate) <= MANY_LATENTS:  # a diagonal says nothing of steps
         curvature = visible_along_steps(curvature, seen, slope, prior)
         believed = believed._replace(without_model=seen.noise)
     believed = believed._replace(curvature=curvature, error=error)

@@ -40,6 +40,8 @@ class Defaults(NamedTuple):
     # how many numbers least squares find a curvature that is 0 between groups
     doubt_of_shares: float = 0.5
     most_free_entries: int = 2500
+    # the least share of the curvature of groups that are alike which is left where they are not
+    least_of_model: float = 0.01
     # for more latents groups are not looked for: it takes that many made-up records
     most_with_shifts: int = 3000
     # a count of a bin above so many standard deviations of its noise is of records
@@ -75,8 +77,10 @@ class Defaults(NamedTuple):
     factor_steps: int = 12
     visible_factor: float = 1.02
     least_uniqueness: float = 0.01
-    # how far above the edge of its noise a model of many latents is
+    # how far above the edge of its noise a curvature of groups is, and which share of the noise of
+    # what was found may be wrong in it
     above_edge_if_modelled: float = 4.0
+    error_of_groups: float = 0.3
     # along the way so far the noise of a modelled curvature is at least this share of its estimate;
     # and what is released there does not lower it below this share
     doubt_along_way: float = 0.7

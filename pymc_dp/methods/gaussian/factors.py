@@ -57,16 +57,7 @@ def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     if not fewest <= d <= MANY_LATENTS:
         return Believed(found, found.noise, found.noise, is_modelled=d > MANY_LATENTS)
     model = _fitted(found)
-    return weighed(found, model.matrix, model.fitted_share)
-
-
-def weighed(found: Curvature, M: np.ndarray, share: float) -> Believed:
-    """Weigh a noisy curvature against a model of it, (d, d).
-
-    ``share`` is that of the numbers that were fitted among those that a matrix has.
-    """
-    if len(M) > MANY_LATENTS:
-        return _as_modelled(M)
+    share, M = model.fitted_share, model.matrix
     if share >= 1:
         return Believed(found, found.noise, found.noise, is_modelled=False)
     believed = found.combined(Curvature(M, _distance(found, M, share) * M))
@@ -74,14 +65,16 @@ def weighed(found: Curvature, M: np.ndarray, share: float) -> Believed:
     return Believed(believed, error, found.noise, is_modelled=True)
 
 
-def _as_modelled(M: np.ndarray) -> Believed:
-    """Believe a model of many latents as it is: their diagonal alone was released.
+def as_modelled(found: Curvature, M: np.ndarray) -> Believed:
+    """Believe a model that no noise hides, (d, d): it is positive definite.
 
-    It has no noise that hides eigenvalues, and is positive definite. So its noise is alike in all
-    directions, and well below them.
+    So its noise is alike in all directions, and well below them. Steps are as cautious as if the
+    curvature was what was found; of many latents that was their diagonal alone.
     """
     noise = M / (DEFAULTS.above_edge_if_modelled * spectral_edge(1.0, len(M)))
-    return Believed(Curvature(M, noise), noise, noise, is_modelled=True)
+    is_known = len(M) <= MANY_LATENTS
+    error = noise + DEFAULTS.error_of_groups * found.noise if is_known else noise
+    return Believed(Curvature(M, noise), error, found.noise if is_known else noise, True)
 
 
 def _fitted(found: Curvature) -> FactorModel:

@@ -161,12 +161,6 @@ class Groups(NamedTuple):
             return together
         return np.asarray(own.sum() / np.diag(together)[arrays].sum() * together)
 
-    @property
-    def numbers_if_alike(self) -> int:
-        """How many numbers `of_alike` follows from."""
-        d, m = self.shifts.shape
-        return int(d + m * (m + 1) // 2)
-
     def of_alike(self, together: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
         """Return the curvature, (d, d), if the records of all groups are alike.
 
@@ -185,3 +179,35 @@ class Groups(NamedTuple):
         whole = np.where(self.apart, 0.0, both * (self.shifts @ together @ self.shifts.T))
         unit = np.sqrt(own / shares)
         return symmetric(np.outer(unit, unit) * whole)
+
+    def unlike(self, found: Curvature, alike: np.ndarray) -> np.ndarray:
+        """Add to a curvature of groups whose records are alike what was found to differ, (d, d).
+
+        What groups share with other latents differs where a predictor does: one that is the same
+        for all records of a group differs most. How much is estimated for each pair of shifts, from
+        what all their groups differ by beyond noise, and one standard deviation more.
+        """
+        unit = np.sqrt(np.diag(alike))
+        units, Q = np.outer(unit, unit), found.noise
+        differs = (found.estimate - alike) / units
+        noise = (np.outer(np.diag(Q), np.diag(Q)) + Q**2) / 2 / units**2
+        # entries of two shifts; what single latents share is known from shifts themselves
+        known = ~self.grouped[:, None] & ~self.grouped | np.eye(len(unit), dtype=bool)
+        free = (~known & ~self.apart).astype(float)
+        V = self.shifts
+        number = np.maximum(V.T @ free @ V, 1.0)
+        squared, of_noise, spread = (
+            V.T @ (free * x) @ V / number for x in (differs**2, noise, noise**2)
+        )
+        scale = np.maximum(squared - of_noise, 0.0) + np.sqrt(2 * spread / number)
+        scale = V @ scale @ V.T
+        weight = free * scale / (scale + noise)
+        return self._positive_beside(alike, alike + units * weight * differs)
+
+    @staticmethod
+    def _positive_beside(reference: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Raise eigenvalues to a share of a reference's."""
+        root = np.linalg.cholesky(reference)
+        inverse = np.linalg.inv(root)
+        within = Spectrum.of(symmetric(inverse @ matrix @ inverse.T))
+        return symmetric(root @ within.floored(DEFAULTS.least_of_model) @ root.T)

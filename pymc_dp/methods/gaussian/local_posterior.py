@@ -132,9 +132,10 @@ def local_posterior(
     prior = prior_precision(prior_gradient, point, state.least_prior)
     is_constant = bool(known.constant.any())
     curvature = found.together(known)
-    model = found.if_alike(known.groups)
-    along = release.along
-    believed = believed_curvature(curvature, along, state, gradient, prior, is_constant, model)
+    of_groups = found.of_groups(known.groups)
+    believed = believed_curvature(
+        curvature, release.along, state, gradient, prior, is_constant, of_groups
+    )
     spectrum = believed.curvature.spectrum()
     bending = ~known.constant
     if state.scale is not None:  # how it changes with the scale is known

@@ -11,8 +11,9 @@ from pymc_dp.methods.gaussian.directions import along, known_along, measured_alo
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.factors import (
     Believed,
-    as_modelled,
+    Model,
     visible_along_steps,
+    weighed,
     with_factors,
 )
 from pymc_dp.methods.gaussian.group_curvature import Groups
@@ -39,16 +40,19 @@ class Curvatures(NamedTuple):
             return combined
         return known_along(combined, known.shifts, shared)
 
-    def of_groups(self, groups: Groups | None) -> np.ndarray | None:
+    def of_groups(self, groups: Groups | None) -> Model | None:
         """Return the curvature of groups, which are alike where nothing else shows; or None."""
         if groups is None or self.along_shifts is None:
             return None
         found, d = self.from_rounds, len(self.from_rounds.estimate)
         guess = np.diag(self.independent.estimate)
         if d > MANY_LATENTS:  # their diagonal alone is released, and says how all has grown
-            return groups.alike(groups.grown(self.along_shifts.estimate, found), found, guess)
-        shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
-        return groups.unlike(found, groups.alike(shared, found, guess))
+            shared = groups.grown(self.along_shifts.estimate, found)
+            matrix = groups.alike(shared, found, guess)
+        else:
+            shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
+            matrix = groups.unlike(found, groups.alike(shared, found, guess))
+        return Model(matrix, 2 * groups.numbers_if_alike / (d * (d + 1)))
 
 
 def curvatures(
@@ -84,7 +88,7 @@ def believed_curvature(
     slope: np.ndarray,
     prior: np.ndarray,
     is_constant: bool,
-    of_groups: np.ndarray | None,
+    of_groups: Model | None,
 ) -> Believed:
     """Say what is believed of the curvature at a round's point, and what may be wrong with it."""
     fewest = DEFAULTS.fewest_if_constant if is_constant else DEFAULTS.fewest_with_factors
@@ -93,7 +97,7 @@ def believed_curvature(
     if of_groups is None:
         believed = with_factors(found, 0 if is_long and not is_constant else fewest)
     else:
-        believed = as_modelled(found, of_groups)
+        believed = weighed(found, of_groups)
     curvature, seen = (without(x, state.unseen) for x in (believed.curvature, found))
     error = without(Curvature(believed.error, believed.error), state.unseen).noise
     if is_constant:  # nothing else makes room for what is wrong with the model of it

@@ -77,10 +77,8 @@ class Defaults(NamedTuple):
     factor_steps: int = 12
     visible_factor: float = 1.02
     least_uniqueness: float = 0.01
-    # how far above the edge of its noise a curvature of groups is, and which share of the noise of
-    # what was found may be wrong in it
+    # how far above the edge of its noise a model of many latents is
     above_edge_if_modelled: float = 4.0
-    error_of_groups: float = 0.3
     # along the way so far the noise of a modelled curvature is at least this share of its estimate;
     # and what is released there does not lower it below this share
     doubt_along_way: float = 0.7

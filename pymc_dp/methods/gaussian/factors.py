@@ -33,6 +33,13 @@ class FactorModel(NamedTuple):
         return 2 * (1 + self.factors) / (len(self.uniqueness) + 1)
 
 
+class Model(NamedTuple):
+    """A curvature that follows from few numbers."""
+
+    matrix: np.ndarray  # (d, d)
+    fitted_share: float  # of the numbers that a symmetric matrix has
+
+
 class Believed(NamedTuple):
     """A curvature, and what may be wrong with it."""
 
@@ -57,7 +64,14 @@ def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     if not fewest <= d <= MANY_LATENTS:
         return Believed(found, found.noise, found.noise, is_modelled=d > MANY_LATENTS)
     model = _fitted(found)
-    share, M = model.fitted_share, model.matrix
+    return weighed(found, Model(model.matrix, model.fitted_share))
+
+
+def weighed(found: Curvature, model: Model) -> Believed:
+    """Weigh a noisy curvature against a model of it."""
+    M, share = model
+    if len(M) > MANY_LATENTS:
+        return _as_modelled(M)
     if share >= 1:
         return Believed(found, found.noise, found.noise, is_modelled=False)
     believed = found.combined(Curvature(M, _distance(found, M, share) * M))
@@ -65,16 +79,14 @@ def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     return Believed(believed, error, found.noise, is_modelled=True)
 
 
-def as_modelled(found: Curvature, M: np.ndarray) -> Believed:
-    """Believe a model that no noise hides, (d, d): it is positive definite.
+def _as_modelled(M: np.ndarray) -> Believed:
+    """Believe a model of many latents as it is: their diagonal alone was released.
 
-    So its noise is alike in all directions, and well below them. Steps are as cautious as if the
-    curvature was what was found; of many latents that was their diagonal alone.
+    It has no noise that hides eigenvalues, and is positive definite. So its noise is alike in all
+    directions, and well below them.
     """
     noise = M / (DEFAULTS.above_edge_if_modelled * spectral_edge(1.0, len(M)))
-    is_known = len(M) <= MANY_LATENTS
-    error = noise + DEFAULTS.error_of_groups * found.noise if is_known else noise
-    return Believed(Curvature(M, noise), error, found.noise if is_known else noise, True)
+    return Believed(Curvature(M, noise), noise, noise, is_modelled=True)
 
 
 def _fitted(found: Curvature) -> FactorModel:

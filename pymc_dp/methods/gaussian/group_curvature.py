@@ -161,6 +161,12 @@ class Groups(NamedTuple):
             return together
         return np.asarray(own.sum() / np.diag(together)[arrays].sum() * together)
 
+    @property
+    def numbers_if_alike(self) -> int:
+        """How many numbers `of_alike` follows from."""
+        d, m = self.shifts.shape
+        return int(d + m * (m + 1) // 2)
+
     def of_alike(self, together: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
         """Return the curvature, (d, d), if the records of all groups are alike.
 
@@ -185,7 +191,7 @@ class Groups(NamedTuple):
 
         What groups share with other latents differs where a predictor does: one that is the same
         for all records of a group differs most. How much is estimated for each pair of shifts, from
-        what all their groups differ by beyond noise, and one standard deviation more.
+        what all their groups differ by, where that is surely more than noise.
         """
         unit = np.sqrt(np.diag(alike))
         units, Q = np.outer(unit, unit), found.noise
@@ -199,8 +205,8 @@ class Groups(NamedTuple):
         squared, of_noise, spread = (
             V.T @ (free * x) @ V / number for x in (differs**2, noise, noise**2)
         )
-        scale = np.maximum(squared - of_noise, 0.0) + np.sqrt(2 * spread / number)
-        scale = V @ scale @ V.T
+        surely = squared - of_noise > DEFAULTS.visible_scale * np.sqrt(2 * spread / number)
+        scale = V @ np.where(surely, squared - of_noise, 0.0) @ V.T
         weight = free * scale / (scale + noise)
         return self._positive_beside(alike, alike + units * weight * differs)
 

@@ -207,8 +207,11 @@ class Groups(NamedTuple):
         )
         surely = squared - of_noise > DEFAULTS.visible_scale * np.sqrt(2 * spread / number)
         scale = V @ np.where(surely, squared - of_noise, 0.0) @ V.T
-        weight = free * scale / (scale + noise)
-        return self._positive_beside(alike, alike + units * weight * differs)
+        more = free * units * differs * scale / (scale + noise)
+        # what all groups together share is known from shifts
+        parts = self._shares(unit**2)[:, None] * V
+        more -= free * (parts @ (V.T @ more @ V) @ parts.T)
+        return self._positive_beside(alike, alike + more) if more.any() else alike
 
     @staticmethod
     def _positive_beside(reference: np.ndarray, matrix: np.ndarray) -> np.ndarray:

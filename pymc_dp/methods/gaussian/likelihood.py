@@ -9,6 +9,10 @@ from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.local_posterior import bend_along, bending
 from pymc_dp.methods.gaussian.state import Scored, State
 
+# directions of which records say so little, as a share of what they say of others, are those of
+# which they say nothing: rounding alone tells them apart
+UNKNOWN = 1e-10
+
 
 def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikelihood:
     """Return what the last rounds say of the likelihood, without the prior that they had.
@@ -48,7 +52,8 @@ def _of_scores(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
     if not np.isfinite(variance).all():
         return _nothing(prior)
     unit = np.sqrt(np.maximum(np.diag(variance), np.finfo(float).tiny))
-    inverse = np.linalg.pinv(variance / np.outer(unit, unit), hermitian=True)
+    correlation = variance / np.outer(unit, unit)
+    inverse = np.linalg.pinv(correlation, rcond=UNKNOWN, hermitian=True)
     gain = H @ (inverse / np.outer(unit, unit))
     h, Lambda = gain @ pooled, symmetric(gain @ H)
     # what the prior all but fixes is where it is fixed: there rounding hides the records

@@ -1,0 +1,178 @@
+"""No record reads two groups of an array: what that says of the curvature."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.methods.gaussian import problem
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.group_curvature import Groups
+from pymc_dp.methods.gaussian.shifts import groups_that_never_meet, shift_directions
+from pymc_dp.testing import deterministic_noise
+from tests.zoo import separated
+
+GROUPS, ROWS = 40, 6000
+QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python"}
+no_warning = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
+
+
+def schools(rng, groups=GROUPS, rows=ROWS):
+    """Yes-no answers of the members of many groups, about an intercept."""
+    member, x = rng.choice(groups, rows, p=rng.dirichlet(np.full(groups, 3))), rng.normal(size=rows)
+    effect = 0.5 * rng.normal(size=groups)
+    answers = rng.random(rows) < 1 / (1 + np.exp(0.3 - effect[member] - 0.4 * x))
+    with pm.Model() as model:
+        group = pm.Normal("group", 0, pm.HalfNormal("spread"), shape=groups)
+        psi = pm.Normal("intercept", 0, 2) + group[pm.Data("member", member)]
+        logit = psi + pm.Normal("slope") * pm.Data("x", x)
+        pm.Bernoulli("y", logit_p=logit, observed=answers.astype(int))
+    return model, {"group": effect, "slope": 0.4}
+
+
+def test_pairs_of_groups_are_apart_and_nothing_else_is():
+    records, _ = separated(schools(np.random.default_rng(0))[0])
+    V = shift_directions(records, lambda: drawn_scores(records, "python"))
+    groups = groups_that_never_meet(records, V)
+    is_group = np.array([label.startswith("group") for label in records.labels])
+    assert is_group.sum() == GROUPS
+    np.testing.assert_array_equal(groups.grouped, is_group)
+    both = np.outer(is_group, is_group) & ~np.eye(len(is_group), dtype=bool)
+    np.testing.assert_array_equal(groups.apart, both)
+
+
+def test_latents_of_persons_may_join_groups():
+    records, _ = separated(schools(np.random.default_rng(0))[0])
+    of_persons = SimpleNamespace(local_latents={"ability": None})
+    V = shift_directions(records, lambda: drawn_scores(records, "python"))
+    assert groups_that_never_meet(of_persons, V) is None
+
+
+def design(x_of_group=0.0):
+    """The curvature of an intercept, two slopes and GROUPS groups of records of weight 1/4."""
+    rng = np.random.default_rng(3)
+    member = rng.choice(GROUPS, ROWS, p=rng.dirichlet(np.full(GROUPS, 3)))
+    x = rng.normal(size=(ROWS, 2))
+    x[:, 0] += x_of_group * rng.normal(size=GROUPS)[member]
+    rows = np.column_stack([np.ones(ROWS), x, np.eye(GROUPS)[member]])
+    single, together = np.eye(3), np.ones((GROUPS, 1))
+    V = np.block([[single, np.zeros((3, 1))], [np.zeros((GROUPS, 3)), together]])
+    return rows.T @ rows / 4, Groups.of(V, [1, 2, GROUPS])
+
+
+def with_noise(H, share, seed):
+    """Add the noise that a release in whitened coordinates has."""
+    Q = share * (H + np.eye(len(H)))
+    root = np.linalg.cholesky(Q)
+    G = np.random.default_rng(seed).normal(size=H.shape)
+    return Curvature(H + root @ (G + G.T) / 2 @ root.T, Q)
+
+
+NULL = np.array([1.0, 0, 0, *[-1.0] * GROUPS])  # an intercept up, and all groups down
+
+
+def test_what_groups_and_an_intercept_do_not_tell_apart_stays_unknown_without_pairs():
+    H, groups = design()
+    along = []
+    for seed in range(5):
+        found = with_noise(H, 0.1, seed)
+        apart = groups.without_pairs(found).estimate
+        assert (apart[groups.apart] == 0).all()
+        zeroed = np.where(groups.apart, 0.0, found.estimate)
+        along.append([NULL @ x @ NULL for x in (apart, zeroed)])
+    projected, zeroed = np.sqrt(np.mean(np.square(along), axis=0))
+    # the prior of such a direction, where the spread is 1/2, has the precision 160
+    assert projected < 20
+    assert zeroed > 160
+
+
+def test_the_curvature_without_pairs_is_nearer_to_the_truth():
+    H, groups = design()
+    root = np.linalg.cholesky(H + np.eye(len(H)))
+
+    def error(matrix):
+        return np.linalg.norm(np.linalg.solve(root, np.linalg.solve(root, matrix - H).T))
+
+    errors = []
+    for seed in range(5):
+        found = with_noise(H, 0.1, seed)
+        zeroed = np.where(groups.apart, 0.0, found.estimate)
+        errors.append([error(x) for x in (groups.without_pairs(found).estimate, zeroed)])
+    projected, zeroed = np.mean(errors, axis=0)
+    assert projected < 0.6 * zeroed
+
+
+def of_groups(x_of_group, noise=0.05):
+    H, groups = design(x_of_group)
+    found = groups.without_pairs(with_noise(H, noise, seed=1))
+    of_shifts = with_noise(groups.shifts.T @ H @ groups.shifts, noise / 10, seed=2)
+    alike = groups.alike(of_shifts.spectrum().matrix(0.15), found, np.diag(H))
+    return H, alike, groups.unlike(found, alike)
+
+
+def information(H, latent=1):
+    """What records say of a latent where the groups are not known."""
+    return 1 / np.linalg.inv(H + np.diag([1.0] * 3 + [4.0] * GROUPS))[latent, latent]
+
+
+def test_groups_whose_records_are_alike_are_as_the_model_of_them_says():
+    H, alike, found = of_groups(x_of_group=0.0)
+    assert information(found) == pytest.approx(information(H), rel=0.1)
+    assert np.array_equal(alike, found)
+
+
+def test_a_predictor_that_differs_between_groups_is_told_from_them():
+    H, alike, found = of_groups(x_of_group=2.0)
+    assert information(found) < 2 * information(H)
+    assert information(alike) > 3 * information(H)  # without what was found to differ
+
+
+def test_curvatures_of_groups_are_positive_definite():
+    for noise in (0.01, 0.1, 1.0):
+        for x_of_group in (0.0, 1.0, 5.0):
+            _, *matrices = of_groups(x_of_group, noise)
+            assert all(np.linalg.eigvalsh(matrix)[0] > 0 for matrix in matrices)
+
+
+def sd_of_slope(epsilon):
+    model, truth = schools(np.random.default_rng(0))
+    with deterministic_noise(0):
+        idata = pymc_dp.fit(model=model, epsilon=epsilon, random_seed=0, **QUIETLY)
+    slope = idata["posterior"]["slope"]
+    assert abs(slope.mean() - truth["slope"]) < 4 * slope.std()
+    return float(slope.std())
+
+
+@no_warning
+def test_slopes_beside_many_groups_are_known_nearly_as_well_as_without_privacy():
+    assert sd_of_slope(1) < 2.5 * sd_of_slope(np.inf)
+
+
+@no_warning
+def test_without_what_is_known_of_groups_they_are_not(monkeypatch):
+    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, V: None)
+    assert sd_of_slope(1) > 3 * sd_of_slope(np.inf)
+
+
+def z_of_groups():
+    """How far effects of more groups than have a released matrix are off, without privacy."""
+    model, truth = schools(np.random.default_rng(0), groups=160, rows=16_000)
+    idata = pymc_dp.fit(model=model, epsilon=np.inf, draws=300, random_seed=0, **QUIETLY)
+    found = idata["posterior"]["group"]
+    z = (found.mean(("chain", "draw")) - truth["group"]) / found.std(("chain", "draw"))
+    return float(np.mean(z**2) ** 0.5)
+
+
+@no_warning
+def test_effects_of_more_groups_than_have_a_matrix_are_right_without_privacy():
+    assert 0.6 < z_of_groups() < 1.4
+
+
+@no_warning
+@pytest.mark.slow
+def test_without_what_is_known_of_groups_these_are_wrong(monkeypatch):
+    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, V: None)
+    assert z_of_groups() > 2

@@ -17,7 +17,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, mean_if_positive
 
 # noise is taken to be at least this share of a latent's own, where latents are all but the same
-LEAST_NOISE = 1e-6
+LEAST_NOISE = 1e-5
 
 
 class Groups(NamedTuple):
@@ -85,7 +85,9 @@ class Groups(NamedTuple):
         normal += P[np.ix_(rows, columns)] * P[np.ix_(columns, rows)]
         normal *= np.outer(twice, twice) / 2
         weighted = P @ (found.estimate / np.outer(unit, unit)) @ P
-        entries = solve(normal, twice * weighted[rows, columns], assume_a="pos")
+        scale = np.sqrt(np.diag(normal))
+        right = twice * weighted[rows, columns] / scale
+        entries = solve(normal / np.outer(scale, scale), right, assume_a="pos") / scale
         matrix = np.zeros_like(P)
         matrix[rows, columns] = matrix[columns, rows] = entries
         return found._replace(estimate=np.outer(unit, unit) * matrix)

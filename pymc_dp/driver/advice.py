@@ -40,14 +40,12 @@ def advice_on_groups(records: Records, unit: str | None) -> tuple[str, ...]:
             base, *rest = node.inputs
             read = [f"`{columns[v]}`" for v in ancestors(rest) if v in columns]
             groups = set(ancestors([base]))
-            found |= {
-                name: read
-                for name, latent in records.latents.items()
-                if read and latent in groups and _length(records.point[name]) > MANY_LATENTS
-            }
+            for name, latent in records.latents.items():
+                if read and latent in groups and _length(records.point[name]) > MANY_LATENTS:
+                    found[name] = list(dict.fromkeys([*found.get(name, []), *read]))
     return tuple(
-        f"`{name}` has {_length(records.point[name])} entries, and {' and '.join(read)} says which "
-        "is a record's. Where these belong to private persons, name that array in unit=: dp_advi "
+        f"`{name}` has {_length(records.point[name])} entries, which {' and '.join(read)} picks "
+        "for a record. Where these belong to private persons, name that array in unit=: dp_advi "
         "then integrates them out. As groups they are released one by one, with noise on each, and "
         "a fit takes the longer the more there are."
         for name, read in found.items()

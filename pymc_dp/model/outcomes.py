@@ -156,7 +156,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         return None
     name = str(rv.name)
     rv = unscaled(rv, rv)
-    counted = of_own_trials(rv, leaf)
+    counted = of_own_trials(rv, pt.cast(leaf, "int64"))
     graph = _given_values(split, counted)
     random: list[_Random] = []
     stand_ins: dict[AnyVariable, AnyVariable] = {}

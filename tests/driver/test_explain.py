@@ -295,7 +295,7 @@ def grouped(size):
 
 def test_groups_that_may_be_persons_are_asked_for():
     advised = str(explained(lambda: grouped(200)))
-    assert "`z` has 200 entries, and `person` says which is a record's" in advised
+    assert "`z` has 200 entries, which `person` picks for a record" in advised
     assert "unit=" in advised
     assert "entries" not in str(explained(lambda: grouped(8)))
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.linalg import solve
 
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
@@ -18,20 +17,25 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum, mean_if_positive
 
 # noise is taken to be at least this share of a latent's own, where latents are all but the same
 LEAST_NOISE = 1e-5
+# and the least share of a group, of the mean of all
+LEAST_SHARE = 1e-6
 
 
 class Groups(NamedTuple):
     """Which latents are groups of arrays."""
 
     shifts: np.ndarray  # V, (d, m): every latent has a part in one of them
-    array: np.ndarray  # a number for the array of a latent, or for the latent if it has no groups
-    group: np.ndarray  # a number for the group of a latent in its array; both (d,)
+    # (d,) a number for the index by which records pick a latent, or for the latent if it has no
+    # groups; and one for its group
+    picked_by: np.ndarray
+    group: np.ndarray
 
     @classmethod
-    def of(cls, shifts: np.ndarray, sizes: Sequence[int]) -> Self:
+    def of(cls, shifts: np.ndarray, sizes: Sequence[int], read: np.ndarray | None = None) -> Self:
         """Number the groups of arrays of these sizes.
 
-        The places of an array that one shift moves are in the order of its groups.
+        The places of an array that one shift moves are in the order of its groups. Arrays of which
+        all records ``read`` the same place, (n, d), have one index.
 
         >>> lines = np.tile(np.eye(2), (3, 1))  # three groups of an intercept and a slope
         >>> Groups.of(lines, [6]).group
@@ -41,17 +45,20 @@ class Groups(NamedTuple):
         group = np.cumsum(shifts, axis=0)[rows, shift].astype(int) - 1
         array = np.repeat(np.arange(len(sizes)), sizes)
         has_groups = shifts.sum(axis=0)[shift] > 1
-        return cls(shifts, np.where(has_groups, array, len(sizes) + rows), group)
+        index = np.where(has_groups, array, len(sizes) + rows)
+        if read is not None:
+            _join(index, group, read, np.unique(array[has_groups]))
+        return cls(shifts, index, group)
 
     @property
     def apart(self) -> np.ndarray:
-        """Which pairs of latents are of two groups of one array, (d, d): no record reads both."""
-        return np.asarray(self._same(self.array) & ~self._same(self.group))
+        """Which pairs of latents are of two groups of one index, (d, d): no record reads both."""
+        return np.asarray(self._same(self.picked_by) & ~self._same(self.group))
 
     @property
     def mates(self) -> np.ndarray:
-        """Which pairs of latents are of one group of one array, (d, d), or the same."""
-        return np.asarray(self._same(self.array) & self._same(self.group))
+        """Which pairs of latents are of one group of one index, (d, d), or the same."""
+        return np.asarray(self._same(self.picked_by) & self._same(self.group))
 
     @staticmethod
     def _same(number: np.ndarray) -> np.ndarray:
@@ -66,7 +73,8 @@ class Groups(NamedTuple):
         """Estimate a curvature that is 0 between groups from one with noise, by least squares.
 
         What is found between groups is noise, and says what the noise beside it is: that of a group
-        with what all groups share is correlated with it.
+        with what all groups share is correlated with it. Where so many entries are not 0 that least
+        squares would take long, what is between groups is left out.
 
         >>> groups = Groups.of(np.array([[1.0], [1.0]]), [2])
         >>> noise = np.array([[1.0, -0.5], [-0.5, 1.0]])
@@ -87,13 +95,13 @@ class Groups(NamedTuple):
         weighted = P @ (found.estimate / np.outer(unit, unit)) @ P
         scale = np.sqrt(np.diag(normal))
         right = twice * weighted[rows, columns] / scale
-        entries = solve(normal / np.outer(scale, scale), right, assume_a="pos") / scale
+        entries = np.linalg.solve(normal / np.outer(scale, scale), right) / scale
         matrix = np.zeros_like(P)
         matrix[rows, columns] = matrix[columns, rows] = entries
         return found._replace(estimate=np.outer(unit, unit) * matrix)
 
     def positive(self, curvature: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Return a curvature without what it holds between groups; it has no negative eigenvalues.
+        """Take out of a curvature what it holds between groups, then negative eigenvalues.
 
         ``noise`` is that of its estimate, both (d, d).
         """
@@ -117,12 +125,13 @@ class Groups(NamedTuple):
                [1., 0., 1.]])
         """
         own, new, noise = (np.diag(x) for x in (found.estimate, other.estimate, other.noise))
-        least = DEFAULTS.visible_scale * 2**0.5 * noise
-        visible = (own > 0) & (new > least) & (np.abs(new - own) > least)
+        least, of_own = (DEFAULTS.visible_scale * 2**0.5 * x for x in (noise, np.diag(found.noise)))
+        visible = (own > of_own) & (new > least) & (np.abs(new - own) > least)
         scaled = self.grouped & weakly_correlated & visible
         factors = np.divide(new, own, out=np.ones(len(own)), where=scaled)
         of_groups = np.where(self.grouped, np.maximum(own, 0.0), 0.0)
-        together = float(factors @ of_groups) / max(float(of_groups.sum()), np.finfo(float).tiny)
+        all_groups = float(of_groups.sum())
+        together = float(factors @ of_groups) / all_groups if all_groups > 0 else 1.0
         each = np.where(self.grouped, factors, together)
         both = np.outer(each, each)
         scale = np.where(self.mates, np.sqrt(both), both / together)
@@ -145,7 +154,19 @@ class Groups(NamedTuple):
 
     def _shares(self, diagonal: np.ndarray) -> np.ndarray:
         """Return which share of an array's diagonal is each group's, (d,); they add up to 1."""
-        return np.asarray(diagonal / (self.shifts @ (diagonal @ self.shifts)))
+        some = np.maximum(diagonal, LEAST_SHARE * self._mean(diagonal))
+        return np.asarray(some / (self.shifts @ (some @ self.shifts)))
+
+    def _mean(self, diagonal: np.ndarray) -> np.ndarray:
+        """Return the mean of all groups that one shift moves, (d,), or 1 if it is not positive."""
+        mean = diagonal @ self.shifts / self.shifts.sum(axis=0)
+        return np.asarray(self.shifts @ np.where(mean > 0, mean, 1.0))
+
+    def _parted(self, together: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Part the curvature of shifts, (m, m), among groups by these shares, (d,)."""
+        both = np.outer(shares, shares)
+        both = np.where(self.apart, 0.0, np.where(self.mates, np.sqrt(both), both))
+        return np.asarray(both * (self.shifts @ together @ self.shifts.T))
 
     def grown(self, together: np.ndarray, diagonal: Curvature) -> np.ndarray:
         """Bring the curvature of shifts to the size that the diagonals of all groups add up to.
@@ -159,9 +180,10 @@ class Groups(NamedTuple):
         """
         grouped, arrays = self.grouped, self.shifts.sum(axis=0) > 1
         own, noise = (np.diag(x)[grouped] for x in diagonal)
-        if own.sum() <= DEFAULTS.visible_scale * np.linalg.norm(noise):
+        before = np.diag(together)[arrays].sum()
+        if before <= 0 or own.sum() <= DEFAULTS.visible_scale * np.linalg.norm(noise):
             return together
-        return np.asarray(own.sum() / np.diag(together)[arrays].sum() * together)
+        return np.asarray(own.sum() / before * together)
 
     @property
     def numbers_if_alike(self) -> int:
@@ -183,10 +205,8 @@ class Groups(NamedTuple):
         """
         own, mates = self._shares(diagonal), self.mates
         shares = mates @ own / mates.sum(axis=1)  # one for all latents of a group
-        both = np.where(mates, shares, np.outer(shares, shares))
-        whole = np.where(self.apart, 0.0, both * (self.shifts @ together @ self.shifts.T))
         unit = np.sqrt(own / shares)
-        return symmetric(np.outer(unit, unit) * whole)
+        return symmetric(np.outer(unit, unit) * self._parted(together, shares))
 
     def unlike(self, found: Curvature, alike: np.ndarray) -> np.ndarray:
         """Add to a curvature of groups whose records are alike what was found to differ, (d, d).
@@ -211,8 +231,7 @@ class Groups(NamedTuple):
         scale = V @ np.where(surely, squared - of_noise, 0.0) @ V.T
         more = free * units * differs * scale / (scale + noise)
         # what all groups together share is known from shifts
-        parts = self._shares(unit**2)[:, None] * V
-        more -= free * (parts @ (V.T @ more @ V) @ parts.T)
+        more -= free * self._parted(V.T @ more @ V, self._shares(unit**2))
         return self._positive_beside(alike, alike + more) if more.any() else alike
 
     @staticmethod
@@ -222,3 +241,20 @@ class Groups(NamedTuple):
         inverse = np.linalg.inv(root)
         within = Spectrum.of(symmetric(inverse @ matrix @ inverse.T))
         return symmetric(root @ within.floored(DEFAULTS.least_of_model) @ root.T)
+
+
+def _join(
+    index: np.ndarray, group: np.ndarray, read: np.ndarray, arrays: Sequence[int] | np.ndarray
+) -> None:
+    """Give arrays one index, in place, where every record reads the same group of them."""
+    picked = {}
+    for array in arrays:
+        own = np.flatnonzero(index == array)
+        picked[array] = read[:, own].any(axis=1), group[own][read[:, own].argmax(axis=1)]
+    for place, array in enumerate(arrays):
+        for other in arrays[:place]:
+            (reads, mine), (reads_other, its) = picked[array], picked[other]
+            both = reads & reads_other
+            if len(np.unique(mine[both])) > 1 and np.array_equal(mine[both], its[both]):
+                index[index == array] = index[index == other][0]
+                break

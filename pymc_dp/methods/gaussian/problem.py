@@ -11,6 +11,7 @@ from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
 from pymc_dp.methods.gaussian.expected_scores import expected_scores
+from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms
@@ -137,12 +138,12 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
     )
 
 
-def problem_after_shifts(problem: Problem, V: np.ndarray, shares: BudgetShares) -> Problem:
+def problem_after_shifts(problem: Problem, groups: Groups, shares: BudgetShares) -> Problem:
     """Return the problem of rounds that know what those of shifts have found."""
 
     @cache
     def known() -> Known:
-        groups = groups_that_never_meet(problem.records, V)
-        return problem.known()._replace(shares=shares, shifts=V, groups=groups)
+        apart = groups_that_never_meet(problem.records, groups)
+        return problem.known()._replace(shares=shares, shifts=groups.shifts, groups=apart)
 
     return problem._replace(known=known)

@@ -68,15 +68,13 @@ class Shifts(NamedTuple):
         return scale._replace(latent=int(latent), location=self.directions.T @ scale.location > 0)
 
 
-def groups_that_never_meet(records: Records, V: np.ndarray) -> Groups | None:
+def groups_that_never_meet(records: Records, groups: Groups) -> Groups | None:
     """Return the groups of which no record reads two; None where units' latents may join them."""
-    if records.local_latents:
-        return None
-    return Groups.of(V, [start.size for start in records.point.values()])
+    return None if records.local_latents else groups
 
 
-def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.ndarray | None:
-    """Return V, (d, m); None where no array has groups, or they are few.
+def find_groups(records: Records, scores: Callable[[], DrawnScores]) -> Groups | None:
+    """Return which latents are groups, and V, (d, m); None where no array has any, or few.
 
     An array has groups along an axis where no record reads two of its places.
 
@@ -92,7 +90,8 @@ def shift_directions(records: Records, scores: Callable[[], DrawnScores]) -> np.
     if len(read) < 2 * records.size:
         return None
     V = block_diag(*(_shifts_of(part) for part in records.split(read)))
-    return V if V.shape[1] <= DEFAULTS.most_shifts * len(V) else None
+    sizes = [start.size for start in records.point.values()]
+    return Groups.of(V, sizes, read) if V.shape[1] <= DEFAULTS.most_shifts * len(V) else None
 
 
 def _may_have_groups(records: Records) -> bool:

@@ -29,7 +29,7 @@ from pymc_dp.methods.gaussian.problem import (
 )
 from pymc_dp.methods.gaussian.rounds import step
 from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms, schedule
-from pymc_dp.methods.gaussian.shifts import shift_directions
+from pymc_dp.methods.gaussian.shifts import find_groups
 from pymc_dp.methods.gaussian.start import measured
 from pymc_dp.methods.gaussian.state import Gradient, State
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
@@ -81,15 +81,15 @@ def stages_of_rounds(
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
             *_rounds_of_latents(problem, shares, share),
         )
-    V = shift_directions(records, problem.scores) if first else None
-    if V is None:
+    groups = find_groups(records, problem.scores) if first else None
+    if groups is None:
         return (
             Stage(_scales(problem, shares, share)),
             *_rounds_of_latents(problem, shares, share),
         )
-    shares = scheduled(V.shape[1], first)
-    problem = problem_after_shifts(problem, V, shares)
-    shifts = problem_of_shifts(problem, V, first, terms.number)
+    shares = scheduled(groups.shifts.shape[1], first)
+    problem = problem_after_shifts(problem, groups, shares)
+    shifts = problem_of_shifts(problem, groups.shifts, first, terms.number)
     early, late = shares.parted(first)
     first_round, *others = _rounds_of_latents(problem, late, share)
     return (

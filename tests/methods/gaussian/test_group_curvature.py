@@ -11,7 +11,7 @@ from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.methods.gaussian import problem
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.group_curvature import Groups
-from pymc_dp.methods.gaussian.shifts import groups_that_never_meet, shift_directions
+from pymc_dp.methods.gaussian.shifts import find_groups, groups_that_never_meet
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated
 
@@ -35,8 +35,8 @@ def schools(rng, groups=GROUPS, rows=ROWS):
 
 def test_pairs_of_groups_are_apart_and_nothing_else_is():
     records, _ = separated(schools(np.random.default_rng(0))[0])
-    V = shift_directions(records, lambda: drawn_scores(records, "python"))
-    groups = groups_that_never_meet(records, V)
+    groups = find_groups(records, lambda: drawn_scores(records, "python"))
+    assert groups_that_never_meet(records, groups) is groups
     is_group = np.array([label.startswith("group") for label in records.labels])
     assert is_group.sum() == GROUPS
     np.testing.assert_array_equal(groups.grouped, is_group)
@@ -44,11 +44,39 @@ def test_pairs_of_groups_are_apart_and_nothing_else_is():
     np.testing.assert_array_equal(groups.apart, both)
 
 
+def lines(rng, groups, rows):
+    """A line of its own for each group, beside crossed groups; x is far from 0."""
+    member, other, x = *rng.integers(0, groups, (2, rows)), 3 + rng.normal(size=rows)
+    a, b = rng.normal(size=groups), 0.3 * rng.normal(size=groups)
+    y = rng.normal(a[member] + b[member] * x, 1.0)
+    with pm.Model() as model:
+        level = pm.Normal("level", 0, pm.HalfNormal("spread"), shape=groups)
+        slope = pm.Normal("slope", 0, pm.HalfNormal("spread of slopes"), shape=groups)
+        beside = pm.Normal("beside", 0, 0.1, shape=groups)
+        own = pm.Data("member", member)
+        mean = level[own] + slope[own] * pm.Data("x", x) + beside[pm.Data("other", other)]
+        pm.Normal("y", mean, pm.HalfNormal("s"), observed=y)
+    return model, {"level": a, "slope": b}
+
+
+def test_arrays_that_one_index_picks_have_the_same_groups():
+    records, _ = separated(lines(np.random.default_rng(0), 12, 500)[0])
+    groups = find_groups(records, lambda: drawn_scores(records, "python"))
+    array, place = np.transpose(
+        [label.strip("]").split("[") for label in records.labels if "[" in label]
+    )
+    kept = np.array(["[" in label for label in records.labels])
+    array = np.where(array == "slope", "level", array)
+    same_index, same_place = (x[:, None] == x for x in (array, place))
+    np.testing.assert_array_equal(groups.apart[np.ix_(kept, kept)], same_index & ~same_place)
+    np.testing.assert_array_equal(groups.mates[np.ix_(kept, kept)], same_index & same_place)
+
+
 def test_latents_of_persons_may_join_groups():
     records, _ = separated(schools(np.random.default_rng(0))[0])
     of_persons = SimpleNamespace(local_latents={"ability": None})
-    V = shift_directions(records, lambda: drawn_scores(records, "python"))
-    assert groups_that_never_meet(of_persons, V) is None
+    groups = find_groups(records, lambda: drawn_scores(records, "python"))
+    assert groups_that_never_meet(of_persons, groups) is None
 
 
 def design(x_of_group=0.0):
@@ -153,26 +181,34 @@ def test_slopes_beside_many_groups_are_known_nearly_as_well_as_without_privacy()
 
 @no_warning
 def test_without_what_is_known_of_groups_they_are_not(monkeypatch):
-    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, V: None)
+    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, groups: None)
     assert sd_of_slope(1) > 3 * sd_of_slope(np.inf)
 
 
-def z_of_groups():
+def z_of(model, truth, name):
     """How far effects of more groups than have a released matrix are off, without privacy."""
-    model, truth = schools(np.random.default_rng(0), groups=160, rows=16_000)
     idata = pymc_dp.fit(model=model, epsilon=np.inf, draws=300, random_seed=0, **QUIETLY)
-    found = idata["posterior"]["group"]
-    z = (found.mean(("chain", "draw")) - truth["group"]) / found.std(("chain", "draw"))
+    found = idata["posterior"][name]
+    z = (found.mean(("chain", "draw")) - truth[name]) / found.std(("chain", "draw"))
     return float(np.mean(z**2) ** 0.5)
+
+
+def many_schools():
+    return schools(np.random.default_rng(0), groups=160, rows=16_000)
 
 
 @no_warning
 def test_effects_of_more_groups_than_have_a_matrix_are_right_without_privacy():
-    assert 0.6 < z_of_groups() < 1.4
+    assert 0.6 < z_of(*many_schools(), "group") < 1.4
+
+
+@no_warning
+def test_lines_of_as_many_groups_are_right_without_privacy():
+    assert 0.6 < z_of(*lines(np.random.default_rng(0), 60, 8000), "slope") < 1.4
 
 
 @no_warning
 @pytest.mark.slow
 def test_without_what_is_known_of_groups_these_are_wrong(monkeypatch):
-    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, V: None)
-    assert z_of_groups() > 2
+    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, groups: None)
+    assert z_of(*many_schools(), "group") > 2

@@ -258,6 +258,23 @@ def test_what_the_prior_fixes_takes_no_likelihood():
     assert found.linear == pytest.approx([100.0, 0.0, 100.0], rel=1e-2)
 
 
+def said_of_nothing():
+    """What rounding alone says where records say nothing, over what they say of the rest."""
+    said = []
+    for seed in range(200):
+        root = 30 * np.random.default_rng(seed).normal(size=(3, 2))
+        found = of_scores(root @ root.T, NEXT_TO_NOTHING, np.ones(3), 0.0)
+        values = np.linalg.eigvalsh(found.precision)
+        said.append(abs(values[0]) / values[-1])
+    return max(said)
+
+
+def test_directions_of_which_records_say_nothing_stay_out_of_the_likelihood(monkeypatch):
+    assert said_of_nothing() < 1e-12
+    monkeypatch.setattr("pymc_dp.methods.gaussian.likelihood.UNKNOWN", 0.0)
+    assert said_of_nothing() > 1e-9
+
+
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from pymc_dp.methods.advi.options import AdviOptions
 from pymc_dp.methods.gaussian import stages
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, schedule
-from pymc_dp.methods.gaussian.shifts import Shifts, shift_directions
+from pymc_dp.methods.gaussian.shifts import Shifts, find_groups
 from pymc_dp.methods.gaussian.stages import COMPARISON, SCALES, SCORES, SHIFTED
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
@@ -78,7 +78,8 @@ def separated(build):
 
 def directions(build):
     records, _ = separated(build)
-    return shift_directions(records, lambda: drawn_scores(records, "python"))
+    groups = find_groups(records, lambda: drawn_scores(records, "python"))
+    return groups and groups.shifts
 
 
 def ones_of(*blocks):
@@ -201,7 +202,7 @@ def test_groups_far_away_are_found():
 
 
 def test_without_shifts_they_were_not(monkeypatch):
-    monkeypatch.setattr(stages, "shift_directions", lambda *args: None)
+    monkeypatch.setattr(stages, "find_groups", lambda *args: None)
     assert fitted(*far_away()) > 4
 
 
@@ -243,4 +244,4 @@ def test_scores_that_are_no_numbers_show_no_groups():
         found = scores.of_batch(batch, point)
         return found._replace(vectors=np.full_like(found.vectors, np.nan))
 
-    assert shift_directions(records, lambda: scores._replace(of_batch=nothing)) is None
+    assert find_groups(records, lambda: scores._replace(of_batch=nothing)) is None

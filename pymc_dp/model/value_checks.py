@@ -167,7 +167,7 @@ def _check_sizes(name: str | None, sizes: np.ndarray, units: Units | UnitBlocks 
     if sizes.min() < SMALL_GROUP:
         warnings.warn(
             f"{what} is indexed by groups of fewer than {SMALL_GROUP} {_unit(units)}s; private "
-            f"noise will drown them, and their names must be public. Where these are persons: "
+            "noise will drown them, and their names must be public. Where these are persons: "
             f"{_way_out(units)}",
             PrivacyWarning,
             stacklevel=2,

@@ -72,14 +72,22 @@ class Curvature(NamedTuple):
         array([[9. , 0.3],
                [0.3, 1. ]])
         """
-        own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
-        least = DEFAULTS.visible_scale * 2**0.5 * noise
-        seen = weakly_correlated & (own > 0) & (new > least) & (np.abs(new - own) > least)
+        own, new = np.diag(self.estimate), np.diag(other.estimate)
+        seen = weakly_correlated & self.has_other_scales(other)
         scale = np.ones(len(own))
         scale[seen] = (new[seen] / own[seen]) ** 0.5
-        scaled = self.in_units(scale)
-        growth = scaled.growth(other)
-        return Curvature(growth * scaled.estimate, growth * scaled.noise)
+        return self.in_units(scale).grown_like(other)
+
+    def has_other_scales(self, other: "Curvature") -> np.ndarray:
+        """Which latents clearly have another scale in another estimate, (d,)."""
+        own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
+        least = DEFAULTS.visible_scale * 2**0.5 * noise
+        return np.asarray((own > 0) & (new > least) & (np.abs(new - own) > least))
+
+    def grown_like(self, other: "Curvature") -> "Curvature":
+        """Follow the `growth` of another estimate."""
+        growth = self.growth(other)
+        return Curvature(growth * self.estimate, growth * self.noise)
 
     def in_units(self, units: np.ndarray) -> "Curvature":
         """Multiply rows and columns by these factors, (d,)."""

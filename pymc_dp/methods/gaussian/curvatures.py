@@ -62,11 +62,13 @@ def curvatures(
 
     Earlier estimates, made at other points, are brought to the scales that were found at this one.
     """
-    learnt, shifts, groups = state.learnt, known.shifts, known.groups_of(found)
+    learnt, shifts = state.learnt, known.shifts
+    # of many latents the diagonal alone was released, which says nothing of shifts and of pairs
+    is_matrix = len(found.estimate) <= MANY_LATENTS
+    groups = known.groups if is_matrix else None
     weak = weakly_correlated(np.linalg.inv(learnt.covariance))
     shared = learnt.along_shifts
-    # of many latents the diagonal alone was released, which says nothing of shifts
-    if shifts is not None and shared is not None and len(shifts) <= MANY_LATENTS:
+    if shifts is not None and shared is not None and is_matrix:
         shared = shared.combined(along(found, shifts))
     if groups is not None:
         found = groups.without_pairs(found)

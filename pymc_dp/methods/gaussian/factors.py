@@ -63,13 +63,12 @@ def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     d = len(found.estimate)
     if not fewest <= d <= MANY_LATENTS:
         return Believed(found, found.noise, found.noise, is_modelled=d > MANY_LATENTS)
-    model = _fitted(found)
-    return weighed(found, Model(model.matrix, model.fitted_share))
+    return weighed(found, _fitted(found))
 
 
-def weighed(found: Curvature, model: Model) -> Believed:
+def weighed(found: Curvature, model: Model | FactorModel) -> Believed:
     """Weigh a noisy curvature against a model of it."""
-    M, share = model
+    M, share = model.matrix, model.fitted_share
     if len(M) > MANY_LATENTS:
         return _as_modelled(M)
     if share >= 1:

@@ -47,7 +47,7 @@ class Groups(NamedTuple):
         has_groups = shifts.sum(axis=0)[shift] > 1
         index = np.where(has_groups, array, len(sizes) + rows)
         if read is not None:
-            _join(index, group, read, np.unique(array[has_groups]))
+            index = _joined(index, group, read, np.unique(array[has_groups]))
         return cls(shifts, index, group)
 
     @property
@@ -124,10 +124,9 @@ class Groups(NamedTuple):
                [3., 3., 0.],
                [1., 0., 1.]])
         """
-        own, new, noise = (np.diag(x) for x in (found.estimate, other.estimate, other.noise))
-        least, of_own = (DEFAULTS.visible_scale * 2**0.5 * x for x in (noise, np.diag(found.noise)))
-        visible = (own > of_own) & (new > least) & (np.abs(new - own) > least)
-        scaled = self.grouped & weakly_correlated & visible
+        own, new, noise = (np.diag(x) for x in (found.estimate, other.estimate, found.noise))
+        visible = own > DEFAULTS.visible_scale * 2**0.5 * noise
+        scaled = self.grouped & weakly_correlated & visible & found.has_other_scales(other)
         factors = np.divide(new, own, out=np.ones(len(own)), where=scaled)
         of_groups = np.where(self.grouped, np.maximum(own, 0.0), 0.0)
         all_groups = float(of_groups.sum())
@@ -136,8 +135,7 @@ class Groups(NamedTuple):
         both = np.outer(each, each)
         scale = np.where(self.mates, np.sqrt(both), both / together)
         moved = Curvature(scale * found.estimate, max(together, 1.0) * found.noise)
-        growth = moved.growth(other)
-        return Curvature(growth * moved.estimate, growth * moved.noise)
+        return moved.grown_like(other)
 
     def alike(self, together: np.ndarray, found: Curvature, guess: np.ndarray) -> np.ndarray:
         """Estimate the curvature, (d, d), as if the records of all groups were alike.
@@ -243,18 +241,19 @@ class Groups(NamedTuple):
         return symmetric(root @ within.floored(DEFAULTS.least_of_model) @ root.T)
 
 
-def _join(
-    index: np.ndarray, group: np.ndarray, read: np.ndarray, arrays: Sequence[int] | np.ndarray
-) -> None:
-    """Give arrays one index, in place, where every record reads the same group of them."""
-    picked = {}
-    for array in arrays:
-        own = np.flatnonzero(index == array)
-        picked[array] = read[:, own].any(axis=1), group[own][read[:, own].argmax(axis=1)]
-    for place, array in enumerate(arrays):
-        for other in arrays[:place]:
-            (reads, mine), (reads_other, its) = picked[array], picked[other]
-            both = reads & reads_other
-            if len(np.unique(mine[both])) > 1 and np.array_equal(mine[both], its[both]):
-                index[index == array] = index[index == other][0]
+def _joined(
+    index: np.ndarray, group: np.ndarray, read: np.ndarray, arrays: np.ndarray
+) -> np.ndarray:
+    """Give arrays one index where every record reads the same group of them, (d,)."""
+    own = [np.flatnonzero(index == array) for array in arrays]
+    reads = [read[:, places].any(axis=1) for places in own]
+    picked = [group[places][read[:, places].argmax(axis=1)] for places in own]
+    joined = index.copy()
+    for one in range(len(arrays)):
+        for other in range(one):
+            both = reads[one] & reads[other]
+            mine, its = picked[one][both], picked[other][both]
+            if len(np.unique(mine)) > 1 and np.array_equal(mine, its):
+                joined[own[one]] = joined[own[other][0]]
                 break
+    return joined

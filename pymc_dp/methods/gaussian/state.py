@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
@@ -47,10 +46,6 @@ class Known(NamedTuple):
     groups: Groups | None = None  # arrays of which a record reads one place
     # how many times as wide as the prior the belief about the mode starts, in variance
     start_width: float = DEFAULTS.start_width
-
-    def groups_of(self, found: Curvature) -> Groups | None:
-        """Return groups whose curvature is known as a matrix; of many latents it is not."""
-        return self.groups if len(found.estimate) <= MANY_LATENTS else None
 
 
 class Reported(NamedTuple):

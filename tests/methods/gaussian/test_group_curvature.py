@@ -72,6 +72,18 @@ def test_arrays_that_one_index_picks_have_the_same_groups():
     np.testing.assert_array_equal(groups.mates[np.ix_(kept, kept)], same_index & same_place)
 
 
+def test_arrays_that_are_never_read_together_have_one_index_by_a_third():
+    member, part = np.arange(12) % 3, np.arange(12) % 2
+    own = np.eye(3, dtype=bool)[member]
+    read = np.hstack([own & (part == 0)[:, None], own, own & (part == 1)[:, None]])
+    shifts = np.kron(np.eye(3), np.ones((3, 1)))
+    groups = Groups.of(shifts, [3, 3, 3], read)
+    assert len(np.unique(groups.picked_by)) == 1
+    elsewhere = np.roll(own, 1, axis=0)
+    groups = Groups.of(shifts[:6, :2], [3, 3], np.hstack([own, elsewhere]))
+    assert len(np.unique(groups.picked_by)) == 2
+
+
 def test_latents_of_persons_may_join_groups():
     records, _ = separated(schools(np.random.default_rng(0))[0])
     of_persons = SimpleNamespace(local_latents={"ability": None})

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.noise_floor import spectral_edge, without_noise
+from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge, without_noise
 
 # eigenvalues are kept this far from 0, as a share of the largest
 TINY = 1e-12
@@ -210,6 +210,19 @@ def no_wider(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     inverse = np.linalg.inv(root)
     back = inverse.T @ vectors
     return symmetric((back * np.minimum(values, 1.0)) @ back.T)
+
+
+def positive_beside(reference: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Raise eigenvalues to a share of a reference's, which is positive definite.
+
+    >>> positive_beside(np.diag([4.0, 1.0]), np.diag([-2.0, 3.0])).round(2)
+    array([[0.04, 0.  ],
+           [0.  , 3.  ]])
+    """
+    root = np.linalg.cholesky(reference)
+    inverse = np.linalg.inv(root)
+    within = Spectrum.of(symmetric(inverse @ matrix @ inverse.T))
+    return symmetric(root @ within.floored(DEFAULTS.least_of_model) @ root.T)
 
 
 def at_least_nothing(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:

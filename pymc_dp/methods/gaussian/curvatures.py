@@ -14,6 +14,7 @@ from pymc_dp.methods.gaussian.factors import (
     Model,
     visible_along_steps,
     weighed,
+    with_departures,
     with_factors,
 )
 from pymc_dp.methods.gaussian.group_curvature import Groups
@@ -46,13 +47,12 @@ class Curvatures(NamedTuple):
             return None
         found, d = self.from_rounds, len(self.from_rounds.estimate)
         guess = np.diag(self.independent.estimate)
-        if d > MANY_LATENTS:  # their diagonal alone is released, and says how all has grown
-            shared = groups.grown(self.along_shifts.estimate, found)
-            matrix = groups.alike(shared, found, guess)
-        else:
-            shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
-            matrix = groups.unlike(found, groups.alike(shared, found, guess))
-        return Model(matrix, 2 * groups.numbers_if_alike / (d * (d + 1)))
+        share = 2 * groups.numbers_if_alike / (d * (d + 1))
+        shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
+        alike = groups.alike(groups.resized(shared, found, guess), found, guess)
+        if d > MANY_LATENTS:  # their diagonal alone is released
+            return Model(alike, share)
+        return with_departures(found, Model(groups.unlike(found, alike), share))
 
 
 def curvatures(

@@ -40,6 +40,9 @@ class Defaults(NamedTuple):
     # how many numbers least squares find a curvature that is 0 between groups
     doubt_of_shares: float = 0.5
     most_free_entries: int = 2500
+    # the same of the size of all, over that which shifts found, and the least that it may be
+    doubt_of_size: float = 0.3
+    least_size: float = 0.1
     # the least share of the curvature of groups that are alike which is left where they are not
     least_of_model: float = 0.01
     # for more latents groups are not looked for: it takes that many made-up records

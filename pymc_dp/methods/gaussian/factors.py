@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.belief import Curvature, positive_beside, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import mean_if_positive, spectral_edge, without_noise
 
@@ -76,6 +76,26 @@ def weighed(found: Curvature, model: Model | FactorModel) -> Believed:
     believed = found.combined(Curvature(M, _distance(found, M, share) * M))
     error = believed.noise + share**0.5 * found.noise
     return Believed(believed, error, found.noise, is_modelled=True)
+
+
+def with_departures(found: Curvature, model: Model) -> Model:
+    """Add to a model what was found to be surely unlike it: in directions where noise is small.
+
+    >>> found = Curvature(np.array([[4.0, 3.9], [3.9, 4.0]]), np.array([[1.0, 0.9], [0.9, 1.0]]))
+    >>> alike = Model(4 * np.eye(2), 0.5)
+    >>> with_departures(found, alike).matrix.round(1)
+    array([[3.2, 3.1],
+           [3.1, 3.2]])
+    """
+    root = np.linalg.cholesky(found.noise)
+    inverse = np.linalg.inv(root)
+    differs = symmetric(inverse @ (found.estimate - model.matrix) @ inverse.T)
+    (more, added), (less, taken) = _visible(differs), _visible(-differs)
+    if added + taken == 0:
+        return model
+    matrix = model.matrix + symmetric(root @ (more - less) @ root.T)
+    fitted = 2 * (added + taken) / (len(matrix) + 1)
+    return Model(positive_beside(model.matrix, matrix), model.fitted_share + fitted)
 
 
 def _as_modelled(M: np.ndarray) -> Believed:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.belief import Curvature, positive_beside, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, mean_if_positive
 
@@ -144,7 +144,7 @@ class Groups(NamedTuple):
         the diagonal of what was ``found``, and from a ``guess`` of it, (d,), of any scale.
         """
         estimate, noise = (np.diag(x) for x in found)
-        guess = self._shares(guess) * (self.shifts @ np.diag(together))
+        guess = self._parted_diagonal(together, guess)
         doubt = DEFAULTS.doubt_of_shares * guess
         variance = 1 / (1 / noise**2 + 1 / doubt**2)
         mean = variance * (estimate / noise**2 + guess / doubt**2)
@@ -154,6 +154,10 @@ class Groups(NamedTuple):
         """Return which share of an array's diagonal is each group's, (d,); they add up to 1."""
         some = np.maximum(diagonal, LEAST_SHARE * self._mean(diagonal))
         return np.asarray(some / (self.shifts @ (some @ self.shifts)))
+
+    def _parted_diagonal(self, together: np.ndarray, guess: np.ndarray) -> np.ndarray:
+        """Part the diagonal of the curvature of shifts, (m, m), as a ``guess``, (d,), does."""
+        return np.asarray(self._shares(guess) * (self.shifts @ np.diag(together)))
 
     def _mean(self, diagonal: np.ndarray) -> np.ndarray:
         """Return the mean of all groups that one shift moves, (d,), or 1 if it is not positive."""
@@ -166,22 +170,28 @@ class Groups(NamedTuple):
         both = np.where(self.apart, 0.0, np.where(self.mates, np.sqrt(both), both))
         return np.asarray(both * (self.shifts @ together @ self.shifts.T))
 
-    def grown(self, together: np.ndarray, diagonal: Curvature) -> np.ndarray:
-        """Bring the curvature of shifts to the size that the diagonals of all groups add up to.
+    def resized(self, together: np.ndarray, found: Curvature, guess: np.ndarray) -> np.ndarray:
+        """Bring the curvature of shifts, (m, m), to the size of what was ``found`` of all latents.
+
+        Shifts move many groups at once, and scores that are whitened for them are clipped more;
+        and of many latents shifts were released before each group was, at another point. The size
+        follows from the diagonals by least squares; ``guess``, (d,), parts that of shifts.
 
         >>> groups = Groups.of(np.array([[1.0, 0], [0, 1], [0, 1]]), [1, 2])
-        >>> noise = 0.01 * np.eye(3)
-        >>> before = np.array([[4.0, 2], [2, 3]])
-        >>> groups.grown(before, Curvature(np.diag([5.0, 4, 2]), noise))
-        array([[8., 4.],
-               [4., 6.]])
+        >>> found = Curvature(np.diag([8.0, 4, 4]), 0.01 * np.eye(3))
+        >>> groups.resized(np.array([[4.0, 2], [2, 4]]), found, np.ones(3)).round(1)
+        array([[6.1, 3. ],
+               [3. , 6.1]])
         """
-        grouped, arrays = self.grouped, self.shifts.sum(axis=0) > 1
-        own, noise = (np.diag(x)[grouped] for x in diagonal)
-        before = np.diag(together)[arrays].sum()
-        if before <= 0 or own.sum() <= DEFAULTS.visible_scale * np.linalg.norm(noise):
-            return together
-        return np.asarray(own.sum() / before * together)
+        parts = self._parted_diagonal(together, guess)
+        errors = found.noise**2 + np.diag((DEFAULTS.doubt_of_shares * parts) ** 2)
+        weights = parts / np.diag(errors)
+        information = float(weights @ parts)
+        variance = float(weights @ errors @ weights) / information**2
+        doubt = DEFAULTS.doubt_of_size**2
+        own = float(weights @ np.diag(found.estimate)) / information
+        size = (own * doubt + variance) / (doubt + variance)
+        return np.asarray(max(size, DEFAULTS.least_size) * together)
 
     @property
     def numbers_if_alike(self) -> int:
@@ -230,15 +240,7 @@ class Groups(NamedTuple):
         more = free * units * differs * scale / (scale + noise)
         # what all groups together share is known from shifts
         more -= free * self._parted(V.T @ more @ V, self._shares(unit**2))
-        return self._positive_beside(alike, alike + more) if more.any() else alike
-
-    @staticmethod
-    def _positive_beside(reference: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        """Raise eigenvalues to a share of a reference's."""
-        root = np.linalg.cholesky(reference)
-        inverse = np.linalg.inv(root)
-        within = Spectrum.of(symmetric(inverse @ matrix @ inverse.T))
-        return symmetric(root @ within.floored(DEFAULTS.least_of_model) @ root.T)
+        return positive_beside(alike, alike + more) if more.any() else alike
 
 
 def _joined(

@@ -91,9 +91,9 @@ def _with_scale(
     M = scale.number(local.total_curvature[at, at], local.number, g[at] / b - lowered)
     noise_sd = (noise[at, at] / b**2 + 4 * float(d @ noise @ d)) ** 0.5 / M
     C = moved.mode.covariance
-    of_steps = np.diag(moved.way.unfinished**2)
+    of_steps, of_residuals = np.diag(moved.way.unfinished**2), _of_residuals(local, located)
     before_step, spread, with_steps = (
-        float(np.log1p(np.trace((local.step_curvature @ unsure)[both]) / M))
+        float(np.log1p(np.trace((of_residuals @ unsure)[both]) / M))
         for unsure in (before.covariance, C, C + of_steps)
     )
     prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + before_step
@@ -117,6 +117,15 @@ def _with_scale(
     mean[at] = scale.with_prior(mean, covariance[at, at], local.prior_gradient)
     way = moved.way._replace(step=step, unfinished=unfinished)
     return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
+
+
+def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:
+    """Return by which curvature residuals grow with the distance of the location, (d, d).
+
+    Clipping makes that of scores smaller, and not that of residuals.
+    """
+    H, unclipped = local.step_curvature, local.unclipped_diagonal[located].sum()
+    return np.asarray(max(1.0, float(unclipped / np.diag(H)[located].sum())) * H)
 
 
 def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: LocalPosterior) -> Step:

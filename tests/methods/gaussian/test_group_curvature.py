@@ -10,6 +10,7 @@ import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.methods.gaussian import problem
 from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.factors import Model, with_departures
 from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.shifts import find_groups, groups_that_never_meet
 from pymc_dp.testing import deterministic_noise
@@ -151,6 +152,48 @@ def of_groups(x_of_group, noise=0.05):
     of_shifts = with_noise(groups.shifts.T @ H @ groups.shifts, noise / 10, seed=2)
     alike = groups.alike(of_shifts.spectrum().matrix(0.15), found, np.diag(H))
     return H, alike, groups.unlike(found, alike)
+
+
+def predictor_of_groups():
+    """The curvature of an intercept, two slopes and GROUPS groups, one slope's x that of a group.
+
+    The model that groups are alike is wrong along the slope of the groups' predictor and their
+    effects, which cancel.
+    """
+    rng = np.random.default_rng(7)
+    member, w = rng.integers(0, GROUPS, ROWS), rng.normal(size=GROUPS)
+    x = np.column_stack([w[member], rng.normal(size=ROWS)])
+    rows = np.column_stack([np.ones(ROWS), x, np.eye(GROUPS)[member]])
+    H, (_, groups) = rows.T @ rows / 4 + np.eye(3 + GROUPS) / 10, design()
+    found = groups.without_pairs(with_noise(H, 0.01, seed=1))
+    cancels = np.array([0, 1.0, 0, *-w])
+    alike = groups.alike(groups.shifts.T @ H @ groups.shifts, found, np.diag(H))
+    return found, Model(groups.unlike(found, 1.2 * alike), 0.1), cancels
+
+
+def test_directions_that_were_found_with_little_noise_are_not_as_the_model_says():
+    found, model, cancels = predictor_of_groups()
+    departed = with_departures(found, model)
+    before, after = (cancels @ matrix @ cancels for matrix in (model.matrix, departed.matrix))
+    assert after < before / 3
+    assert departed.fitted_share > model.fitted_share
+
+
+def test_little_departs_from_a_model_that_holds():
+    H = design()[0] + np.eye(3 + GROUPS)
+    model = Model(H, 0.1)
+    departed = [with_departures(with_noise(H, 0.1, seed), model) is not model for seed in range(40)]
+    assert np.mean(departed) < 0.3
+
+
+def test_shifts_that_were_clipped_more_are_brought_to_the_size_of_the_groups():
+    H, groups = design()
+    found = groups.without_pairs(with_noise(H, 0.05, seed=1))
+    clipped = 0.6 * groups.shifts.T @ H @ groups.shifts
+    resized = groups.resized(clipped, found, np.diag(H))
+    np.testing.assert_allclose(np.diag(resized), np.diag(clipped) / 0.6, rtol=0.1)
+    hidden = groups.resized(clipped, with_noise(H, 100.0, seed=1), np.diag(H))
+    np.testing.assert_allclose(hidden, clipped, rtol=0.5)
 
 
 def information(H, latent=1):

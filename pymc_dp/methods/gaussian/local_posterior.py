@@ -23,7 +23,7 @@ class LocalPosterior(NamedTuple):
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
     likelihood_curvature: np.ndarray  # H, (d, d)
     step_curvature: np.ndarray  # H or more, (d, d), where noise hides it
-    unclipped_diagonal: np.ndarray  # of H, a guess from scores before they were clipped, (d,)
+    independent_diagonal: np.ndarray  # of a guess from scores before they were clipped, (d,)
     along_last_step: np.ndarray  # what is missing of it along the last step, (d, d)
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
     prior_at_start: np.ndarray  # the same where the rounds began, (d, d)
@@ -153,7 +153,7 @@ def local_posterior(
         likelihood_curvature=H,
         # where noise hides the curvature, steps are as short as a large one makes them
         step_curvature=Curvature(H, believed.without_model).at_least(DEFAULTS.floor_in_steps),
-        unclipped_diagonal=np.diag(found.independent.estimate),
+        independent_diagonal=np.diag(found.independent.estimate),
         along_last_step=along_last_step,
         prior_precision=prior,
         prior_at_start=state.prior_at_start,

@@ -124,7 +124,7 @@ def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:
 
     Clipping makes that of scores smaller, and not that of residuals.
     """
-    H, unclipped = local.step_curvature, local.unclipped_diagonal[located].sum()
+    H, unclipped = local.step_curvature, local.independent_diagonal[located].sum()
     return np.asarray(max(1.0, float(unclipped / np.diag(H)[located].sum())) * H)
 
 

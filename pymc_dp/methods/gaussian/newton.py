@@ -120,7 +120,7 @@ def _with_scale(
 
 
 def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:
-    """Return by which curvature residuals grow with the distance of the location, (d, d).
+    """Return the curvature by which residuals grow with the distance from the mode, (d, d).
 
     Clipping makes that of scores smaller, and not that of residuals.
     """

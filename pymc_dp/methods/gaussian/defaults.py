@@ -40,7 +40,8 @@ class Defaults(NamedTuple):
     # how many numbers least squares find a curvature that is 0 between groups
     doubt_of_shares: float = 0.5
     most_free_entries: int = 2500
-    # the same of the size of all, over that which shifts found, and the least that it may be
+    # the relative standard deviation of the size of the curvature of shifts, which is taken to be 1
+    # beforehand, and the least that it may be
     doubt_of_size: float = 0.3
     least_size: float = 0.1
     # the least share of the curvature of groups that are alike which is left where they are not
@@ -79,6 +80,8 @@ class Defaults(NamedTuple):
     fewest_if_constant: int = 8
     factor_steps: int = 12
     visible_factor: float = 1.02
+    # the same of what departs from a model of groups
+    visible_departure: float = 1.15
     least_uniqueness: float = 0.01
     # how far above the edge of its noise a model of many latents is
     above_edge_if_modelled: float = 4.0

@@ -79,7 +79,7 @@ def weighed(found: Curvature, model: Model | FactorModel) -> Believed:
 
 
 def with_departures(found: Curvature, model: Model) -> Model:
-    """Add to a model what was found to be surely unlike it: in directions where noise is small.
+    """Add to a model what was found to be surely unlike it: by more than the edge of the noise.
 
     >>> found = Curvature(np.array([[4.0, 3.9], [3.9, 4.0]]), np.array([[1.0, 0.9], [0.9, 1.0]]))
     >>> alike = Model(4 * np.eye(2), 0.5)
@@ -90,7 +90,8 @@ def with_departures(found: Curvature, model: Model) -> Model:
     root = np.linalg.cholesky(found.noise)
     inverse = np.linalg.inv(root)
     differs = symmetric(inverse @ (found.estimate - model.matrix) @ inverse.T)
-    (more, added), (less, taken) = _visible(differs), _visible(-differs)
+    least = DEFAULTS.visible_departure
+    (more, added), (less, taken) = _visible(differs, least), _visible(-differs, least)
     if added + taken == 0:
         return model
     matrix = model.matrix + symmetric(root @ (more - less) @ root.T)
@@ -118,7 +119,8 @@ def _fitted(found: Curvature) -> FactorModel:
     noise_sd = np.sqrt(np.diag(covariance))
     uniqueness = diagonal = np.maximum(np.diag(H), np.diag(Q) / 2)
     for _ in range(DEFAULTS.factor_steps):
-        visible, factors = _visible(symmetric(inverse @ (H - np.diag(uniqueness)) @ inverse.T))
+        left = symmetric(inverse @ (H - np.diag(uniqueness)) @ inverse.T)
+        visible, factors = _visible(left, DEFAULTS.visible_factor)
         shared = symmetric(root @ visible @ root.T)
         estimate = covariance @ np.diag(precision @ (H - shared) @ precision)
         least = DEFAULTS.least_uniqueness * diagonal
@@ -126,11 +128,14 @@ def _fitted(found: Curvature) -> FactorModel:
     return FactorModel(uniqueness, shared, factors)
 
 
-def _visible(matrix: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return what is visible of a matrix, and its rank; entries of svec have the noise N(0, 1)."""
+def _visible(matrix: np.ndarray, least: float) -> tuple[np.ndarray, int]:
+    """Return what is visible of a matrix, and its rank; entries of svec have the noise N(0, 1).
+
+    That is what has eigenvalues of at least so many times the edge of the noise.
+    """
     values, vectors = np.linalg.eigh(matrix)
     edge = spectral_edge(1.0, len(values))
-    visible = values > DEFAULTS.visible_factor * edge
+    visible = values > least * edge
     values, vectors = without_noise(values[visible], edge, 0.0), vectors[:, visible]
     return (vectors * values) @ vectors.T, len(values)
 

@@ -175,7 +175,9 @@ class Groups(NamedTuple):
 
         Shifts move many groups at once, and scores that are whitened for them are clipped more;
         and of many latents shifts were released before each group was, at another point. The size
-        follows from the diagonals by least squares; ``guess``, (d,), parts that of shifts.
+        follows from the diagonals by least squares, beside a prior of 1; ``guess``, (d,), parts
+        that of shifts. All groups of a shift weigh alike: their own noise is small where their
+        curvature is.
 
         >>> groups = Groups.of(np.array([[1.0, 0], [0, 1], [0, 1]]), [1, 2])
         >>> found = Curvature(np.diag([8.0, 4, 4]), 0.01 * np.eye(3))
@@ -184,13 +186,14 @@ class Groups(NamedTuple):
                [3. , 6.1]])
         """
         parts = self._parted_diagonal(together, guess)
+        # diagonal entries i and j have the covariance Q_ij^2
         errors = found.noise**2 + np.diag((DEFAULTS.doubt_of_shares * parts) ** 2)
-        weights = parts / np.diag(errors)
+        weights = parts / self._mean(np.diag(errors))
         information = float(weights @ parts)
         variance = float(weights @ errors @ weights) / information**2
         doubt = DEFAULTS.doubt_of_size**2
-        own = float(weights @ np.diag(found.estimate)) / information
-        size = (own * doubt + variance) / (doubt + variance)
+        found_size = float(weights @ np.diag(found.estimate)) / information
+        size = (found_size * doubt + variance) / (doubt + variance)
         return np.asarray(max(size, DEFAULTS.least_size) * together)
 
     @property

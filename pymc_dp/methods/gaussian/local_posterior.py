@@ -23,7 +23,7 @@ class LocalPosterior(NamedTuple):
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
     likelihood_curvature: np.ndarray  # H, (d, d)
     step_curvature: np.ndarray  # H or more, (d, d), where noise hides it
-    independent_diagonal: np.ndarray  # of a guess from scores before they were clipped, (d,)
+    independent_diagonal: np.ndarray  # of H as the first release or the model lets expect, (d,)
     along_last_step: np.ndarray  # what is missing of it along the last step, (d, d)
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
     prior_at_start: np.ndarray  # the same where the rounds began, (d, d)

@@ -188,6 +188,7 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             believed=Curvature(np.zeros((1, 1)), np.eye(1)),
             spectrum=Curvature(np.zeros((1, 1)), np.eye(1)).spectrum(),
             likelihood_curvature=np.zeros((1, 1)),
+            independent_diagonal=np.zeros(1),
             step_curvature=np.zeros((1, 1)),
             along_last_step=np.zeros((1, 1)),
             prior_precision=here * np.eye(1),

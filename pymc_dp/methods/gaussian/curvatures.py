@@ -48,11 +48,12 @@ class Curvatures(NamedTuple):
         found, d = self.from_rounds, len(self.from_rounds.estimate)
         guess = np.diag(self.independent.estimate)
         share = 2 * groups.numbers_if_alike / (d * (d + 1))
-        if d > MANY_LATENTS:  # their diagonal alone is released, and noise has left that of shifts
-            shared = groups.resized(self.along_shifts.estimate, found, guess)
-            return Model(groups.alike(shared, found, guess), share)
-        shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
+        shared, is_matrix = self.along_shifts.estimate, d <= MANY_LATENTS
+        if is_matrix:  # of more latents a diagonal is released, and noise has left that of shifts
+            shared = self.along_shifts.spectrum().matrix(DEFAULTS.floor_on_average)
         alike = groups.alike(groups.resized(shared, found, guess), found, guess)
+        if not is_matrix:
+            return Model(alike, share)
         return with_departures(found, Model(groups.unlike(found, alike), share))
 
 

@@ -84,18 +84,17 @@ def with_departures(found: Curvature, model: Model) -> Model:
     >>> found = Curvature(np.array([[4.0, 3.9], [3.9, 4.0]]), np.array([[1.0, 0.9], [0.9, 1.0]]))
     >>> alike = Model(4 * np.eye(2), 0.5)
     >>> with_departures(found, alike).matrix.round(1)
-    array([[3.2, 3.1],
-           [3.1, 3.2]])
+    array([[2.1, 1.9],
+           [1.9, 2.1]])
     """
-    root = np.linalg.cholesky(found.noise)
-    inverse = np.linalg.inv(root)
-    differs = symmetric(inverse @ (found.estimate - model.matrix) @ inverse.T)
-    least = DEFAULTS.visible_departure
-    (more, added), (less, taken) = _visible(differs, least), _visible(-differs, least)
-    if added + taken == 0:
+    differs = Curvature(found.estimate - model.matrix, found.noise).spectrum()
+    size, L = abs(differs.values), differs.vectors
+    visible = size > DEFAULTS.visible_departure * differs.edge
+    if not visible.any():
         return model
-    matrix = model.matrix + symmetric(root @ (more - less) @ root.T)
-    fitted = 2 * (added + taken) / (len(matrix) + 1)
+    kept = visible * np.sign(differs.values) * without_noise(size, differs.edge, 0.0)
+    matrix = model.matrix + symmetric((L * kept) @ L.T)
+    fitted = 2 * int(visible.sum()) / (len(matrix) + 1)
     return Model(positive_beside(model.matrix, matrix), model.fitted_share + fitted)
 
 
@@ -119,8 +118,7 @@ def _fitted(found: Curvature) -> FactorModel:
     noise_sd = np.sqrt(np.diag(covariance))
     uniqueness = diagonal = np.maximum(np.diag(H), np.diag(Q) / 2)
     for _ in range(DEFAULTS.factor_steps):
-        left = symmetric(inverse @ (H - np.diag(uniqueness)) @ inverse.T)
-        visible, factors = _visible(left, DEFAULTS.visible_factor)
+        visible, factors = _visible(symmetric(inverse @ (H - np.diag(uniqueness)) @ inverse.T))
         shared = symmetric(root @ visible @ root.T)
         estimate = covariance @ np.diag(precision @ (H - shared) @ precision)
         least = DEFAULTS.least_uniqueness * diagonal
@@ -128,14 +126,11 @@ def _fitted(found: Curvature) -> FactorModel:
     return FactorModel(uniqueness, shared, factors)
 
 
-def _visible(matrix: np.ndarray, least: float) -> tuple[np.ndarray, int]:
-    """Return what is visible of a matrix, and its rank; entries of svec have the noise N(0, 1).
-
-    That is what has eigenvalues of at least so many times the edge of the noise.
-    """
+def _visible(matrix: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return what is visible of a matrix, and its rank; entries of svec have the noise N(0, 1)."""
     values, vectors = np.linalg.eigh(matrix)
     edge = spectral_edge(1.0, len(values))
-    visible = values > least * edge
+    visible = values > DEFAULTS.visible_factor * edge
     values, vectors = without_noise(values[visible], edge, 0.0), vectors[:, visible]
     return (vectors * values) @ vectors.T, len(values)
 

@@ -30,6 +30,7 @@ from pymc_dp.privacy.contribution import (
     UnitVector,
 )
 from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
+from pymc_dp.privacy.rowwise import product
 
 
 class InSpan(NamedTuple):
@@ -95,7 +96,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
             return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
 
         slopes = of_latents if at.is_diagonal else _matrices
-        direction = None if at.direction is None else ((basis @ at.direction) * shares).T
+        direction = None if at.direction is None else (product(basis, at.direction) * shares).T
         return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
@@ -125,12 +126,14 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         ),
         draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
+        # of c vectors of a score, and of c (c + 1) / 2 pairs of them, orthogonal but for the order
+        parts_norm=c + 1,
     )
 
 
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:
     """Bring vectors (..., d) to the coordinates of a round."""
-    return np.asarray(scores * at.whitening if at.is_diagonal else scores @ at.whitening.T)
+    return np.asarray(scores * at.whitening if at.is_diagonal else product(scores, at.whitening.T))
 
 
 def vectors(scores: np.ndarray, at: At) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pymc_dp.accounting.release import Release
+from pymc_dp.privacy.grid import MOST_IN_FLOATING_SUM
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition
 from pymc_dp.privacy.query import Noisy, Query
@@ -105,6 +106,14 @@ class FactoredContribution(NamedTuple):
     unit: UnitVector | None = None
     draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
     together: bool = False
+    # A weighted sum may add a record's vector in parts. This bounds the sum of their norms, over
+    # that of the vector: 1 where each entry of the sum is one sum over records.
+    parts_norm: float = 1.0
+
+    @property
+    def rows_in_sum(self) -> int:
+        """The most rows of one weighted sum whose rounding is bounded (`privacy.grid`)."""
+        return int(MOST_IN_FLOATING_SUM / self.parts_norm) or MOST_IN_FLOATING_SUM
 
 
 Contribution = RowContribution | FactoredContribution

@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from pymc_dp.privacy.chunks.shipping import Recipe, borrowed
 from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution
+from pymc_dp.privacy.grid import Grid
 from pymc_dp.privacy.partitions import Answer, PartitionError
 from pymc_dp.privacy.private_data import Column, ColumnSpec, Partition
 from pymc_dp.privacy.randomness import keyed
@@ -40,14 +41,14 @@ class Question(NamedTuple):
     size: int
     key: bytes
     context: Any
-    bound: float
+    grid: Grid
 
     def answer(self, recipe: Recipe, partition: Partition) -> Answer:
         """Draw, clip and add up."""
-        generator, bound = keyed(self.key), self.bound
+        generator = keyed(self.key)
         with borrowed(recipe) as contributions:
             asked = cast(Contribution, contributions[self.name])
-            found = clipped_sum(partition, asked, self.context, self.size, generator, bound)
+            found = clipped_sum(partition, asked, self.context, self.size, generator, self.grid)
         return Answer(self.position, self.partition, found)
 
     def __repr__(self) -> str:

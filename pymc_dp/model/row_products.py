@@ -24,8 +24,11 @@ class SumOverRecords(Dot):
 
 def sum_over_records(left: Tensor, right: Tensor) -> Tensor:
     """Multiply (k, records) or (records,) by (records, m) or (records,)."""
-    total: Tensor = SumOverRecords()(left, right)
-    return total
+    rows = left[None] if left.ndim == 1 else left
+    columns = right[:, None] if right.ndim == 1 else right
+    total: Tensor = SumOverRecords()(rows, columns)
+    alone = [axis for axis, x in enumerate((left, right)) if x.ndim == 1]
+    return total.squeeze(alone) if alone else total
 
 
 class RowProduct(Op):

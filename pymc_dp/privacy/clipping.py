@@ -138,7 +138,7 @@ class SumsByRecord:
         good = _is_good(norms) & (np.arange(len(norms)) < len(rows))
         if not good.any():
             return np.zeros(contribution.size)
-        weights = np.where(good, clip_factors(norms, grid.largest_norm(exact=False)), 0.0)
+        weights = np.where(good, _clip_weights(norms, grid.largest_norm(exact=False)), 0.0)
         total = contribution.weighted_sum(prepared, self._context, weights)
         _check_shape(total, (contribution.size,))
         return grid.in_steps(total)
@@ -222,6 +222,11 @@ def _is_good(norms: np.ndarray) -> np.ndarray:
     return norms <= LARGEST_NORM
 
 
+def _clip_weights(norms: np.ndarray, longest: float) -> np.ndarray:
+    """Return the factor that brings each norm to at most ``longest``."""
+    return clip_factors(norms, longest)
+
+
 def _at_least_two(rows: np.ndarray) -> np.ndarray:
     """Repeat a row that is alone, for the caller to leave out what follows from the copy.
 
@@ -240,7 +245,7 @@ def _sum_of_clipped(vectors: np.ndarray, size: int, grid: Grid) -> np.ndarray:
     good = _is_good(norms)
     if not good.all():  # zero times nan would be nan
         vectors, norms = vectors[good], norms[good]
-    clipped = vectors * clip_factors(norms, grid.largest_norm(exact=True))[:, None]
+    clipped = vectors * _clip_weights(norms, grid.largest_norm(exact=True))[:, None]
     return np.asarray(grid.rounded(grid.in_steps(clipped)).sum(axis=0))
 
 

@@ -56,10 +56,10 @@ class SecretRandom:
         """Draw new keys, by which other processes make generators of their own (`keyed`)."""
         return [self.generator.bytes(KEY_BYTES) for _ in range(number)]
 
-    def rounded_gaussian(self, sd: float, size: int) -> np.ndarray:
-        """Draw whole numbers round(N(0, sd^2)), shape (size,), as exactly as bits are random."""
+    def rounded_gaussian(self, sd: float, step: float, size: int) -> np.ndarray:
+        """Draw N(0, sd^2) noise as whole numbers of steps, shape (size,), exactly rounded."""
         generator = self._keyed()[0]
-        return rounded_normal(sd, size, lambda n: generator.integers(0, 2**64, n, np.uint64))
+        return rounded_normal(sd / step, size, lambda n: generator.integers(0, 2**64, n, np.uint64))
 
     def _keyed(self) -> tuple[np.random.Generator, np.random.Generator]:
         """The generators of noise, and of batches: noise is the same however rows are kept."""

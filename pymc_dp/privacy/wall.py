@@ -117,7 +117,7 @@ class PrivacyWall:
         grid = Grid.of(bound, sd, contribution.size, len(sizes))
         total = self._clipped_sum(grid.zeros(contribution.size), sizes, query, grid)
         if grid.step:
-            total = total + self.random.rounded_gaussian(sd / grid.step, total.size)
+            total = total + self.random.rounded_gaussian(sd, grid.step, total.size)
         return Noisy(grid.value(total), sd, release.sampler.rate)
 
     def _book(self, name: str) -> Release:

@@ -48,7 +48,7 @@ class Spy:
     def __init__(self, patch):
         self.drawn, self.bounds, self.noise = [], [], []
         sizes, weigh = Sampler.sizes, pymc_dp.privacy.clipping._clip_weights
-        gaussian = SecretRandom.gaussian
+        gaussian = SecretRandom.rounded_gaussian
 
         def spy_sizes(sampler, rng, numbers):
             self.drawn.append(sampler)
@@ -58,13 +58,13 @@ class Spy:
             self.bounds.append(bound)
             return weigh(norms, bound)
 
-        def spy_gaussian(source, sd, size):
+        def spy_gaussian(source, sd, step, size):
             self.noise.append(sd)
-            return gaussian(source, sd, size)
+            return gaussian(source, sd, step, size)
 
         patch.setattr(Sampler, "sizes", spy_sizes)
         patch.setattr(pymc_dp.privacy.clipping, "_clip_weights", spy_weigh)
-        patch.setattr(SecretRandom, "gaussian", spy_gaussian)
+        patch.setattr(SecretRandom, "rounded_gaussian", spy_gaussian)
 
     def spent(self, **terms):
         """Epsilon of what was done, each release by itself."""
@@ -122,8 +122,10 @@ def test_adaptive_clipping_is_inside_the_budget(model, spy):
 
 
 def test_noise_that_is_short_is_caught(model, spy, monkeypatch):
-    spied = SecretRandom.gaussian
-    monkeypatch.setattr(SecretRandom, "gaussian", lambda s, sd, n: spied(s, 0.98 * sd, n))
+    spied = SecretRandom.rounded_gaussian
+    monkeypatch.setattr(
+        SecretRandom, "rounded_gaussian", lambda s, sd, *of: spied(s, 0.98 * sd, *of)
+    )
     privacy = fit(model, epsilon=2.0)["privacy"].attrs
     assert spy.spent(accountant="rdp") > 1.01 * privacy["epsilon"]
 
@@ -169,11 +171,11 @@ def test_stopping_early_does_not_lower_epsilon(model, spy, callback):
 def test_an_interrupted_release_has_been_paid_for(model, monkeypatch):
     calls = []
 
-    def interrupted(self, sd, size):
+    def interrupted(self, sd, step, size):
         calls.append(sd)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SecretRandom, "gaussian", interrupted)
+    monkeypatch.setattr(SecretRandom, "rounded_gaussian", interrupted)
     idata = fit(model, noise_multiplier=1.7)
     assert idata["privacy"].attrs["releases_made"] == len(calls) == 1
     assert idata["privacy"].attrs["epsilon"] > 0
@@ -234,7 +236,7 @@ def calls_of(*names):
 @pytest.mark.parametrize(
     ("names", "modules"),
     [
-        (["gaussian"], {"privacy/wall.py"}),
+        (["rounded_gaussian"], {"privacy/wall.py"}),
         # tune draws the number of its runs and the setting of each
         (["SecretRandom"], {"privacy/wall.py", "tuning/tune.py"}),
         (["PrivacyWall"], {"driver/run.py"}),

@@ -215,7 +215,9 @@ def score_of(scored, points, rows=slice(None), spoil=None):
     seen = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            type(wall.random), "gaussian", lambda s, sd, n: seen.append(sd) or np.zeros(n)
+            type(wall.random),
+            "rounded_gaussian",
+            lambda s, sd, step, n: seen.append(sd) or np.zeros(n),
         )
         value = wall.release(Query(NAME, points)).value
     return float(value[0]), seen[0]

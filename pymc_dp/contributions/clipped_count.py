@@ -72,6 +72,7 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
     changed: dict[str, Any] = {
         "size": contribution.size + 1,
         "width": contribution.width + 2,
+        "jumps": True,
         "prepare": _in_context(contribution.prepare),
         "draw": contribution.draw and _in_context(contribution.draw),
         "unit": UnitVector(

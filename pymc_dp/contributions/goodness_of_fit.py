@@ -98,6 +98,7 @@ def goodness_of_fit(records: Records, scores: DrawnScores) -> RowContribution:
         ),
         draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
+        jumps=True,
     )
 
 

@@ -30,7 +30,7 @@ from pymc_dp.privacy.contribution import (
     UnitVector,
 )
 from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
-from pymc_dp.privacy.rowwise import product
+from pymc_dp.privacy.rowwise import each_product, product
 
 
 class InSpan(NamedTuple):
@@ -153,6 +153,7 @@ def joint_vectors(
     ``direction`` is that of the round in coordinates of the scores, (d,), or (rows, d) where each
     record has its own.
     """
+    z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
     of_both = z.shape[1] == 1 + len(BOTH)
     clipped = (_from_both if of_both else _from_draws)(z, at)
     curvature = slopes(clipped.scores, clipped.whole)
@@ -223,7 +224,7 @@ def _diagonals(u: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Average the products of clipped and whitened scores; symmetric parts as vectors."""
-    slope = np.matmul(np.swapaxes(u, 1, 2), z) / u.shape[1]
+    slope = each_product(np.swapaxes(u, 1, 2), z) / u.shape[1]
     return svec((slope + np.swapaxes(slope, 1, 2)) / 2)
 
 

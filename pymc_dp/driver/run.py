@@ -73,7 +73,9 @@ def run_releases(
         wall = build_wall(setup, compiled, reserve=account, done=done, made=made)
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)
-    return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
+    source = wall.random
+    outcome = Outcome(setup.name, plan, wall.made, source.label, source.valid, compiled.is_exact)
+    return states, outcome
 
 
 def _account(

@@ -23,9 +23,16 @@ from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
-from pymc_dp.privacy.contribution import Contribution, Contributions, for_units, rehearse
-from pymc_dp.privacy.probe import FaultyContributionError, probe
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import (
+    Contribution,
+    Contributions,
+    FactoredContribution,
+    for_units,
+    rehearse,
+    unit_vector,
+)
+from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
+from pymc_dp.privacy.query import Noisy, Query
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -189,31 +196,58 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     compiled = method.compile(backend)
     axes = {name: column.axis for name, column in spec.items()}
     again = partial(_contributions, method.compile, backend, axes)
-    contributions = _for_backend(compiled.contributions, backend, axes)
+    contributions = _for_backend(compiled.contributions, method.compile, backend, axes)
     compiled = compiled._replace(contributions=contributions, again=again)
     times: dict[str, ReleaseTime] = {}
+    exact = backend == "python"
     for state in method.trials(np.random.default_rng(0)):
-        times |= _rehearse(setup, compiled, state)
-    return compiled._replace(times=times)
+        query = method.query(state, rng=np.random.default_rng(0))
+        times |= _rehearse(setup, compiled, state, query)
+        exact = exact and _is_exact(setup, compiled.contributions[query.name], query)
+    return compiled._replace(times=times, is_exact=exact)
 
 
 def _contributions(
     compile_parts: Callable[[str], Compiled], backend: str, axes: dict[str, int]
 ) -> Contributions:
-    return _for_backend(compile_parts(backend).contributions, backend, axes)
+    return _for_backend(compile_parts(backend).contributions, compile_parts, backend, axes)
 
 
-def _for_backend(contributions: Contributions, backend: str, axes: dict[str, int]) -> Contributions:
-    return {
+def _for_backend(
+    contributions: Contributions,
+    compile_parts: Callable[[str], Compiled],
+    backend: str,
+    axes: dict[str, int],
+) -> Contributions:
+    """Pad batches where every size is compiled anew; take those that jump from Python."""
+    found = {
         name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
         for name, c in contributions.items()
     }
+    jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
+    if jumping and backend != "python":
+        in_python = compile_parts("python").contributions
+        found |= {name: in_python[name] for name in jumping}
+    return found
 
 
-def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, ReleaseTime]:
+def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
+    """Whether the proof of a release holds for the arithmetic of the machine, in Python."""
+    if not isinstance(contribution, Contribution):
+        return False
+    if setup.data.unit is not None:
+        contribution = for_units(contribution)
+        if unit_vector(contribution).rows is None:
+            return False
+    elif isinstance(contribution, FactoredContribution) and not contribution.sum_is_bounded:
+        return False
+    with np.errstate(all="ignore"):
+        return is_same_in_any_batch(contribution, setup.data.spec, query.context)
+
+
+def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dict[str, ReleaseTime]:
     """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
     # returns the time of a noisy sum, by its name
-    query = setup.method.query(state, rng=np.random.default_rng(0))
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
     try:

@@ -22,3 +22,11 @@ def product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return np.asarray(np.vecdot(rows, np.ascontiguousarray(matrix, "float64")))
     columns = np.ascontiguousarray(np.swapaxes(matrix, -1, -2), "float64")
     return np.asarray(np.vecdot(rows[..., None, :], columns[..., None, :, :]))
+
+
+def each_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Multiply two matrices of each record, (rows, i, k) and (rows, k, j).
+
+    They are multiplied record by record, with a layout in memory that is the same for any number.
+    """
+    return np.asarray(np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right)))

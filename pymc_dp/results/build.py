@@ -39,6 +39,7 @@ class Outcome(NamedTuple):
     made: tuple[Release, ...]
     rng: str
     secret: bool
+    is_exact: bool  # whether the proof holds for the arithmetic of the machine
     public: tuple[str, ...] = ()
     selected: Mapping[str, str] = MappingProxyType({})
     selection: Selection | None = None
@@ -201,6 +202,7 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
         "accountant_version": f"{package} {version(package)}",
         "dp_event": outcome.spent.to_json(),
         "rng": outcome.rng,
+        "numerics": numerics(outcome.is_exact),
         "pymc_dp_version": version("pymc-dp"),
     }
     if plan.assumes_exact_draws:
@@ -211,6 +213,11 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
     if plan.unit is not None:
         attrs["unit"] = plan.unit
     return attrs | dict(outcome.selected)
+
+
+def numerics(is_exact: bool) -> str:
+    """Name the arithmetic that a proof speaks of, as results and plans do."""
+    return "exact" if is_exact else "idealized"
 
 
 def _mechanism(outcome: Outcome) -> str:

@@ -24,8 +24,14 @@ NEIGHBOURS = {
 LIMITS = (
     "Not covered: whatever was computed from the data before the model (scaling by its own mean, "
     "choosing variables), other fits on the same data, choosing among fits, running time, "
-    "predictions for records that were fitted. The proof is for real arithmetic."
+    "predictions for records that were fitted."
 )
+NUMERICS = {
+    "exact": "Arithmetic: exact. Sums are whole numbers of a grid and noise is rounded to it, so "
+    "that the proof is of what was computed.",
+    "idealized": "Arithmetic: idealized. Noise is exact, but rounding in what a record contributes "
+    "is outside the proof.",
+}
 
 
 def privacy_report(
@@ -64,7 +70,13 @@ def privacy_report(
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs), _trusted(attrs, values)]
     doubts = " ".join(json.loads(attrs["doubts"]))
-    parts = [*made, *taken, LIMITS, doubts and f"Doubtful about the posterior: {doubts}"]
+    parts = [
+        *made,
+        NUMERICS[attrs["numerics"]],
+        *taken,
+        LIMITS,
+        doubts and f"Doubtful about the posterior: {doubts}",
+    ]
     parts.append(_added(idata))
     text = "\n\n".join(part for part in parts if part)
     if path is not None:

@@ -26,7 +26,7 @@ from pymc_dp.privacy.contribution import (
     unit_vector,
     with_draws,
 )
-from pymc_dp.privacy.grid import Grid
+from pymc_dp.privacy.grid import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
 from pymc_dp.privacy.private_data import Partition
 
@@ -41,12 +41,12 @@ WEIGHTED_AT_ONCE = 2**15
 class ClippedSum(NamedTuple):
     """The sum of clipped vectors, and their number."""
 
-    total: np.ndarray  # in steps of a grid; its norm is at most ``number`` times the clip norm
+    total: Total  # in steps of a grid; its norm is at most ``number`` times the clip norm
     number: int
 
     def is_within(self, grid: Grid) -> bool:
         """Whether the sum is finite, and as short as clipped vectors make it."""
-        [norm] = row_norms(grid.value(self.total)[None])
+        [norm] = row_norms(grid.value(self.total.whole + self.total.rest)[None])
         # none add nothing, under an infinite clip norm as well
         most = grid.clip_norm * self.number if self.number else 0.0
         return bool(np.isfinite(norm) and norm <= most)
@@ -77,14 +77,13 @@ def clipped_sum(
         kind, contribution = SumsByUnit, for_units(contribution)
     data = kind(partition, contribution, context, generator)
     drawn = subset(generator, partition.number, size)
-    total, rest = grid.zeros(contribution.size), np.zeros(contribution.size)
+    total = grid.nothing(contribution.size)
     with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
         for part in data.clipped_sums(drawn, grid):
             if not part.is_within(grid):
                 raise BeyondBoundError
-            whole, fraction = grid.parted(part.total)
-            total, rest = total + whole, rest + fraction
-    return ClippedSum(total + grid.parted(np.rint(rest))[0], len(drawn))
+            total = total.plus(part.total)
+    return ClippedSum(total, len(drawn))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,24 +123,26 @@ class SumsByRecord:
         width = max(1, self._partition.width + width)
         return max(1, min(PART_SIZE // width, max(CACHE_SIZE // width, ROWS_AT_ONCE)))
 
-    def _of_rows(self, rows: np.ndarray, grid: Grid) -> np.ndarray:
+    def _of_rows(self, rows: np.ndarray, grid: Grid) -> Total:
         """Add up the clipped vectors of records, each rounded to the grid."""
         contribution, context = cast(RowContribution, self._contribution), self._context
-        batch = self._batch(_at_least_two(rows))
-        vectors = np.asarray(contribution.rows(contribution.prepare(batch, context), context))
-        return _sum_of_clipped(vectors[: len(rows)].astype("float64"), contribution.size, grid)
+        places = _at_least_two(rows)
+        prepared = contribution.prepare(self._batch(places), context)
+        vectors = np.asarray(contribution.rows(prepared, context), "float64")
+        _check_shape(vectors, (len(places), contribution.size))
+        return _sum_of_clipped(vectors[: len(rows)], grid)
 
-    def _summed(self, rows: np.ndarray, grid: Grid) -> np.ndarray:
+    def _summed(self, rows: np.ndarray, grid: Grid) -> Total:
         """Add up the clipped vectors of records, which are not formed."""
         contribution = cast(FactoredContribution, self._contribution)
         prepared, norms = self._prepared(_at_least_two(rows))
         good = _is_good(norms) & (np.arange(len(norms)) < len(rows))
         if not good.any():
-            return np.zeros(contribution.size)
-        weights = np.where(good, _clip_weights(norms, grid.largest_norm(exact=False)), 0.0)
+            return grid.nothing(contribution.size)
+        weights = np.where(good, _clip_weights(norms, grid.largest_norm), 0.0)
         total = contribution.weighted_sum(prepared, self._context, weights)
         _check_shape(total, (contribution.size,))
-        return grid.in_steps(total)
+        return grid.parted(total)
 
     def _prepared(
         self, rows: np.ndarray, owner: np.ndarray | None = None
@@ -194,7 +195,8 @@ class SumsByUnit(SumsByRecord):
             for i in np.flatnonzero(~np.isfinite(sums).all(axis=1)):
                 [sums[i]] = self._sums(unit, at_once, *units.rows(part[i : i + 1]))
             vectors = unit.vectors(_at_least_two(sums), self._context)[: len(part)]
-            yield ClippedSum(_sum_of_clipped(vectors, self._contribution.size, grid), len(part))
+            _check_shape(vectors, (len(part), self._contribution.size))
+            yield ClippedSum(_sum_of_clipped(vectors, grid), len(part))
 
     def _sums(
         self, unit: UnitVector, at_once: int, rows: np.ndarray, owner: np.ndarray
@@ -235,18 +237,13 @@ def _at_least_two(rows: np.ndarray) -> np.ndarray:
     return np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
 
 
-def _sum_of_clipped(vectors: np.ndarray, size: int, grid: Grid) -> np.ndarray:
-    """Clip finite vectors, round each to the grid, and add them up.
-
-    In grid steps the entries are whole numbers whose sum is below 2^53: it is exact in any order.
-    """
+def _sum_of_clipped(vectors: np.ndarray, grid: Grid) -> Total:
+    """Clip vectors, round each to the grid, and add up those that are finite."""
     norms = row_norms(vectors)
-    _check_shape(vectors, (len(norms), size))
     good = _is_good(norms)
     if not good.all():  # zero times nan would be nan
         vectors, norms = vectors[good], norms[good]
-    clipped = vectors * _clip_weights(norms, grid.largest_norm(exact=True))[:, None]
-    return np.asarray(grid.rounded(grid.in_steps(clipped)).sum(axis=0))
+    return grid.sum_of(vectors * _clip_weights(norms, grid.largest_norm)[:, None])
 
 
 def _check_shape(values: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 MOST_UNITS = 2**30
 FINEST = 2.0**-32  # the smallest grid step, over the clip norm: MOST_UNITS of them stay below 2^63
 STEPS_OF_NOISE = 2.0**28  # grid steps in a standard deviation of the noise
-# the largest share of the clip norm by which rounding may move a sum
+# the largest share of the clip norm by which rounding to the grid may move a sum
 SHARE_OF_ROUNDING = 2.0**-14
 
 # rounding of a vector's norm and of its clipped entries: a share of the clip norm
@@ -26,57 +26,68 @@ MOST_IN_FLOATING_SUM = 2**13
 FLOATING_SUM_MARGIN = 2 * MOST_UNITS * MOST_IN_FLOATING_SUM * 2.0**-53
 
 
+class Total(NamedTuple):
+    """A sum in grid steps: whole numbers, which add up without an error, and what is left."""
+
+    whole: np.ndarray
+    rest: np.ndarray
+
+    def plus(self, other: "Total") -> "Total":
+        """Add another sum."""
+        return Total(self.whole + other.whole, self.rest + other.rest)
+
+
 class Grid(NamedTuple):
     """A clip norm, and the step of the grid on which clipped vectors are added."""
 
     clip_norm: float
     step: float  # a power of two; 0 where no noise is added, and no grid is needed
-    rounding: float  # how far rounding may move the distance of two neighbouring sums, in norm
+    largest_norm: float  # vectors are clipped to it: the clip norm less what rounding may do
 
     @classmethod
-    def of(cls, clip_norm: float, sd: float, size: int, partitions: int) -> Self:
+    def of(cls, clip_norm: float, sd: float, size: int, in_floating_point: bool) -> Self:
         """Choose the grid for vectors of a size, and noise of a standard deviation.
 
-        Every partition rounds its sum once, by at most half a step in each entry; so does each
-        vector that is rounded by itself.
+        Every vector that is rounded by itself moves by at most half a step in each entry. So does a
+        sum ``in_floating_point``, once, on each of two neighbouring data sets.
 
-        >>> Grid.of(1.0, 2.0, size=4, partitions=1).step == 2.0**-27
+        >>> Grid.of(1.0, 2.0, size=4, in_floating_point=False).step == 2.0**-27
         True
         """
         if sd == 0:
-            return cls(clip_norm, 0.0, 0.0)
-        roundings = size**0.5 * (partitions + 1)
-        step = min(sd / STEPS_OF_NOISE, SHARE_OF_ROUNDING * clip_norm / roundings)
+            return cls(clip_norm, 0.0, clip_norm * (1 - NORM_MARGIN))
+        step = min(sd / STEPS_OF_NOISE, SHARE_OF_ROUNDING * clip_norm / size**0.5)
         step = 2.0 ** math.floor(math.log2(max(step, FINEST * clip_norm)))
-        return cls(clip_norm, step, roundings * step)
+        margin = NORM_MARGIN + (FLOATING_SUM_MARGIN if in_floating_point else 0.0)
+        return cls(clip_norm, step, clip_norm * (1 - margin) - size**0.5 * step)
 
-    def largest_norm(self, exact: bool) -> float:
-        """Return the norm to which vectors are clipped.
+    def sum_of(self, vectors: np.ndarray) -> Total:
+        """Round vectors (n, size) to the grid, and add them up.
 
-        ``exact`` are sums of vectors that are rounded one by one; others are floating-point sums.
+        In grid steps the entries are whole numbers, whose sum is below 2^53 for n up to 2^20: it is
+        exact in any order.
         """
-        margin = NORM_MARGIN if exact or not self.step else NORM_MARGIN + FLOATING_SUM_MARGIN
-        return self.clip_norm * (1 - margin) - self.rounding
-
-    def in_steps(self, vectors: np.ndarray) -> np.ndarray:
-        """Return vectors in grid steps, not rounded; as they are where there is no grid."""
-        return vectors / self.step if self.step else vectors
-
-    def rounded(self, vectors: np.ndarray) -> np.ndarray:
-        """Round vectors in grid steps; not where there is no grid."""
-        return np.rint(vectors) if self.step else vectors
-
-    def parted(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Split a sum in grid steps into whole numbers, which add up without error, and a rest."""
         if not self.step:
-            return total, np.zeros_like(total)
-        whole = np.floor(total)
-        return whole.astype(np.int64), total - whole
+            return self.parted(vectors.sum(axis=0))
+        steps = np.rint(vectors / self.step).sum(axis=0)
+        return Total(steps.astype(np.int64), np.zeros_like(steps))
 
-    def zeros(self, size: int) -> np.ndarray:
-        """Return an empty sum in grid steps."""
-        return np.zeros(size, np.int64 if self.step else np.float64)
+    def parted(self, total: np.ndarray) -> Total:
+        """Split a sum."""
+        if not self.step:
+            return Total(total, np.zeros_like(total))
+        steps = total / self.step
+        whole = np.floor(steps)
+        return Total(whole.astype(np.int64), steps - whole)
 
-    def value(self, total: np.ndarray) -> np.ndarray:
-        """Return a sum in the units of the vectors."""
-        return np.asarray(total * self.step if self.step else total, "float64")
+    def nothing(self, size: int) -> Total:
+        """Return the sum of no vectors."""
+        return self.parted(np.zeros(size))
+
+    def rounded(self, total: Total) -> np.ndarray:
+        """Round a sum to whole grid steps; it stays as it is without a grid."""
+        return np.asarray(total.whole + np.rint(total.rest).astype(total.whole.dtype))
+
+    def value(self, steps: np.ndarray) -> np.ndarray:
+        """Return grid steps in the units of the vectors."""
+        return np.asarray(steps * self.step if self.step else steps, "float64")

@@ -18,7 +18,7 @@ from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
 from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
-from pymc_dp.privacy.contribution import Contribution, Contributions
+from pymc_dp.privacy.contribution import Contribution, Contributions, FactoredContribution
 from pymc_dp.privacy.grid import MOST_UNITS, Grid
 from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
 from pymc_dp.privacy.private_data import PrivateData, open_private
@@ -114,11 +114,12 @@ class PrivacyWall:
             raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
         sd = release.noise_multiplier * bound if release.noise_multiplier else 0.0
         sizes = release.sampler.sizes(self.random.generator, self._partitions.numbers)
-        grid = Grid.of(bound, sd, contribution.size, len(sizes))
-        total = self._clipped_sum(grid.zeros(contribution.size), sizes, query, grid)
+        in_floating_point = isinstance(contribution, FactoredContribution)
+        grid = Grid.of(bound, sd, contribution.size, in_floating_point)
+        steps = self._clipped_sum(contribution.size, sizes, query, grid)
         if grid.step:
-            total = total + self.random.rounded_gaussian(sd, grid.step, total.size)
-        return Noisy(grid.value(total), sd, release.sampler.rate)
+            steps = steps + self.random.rounded_gaussian(sd, grid.step, steps.size)
+        return Noisy(grid.value(steps), sd, release.sampler.rate)
 
     def _book(self, name: str) -> Release:
         release = self._take(name)
@@ -135,17 +136,16 @@ class PrivacyWall:
                 return release
         raise ReleaseError(f"The plan holds no further release {name!r}.")
 
-    def _clipped_sum(
-        self, total: np.ndarray, sizes: np.ndarray, query: Query, grid: Grid
-    ) -> np.ndarray:
-        """Add the partitions' clipped sums to a total; check each against its bound."""
+    def _clipped_sum(self, size: int, sizes: np.ndarray, query: Query, grid: Grid) -> np.ndarray:
+        """Add up the partitions' clipped sums, in grid steps; check each against its bound."""
         position, context = len(self._made), query.context
         ask = Ask(position, query.name, sizes, context, grid, self.random)
+        total = grid.nothing(size)
         try:
             for found in one_of_each(self._partitions.clipped_sums(ask), ask):
                 if not found.is_within(grid):
                     raise BeyondBoundError
-                total = total + found.total
+                total = total.plus(found.total)
         except BeyondBoundError:
             raise ReleaseError(
                 f"Release {query.name!r} is not finite, or beyond its bound, although each "
@@ -159,7 +159,7 @@ class PrivacyWall:
             ) from None
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
-        return total
+        return grid.rounded(total)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("The privacy wall holds data and must not be pickled or copied.")

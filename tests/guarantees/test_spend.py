@@ -107,7 +107,8 @@ def test_a_complete_fit_spends_its_plan_exactly(model, spy, case):
     terms = {"accountant": settings.get("accountant", "rdp")}
     terms["neighbours"] = settings.get("neighbours", "add_remove")
     assert len(spy.noise) == privacy["releases"] == privacy["releases_made"] == 6
-    assert spy.spent(**terms) == pytest.approx(privacy["epsilon"], rel=1e-9)
+    # the noise is that of the clip norm, and records are clipped to a little less
+    assert 0.995 * privacy["epsilon"] < spy.spent(**terms) <= privacy["epsilon"]
     if "epsilon" in settings:
         assert privacy["epsilon"] <= settings["epsilon"]
 
@@ -116,9 +117,9 @@ def test_adaptive_clipping_is_inside_the_budget(model, spy):
     adaptive = {"adaptive_clip": 0.5, "clip_norm": 0.3, "noise_aware": False}
     privacy = fit(model, epsilon=2.0, **adaptive)["privacy"].attrs
     assert len(set(spy.bounds)) > 1  # it did adapt
-    assert spy.spent(accountant="rdp") == pytest.approx(privacy["epsilon"])
+    assert 0.995 * privacy["epsilon"] < spy.spent(accountant="rdp") <= privacy["epsilon"]
     # the bound is that of the sum and the count together: noise for the sum alone is not enough
-    assert spy.bounds[0] == pytest.approx(0.3 * math.hypot(1, 0.2))
+    assert spy.bounds[0] == pytest.approx(0.3 * math.hypot(1, 0.2), rel=2.5e-3)
 
 
 def test_noise_that_is_short_is_caught(model, spy, monkeypatch):

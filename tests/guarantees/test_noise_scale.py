@@ -30,6 +30,7 @@ ALPHA = 1e-6
 RELEASES, SIZE = 400, 256
 CLIP_NORM, NOISE_MULTIPLIER = 3.0, 2.0
 SD = CLIP_NORM * NOISE_MULTIPLIER
+CELLS = 256  # of equal probability
 real_gaussian = SecretRandom.rounded_gaussian
 
 
@@ -44,6 +45,9 @@ def p_values(noise, sd):
         "variance": two_sided(stats.chi2.cdf((x**2).sum(), x.size)),
         "mean": two_sided(stats.norm.cdf(x.sum() / x.size**0.5)),
         "shape": stats.kstest(x.ravel(), "norm").pvalue,
+        "cells": stats.chisquare(
+            np.bincount((CELLS * stats.norm.cdf(x.ravel())).astype(int))
+        ).pvalue,
         "coordinates": p_of_products(x),
         "releases": p_of_products(x.T),
         "pairs of coordinates": p_of_closest_pair(x.T),

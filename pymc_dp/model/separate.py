@@ -17,7 +17,7 @@ from pymc_dp.model.constants import trusted_constants
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
-from pymc_dp.model.operations import unproved_by_variable, unproved_in
+from pymc_dp.model.operations import listed_class, unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, prior_graphs
@@ -51,8 +51,8 @@ class Records(NamedTuple):
     # ``single``; records of one unit must be given the same value.
     local_latents: dict[str, int]
     of_units: bool  # whether they belong to units of several records
-    # the same names, and those of local latents, to the random variable's Op
-    distributions: dict[str, Op]
+    # the same names, and those of local latents, to the class of the random variable's operation
+    distributions: dict[str, type[Op]]
     # the shape of every input of ``batch``, with None along the records' axis
     shapes: dict[str, tuple[int | None, ...]]
     outputs: Outputs  # what of the posterior may be released, as graphs of the latents
@@ -227,6 +227,7 @@ def _records(
     local = {str(value.name): axis[value] for value in split.local.values()}
     shapes |= {name: record_shape(point[name].shape, k) for name, k in local.items()}
     model = split.hardened.model
+    values = {rv: model.rvs_to_values[rv] for rv in model.free_RVs}
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
@@ -237,7 +238,7 @@ def _records(
         point={name: point[name] for name in latents},
         local_latents=local,
         of_units=bool(split.unit_latents.rows),
-        distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
+        distributions={str(v.name): listed_class(type(d.owner.op)) for d, v in values.items()},
         shapes={name: shapes[name] for name in inputs},
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},

@@ -17,7 +17,7 @@ from pymc_dp.model.constants import trusted_constants
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
-from pymc_dp.model.operations import listed_class, unproved_by_variable, unproved_in
+from pymc_dp.model.operations import LISTED, unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, prior_graphs
@@ -227,7 +227,6 @@ def _records(
     local = {str(value.name): axis[value] for value in split.local.values()}
     shapes |= {name: record_shape(point[name].shape, k) for name, k in local.items()}
     model = split.hardened.model
-    values = {rv: model.rvs_to_values[rv] for rv in model.free_RVs}
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
@@ -238,12 +237,17 @@ def _records(
         point={name: point[name] for name in latents},
         local_latents=local,
         of_units=bool(split.unit_latents.rows),
-        distributions={str(v.name): listed_class(type(d.owner.op)) for d, v in values.items()},
+        distributions={model.rvs_to_values[v].name: listed(v.owner.op) for v in model.free_RVs},
         shapes={name: shapes[name] for name in inputs},
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
         **found,
     )
+
+
+def listed(op: Op) -> type[Op]:
+    """Return an operation's class; of an author's, which may hold data, the one that it extends."""
+    return next((base for base in type(op).__mro__ if base in LISTED), Op)
 
 
 def _graphs_read(

@@ -84,6 +84,7 @@ def terms_of(path: Path) -> Terms:
         time.sleep(0.01)
     try:
         with _opened(path) as db:
+            db.execute("BEGIN")  # all tables at one moment
             [[state]] = db.execute("PRAGMA quick_check(1)")
             if state != "ok":
                 raise ValueError(f"it is damaged: {state}")
@@ -98,7 +99,7 @@ def terms_of(path: Path) -> Terms:
 def fits_of(path: Path) -> list[Entry]:
     """Read what was set aside, and how much of it was booked."""
     with _opened(path) as db:
-        db.execute("BEGIN")  # both tables at one moment
+        db.execute("BEGIN")
         return _read(db)[1]
 
 
@@ -109,8 +110,7 @@ def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) ->
     lines = [(float(amount), int(count), 0) for amount, count in price.counts.items()]
     if not all(map(math.isfinite, [*upfront, *(amount for amount, *_ in lines)])):
         return None
-    with changing(path) as (db, found, fits):
-        _refuse_other_ledger(found, path, terms)
+    with changing(path, terms) as (db, fits):
         new = Entry(0, method, upfront, False, tuple(Line(*line) for line in lines))
         if not _within(limit, [new.of_plan, *(entry.owed for entry in fits)]):
             return None
@@ -122,8 +122,7 @@ def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) ->
 
 def reopen(path: Path, terms: Terms, fit: int, limit: Cost) -> bool:
     """Set the rest of a fit's plan aside again, if it is within what is left and was freed."""
-    with changing(path) as (db, found, fits):
-        _refuse_other_ledger(found, path, terms)
+    with changing(path, terms) as (db, fits):
         if not _within(limit, [e.of_plan if e.fit == fit else e.owed for e in fits]):
             return False
         db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
@@ -133,7 +132,7 @@ def reopen(path: Path, terms: Terms, fit: int, limit: Cost) -> bool:
 def book(path: Path, fit: int, position: int, price: float) -> bool:
     """Book a fit's release at a position, from 0; return whether it was the next in the plan."""
     one_more = "UPDATE releases SET booked = booked + 1 WHERE fit = ? AND price = ?"
-    with changing(path) as (db, _, fits):
+    with changing(path) as (db, fits):
         if (fit, False, position) not in [(e.fit, e.ended, e.booked) for e in fits]:
             return False
         found = db.execute(f"{one_more} AND booked < planned", (fit, float(price)))
@@ -142,7 +141,7 @@ def book(path: Path, fit: int, position: int, price: float) -> bool:
 
 def settle(path: Path, fit: int) -> bool:
     """End a fit, which then owes what it has booked; return whether it had not ended yet."""
-    with changing(path) as (db, *_):
+    with changing(path) as (db, _):
         ended = db.execute("UPDATE fits SET ended = 1 WHERE id = ? AND NOT ended", (fit,))
         return ended.rowcount == 1
 
@@ -150,7 +149,7 @@ def settle(path: Path, fit: int) -> bool:
 def pay_whole(path: Path, fit: int) -> None:
     """End a fit that has not ended yet, and book its whole plan."""
     rest = "UPDATE releases SET booked = planned WHERE fit = ? AND booked < planned"
-    with changing(path) as (db, _, fits):
+    with changing(path) as (db, fits):
         if (fit, False) in [(entry.fit, entry.ended) for entry in fits]:
             db.execute(rest, (fit,))
             db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
@@ -158,15 +157,6 @@ def pay_whole(path: Path, fit: int) -> None:
 
 def _within(limit: Cost, costs: Iterable[Exact]) -> bool:
     return all(left >= 0 for left in difference(limit, total(costs)))
-
-
-def _refuse_other_ledger(found: Terms, path: Path, terms: Terms) -> None:
-    """Refuse a file that has other terms by now: the limit is not the right one for them."""
-    if found != terms:
-        raise ValueError(
-            f"{path} is another ledger than the one that was opened: open it again, with "
-            "Ledger(path)."
-        )
 
 
 def _read(db: sqlite3.Connection) -> tuple[Terms, list[Entry]]:
@@ -185,8 +175,7 @@ def _read(db: sqlite3.Connection) -> tuple[Terms, list[Entry]]:
 
 
 def _rows(db: sqlite3.Connection) -> list[list[Any]]:
-    tables = ("terms", "fits", "releases")
-    return [db.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+    return [db.execute(f"SELECT * FROM {x}").fetchall() for x in ("terms", "fits", "releases")]
 
 
 def _digest(rows: list[list[Any]]) -> str:
@@ -194,10 +183,21 @@ def _digest(rows: list[list[Any]]) -> str:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[tuple[sqlite3.Connection, Terms, list[Entry]]]:
-    """Hold a ledger that is whole, with what it says, and write the digest of what is left."""
+def changing(
+    path: Path, terms: Terms | None = None
+) -> Iterator[tuple[sqlite3.Connection, list[Entry]]]:
+    """Hold a ledger that is whole, with its fits, and write the digest of what is left.
+
+    A file of other terms is refused: the limit is not the right one for them.
+    """
     with held(path) as db:
-        yield db, *_read(db)
+        found, fits = _read(db)
+        if terms not in (None, found):
+            raise ValueError(
+                f"{path} is another ledger than the one that was opened: open it again, with "
+                "Ledger(path)."
+            )
+        yield db, fits
         if db.total_changes:
             db.execute("UPDATE seal SET digest = ?", (_digest(_rows(db)),))
 

@@ -139,3 +139,16 @@ def test_rows_that_another_program_has_changed_are_refused(whole, path, change):
             db.execute(guard)
     with pytest.raises(ValueError, match="is damaged: its rows and their digest do not match"):
         Ledger(path)
+
+
+@pytest.mark.parametrize("read", [ledger_file.terms_of, ledger_file.fits_of])
+def test_all_rows_are_read_at_one_moment(new, path, read, monkeypatch):
+    """Else a fit that books meanwhile would look like damage."""
+    genuine, found = ledger_file._rows, []
+    monkeypatch.setattr(
+        ledger_file, "_rows", lambda db: found.append(db.in_transaction) or genuine(db)
+    )
+    new()
+    found.clear()
+    read(path)
+    assert found == [True]

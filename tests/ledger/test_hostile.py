@@ -172,7 +172,8 @@ def test_a_limit_of_other_terms_is_caught(path, monkeypatch):
     ledger = Ledger(path, **TERMS | {"epsilon": 50.0})
     path.unlink()
     poor = Ledger(path, **TERMS | {"epsilon": 0.1})
-    monkeypatch.setattr(ledger_file, "_refuse_other_ledger", lambda *_: None)
+    genuine = ledger_file.changing
+    monkeypatch.setattr(ledger_file, "changing", lambda path, terms=None: genuine(path))
     ledger.reserve("dp_advi", plan_of(noise=1.0))
     assert poor.left.amount < 0
 
@@ -213,7 +214,7 @@ def test_the_file_itself_refuses_other_terms(new, change):
 @pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
 def test_a_damaged_file_never_has_more_left(new, path, damage):
     ledger = new(filter="sum", epsilon=1e6)
-    with ledger_file.changing(path) as (db, *_):
+    with ledger_file.changing(path) as (db, _):
         rows = [(i, "a fit of some length " * 20) for i in range(200)]
         db.executemany("INSERT INTO fits VALUES (?, ?, 0.5, 0, 0)", rows)
         db.executemany("INSERT INTO releases VALUES (?, 0.0, 1, 0)", [(i,) for i, _ in rows])

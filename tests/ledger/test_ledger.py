@@ -570,7 +570,7 @@ def test_a_forked_fit_cannot_make_its_dear_release_twice(new):
 def test_a_ledger_that_counts_releases_alone_is_caught(new, monkeypatch):
     def counted(path, fit, position, price):
         """Book one more release, whatever its place in the plan and its price."""
-        with ledger_file.changing(path) as (db, *_):
+        with ledger_file.changing(path) as (db, _):
             sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ? AND booked < planned"
             return db.execute(f"{sql} AND price <= ?", (fit, price)).rowcount >= 1
 

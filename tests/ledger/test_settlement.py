@@ -227,7 +227,7 @@ def test_a_settled_fit_that_may_go_on_is_caught(new, monkeypatch):
         db.execute("DROP TRIGGER releases_grow")
 
     def heedless(path, fit, position, price):
-        with ledger_file.changing(path) as (db, *_):
+        with ledger_file.changing(path) as (db, _):
             sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ?"
             return db.execute(sql, (fit,)).rowcount == 1
 
@@ -434,7 +434,7 @@ def test_a_disk_that_fails_when_a_fit_goes_on_is_met_by_a_sentence(new, monkeypa
 
 def test_a_fit_that_goes_on_without_asking_for_its_rest_is_caught(new, monkeypatch):
     def unasked(path, terms, fit, limit):
-        with ledger_file.changing(path) as (db, *_):
+        with ledger_file.changing(path) as (db, _):
             db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
         return True
 

@@ -6,9 +6,6 @@ undone by the next one to open the file.
 
 A fit that has ended can book no release, which the file decides in the transaction that would book
 it. It may therefore be ended by anybody, whether or not its process still runs.
-
-A digest of all rows is written with every change, and compared whenever they are read. It is no
-secret: it finds what a disk has damaged, not what a forger has written.
 """
 
 import hashlib
@@ -18,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 from pymc_dp.ledger.entry import Entry, Exact, Line, difference, total
@@ -135,8 +133,7 @@ def book(path: Path, fit: int, position: int, price: float) -> bool:
     with changing(path) as (db, fits):
         if (fit, False, position) not in [(e.fit, e.ended, e.booked) for e in fits]:
             return False
-        found = db.execute(f"{one_more} AND booked < planned", (fit, float(price)))
-        return found.rowcount == 1
+        return db.execute(f"{one_more} AND booked < planned", (fit, float(price))).rowcount == 1
 
 
 def settle(path: Path, fit: int) -> bool:
@@ -159,8 +156,8 @@ def _within(limit: Cost, costs: Iterable[Exact]) -> bool:
     return all(left >= 0 for left in difference(limit, total(costs)))
 
 
-def _read(db: sqlite3.Connection) -> tuple[Terms, list[Entry]]:
-    """Read all rows, or refuse those that are not what was written."""
+def _read(db: Connection) -> tuple[Terms, list[Entry]]:
+    """Read all rows, or refuse those that a disk has damaged; the digest stops no forger."""
     rows = _rows(db)
     if db.execute("SELECT digest FROM seal").fetchall() != [(_digest(rows),)]:
         raise sqlite3.DatabaseError("it is damaged: its rows and their digest do not match")
@@ -174,7 +171,7 @@ def _read(db: sqlite3.Connection) -> tuple[Terms, list[Entry]]:
     ]
 
 
-def _rows(db: sqlite3.Connection) -> list[list[Any]]:
+def _rows(db: Connection) -> list[list[Any]]:
     return [db.execute(f"SELECT * FROM {x}").fetchall() for x in ("terms", "fits", "releases")]
 
 
@@ -183,9 +180,7 @@ def _digest(rows: list[list[Any]]) -> str:
 
 
 @contextmanager
-def changing(
-    path: Path, terms: Terms | None = None
-) -> Iterator[tuple[sqlite3.Connection, list[Entry]]]:
+def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connection, list[Entry]]]:
     """Hold a ledger that is whole, with its fits, and write the digest of what is left.
 
     A file of other terms is refused: the limit is not the right one for them.
@@ -194,8 +189,7 @@ def changing(
         found, fits = _read(db)
         if terms not in (None, found):
             raise ValueError(
-                f"{path} is another ledger than the one that was opened: open it again, with "
-                "Ledger(path)."
+                f"{path} is another ledger than the one that was opened: open it anew."
             )
         yield db, fits
         if db.total_changes:
@@ -203,7 +197,7 @@ def changing(
 
 
 @contextmanager
-def held(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+def held(path: Path, mode: str = "rw") -> Iterator[Connection]:
     """Hold a file alone until the block ends; an error takes back what was written in it.
 
     A `pymc_dp.driver.checkpoint` is written in the same way.
@@ -216,7 +210,7 @@ def held(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def _opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+def _opened(path: Path, mode: str = "rw") -> Iterator[Connection]:
     if path.is_file() and path.stat().st_nlink > 1:
         # each name has a journal of its own, so that a crash under one is not undone under another
         raise sqlite3.OperationalError("the file has several names; keep one of its hard links")

@@ -4,11 +4,13 @@ import sys
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from pymc.logprob.transforms import Transform
 from pytensor.graph.op import Op
 
 from pymc_dp.driver.setup import compile_method, set_up
-from pymc_dp.privacy.chunks.shipping import packed
+from pymc_dp.privacy.chunks import shipping
 
 separate = sys.modules["pymc_dp.model.separate"]  # the package has a function of that name
 
@@ -66,6 +68,24 @@ def graph_of_an_outcome():
     pm.CustomDist("y", pm.Normal("a"), dist=made, observed=Y[:4])
 
 
+def transform_of_a_prior():
+    class Own(Transform):
+        name = "own"
+        records = Y
+
+        def forward(self, value, *inputs):
+            return pt.log(value)
+
+        def backward(self, value, *inputs):
+            return pt.exp(value)
+
+        def log_jac_det(self, value, *inputs):
+            return value
+
+    a = pm.HalfNormal("a", transform=Own(), default_transform=None)
+    pm.Normal("y", a, observed=Y[:4])
+
+
 MODELS = [
     random_of_a_prior,
     random_of_an_outcome,
@@ -73,6 +93,7 @@ MODELS = [
     density_of_a_prior,
     densities_of_both,
     graph_of_an_outcome,
+    transform_of_a_prior,
 ]
 
 
@@ -82,7 +103,7 @@ def recipe(build, method="dp_advi", **settings):
         build()
     data = {"y": da.from_array(Y, chunks=100)}
     setup = set_up(model, method, None, data=data, epsilon=1.0, delta=1e-5, **settings)
-    return packed(compile_method(setup, "python").again).packed
+    return shipping.packed(compile_method(setup, "python").again).packed
 
 
 @pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
@@ -99,6 +120,11 @@ def test_a_function_that_is_declared_public_travels_with_what_it_holds():
 def test_a_recipe_that_holds_the_class_of_an_author_is_caught(monkeypatch):
     monkeypatch.setattr(separate, "listed", type)
     assert SECRET in recipe(random_of_a_prior)
+
+
+def test_a_graph_that_travels_with_its_tags_is_caught(monkeypatch):
+    monkeypatch.setattr(shipping, "Scratchpad", ())
+    assert SECRET in recipe(transform_of_a_prior)
 
 
 def test_a_class_of_an_authors_stands_for_the_listed_one_that_it_extends():

@@ -188,9 +188,7 @@ def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connectio
     with held(path) as db:
         found, fits = _read(db)
         if terms not in (None, found):
-            raise ValueError(
-                f"{path} is another ledger than the one that was opened: open it anew."
-            )
+            raise ValueError(f"{path} is another ledger than the one that was opened: reopen it.")
         yield db, fits
         if db.total_changes:
             db.execute("UPDATE seal SET digest = ?", (_digest(_rows(db)),))

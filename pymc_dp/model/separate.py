@@ -17,7 +17,7 @@ from pymc_dp.model.constants import trusted_constants
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
-from pymc_dp.model.operations import unproved_by_variable, unproved_in
+from pymc_dp.model.operations import LISTED, unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, prior_graphs
@@ -51,8 +51,8 @@ class Records(NamedTuple):
     # ``single``; records of one unit must be given the same value.
     local_latents: dict[str, int]
     of_units: bool  # whether they belong to units of several records
-    # the same names, and those of local latents, to the random variable's Op
-    distributions: dict[str, Op]
+    # the same names, and those of local latents, to the class of the random variable's operation
+    distributions: dict[str, type[Op]]
     # the shape of every input of ``batch``, with None along the records' axis
     shapes: dict[str, tuple[int | None, ...]]
     outputs: Outputs  # what of the posterior may be released, as graphs of the latents
@@ -237,12 +237,17 @@ def _records(
         point={name: point[name] for name in latents},
         local_latents=local,
         of_units=bool(split.unit_latents.rows),
-        distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
+        distributions={model.rvs_to_values[v].name: listed(v.owner.op) for v in model.free_RVs},
         shapes={name: shapes[name] for name in inputs},
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
         **found,
     )
+
+
+def listed(op: Op) -> type[Op]:
+    """Return an operation's class; of an author's, which may hold data, the one that it extends."""
+    return next((base for base in type(op).__mro__ if base in LISTED), Op)
 
 
 def _graphs_read(

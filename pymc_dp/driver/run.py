@@ -12,6 +12,7 @@ from rich.progress import Progress
 from pymc_dp.accounting.release import Release
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
+from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
@@ -63,10 +64,11 @@ def run_releases(
     kept = checkpoint.kept() if checkpoint else []
     states = [method.init(rng)]
     for name, noisy in kept:
-        query = ask(states[-1])
-        if query.name != name:
-            raise ValueError("The checkpoint holds releases that this fit does not make.")
-        states.append(update(states[-1], query, noisy))
+        with undisturbed():
+            query = ask(states[-1])
+            if query.name != name:
+                raise ValueError("The checkpoint holds releases that this fit does not make.")
+            states.append(update(states[-1], query, noisy))
     with ExitStack() as ends:
         account = None if ledger is None else partial(_account, ends, setup, ledger, checkpoint)
         made = [name for name, *_ in kept]
@@ -112,8 +114,9 @@ def run(
     states, callbacks = list(states), list(callbacks)
     try:
         for i in steps:
-            query = ask(states[-1])
-            states.append(update(states[-1], query, release(query)))
+            with undisturbed():
+                query = ask(states[-1])
+                states.append(update(states[-1], query, release(query)))
             for callback in tuple(callbacks):
                 try:
                     callback(read_only(states[-1]), None, i)
@@ -149,10 +152,11 @@ def read_only(value: Any) -> Any:
 
 def _warn(callback: Callback, i: int, error: Exception) -> None:
     name = getattr(callback, "__name__", type(callback).__name__)
-    warnings.warn(
-        f"The callback {name} failed after release {i} ({type(error).__name__}: {error}) and is "
-        "not called again. The fit goes on: its budget is spent. A private fit calls it as "
-        "(state, None, i), with what was released, in place of an approximation and losses.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    with undisturbed():
+        warnings.warn(
+            f"The callback {name} failed after release {i} ({type(error).__name__}: {error}) and "
+            "is not called again. The fit goes on: its budget is spent. A private fit calls it as "
+            "(state, None, i), with what was released, in place of an approximation and losses.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

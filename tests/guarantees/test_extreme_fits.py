@@ -33,10 +33,11 @@ def weighted(data):
 
 
 BUILDS = {**CLASSES, "wide": wide, "weighted": weighted}
+# topics and mixtures by dp_advi, and mixtures by dp_sep, take ten seconds each
 METHODS = {
-    "dp_advi": [*BUILDS],
+    "dp_advi": sorted(BUILDS.keys() - {"mixture", "topics"}),
     "vips": ["linear", "logistic", "conjugate", "mixture", "topics", "factors", "variance", "wide"],
-    "dp_sep": ["log_linear", "linear", "logistic", "mixture", "network", "variance", "wide"],
+    "dp_sep": ["log_linear", "linear", "logistic", "network", "variance", "wide"],
 }
 SETTINGS = {"delta": 1e-5, "noise_multiplier": 4.0, "sampling": "full", "num_records": ROWS}
 
@@ -72,6 +73,7 @@ def with_extremes(places, reals=REALS, whole=WHOLE):
     return data
 
 
+@pytest.mark.filterwarnings("ignore:`effect` is indexed by groups of fewer")
 @pytest.mark.parametrize(("method", "name"), [(m, name) for m in METHODS for name in METHODS[m]])
 def test_a_fit_ends_whatever_records_hold(method, name):
     build = BUILDS[name]

@@ -29,5 +29,5 @@ def _show_errors() -> None:
     filters: Any = reversed(tuple(warnings.filters))
     for action, message, category, module, line in filters:
         about, within = (getattr(text, "pattern", text) or "" for text in (message, module))
-        shown = "default" if action == "error" else action
+        shown: Any = "default" if action == "error" else action
         warnings.filterwarnings(shown, about, category, within, line)

@@ -10,9 +10,9 @@ import pymc as pm
 import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
-from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.arguments import check_count, shown
 from pymc_dp.driver.checkpoint import Checkpoint
-from pymc_dp.driver.result import make_result, rehearse_result
+from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
@@ -179,7 +179,7 @@ def fit(
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
     ledger = open_ledger(ledger)
-    rng = np.random.default_rng(random_seed)
+    rng = _public_generator(random_seed)
     compiled = compile_method(setup, backend)
     rehearse_result(setup, draws)
     announce(setup.plan, setup.data, compiled.times)
@@ -207,12 +207,19 @@ def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ..
     return found
 
 
+def _public_generator(seed: Any) -> np.random.Generator:
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise TypeError(f"random_seed={shown(seed)} must be a whole number, or None.") from None
+
+
 def number_of_draws(draws: int | None, setup: Setup) -> int:
     """Return how many posterior draws a result holds."""
     most = setup.method.most_draws
     if draws is None:
         return DRAWS if most is None else min(DRAWS, most)
-    check_count("draws", draws)
+    check_count("draws", draws, MOST_NUMBERS)
     if most is not None and draws > most:
         raise ValueError(
             f"draws={draws}, but {setup.name} releases its posterior draws one by one and plans "

@@ -13,6 +13,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dp.accounting.arguments import MOST, checked_number
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, calibrate_selection, draw_runs
 from pymc_dp.contributions.predictive_density import Range, check_range
@@ -186,9 +187,9 @@ def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
 
 
 def _calibrate(fits: Sequence[Setup], runs: float, epsilon: float) -> Selection:
-    if not 1 < runs < math.inf:
+    if not 1 < (checked_number("runs", runs) or 0) <= MOST:
         raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
-    if not 0 < epsilon < math.inf:
+    if not 0 < (checked_number("epsilon", epsilon) or 0) < math.inf:
         raise ValueError(f"epsilon={epsilon!r} must be above 0 and finite.")
     asked = [(fit.plan, fit.method.releases) for fit in fits]
     return calibrate_selection(asked, float(runs), epsilon)

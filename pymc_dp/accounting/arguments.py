@@ -1,29 +1,20 @@
 """Checks of a caller's arguments that are the same everywhere."""
 
 import math
-import reprlib
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-# no method makes more releases, nor takes more draws a release
-MOST = 10**6
-# products and squares of such numbers, and their reciprocals, are numbers, too
-SMALLEST, LARGEST = 1e-100, 1e100
-
-
-def shown(value: Any) -> str:
-    """Return a value as a sentence can hold it: Python writes no number of thousands of digits."""
-    huge = isinstance(value, int) and abs(value) > LARGEST
-    return "a number of many digits" if huge else reprlib.repr(value)
+MOST = 10**6  # no method makes more releases, nor takes more draws a release
+SMALLEST, LARGEST = 1e-100, 1e100  # products and reciprocals of such numbers are numbers, too
 
 
 def check_count(name: str, value: Any, most: int = MOST) -> None:
     """Refuse what is not a whole number of at least 1."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not 1 <= value <= most:
-        raise ValueError(f"{name}={shown(value)} must be a whole number, from 1 to {most:,}.")
+        raise ValueError(f"{name}={value!r:.40} must be a whole number, from 1 to {most:,}.")
 
 
 def checked_number(name: str, value: Any) -> float | None:
@@ -32,8 +23,8 @@ def checked_number(name: str, value: Any) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
         hint = ", without quotes" if isinstance(value, str) else ""
-        raise TypeError(f"{name}={shown(value)} must be a number{hint}.")
+        raise TypeError(f"{name}={value!r:.40} must be a number{hint}.")
     size: Any = abs(value)
     if 0 < size < SMALLEST or LARGEST < size < math.inf:
-        raise ValueError(f"{name}={shown(value)} must be of a size from {SMALLEST} to {LARGEST}.")
+        raise ValueError(f"{name}={value!r:.40} must be of a size from {SMALLEST} to {LARGEST}.")
     return float(value)

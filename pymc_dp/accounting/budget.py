@@ -13,8 +13,6 @@ from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full, Sampler, sampler_named
 
-MOST_RECORDS = 10**15
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -48,7 +46,7 @@ class Budget:
                 f"noise_multiplier={self.noise_multiplier!r} must be finite and at least 0."
             )
         if self.num_records is not None:
-            check_count("num_records", self.num_records, MOST_RECORDS)
+            check_count("num_records", self.num_records, most=10**15)
         if self.delta is None and self.noisy:
             raise ValueError(
                 "delta= is missing: the probability with which epsilon may fail, such as 1e-5. "

@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
-from pymc_dp.accounting.arguments import check_count, shown
+from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
@@ -211,7 +211,7 @@ def _public_generator(seed: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError):
-        raise TypeError(f"random_seed={shown(seed)} must be a whole number, or None.") from None
+        raise TypeError(f"random_seed={seed!r:.40} must be a whole number, or None.") from None
 
 
 def number_of_draws(draws: int | None, setup: Setup) -> int:

@@ -73,6 +73,7 @@ def set_up(model: pm.Model | None, method: str, n: int | None, **settings: Any) 
     return setup._replace(plan=budget.settle(setup.method.releases))
 
 
+@np.errstate(all="ignore")  # sums over records may overflow
 def set_up_method(
     model: pm.Model | None,
     method: str,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar, get_args, get_origin
 
-from pymc_dp.accounting.arguments import check_count, checked_number, shown
+from pymc_dp.accounting.arguments import check_count, checked_number
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import FixedSize, Sampler
 
@@ -109,11 +109,11 @@ def _checked(name: str, declared: Any, value: Any) -> Any:
     if value is None and NoneType in kinds:
         return None
     if bool in kinds and not isinstance(value, bool):
-        raise TypeError(f"{name}={shown(value)} must be True or False.")
+        raise TypeError(f"{name}={value!r:.40} must be True or False.")
     if int in kinds:
         check_count(name, value)
     if str in kinds and not isinstance(value, str):
-        raise TypeError(f"{name}={shown(value)} must be text.")
+        raise TypeError(f"{name}={value!r:.40} must be text.")
     schedule = callable(value) and any(get_origin(kind) is not None for kind in kinds)
     if float in kinds and not schedule:
         return checked_number(name, value)

@@ -197,7 +197,6 @@ def _outcomes(
     return find_outcomes(split, lengths) if unproved_in(drawn) <= allowed else None
 
 
-@np.errstate(all="ignore")  # sums of numbers may overflow
 def _checked(
     split: Split, data: Partition, shapes: Mapping[str, tuple[int, ...]], number_is_public: bool
 ) -> PrivateData:

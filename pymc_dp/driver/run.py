@@ -2,8 +2,10 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from inspect import isroutine
+from traceback import format_exception_only
 from typing import Any
 
 import numpy as np
@@ -26,18 +28,24 @@ Steps = tuple[Iterator[int], Callable[[], None]]
 
 @contextmanager
 def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
-    """Show how far a fit is while the block runs."""
-    with Progress(disable=not shown) as bar:
-        what = "Private releases" if partitions == 1 else "Private passes over partitions"
-        completed = positions.start * partitions
-        task = bar.add_task(what, total=positions.stop * partitions, completed=completed)
+    """Show how far a fit is while the block runs; a screen that is gone ends no fit."""
+    bar = Progress(disable=not shown)
+    what = "Private releases" if partitions == 1 else "Private passes over partitions"
+    completed = positions.start * partitions
+    task = bar.add_task(what, total=positions.stop * partitions, completed=completed)
 
-        def counted() -> Iterator[int]:
-            for i in positions:
-                yield i
-                bar.update(task, completed=(i + 1) * partitions)
+    def counted() -> Iterator[int]:
+        for i in positions:
+            yield i
+            bar.update(task, completed=(i + 1) * partitions)
 
+    with suppress(Exception):
+        bar.start()
+    try:
         yield counted(), lambda: bar.advance(task)
+    finally:
+        with suppress(Exception):
+            bar.stop()
 
 
 # called as (state, None, i), like those of pm.fit
@@ -123,7 +131,7 @@ def run(
                 except StopIteration:
                     raise
                 except Exception as error:
-                    callbacks.remove(callback)
+                    callbacks = [other for other in callbacks if other is not callback]
                     _warn(callback, i, error)
     except (StopIteration, KeyboardInterrupt):
         pass
@@ -151,11 +159,12 @@ def read_only(value: Any) -> Any:
 
 
 def _warn(callback: Callback, i: int, error: Exception) -> None:
-    name = getattr(callback, "__name__", type(callback).__name__)
+    name = callback.__name__ if isroutine(callback) else type(callback).__name__
+    reason = format_exception_only(error)[-1].strip()  # also of one that has no text
     with undisturbed():
         warnings.warn(
-            f"The callback {name} failed after release {i} ({type(error).__name__}: {error}) and "
-            "is not called again. The fit goes on: its budget is spent. A private fit calls it as "
+            f"The callback {name} failed after release {i} ({reason}) and is "
+            "not called again. The fit goes on: its budget is spent. A private fit calls it as "
             "(state, None, i), with what was released, in place of an approximation and losses.",
             RuntimeWarning,
             stacklevel=3,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 MOST = 10**6  # no method makes more releases, nor takes more draws a release
-SMALLEST, LARGEST = 1e-100, 1e100  # products and reciprocals of such numbers are numbers, too
+SMALLEST, LARGEST = 1e-60, 1e60  # powers and reciprocals of such numbers are numbers, too
 
 
 def check_count(name: str, value: Any, most: int = MOST) -> None:
@@ -24,7 +24,7 @@ def checked_number(name: str, value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):
         hint = ", without quotes" if isinstance(value, str) else ""
         raise TypeError(f"{name}={value!r:.40} must be a number{hint}.")
-    size: Any = abs(value)
+    size: Any = abs(value if isinstance(value, int) else float(value))
     if 0 < size < SMALLEST or LARGEST < size < math.inf:
         raise ValueError(f"{name}={value!r:.40} must be of a size from {SMALLEST} to {LARGEST}.")
     return float(value)

@@ -113,8 +113,9 @@ def test_where_every_variable_fails_the_reason_is_raised(monkeypatch):
 
 def mixture():
     with pm.Model() as model:
-        w = pm.Dirichlet("w", np.ones(2))
-        pm.NormalMixture("y", w, pm.Normal("m", 0, 3, shape=2), sigma=0.7, observed=Y)
+        # so far apart that weights of components underflow
+        w, places = pm.Dirichlet("w", np.ones(2)), pm.Normal("m", 0, 30, shape=2)
+        pm.NormalMixture("y", w, places, sigma=0.7, observed=40 * Y)
     return model
 
 

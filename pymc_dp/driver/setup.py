@@ -15,6 +15,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
+from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
@@ -79,6 +80,7 @@ def set_up(model: pm.Model | None, method: str, n: int | None, **settings: Any) 
     return setup._replace(plan=budget.settle(setup.method.releases))
 
 
+@np.errstate(all="ignore")  # sums over records may overflow
 def set_up_method(
     model: pm.Model | None,
     method: str,
@@ -251,7 +253,7 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dic
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
     try:
-        with np.errstate(all="ignore"):
+        with undisturbed():
             if isinstance(contribution, Contribution):
                 value = rehearse(contribution, batch, query.context, data.unit is not None)
                 in_use = contribution if data.unit is None else for_units(contribution)

@@ -5,8 +5,7 @@ harmless-looking array, and a model that couples its records would pass for one 
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -108,8 +107,7 @@ def _is_triangle(flat: np.ndarray) -> bool:
 def harden(model: pm.Model) -> HardenedModel:
     """Copy ``model`` with all observed values and constants of several numbers made shared."""
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    with _copyable(model) as partly_named:
-        fgraph, _ = fgraph_from_model(model)
+    (fgraph, _), partly_named = _copied(model, fgraph_from_model)
     masks = join_missing(fgraph)
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
     lifted: list[DataLeaf] = []
@@ -134,33 +132,30 @@ def harden(model: pm.Model) -> HardenedModel:
 
 def constrained(model: pm.Model) -> pm.Model:
     """Copy ``model`` with every latent on its own scale, not on the whole real line."""
-    with _copyable(model) as partly_named:
-        copy = remove_value_transforms(model)
+    copy, partly_named = _copied(model, remove_value_transforms)
     copy.named_vars_to_dims.update(partly_named)
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     copy.rvs_to_initial_values.update({rv: given[rv.name] for rv in copy.free_RVs})
     return copy
 
 
-@contextmanager
-def _copyable(model: pm.Model) -> Iterator[dict[str, tuple[str | None, ...]]]:
-    """Lift for the time what PyMC copies to no graph: initial values, and dims without a name.
+def _copied(
+    model: pm.Model, copy: Callable[[pm.Model], Any]
+) -> tuple[Any, dict[str, tuple[str | None, ...]]]:
+    """Copy a model but for what PyMC copies to no graph; return its dims of which some lack a name.
 
-    Gives the dims, of which some have no name, by variable.
+    ``copy`` is given another view of the model: nothing of the author's own changes meanwhile.
     """
-    # its warning about variables of Gaussian processes is for people who keep using the old objects
-    kept, all_dims = dict(model.rvs_to_initial_values), dict(model.named_vars_to_dims)
+    all_dims = model.named_vars_to_dims
     partly_named = {name: dims for name, dims in all_dims.items() if None in dims}
-    try:
-        for name in partly_named:
-            del model.named_vars_to_dims[name]
-        model.rvs_to_initial_values.update(dict.fromkeys(kept))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
-            yield partly_named
-    finally:
-        model.rvs_to_initial_values.update(kept)
-        model.named_vars_to_dims.update(partly_named)
+    view = object.__new__(type(model))
+    vars(view).update(vars(model))
+    view.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
+    view.named_vars_to_dims = {n: dims for n, dims in all_dims.items() if n not in partly_named}
+    with warnings.catch_warnings():
+        # for people who keep using the objects of Gaussian processes
+        warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
+        return copy(view), partly_named
 
 
 def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:

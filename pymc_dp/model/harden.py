@@ -207,11 +207,13 @@ def _adds_axes(node: Node, variable: Constant[Any]) -> bool:
 def _lift(
     fgraph: FunctionGraph, constant: Constant[Any], names: Iterator[str], lifted: list[DataLeaf]
 ) -> None:
-    """Put a leaf in place of a constant; equal arrays without names become one leaf."""
-    # an array that goes by records is then found wherever the author has used it again
+    """Put a leaf in place of a constant; one array without a name that is used twice is one leaf.
+
+    It is the same by its place in memory: whether two arrays have equal values is private.
+    """
     observed = _observing(fgraph, constant)
-    equal = [] if observed else [leaf for leaf in lifted if _is_copy(leaf, constant.data)]
-    if not equal:
+    same = [] if observed else [leaf for leaf in lifted if _is_same(leaf, constant.data)]
+    if not same:
         name = observed[0] if observed else next(names)
         # Lengths must not be static, or PyTensor would fold them. Length 1 must be, for
         # broadcasting, but never along the records: a single observed row is a record too.
@@ -220,11 +222,11 @@ def _lift(
             for axis, length in enumerate(constant.data.shape)
         )
         variable = shared(constant.data, name=name, shape=shape, borrow=True)
-        equal = [DataLeaf(name, variable, constant.data, bool(observed))]
-        lifted += equal
-    fgraph.replace(constant, equal[0].variable, import_missing=True)
+        same = [DataLeaf(name, variable, constant.data, bool(observed))]
+        lifted += same
+    fgraph.replace(constant, same[0].variable, import_missing=True)
 
 
-def _is_copy(leaf: DataLeaf, value: np.ndarray) -> bool:
-    same_type = leaf.value.dtype == value.dtype and leaf.value.shape == value.shape
-    return same_type and not leaf.declared and leaf.value.tobytes() == value.tobytes()
+def _is_same(leaf: DataLeaf, value: np.ndarray) -> bool:
+    places = [(x.ctypes.data, x.strides, x.shape, x.dtype) for x in (leaf.value, value)]
+    return places[0] == places[1] and not leaf.declared

@@ -14,6 +14,7 @@ from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions.padding import padded
+from pymc_dp.driver.formula_terms import refuse_computed_terms
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec
@@ -111,6 +112,8 @@ def separation(
 
     The values are not checked before they are asked for.
     """
+    if budget.noisy:
+        refuse_computed_terms(model)
     data = read_tables(data)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:

@@ -1,8 +1,8 @@
 """The checks that read private values before any noise is added.
 
-Nothing else may, beside `copied`, `prepared_arrays` and the wall. They return nothing: what comes of them is
-a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a result.
-A fit is therefore conditional on their acceptance (docs/guarantee.md).
+Nothing else may, beside `copied`, `prepared_arrays` and the wall. They return nothing: what comes
+of them is a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or
+a result. A fit is therefore conditional on their acceptance (docs/guarantee.md).
 """
 
 import warnings
@@ -27,7 +27,7 @@ from pymc_dp.model.split import Split
 from pymc_dp.model.walk import tensor_constants
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Columns, Partition
+from pymc_dp.privacy.private_data import Columns, Partition
 from pymc_dp.privacy.units import Units
 
 SMALL_GROUP = 5
@@ -84,17 +84,18 @@ def _products(node: Node) -> list[tuple[AnyVariable, AnyVariable]]:
 
 
 def _check_design(name: str, data: Partition) -> None:
-    """Refuse a matrix that gives every unit a coefficient of its own."""
+    """Refuse a matrix that gives every unit, or all but one, a coefficient of its own."""
     column, units = data.columns[name], data.units
-    if len(column.values.shape) != 2 or not 1 < data.number <= column.spec.width:
+    if len(column.values.shape) != 2 or not 1 < data.number <= column.spec.width + 1:
         return
     parts = in_partitions({name: column}, units).read(partial(_used, name))
     used = vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
     alone = np.flatnonzero(np.asarray(used.sum(axis=0)).ravel() == 1)
-    if (np.asarray(used[:, alone].sum(axis=1)) > 0).all():
+    if np.count_nonzero(np.asarray(used[:, alone].sum(axis=1))) >= data.number - 1:
         raise NotSeparableError(
-            f"`{name}` has a column of its own for every single {_unit(units)}, so what it "
-            f"multiplies is a local latent: no fit can release it. {_way_out(units)}"
+            f"`{name}` has a column of its own for every single {_unit(units)}, or for all but "
+            "one, so what it multiplies is a local latent: no fit can release it. "
+            f"{_way_out(units)}"
         )
 
 

@@ -9,7 +9,6 @@ from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import formulas, separate
 from pymc_dp.model.harden import harden
 from tests import zoo

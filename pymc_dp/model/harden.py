@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
 from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.compile.sharedvalue import SharedVariable
@@ -115,6 +116,7 @@ def harden(model: pm.Model) -> HardenedModel:
     lifted: list[DataLeaf] = []
     for constant in _array_constants(fgraph):
         _lift(fgraph, constant, names, lifted)
+    _keep_limits(fgraph)
     lifted = [
         leaf if leaf.declared else leaf._replace(inside=expression_around(fgraph, leaf.variable))
         for leaf in lifted
@@ -183,6 +185,19 @@ def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
     return [
         node.op.name for node, _ in fgraph.clients[constant] if isinstance(node.op, ModelObservedRV)
     ]
+
+
+def _keep_limits(fgraph: FunctionGraph) -> None:
+    """Write every limit of censoring that is an array into its variable.
+
+    PyMC leaves out those that are infinite for all records: whether some are is private.
+    """
+    for node in fgraph.toposort():
+        if isinstance(node.op, CensoredRV):
+            dist, *limits = node.inputs
+            kept = [dist if isinstance(x, Constant) and np.isinf(x.data) else x for x in limits]
+            op = CensoredRV(inputs=node.inputs, outputs=[pt.clip(dist, *kept)])
+            fgraph.replace(node.outputs[0], op(*node.inputs), import_missing=True)
 
 
 def is_size(node: Node, variable: AnyVariable) -> bool:

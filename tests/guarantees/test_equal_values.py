@@ -67,6 +67,33 @@ def test_one_array_that_is_used_twice_is_one_leaf():
     assert len(leaves(model_of(build))) == 3
 
 
+def censored(number, sign):
+    """Return limits of which some are reached, as survival times are written."""
+    limits = np.where(np.arange(N) < number, AGE, sign * np.inf)
+    lower, upper = (None, limits) if sign > 0 else (limits, None)
+
+    def build():
+        dist = pm.Normal.dist(pm.Normal("a"), pm.HalfNormal("s"))
+        pm.Censored("y", dist, lower=lower, upper=upper, observed=AGE)
+
+    return separate(model_of(build))[0]
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_whether_anybody_is_censored_is_in_no_graph(sign):
+    nobody, somebody = censored(0, sign), censored(1, sign)
+    assert nobody.shapes == somebody.shapes
+    assert nobody.trusted == somebody.trusted
+    assert len(nobody.shapes) == 2
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_pymc_leaves_infinite_limits_out(sign, monkeypatch):
+    """The planted fault."""
+    monkeypatch.setattr(harden_module, "_keep_limits", lambda fgraph: None)
+    assert censored(0, sign).shapes != censored(1, sign).shapes
+
+
 def as_a_prior_mean():
     pm.Normal("y", pm.Normal("z", Y.copy(), 0.01, shape=N).sum() + AGE, 1, observed=Y)
 

@@ -4,7 +4,6 @@ Every refusal names the variable, says what is wrong and what to do. The sentenc
 curator who holds the data; they hold names and shapes, never values.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,15 +19,11 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.compile import as_written
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, is_structural
 from pymc_dp.model.indexing import CENSORED, is_counted_axis
 from pymc_dp.model.split import Split
 from pymc_dp.model.walk import all_variables, operations, tensor_constants
-
-MOST_ENTRIES = 10**7
-LARGEST = 1e100
 
 
 def refuse_unsupported(model: pm.Model) -> None:
@@ -42,12 +37,6 @@ def refuse_unsupported(model: pm.Model) -> None:
         raise ValueError("The model is nested inside another one: fit the outermost model.")
     if not model.free_RVs:
         raise ValueError("The model has no latent variables: there is nothing to infer.")
-    for rv in model.free_RVs:
-        if math.prod(length or 1 for length in rv.type.shape) > MOST_ENTRIES:
-            raise ValueError(
-                f"`{rv.name}` has more than {MOST_ENTRIES} entries, and a fit computes with "
-                "vectors of as many: give it a smaller shape."
-            )
 
 
 def refuse_discrete(split: Split) -> None:
@@ -168,36 +157,6 @@ def refuse_bad_start(
             raise ValueError(
                 f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
                 f"no finite numbers in double precision; it needs {needed} of them."
-            )
-
-
-def refuse_bad_priors(split: Split, point: Mapping[str, np.ndarray]) -> None:
-    """Refuse priors without a density at the start, and numbers whose squares are not finite.
-
-    Their draws would not be finite either, and be released in place of a result.
-    """
-    hardened, names = split.hardened, list(split.shared)
-    distributions = {name: list(ancestors([hardened.model[name]])) for name in names}
-    for name, read in distributions.items():
-        numbers = [x.data for x in tensor_constants(read)]
-        numbers += [leaf.value for v, leaf in hardened.leaves.items() if v in read]
-        sizes = np.abs(np.concatenate([np.ravel(x).astype(float) for x in numbers] or [np.ones(1)]))
-        if ((sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)).any():
-            raise ValueError(
-                f"The prior of `{name}` reads a number whose square is beyond double precision: "
-                f"use numbers between {1 / LARGEST:g} and {LARGEST:g}."
-            )
-    values = [hardened.model.rvs_to_values[hardened.model[name]] for name in names]
-    terms: list[Any] = [split.prior[name][0] for name in names]
-    densities = as_written(values, [term.sum() for term in terms])
-    with np.errstate(all="ignore"):
-        found = densities(*(point[str(value.name)].astype(value.dtype) for value in values))
-    for name, density in zip(names, found, strict=True):
-        if not np.isfinite(density):
-            raise ValueError(
-                f"The prior of `{name}` has no finite density at its initial value: give its "
-                "parameters values that its distribution has, such as a positive sd, and an "
-                "initial value within its support."
             )
 
 

@@ -159,7 +159,6 @@ def separate_unread(
     shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
     checks.refuse_undeclared(split)
     checks.refuse_data_in_prior(split, shapes)
-    checks.refuse_bad_priors(split, point)
     refuse_private_lengths(split, dims)
     columns = make_columns(split.record_leaves, split.axes, data)
     if units is not None:

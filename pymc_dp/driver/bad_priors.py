@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.distributions.continuous import Interpolated
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
 from pymc_dp.model.compile import as_written
 from pymc_dp.model.graph_types import stored_value
@@ -18,13 +20,19 @@ MOST_ENTRIES = 10**7
 LARGEST = 1e100
 
 
-def refuse_many_entries(model: pm.Model) -> None:
-    """Refuse latents that would take gigabytes."""
+def refuse_unfit(model: pm.Model) -> None:
+    """Refuse latents that would take gigabytes, and those whose density is in no graph."""
     for rv in model.free_RVs:
         if math.prod(length or 1 for length in rv.type.shape) > MOST_ENTRIES:
             raise ValueError(
                 f"`{rv.name}` has more than {MOST_ENTRIES} entries, and a fit computes with "
                 "vectors of as many: give it a smaller shape."
+            )
+        if isinstance(rv.owner_op, Interpolated.rv_type):
+            raise NotSeparableError(
+                f"`{rv.name}` is a pm.Interpolated, whose density PyMC computes from points "
+                "outside of the graph. Take a distribution of a few public parameters in its "
+                "place, or a pm.Mixture of some."
             )
 
 

@@ -14,7 +14,7 @@ from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions.padding import padded
-from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_many_entries
+from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
 from pymc_dp.driver.formula_terms import refuse_computed_terms
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
@@ -113,7 +113,7 @@ def separation(
 
     The values are not checked before they are asked for.
     """
-    refuse_many_entries(model)
+    refuse_unfit(model)
     if budget.noisy:
         refuse_computed_terms(model)
     data = read_tables(data)

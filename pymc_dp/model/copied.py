@@ -24,7 +24,7 @@ def refuse_copies(split: Split, released: Mapping[str, AnyVariable], columns: Co
     """Refuse arrays of the records outside the likelihood, where no noise is added to them.
 
     They stand there by a view of their memory, or by their values. A prior may hold regular numbers
-    such as ones, which records can have by chance; ``released`` are the deterministics that leave.
+    such as ones, which records can have by chance; ``released`` are the graphs of what leaves.
     """
     for name, array in _outside_the_likelihood(split, released):
         for of, column in columns.items():

@@ -177,9 +177,8 @@ def separate_unread(
         outcomes=_outcomes(split, dims.lengths, allowed),
         trusted=trusted_constants(split, read, allowed),
     )
-    formulas = {k: g for k, g in records.outputs.graphs.items() if k not in split.shared}
-    check = partial(_checked, split, formulas, Partition(columns, units), shapes, number_is_public)
-    return records, check
+    released, found = records.outputs.graphs, Partition(columns, units)
+    return records, partial(_checked, split, released, found, shapes, number_is_public)
 
 
 def _drawn(

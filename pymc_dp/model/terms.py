@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import numpy as np
 import pymc as pm
 from pymc.data import MinibatchOp
-from pymc.distributions.continuous import Interpolated
 from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
@@ -38,13 +37,6 @@ def log_densities(model: pm.Model) -> dict[AnyVariable, AnyVariable]:
     One call for all: PyMC searches the whole model, whichever variables it is asked for.
     """
     variables = [*model.basic_RVs, *model.potentials]
-    for rv in variables:
-        if isinstance(rv.owner_op, Interpolated.rv_type):
-            raise NotSeparableError(
-                f"`{rv.name}` is a pm.Interpolated, whose density PyMC computes from points "
-                "outside of the graph. Take a distribution of a few public parameters in its "
-                "place, or a pm.Mixture of some."
-            )
     return dict(zip(variables, model.logp(vars=variables, sum=False), strict=True))
 
 

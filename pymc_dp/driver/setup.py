@@ -14,6 +14,8 @@ from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions.padding import padded
+from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
+from pymc_dp.driver.formula_terms import refuse_computed_terms
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
@@ -120,18 +122,22 @@ def separation(
 
     The values are not checked before they are asked for.
     """
+    refuse_unfit(model)
+    if budget.noisy:
+        refuse_computed_terms(model)
     data = read_tables(data)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}
-    return partial(
-        separate_unread,
-        data=data,
-        public=public,
-        start=start,
-        units=units,
-        number_is_public=budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy,
-    )
+    known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
+    settings: dict[str, Any] = {"data": data, "public": public, "start": start, "units": units}
+
+    def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
+        records, checked = separate_unread(model, number_is_public=known, **settings)
+        refuse_bad_priors(model, records)
+        return records, checked
+
+    return separated
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:

@@ -151,11 +151,12 @@ def refuse_bad_start(
     for name, value in {**initvals, **start}.items():
         if isinstance(value, str | Variable):
             continue
-        needed = tuple(map(int, shapes[name]))
-        if np.shape(value) != needed or not np.isfinite(value).all():
+        needed, found = tuple(map(int, shapes[name])), np.asarray(value)
+        numbers = found.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
+        if found.shape != needed or not numbers or not np.isfinite(found).all():
             raise ValueError(
-                f"The initial value of `{name}` has the shape {np.shape(value)}, or numbers that "
-                f"are not finite; it needs {needed} finite numbers."
+                f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
+                f"no finite numbers in double precision; it needs {needed} of them."
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
 from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.compile.sharedvalue import SharedVariable
@@ -113,6 +114,7 @@ def harden(model: pm.Model) -> HardenedModel:
     lifted: list[DataLeaf] = []
     for constant in _array_constants(fgraph):
         _lift(fgraph, constant, names, lifted)
+    _keep_limits(fgraph)
     lifted = [
         leaf if leaf.declared else leaf._replace(inside=expression_around(fgraph, leaf.variable))
         for leaf in lifted
@@ -180,6 +182,19 @@ def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
     ]
 
 
+def _keep_limits(fgraph: FunctionGraph) -> None:
+    """Write every limit of censoring that is an array into its variable.
+
+    PyMC leaves out those that are infinite for all records: whether some are is private.
+    """
+    for node in fgraph.toposort():
+        if isinstance(node.op, CensoredRV):
+            dist, *limits = node.inputs
+            kept = [dist if isinstance(x, Constant) and np.isinf(x.data) else x for x in limits]
+            op = CensoredRV(inputs=node.inputs, outputs=[pt.clip(dist, *kept)])
+            fgraph.replace(node.outputs[0], op(*node.inputs), import_missing=True)
+
+
 def is_size(node: Node, variable: AnyVariable) -> bool:
     """Whether the variable is the shape of a random variable, which PyTensor must know."""
     if getattr(node.op, "extended_signature", "") is None:  # as in a draw by rejection
@@ -202,11 +217,13 @@ def _adds_axes(node: Node, variable: Constant[Any]) -> bool:
 def _lift(
     fgraph: FunctionGraph, constant: Constant[Any], names: Iterator[str], lifted: list[DataLeaf]
 ) -> None:
-    """Put a leaf in place of a constant; equal arrays without names become one leaf."""
-    # an array that goes by records is then found wherever the author has used it again
+    """Put a leaf in place of a constant; one array without a name that is used twice is one leaf.
+
+    It is the same by its place in memory: whether two arrays have equal values is private.
+    """
     observed = _observing(fgraph, constant)
-    equal = [] if observed else [leaf for leaf in lifted if _is_copy(leaf, constant.data)]
-    if not equal:
+    same = [] if observed else [leaf for leaf in lifted if _is_same(leaf, constant.data)]
+    if not same:
         name = observed[0] if observed else next(names)
         # Lengths must not be static, or PyTensor would fold them. Length 1 must be, for
         # broadcasting, but never along the records: a single observed row is a record too.
@@ -215,11 +232,11 @@ def _lift(
             for axis, length in enumerate(constant.data.shape)
         )
         variable = shared(constant.data, name=name, shape=shape, borrow=True)
-        equal = [DataLeaf(name, variable, constant.data, bool(observed))]
-        lifted += equal
-    fgraph.replace(constant, equal[0].variable, import_missing=True)
+        same = [DataLeaf(name, variable, constant.data, bool(observed))]
+        lifted += same
+    fgraph.replace(constant, same[0].variable, import_missing=True)
 
 
-def _is_copy(leaf: DataLeaf, value: np.ndarray) -> bool:
-    same_type = leaf.value.dtype == value.dtype and leaf.value.shape == value.shape
-    return same_type and not leaf.declared and leaf.value.tobytes() == value.tobytes()
+def _is_same(leaf: DataLeaf, value: np.ndarray) -> bool:
+    places = [(x.ctypes.data, x.strides, x.shape, x.dtype) for x in (leaf.value, value)]
+    return places[0] == places[1] and not leaf.declared

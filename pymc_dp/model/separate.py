@@ -14,6 +14,7 @@ from pymc_dp.model.axis import refuse_mixing
 from pymc_dp.model.batch import RecordGraph, build_graph
 from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing
 from pymc_dp.model.constants import trusted_constants
+from pymc_dp.model.copied import refuse_centres, refuse_copies
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
@@ -25,7 +26,7 @@ from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
-from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
+from pymc_dp.model.value_checks import check_groups, refuse_as_many
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
 from pymc_dp.privacy.units import Units
@@ -176,7 +177,8 @@ def separate_unread(
         outcomes=_outcomes(split, dims.lengths, allowed),
         trusted=trusted_constants(split, read, allowed),
     )
-    return records, partial(_checked, split, Partition(columns, units), shapes, number_is_public)
+    released, found = records.outputs.graphs, Partition(columns, units)
+    return records, partial(_checked, split, released, found, shapes, number_is_public)
 
 
 def _drawn(
@@ -198,18 +200,22 @@ def _outcomes(
 
 
 def _checked(
-    split: Split, data: Partition, shapes: Mapping[str, tuple[int, ...]], number_is_public: bool
+    split: Split,
+    released: Mapping[str, AnyVariable],
+    data: Partition,
+    shapes: Mapping[str, tuple[int, ...]],
+    number_is_public: bool,
 ) -> PrivateData:
     """Check the values, which reads all records in blocks; ``shapes`` are those of latents."""
     refuse_missing(data.columns)
     check_groups(split, data)
     refuse_centres(split.hardened.model, data.columns)
+    refuse_copies(split, released, data.columns)
     if data.units is None:
         warn_of_lags(data.columns)
     warn_of_own_means(data.columns)
     warn_of_outcomes_read(split, data.columns)
-    if not number_is_public:
-        refuse_as_many(split, shapes, data)
+    refuse_as_many(split, shapes, data, number_is_public)
     return PrivateData(*data)
 
 

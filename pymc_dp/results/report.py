@@ -13,7 +13,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.model import constrained, separate
+from pymc_dp.model import constrained, separate_unread
 from pymc_dp.results.allow_list import added_names, privacy_of
 
 NEIGHBOURS = {
@@ -158,7 +158,7 @@ def _values(model: pm.Model, public: list[str]) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the fit has given them
         for each in (model, constrained(model)):
-            records, _ = separate(each, public=public, number_is_public=True)
+            records, _ = separate_unread(each, public=public)
             for line, numbers in records.trusted.items():
                 found[line] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
     return found

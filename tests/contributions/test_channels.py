@@ -38,7 +38,7 @@ FACTORED = {
     "horseshoe": 1,
     "hsgp": 1,
     "neural_network": 6,
-    "as_many_columns_as_records": 1,
+    "more_columns_than_records": 1,
     "transposed": 1,
 }
 SLOW = pytest.param("mv_normal", marks=pytest.mark.slow)

@@ -244,17 +244,16 @@ def calls_of(*names):
         # the wall asks a mechanism of its own for what is no noisy sum; a checkpoint keeps what the
         # wall releases
         (["release"], {"driver/run.py", "driver/checkpoint.py", "privacy/wall.py"}),
-        # reconstruct reads new rows, which its caller hands over; data of several models are
-        # joined; records are counted to announce a long fit
+        # data of several models are joined; records are counted to announce a long fit
         (
             ["open_private"],
             {
                 "privacy/wall.py",
                 "privacy/private_data.py",
                 "privacy/partitions.py",
-                "postprocess/reconstruct.py",
             },
         ),
+        # reconstruct reads new rows, which its caller hands over
         (
             ["take"],
             {
@@ -273,6 +272,7 @@ def calls_of(*names):
             {
                 "privacy/wall.py",
                 "model/columns.py",
+                "model/copied.py",
                 "model/prepared_arrays.py",
                 "model/unit_column.py",
                 "model/value_checks.py",

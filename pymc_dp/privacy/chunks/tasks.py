@@ -86,7 +86,7 @@ def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
     """Put blocks together, which must hold what was found when the fit began."""
     columns = {}
     for (name, (spec, dtype)), block in zip(layout.kinds.items(), blocks, strict=True):
-        values = as_rows(block)
+        values = as_rows(f"data=`{name}`", block)
         if values.shape != spec.shape_of(layout.rows):
             raise PartitionError(f"data=`{name}` has a partition of another length or width")
         if not np.can_cast(values.dtype, dtype, casting="same_kind"):
@@ -94,7 +94,7 @@ def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
                 f"data=`{name}` has a partition of {values.dtype} values among those of {dtype}"
             )
         columns[name] = Column(values, spec.axis, spec.dtype)
-    units = None if layout.unit is None else _units(layout, as_rows(codes), layout.unit)
+    units = None if layout.unit is None else _units(layout, as_rows("unit=", codes), layout.unit)
     return Partition(columns, units)
 
 
@@ -106,6 +106,10 @@ def _units(layout: Layout, codes: np.ndarray, name: str) -> Units:
     return units
 
 
-def as_rows(block: Any) -> Any:
+def as_rows(what: str, block: Any) -> Any:
     """Return a block as an array, or as a sparse matrix that rows can be gathered from."""
+    if np.ma.isMaskedArray(block):  # NumPy would take the numbers under the mask
+        raise PartitionError(
+            f"{what} has masked entries, and a private fit takes no missing values"
+        )
     return block.tocsr() if issparse(block) else np.asarray(block)

@@ -46,7 +46,7 @@ FOREIGN |= {"broadcastable"}  # an old name of shapes
 HOW = {"is_inline", "_connection_pattern", "vector_seqs", "vector_outs"}
 # what a variable has, and what it may note of itself
 OF_VARIABLES = {"type", "tag", "name", "auto_name", "owner", "index", "id", "data", "container"}
-OF_VARIABLES |= {"_unique_value", "_default_update", "__reduce_ex__"}
+OF_VARIABLES |= {"_unique_value", "_default_update", "__reduce_ex__", "str_repr", "_repr_latex_"}
 NOTES = {"trace", "observations", "transform", "used", "imported_by", "removed_by"}
 NOTES |= {"lower_triangular", "upper_triangular"}
 
@@ -78,7 +78,9 @@ def _settings(thing: Op | Type[Any], found: Mapping[str, Any]) -> dict[str, Any]
     if "fgraph" in found and not isinstance(thing, SymbolicOp):
         given |= _of_graph(thing, found["fgraph"])
     given |= found.get("kwargs", {})
-    names = {*_parameters(type(thing)), "on_unused_input"} - FOREIGN
+    if "_ndim_supp" in found:
+        given["ndim_supp"] = found["_ndim_supp"]
+    names = {*_parameters(type(thing)), "on_unused_input", "ndim_supp"} - FOREIGN
     if isinstance(thing, RandomVariable):
         names = {"dtype", "method"}  # all else are facts of its class
     if isinstance(thing, Scan):

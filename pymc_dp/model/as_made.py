@@ -34,7 +34,7 @@ NUMBERS_AND_TEXT = (NoneType, bool, int, float, complex, str, np.generic, np.dty
 # PyTensor makes from Python functions, so that an author's cannot be distinguished
 RESET: dict[str, object] = {"ufunc": None, "_rop_op_cache": None, "_lop_op_cache": {}}
 RESET["prepare_node_called"] = set()
-COMPILED = {*RESET, "_ufunc", "_fn", "_py_perform_fn"}
+COMPILED = {*RESET, "_ufunc", "_fn", "_py_perform_fn", "_name", "_c_code", "nodenames"}
 COMPILED |= {"_inner_shape_template", "_inner_shape_frozen"}
 # PyTensor's pages of documentation are made from these; the last is a function that it looks up
 DESCRIBED = {"__doc__", "__module__", "__epydoc_asRoutine", "__oplist_tags", "nfunc"}
@@ -104,11 +104,11 @@ def _made_once(kind: type, pairs: tuple[tuple[str, Any], ...]) -> Any:
 
 def _of_graph(op: Any, graph: FrozenFunctionGraph) -> dict[str, Any]:
     """Return the arguments by which an operation is made of its own graph."""
-    if not isinstance(op, ScalarLoop | Scan):
+    if not isinstance(op, ps.Composite | ScalarLoop | Scan):
         return {"inputs": list(graph.inputs), "outputs": list(graph.outputs)}
     inner = graph.unfreeze()
     inputs, outputs = list(inner.inputs), list(inner.outputs)
-    if isinstance(op, Scan):
+    if not isinstance(op, ScalarLoop):
         return {"inputs": inputs, "outputs": outputs}
     until = outputs.pop() if op.is_while else None
     states = len(outputs)

@@ -6,6 +6,7 @@ from typing import Any
 from pytensor.graph.basic import Constant
 from pytensor.graph.op import HasMultipleInnerGraph, Op
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.model.graph_types import AnyVariable
@@ -53,5 +54,6 @@ def operations_of(variables: Iterable[AnyVariable]) -> Iterator[Op]:
 
 
 def tensor_constants(variables: Iterable[AnyVariable]) -> list[Constant[Any]]:
-    """Return those of the variables that are numbers, with any number of axes."""
-    return [v for v in variables if isinstance(v, Constant) and isinstance(v.type, TensorType)]
+    """Return those of the variables that are numbers, with any number of axes; also positions."""
+    kinds = (TensorType, ScalarType)
+    return [v for v in variables if isinstance(v, Constant) and isinstance(v.type, kinds)]

@@ -183,13 +183,16 @@ def is_known(variable: AnyVariable) -> bool:
         and found.get("_default_update") is None
         and is_plain(variable.type)
         and type(variable.tag) is Scratchpad
-        and (node is None or type(node) in (Apply, FrozenApply))
-        and (not isinstance(variable, Constant) or _is_value(variable.data))
+        and (node is None or type(node) is Apply or type(node) is FrozenApply)
+        and _is_value(getattr(variable, "data", None))
+        and _is_value(variable.container.data if "container" in found else None)
     )
 
 
 def _is_value(value: object) -> bool:
-    return type(value) in (np.ndarray, np.memmap) or is_plain(value)
+    if isinstance(value, np.ndarray | np.random.Generator):
+        return _is_of_library(type(value))
+    return is_plain(value)
 
 
 def forget(thing: AnyVariable | Op) -> None:

@@ -28,7 +28,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.as_made import SPECS
 from pymc_dp.model.graph_types import Node
 from pymc_dp.model.indexing import OtherLength, SameLength, counted_rows, gather_layout
-from pymc_dp.model.operations import LISTED
+from pymc_dp.model.operations import is_listed
 from pymc_dp.model.walk import layers
 
 
@@ -54,7 +54,7 @@ def needs(node: Node, output: int, k: int) -> Iterator[Need]:
     for op in layers(node.op):
         # what `public=` allows may be run record by record, but by no function of all records
         alone = op is not node.op and not any(getattr(op, spec, None) for spec in SPECS)
-        if type(op) not in LISTED and not alone:
+        if not (is_listed(type(op)) or alone):
             raise NotSeparableError(f"no rule says how {type(op).__name__} treats its records")
     return _needs(node.op, node, output, k)
 

@@ -37,6 +37,12 @@ def _listed() -> frozenset[type[Op]]:
 
 
 LISTED = _listed()
+_LISTED = frozenset(map(id, LISTED))
+
+
+def is_listed(kind: type) -> bool:
+    """Whether a class is itself on the list: what classes call equal is up to their authors."""
+    return id(kind) in _LISTED
 
 
 def unproved_in(
@@ -80,7 +86,7 @@ def unproved_by_variable(
 def is_proved(op: Op) -> bool:
     """Whether an operation computes from its inputs alone; those inside it are not looked at."""
     return (
-        (type(op) in LISTED or _is_composed(type(op)))
+        (is_listed(type(op)) or _is_composed(type(op)))
         and not op.destroy_map
         and is_as_made(op)
         and _runs_its_own(op)
@@ -91,7 +97,7 @@ def _is_composed(kind: type[Op]) -> bool:
     """Whether a class is PyMC's for a distribution that an author composes of others."""
     own = vars(kind)
     plain = own.keys() <= OF_A_COMPOSED and is_plain(own.get("_print_name"))
-    return kind.__bases__ == (CustomSymbolicDistRV,) and plain
+    return kind.__bases__[0] is CustomSymbolicDistRV and len(kind.__bases__) == 1 and plain
 
 
 def _runs_its_own(op: Op) -> bool:
@@ -106,15 +112,14 @@ def _runs_its_own(op: Op) -> bool:
 
 def _is_drawn(op: Op) -> bool:
     """Whether an operation draws a random variable, of a listed class or of none."""
-    return isinstance(op, RandomVariable) and (type(op) in LISTED or not _changes_listed(op))
+    return isinstance(op, RandomVariable) and (is_listed(type(op)) or not _changes_listed(op))
 
 
 def _changes_listed(op: Op) -> bool:
     """Whether rules for a class on the list may be taken to hold for an operation."""
-    kind = type(op)
-    bases = LISTED.intersection(kind.__mro__)
-    # what inherits from these is computed by its inner graph
-    return bool(bases if kind in LISTED else bases - {OpFromGraph})
+    # what inherits from `OpFromGraph` is computed by its inner graph
+    kind, *bases = type(op).__mro__
+    return is_listed(kind) or any(is_listed(x) and x is not OpFromGraph for x in bases)
 
 
 def name_of(op: Op) -> str:

@@ -17,7 +17,6 @@ from pymc_dp.model import operations
 
 TEXT = files("pymc_dp.model").joinpath("proved_operations.txt").read_text()
 PROVED = dict(re.findall(r"^(pymc|pytensor)==(\d+\.\d+)$", TEXT, flags=re.MULTILINE))
-NAMED = {line.partition(": ")[0]: line.partition(": ")[2].split() for line in TEXT.splitlines()}
 
 
 def minor(text):
@@ -51,5 +50,5 @@ def test_the_package_asks_for_versions_below_the_next_major_one(library):
 
 
 def test_every_operation_of_the_list_exists_and_is_listed_once():
-    names = [name for module, found in NAMED.items() if "." in module for name in found]
-    assert len(operations.LISTED) == len(names)
+    lines = re.findall(r"^(?:pymc|pytensor)[.\w]+: (.+)$", TEXT, flags=re.MULTILINE)
+    assert len(operations.LISTED) == sum(len(line.split()) for line in lines)

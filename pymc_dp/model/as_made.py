@@ -4,7 +4,7 @@ In Python an object takes any attribute: another method, an array, a promise abo
 is not so. So what an operation or a type holds is compared with what its class makes anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import is_dataclass
 from functools import cache, lru_cache
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar.basic as ps
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
-from pytensor.graph.basic import Apply, Constant, FrozenApply, NominalVariable, Variable
+from pytensor.graph.basic import Apply, FrozenApply, NominalVariable, Variable
 from pytensor.graph.fg import FrozenFunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
@@ -25,8 +25,6 @@ from pytensor.graph.utils import Scratchpad
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
-
-from pymc_dp.model.graph_types import AnyVariable
 
 LIBRARIES = ("builtins", "numpy", "pytensor", "pymc")
 NUMBERS_AND_TEXT = (NoneType, bool, int, float, complex, str, np.generic, np.dtype)
@@ -63,13 +61,19 @@ def is_as_made(thing: Op | Type[Any]) -> bool:
     if not all(map(is_plain, found.values())):
         return False
     try:
-        made = _made(type(thing), _settings(thing, found))
+        made = _maker(type(thing))(**_settings(thing, found))
     except Exception:  # an author's object may raise anything
         return False
     other = object()
     return attributes(made).keys() <= found.keys() and all(
         getattr(made, name, other) == found[name] for name in found.keys() - HOW
     )
+
+
+@cache
+def _maker(kind: type) -> Callable[..., Any]:
+    """Return what makes objects of a class; equal types, of numbers and text, are made once."""
+    return lru_cache(1000)(kind) if issubclass(kind, Type) else kind
 
 
 def _settings(thing: Op | Type[Any], found: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,20 +90,6 @@ def _settings(thing: Op | Type[Any], found: Mapping[str, Any]) -> dict[str, Any]
     if isinstance(thing, Scan):
         names -= {"mode"} if found.get("profile") is False else {"mode", "profile"}
     return {name: given[name] for name in names if name in given}
-
-
-def _made(kind: type, settings: dict[str, Any]) -> Any:
-    """Make an object anew; one of numbers, text and types alone is made once."""
-    pairs = tuple((k, tuple(v) if type(v) is list else v) for k, v in settings.items())
-    parts = [x for _, v in pairs for x in (v if type(v) is tuple else (v,))]
-    if all(x is None or type(x) in (bool, int, str) or isinstance(x, Type) for x in parts):
-        return _made_once(kind, pairs)
-    return kind(**settings)
-
-
-@lru_cache(1000)
-def _made_once(kind: type, pairs: tuple[tuple[str, Any], ...]) -> Any:
-    return kind(**{k: list(v) if k == "input_types" else v for k, v in pairs})
 
 
 def _of_graph(op: Any, graph: FrozenFunctionGraph) -> dict[str, Any]:
@@ -170,8 +160,10 @@ def _is_whole(graph: FrozenFunctionGraph) -> bool:
     return nodes.issuperset(graph.toposort()) and vars(graph).keys().isdisjoint(dir(type(graph)))
 
 
-def is_known(variable: AnyVariable) -> bool:
-    """Whether a variable is one of PyTensor's: of a type as made, and with nothing of its own."""
+def is_known(variable: Any) -> bool:
+    """Whether a variable, or a type, is one of PyTensor's, with nothing of its own."""
+    if isinstance(variable, Type):
+        return is_plain(variable)
     found, node = vars(variable), variable.owner
     if isinstance(variable, NominalVariable):
         genuine = NominalVariable(variable.id, variable.type) is variable
@@ -181,7 +173,6 @@ def is_known(variable: AnyVariable) -> bool:
         genuine
         and found.keys() <= OF_VARIABLES
         and found.get("_default_update") is None
-        and is_plain(variable.type)
         and type(variable.tag) is Scratchpad
         and (node is None or type(node) is Apply or type(node) is FrozenApply)
         and _is_value(getattr(variable, "data", None))
@@ -195,12 +186,13 @@ def _is_value(value: object) -> bool:
     return is_plain(value)
 
 
-def forget(thing: AnyVariable | Op) -> None:
+def forget(thing: object) -> None:
     """Let an operation, or what a variable notes of itself, forget what it was compiled to."""
     if isinstance(thing, Variable):
         for tag in (thing.tag, *([thing.owner.tag] if thing.owner else ())):
             for name in vars(tag).keys() - NOTES:
                 delattr(tag, name)
+    if not isinstance(thing, Op):
         return
     for name in COMPILED & vars(thing).keys():
         if name in RESET:

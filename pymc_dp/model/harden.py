@@ -77,7 +77,7 @@ def is_structural(value: np.ndarray) -> bool:
     if _is_fill(flat[:4]) and flat.size > 2:
         return _is_fill(flat) or _is_triangle(flat)
     if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
-        diagonal = np.eye(*value.shape, dtype=bool)
+        diagonal = np.eye(*value.shape) == 1
         if any(_same(value, x) for x in (flat[0] * diagonal, np.where(diagonal, flat[0], 0))):
             return True
     if flat.dtype.kind not in "iuf":
@@ -140,7 +140,7 @@ def harden(model: pm.Model) -> HardenedModel:
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
     hardened.named_vars_to_dims.update(partly_named)
     data = [
-        DataLeaf(str(variable.name), variable, stored_value(variable), True)
+        DataLeaf(str(variable.name), variable, np.asarray(stored_value(variable)), True)
         for variable in hardened.data_vars
         if isinstance(variable, SharedVariable)
     ]
@@ -238,7 +238,7 @@ def _lift(
             for axis, length in enumerate(constant.data.shape)
         )
         variable = shared(constant.data, name=name, shape=shape, borrow=True)
-        equal = [DataLeaf(name, variable, constant.data, bool(observed))]
+        equal = [DataLeaf(name, variable, np.asarray(constant.data), bool(observed))]
         lifted += equal
     fgraph.replace(constant, equal[0].variable, import_missing=True)
 

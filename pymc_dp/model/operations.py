@@ -9,6 +9,7 @@ class makes it, and if the same holds for all operations inside it.
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.resources import files
+from typing import Any
 
 import pymc as pm
 from pymc.distributions.custom import CustomSymbolicDistRV
@@ -56,13 +57,15 @@ def unproved_in(
     """
     variables, seen = list(all_variables(graph)), {} if seen is None else seen
     found = list(operations_of(variables))
-    things: list[AnyVariable | Op] = [*variables, *found]
+    things: list[Any] = [*variables, *found, *(x.type for x in variables)]
     for thing in things:
         if id(thing) not in seen:
             forget(thing)
-            seen[id(thing)] = is_proved(thing) if isinstance(thing, Op) else is_known(thing)
+            is_fine = is_proved if isinstance(thing, Op) else is_known
+            seen[id(thing)] = is_fine(thing)
     unproved = {name_of(op) for op in found if not seen[id(op)] and (drawn or not _is_drawn(op))}
-    return frozenset(unproved | {CHANGED + type(x).__name__ for x in variables if not seen[id(x)]})
+    unknown = [x for x in variables if not (seen[id(x)] and seen[id(x.type)])]
+    return frozenset(unproved | {CHANGED + type(x).__name__ for x in unknown})
 
 
 def unproved_by_variable(

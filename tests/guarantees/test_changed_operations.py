@@ -18,12 +18,13 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.special import Softmax, XLogY
 from pytensor.tensor.type import TensorType
-from pytensor.tensor.variable import TensorVariable
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import as_made, operations, same_graph, separate
 from pymc_dp.model.axis_rules import needs
 from pymc_dp.model.compile import function
+from tests.zoo import separated
 
 N = 30
 Y = np.abs(np.random.default_rng(0).normal(size=N))
@@ -76,6 +77,25 @@ class WithAFunction(Elemwise):
     nfunc_spec = ("numpy.unwrap", 1, 1)
 
 
+class EqualToAny(type(Elemwise)):
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return hash(Elemwise)
+
+
+class Passing(Elemwise, metaclass=EqualToAny):
+    """A class that any list holds, if it is asked."""
+
+
+class Array(np.ndarray):
+    """It may answer each operation of NumPy as it likes."""
+
+    def __getitem__(self, places):
+        return super().__getitem__(places) + np.asarray(self).sum()
+
+
 class Centring(TensorVariable):
     """What is added, multiplied or summed is centred first."""
 
@@ -109,6 +129,10 @@ CHANGED = {
     "a function's name": lambda x: absolute(nfunc_spec=("numpy.unwrap", 1, 1))(x),
     "a function's name in a scalar": lambda x: exponential(nfunc_spec=("numpy.sort", 1, 1))(x),
     "a function's name in a class": lambda x: WithAFunction(Abs(same_out))(x),
+    "a class that calls itself another": lambda x: Passing(Exp(upgrade_to_float))(x),
+    "an array of a class of one's own": lambda x: (
+        x * TensorConstant(TensorType("float64", (2,)), np.ones(2).view(Array))
+    ),
     "a function's name in a block": lambda x: Blockwise(
         absolute(), signature="(n)->(n)", gufunc_spec=("numpy.sort_complex", 1, 1)
     )(x),
@@ -228,6 +252,16 @@ def test_a_class_of_ones_own_may_run_record_by_record_but_by_no_function_of_all(
     Own.nfunc_spec = ("numpy.unwrap", 1, 1)
     with pytest.raises(NotSeparableError, match="no rule says how Own"):
         list(needs(Elemwise(Own(same_out))(x).owner, 0, 0))
+
+
+def test_records_are_read_as_numpy_reads_them_whatever_the_class_of_their_array():
+    for data in (None, {"X": X.view(Array), "y": Y.view(Array)}):
+        with pm.Model() as model:
+            b = pm.Normal("b", shape=2)
+            pm.Normal("y", pm.Data("X", X.view(Array)) @ b, 1, observed=Y.view(Array))
+        _, columns = separated(model, data=data)
+        np.testing.assert_array_equal(columns["X"].take(np.arange(3)), X[:3])
+        np.testing.assert_array_equal(columns["y"].take(np.arange(3)), Y[:3])
 
 
 def test_what_is_compiled_is_as_it_was():

@@ -15,7 +15,6 @@ import pymc as pm
 from pymc.distributions.custom import CustomSymbolicDistRV
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.op import Op
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.utils import import_func_from_string
 
@@ -25,8 +24,8 @@ from pymc_dp.model.walk import all_variables, operations_of
 
 CHANGED = "changed "
 # what PyMC's class for a distribution that an author composes may have of its own
-OF_A_COMPOSED = {"inline_logprob", "_print_name", "__module__", "__doc__", "__abstractmethods__"}
-OF_A_COMPOSED |= {"_abc_impl"}
+OF_A_COMPOSED = {"inline_logprob", "_print_name", "__module__", "__doc__", "_abc_impl"}
+OF_A_COMPOSED |= {"__abstractmethods__"}
 
 
 def _listed() -> frozenset[type[Op]]:
@@ -98,19 +97,15 @@ def is_proved(op: Op) -> bool:
 
 def _is_composed(kind: type[Op]) -> bool:
     """Whether a class is PyMC's for a distribution that an author composes of others."""
-    own = vars(kind)
-    plain = own.keys() <= OF_A_COMPOSED and is_plain(own.get("_print_name"))
-    return kind.__bases__[0] is CustomSymbolicDistRV and len(kind.__bases__) == 1 and plain
+    own, bases = vars(kind), kind.__bases__
+    is_own = len(bases) == 1 and bases[0] is CustomSymbolicDistRV
+    return is_own and own.keys() <= OF_A_COMPOSED and is_plain(own.get("_print_name"))
 
 
 def _runs_its_own(op: Op) -> bool:
     """Whether the function that an elementwise operation looked up is that of its name."""
-    function = getattr(op, "nfunc", None)
-    return function is None or (
-        isinstance(op, Elemwise)
-        and op.nfunc_spec is not None
-        and function is import_func_from_string(op.nfunc_spec[0])
-    )
+    function, spec = getattr(op, "nfunc", None), getattr(op, "nfunc_spec", None) or ("",)
+    return function is None or function is import_func_from_string(spec[0])
 
 
 def _is_drawn(op: Op) -> bool:

@@ -193,6 +193,7 @@ def forget(thing: object) -> None:
             for name in vars(tag).keys() - NOTES:
                 delattr(tag, name)
     if not isinstance(thing, Op):
+        vars(thing).pop("_fn_cache", None)  # of its `eval`
         return
     for name in COMPILED & vars(thing).keys():
         if name in RESET:

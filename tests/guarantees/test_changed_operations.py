@@ -273,6 +273,13 @@ def test_what_is_compiled_is_as_it_was():
         assert not operations.unproved_in([graph])
 
 
+def test_what_an_evaluated_variable_keeps_is_forgotten():
+    x = pt.constant(2.0) + 1.0
+    x.eval()
+    assert not operations.unproved_in([x])
+    assert "_fn_cache" not in vars(x)
+
+
 @pytest.fixture
 def nothing_kept(monkeypatch):
     monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())

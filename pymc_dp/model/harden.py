@@ -58,6 +58,7 @@ class HardenedModel(NamedTuple):
 def is_structural(value: np.ndarray) -> bool:
     """Say whether an array carries at most two numbers: a fill, an even sequence, an identity.
 
+    It equals what NumPy makes to the last bit, or each entry could carry some bits of a record.
     Libraries make such arrays by themselves: ``np.ones(3)``, the frequencies of a basis, a jitter
     on a diagonal, the row numbers of a packed Cholesky factor. Two real numbers are a sequence
     only if they differ by one.
@@ -72,25 +73,42 @@ def is_structural(value: np.ndarray) -> bool:
     flat = value.ravel()
     if flat.size < 2:
         return True
-    beside = flat[1] == 0  # its second entry is beside the diagonal
-    if value.ndim == 2 and beside and np.array_equal(value, flat[0] * np.eye(*value.shape)):
-        return True
+    # few arrays begin like a regular one: of the others no copy is made
+    if _is_fill(flat[:4]) and flat.size > 2:
+        return _is_fill(flat) or _is_triangle(flat)
+    if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
+        diagonal = np.eye(*value.shape) == 1
+        if any(_same(value, x) for x in (flat[0] * diagonal, np.where(diagonal, flat[0], 0))):
+            return True
     if flat.dtype.kind not in "iuf":
-        return bool((flat == flat[0]).all())
+        return _is_fill(flat)
     if flat.size == 2 and flat.dtype.kind == "f":
-        return bool(abs(_steps(flat)[0]) in (0, 1))
-    # few arrays begin like a sequence: of the others no copy is made
-    return (_is_even(flat[:4]) and _is_even(flat)) or _is_triangle(flat)
+        return _is_fill(flat) or bool(abs(flat[1] - flat[0]) == 1)
+    return (_begins_evenly(flat) and _is_even(flat)) or _is_triangle(flat)
+
+
+def _begins_evenly(flat: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
+        steps = np.diff(flat[:4].astype(float))
+    return np.allclose(steps, steps[0], rtol=1e-6, atol=0)
+
+
+def _same(values: np.ndarray, others: np.ndarray) -> bool:
+    """Whether two arrays are equal to the last bit: that of a zero's sign can be read, too."""
+    return values.tobytes() == others.astype(values.dtype).tobytes()
+
+
+def _is_fill(flat: np.ndarray) -> bool:
+    return _same(flat, np.full_like(flat, flat[0]))
 
 
 def _is_even(flat: np.ndarray) -> bool:
-    steps = _steps(flat)
-    return bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0))
-
-
-def _steps(flat: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
-        return np.diff(flat.astype(float))
+    """Whether NumPy's arange or linspace makes an array from two of its numbers."""
+    with np.errstate(all="ignore"):
+        in_steps = flat[0] + np.arange(flat.size, dtype=flat.dtype) * (flat[1] - flat[0])
+        return _same(flat, in_steps) or _same(
+            flat, np.linspace(flat[0].item(), flat[-1].item(), flat.size)
+        )
 
 
 def _is_triangle(flat: np.ndarray) -> bool:
@@ -102,7 +120,7 @@ def _is_triangle(flat: np.ndarray) -> bool:
     side = int((2 * flat.size) ** 0.5)
     if side * (side + 1) != 2 * flat.size or flat[0] != 0 or flat[-1] != side - 1:
         return False
-    return any(np.array_equal(flat, numbers) for numbers in np.tril_indices(side))
+    return any(_same(flat, numbers) for numbers in np.tril_indices(side))
 
 
 def harden(model: pm.Model) -> HardenedModel:
@@ -122,7 +140,7 @@ def harden(model: pm.Model) -> HardenedModel:
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
     hardened.named_vars_to_dims.update(partly_named)
     data = [
-        DataLeaf(str(variable.name), variable, stored_value(variable), True)
+        DataLeaf(str(variable.name), variable, np.asarray(stored_value(variable)), True)
         for variable in hardened.data_vars
         if isinstance(variable, SharedVariable)
     ]
@@ -232,7 +250,7 @@ def _lift(
             for axis, length in enumerate(constant.data.shape)
         )
         variable = shared(constant.data, name=name, shape=shape, borrow=True)
-        same = [DataLeaf(name, variable, constant.data, bool(observed))]
+        same = [DataLeaf(name, variable, np.asarray(constant.data), bool(observed))]
         lifted += same
     fgraph.replace(constant, same[0].variable, import_missing=True)
 

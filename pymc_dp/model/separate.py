@@ -167,15 +167,17 @@ def separate_unread(
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     # in the order of the author's model, which the copy does not keep
     latents = split.shared_values(v.name for v in model.value_vars)
+    outputs = releasable(split, order, dims, shapes, doubtful)
+    released = [v for v in hardened.model.deterministics if v.name in outputs.graphs]
     records = _records(
         split,
         latents,
         point,
         columns,
         prior_draws=_drawn(split, latents, allowed),
-        outputs=releasable(split, order, dims, shapes, doubtful),
+        outputs=outputs,
         outcomes=_outcomes(split, dims.lengths, allowed),
-        trusted=trusted_constants(split, read, allowed),
+        trusted=trusted_constants(split, read, allowed, released),
     )
     released, found = records.outputs.graphs, Partition(columns, units)
     return records, partial(_checked, split, released, found, shapes, number_is_public)

@@ -271,9 +271,9 @@ def test_a_reshape_keeps_rows_apart_that_stay_in_order(before, after, k, axis):
     node = x.reshape([rows if n == "rows" else n for n in after]).owner
     if axis is None:
         with pytest.raises(NotSeparableError, match="a reshape mixes"):
-            list(needs(node.op, node, 0, k))
+            list(needs(node, 0, k))
     else:
-        assert list(needs(node.op, node, 0, k)) == [Carries(0, axis), Counts(1, k)]
+        assert list(needs(node, 0, k)) == [Carries(0, axis), Counts(1, k)]
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")

@@ -179,8 +179,8 @@ def separate_unread(
         outcomes=_outcomes(split, dims.lengths, allowed),
         trusted=trusted_constants(split, read, allowed, released),
     )
-    released, found = records.outputs.graphs, Partition(columns, units)
-    return records, partial(_checked, split, released, found, shapes, number_is_public)
+    found = Partition(columns, units)
+    return records, partial(_checked, split, outputs.graphs, found, shapes, number_is_public)
 
 
 def _drawn(

@@ -7,6 +7,7 @@ from typing import Any
 import pymc as pm
 
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.driver.result import rehearse_result
 from pymc_dp.driver.run_time import RunTime, passes, run_time
 from pymc_dp.driver.setup import compile_method, set_up
 from pymc_dp.results.build import numerics
@@ -99,6 +100,7 @@ def plan(
         model, method, n, public=public, data=data, public_start=public_start, **settings
     )
     compiled = compile_method(setup, backend)
+    rehearse_result(setup, draws=2)
     first = setup.plan.releases[0]
     # 0 without noise, also where the clip norm is infinite
     noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate

@@ -81,6 +81,11 @@ def test_more_draws_than_a_result_holds_are_refused(unspent):
         pymc_dp.fit(model=model_of(), **GOOD | {"draws": 10**10})
 
 
+def test_a_dry_run_refuses_what_a_fit_refuses():
+    with pytest.raises(ValueError, match="name of an axis"):
+        pymc_dp.plan(model_of("chain"), epsilon=1, delta=1e-5)
+
+
 def test_a_search_refuses_what_a_fit_refuses(unspent):
     settings = [{"clip_norm": 1.0}, {"clip_norm": 2.0}]
     with pytest.raises(ValueError, match="name of an axis"):

@@ -39,10 +39,10 @@ AS_MANY = (
 )
 AS_MANY_COLUMNS = (
     "as there are records or units, or one less, as a kernel matrix, its Cholesky factor and an "
-    "indicator of every person have: each record would read of all others. Compute columns from "
+    "indicator of every person have: each row would be made of all records. Compute columns from "
     "one record each, such as kernels at a few public places or the basis of pm.gp.HSGP, and let "
-    "latents of persons be indexed by the array that unit= names. If there are few records or "
-    "units and the columns are measurements, leave one or two out."
+    "latents of persons be indexed by the array that unit= names. If there are few records, as in "
+    "a template, and the columns are measurements, add rows or leave a column out."
 )
 
 

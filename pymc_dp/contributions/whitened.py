@@ -30,7 +30,7 @@ from pymc_dp.privacy.contribution import (
     UnitVector,
 )
 from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
-from pymc_dp.privacy.rowwise import each_product, product
+from pymc_dp.privacy.rowwise import each_product, product, rounded_product
 
 
 class InSpan(NamedTuple):
@@ -133,7 +133,9 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:
     """Bring vectors (..., d) to the coordinates of a round."""
-    return np.asarray(scores * at.whitening if at.is_diagonal else product(scores, at.whitening.T))
+    return np.asarray(
+        scores * at.whitening if at.is_diagonal else rounded_product(scores, at.whitening.T)
+    )
 
 
 def vectors(scores: np.ndarray, at: At) -> np.ndarray:

@@ -21,7 +21,7 @@ from pymc_dp.privacy.private_data import ColumnSpec, open_private
 from pymc_dp.privacy.probe import is_same_in_any_batch
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.randomness import SecretRandom
-from pymc_dp.privacy.rowwise import each_product, product
+from pymc_dp.privacy.rowwise import each_product, product, rounded_product
 from tests.conformance.model_classes import draw_data, model_of
 from tests.guarantees.toys import wall_of
 
@@ -40,6 +40,36 @@ def test_a_product_of_a_row_is_the_same_in_every_batch(columns, k):
         found = np.roll(product(moved, matrix), -3, axis=0)
         assert all((found[i] == each[i]).all() for i in range(min(size, 40)))
     assert np.allclose(product(rows, matrix), rows @ matrix)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (21, 21), (150, 150)])
+def test_a_rounded_product_is_the_same_in_every_batch_and_close(shape):
+    rng = np.random.default_rng(5)
+    scales = 10.0 ** rng.uniform(-6, 6, shape[0])  # predictors in raw units
+    rows = rng.normal(size=(2000, shape[0])) * scales
+    matrix = rng.normal(size=shape) / scales[:, None]
+    whole = rounded_product(rows, matrix)
+    for size in SIZES[:-1]:
+        found = rounded_product(np.roll(rows[:size], 3, axis=0), matrix)
+        assert (np.roll(found, -3, axis=0) == whole[:size]).all()
+    longest = (
+        np.linalg.norm(rows / scales, axis=1) * np.linalg.norm(matrix.T * scales, axis=1).max()
+    )
+    assert (np.abs(whole - rows @ matrix).max(axis=1) / longest).max() < 1e-7
+
+
+def test_a_product_of_doubles_is_not_the_same_in_every_batch():
+    rng = np.random.default_rng(6)
+    rows, matrix = rng.normal(size=(2000, 21)), rng.normal(size=(21, 21))
+    assert any((rows[:size] @ matrix != (rows @ matrix)[:size]).any() for size in range(1, 40))
+
+
+def test_rows_that_are_not_finite_stay_so_and_alone():
+    rows = np.array([[1.0, np.inf], [1.0, np.nan], [1e280, 1.0], [0.0, 0.0], [1.0, 2.0]])
+    with np.errstate(all="ignore"):
+        found = rounded_product(rows, np.eye(2))
+    assert not np.isfinite(found[:2]).all(axis=1).any()
+    assert np.allclose(found[2:], [[1e280, 0.0], [0.0, 0.0], [1.0, 2.0]], rtol=1e-7)
 
 
 def test_matrices_of_records_are_multiplied_the_same_in_every_batch():

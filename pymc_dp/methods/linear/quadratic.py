@@ -18,7 +18,7 @@ from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import SQUARES, clip_factors, joint_norms, row_norms
-from pymc_dp.privacy.rowwise import product
+from pymc_dp.privacy.rowwise import product, rounded_product
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = SQUARES[1]
@@ -195,7 +195,7 @@ def moments(
     count, entries, d = part.design.shape
     rows = part.design.reshape(-1, d)  # products of matrices: NumPy loops over stacks of small ones
     psi = part.offset + product(rows, context.mean).reshape(count, entries)
-    spread = np.vecdot(product(rows, context.covariance), rows).reshape(count, entries)
+    spread = np.vecdot(rounded_product(rows, context.covariance), rows).reshape(count, entries)
     spread = np.maximum(spread, 0.0)
     residual, weight = expect(batch, part, psi, spread)
     energy = 0 * part.shape  # nan outside the support

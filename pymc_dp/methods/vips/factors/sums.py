@@ -17,7 +17,6 @@ from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.rowwise import product
 
 # arrays of length J and of length K + 1 that are held for a record
 HELD = 6
@@ -73,9 +72,9 @@ class NormalMoments(NamedTuple):
         unit = 1 / (long * wide)
         straight = np.vecdot(r, r) * np.vecdot(z, z)
         correction = np.vdot(loaded, loaded) * unit**2
-        crossed = 2 * unit * np.vecdot(product(r, loaded), z)
+        crossed = 2 * unit * np.vecdot(r @ loaded, z)
         score = _norms(straight, crossed, correction)
-        spread = 2 * np.vecdot(product(z, covariance), z) / wide**2
+        spread = 2 * np.vecdot(z @ covariance, z) / wide**2
         own = np.vdot(covariance, covariance) / wide**4
         curvature = wide**2 * np.sqrt(np.vecdot(z, z) ** 2 + np.maximum(spread, 0.0) + own)
         return Sums(long * wide * score, curvature, self.energy)
@@ -108,8 +107,8 @@ def infer_normal(gain: np.ndarray, slopes: np.ndarray, context: Context) -> Norm
     """E-step: E z = tau V W'(y - c); ``gain`` holds square roots of the outcomes' curvatures."""
     _, loaded = _covariance(context)
     centred = slopes / gain - context.mean[:, -1]
-    z = product(context.precision * centred, loaded[:, :-1])
-    residual = centred - product(z, context.mean[:, :-1].T)
+    z = context.precision * centred @ loaded[:, :-1]
+    residual = centred - z @ context.mean[:, :-1].T
     energy = np.vecdot(residual, residual) + np.vdot(loaded, context.mean)
     return NormalMoments(residual, _with_one(z), energy)
 
@@ -130,8 +129,8 @@ class BinaryMoments(NamedTuple):
         """Norms of r z~' - omega u' o W and of p~ p~' + diag(u)."""
         p, u = self.features, self.spread
         straight = np.vecdot(self.residual, self.residual) * np.vecdot(p, p)
-        correction = np.vecdot(u**2, product(self.weight**2, context.mean**2))
-        crossed = 2 * np.vecdot(p * u, product(self.residual * self.weight, context.mean))
+        correction = np.vecdot(u**2, self.weight**2 @ context.mean**2)
+        crossed = 2 * np.vecdot(p * u, (self.residual * self.weight) @ context.mean)
         curvature = np.vecdot(p, p) ** 2 + np.vecdot(u, u + 2 * p**2)
         return Sums(_norms(straight, crossed, correction), np.sqrt(curvature))
 
@@ -154,18 +153,19 @@ def infer_binary(
     """
     loadings, intercept = context.mean[:, :-1], context.mean[:, -1]
     squares, second = loadings**2, loadings**2 + context.variance[:, :-1]
+    transposed = (np.ascontiguousarray(x.T) for x in (loadings, squares, second))
+    across, across_squares, across_second = transposed
     log_odds = np.tile(context.parameter, (len(slopes), 1))
 
     def weigh(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        psi = product(p, loadings.T) + intercept
-        spread = product(p, second.T) - product(p**2, squares.T) + context.variance[:, -1]
+        psi = p @ across + intercept
+        spread = p @ across_second - p**2 @ across_squares + context.variance[:, -1]
         return psi, curvature * pg_weight(np.sqrt(psi**2 + np.maximum(spread, 0.0)))
 
     for _ in range(sweeps):
         p = expit(log_odds)
         psi, omega = weigh(p)
-        fresh = product(slopes - omega * psi, loadings) + p * product(omega, squares)
-        fresh -= product(omega, second) / 2
+        fresh = (slopes - omega * psi) @ loadings + p * (omega @ squares) - omega @ second / 2
         log_odds += DEFAULTS.damping * (context.parameter + fresh - log_odds)
     p = expit(log_odds)
     psi, omega = weigh(p)

@@ -8,7 +8,7 @@ model. Outcomes that the model draws for the record say what that is.
 
 import numpy as np
 
-from pymc_dp.privacy.norms import LARGEST_NORM, SQUARES, all_within, clip_factors, row_norms
+from pymc_dp.privacy.norms import LARGEST_NORM, SQUARES, clip_factors, row_norms
 
 # sweeps of the fixed point, and the longest excess that a draw may add to it, in clip norms
 SWEEPS, LONGEST_EXCESS = 6, 8.0
@@ -65,7 +65,7 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
     if vectors.shape[-1] == 1:
         norms = np.abs(vectors[:, :, 0])
         return np.where(norms > LARGEST_NORM, np.inf, norms)
-    squares = np.einsum("rkd,rkd->rk", vectors, vectors)
-    if all_within(squares, (SQUARES[0] ** 2, SQUARES[1] ** 2)):
-        return np.asarray(np.sqrt(squares))
-    return row_norms(vectors.reshape(-1, vectors.shape[-1])).reshape(squares.shape)
+    norms = np.asarray(np.sqrt(np.einsum("rkd,rkd->rk", vectors, vectors)))
+    unsafe = ~((norms > SQUARES[0]) & (norms < SQUARES[1]))
+    norms[unsafe] = row_norms(vectors[unsafe])  # and no other: their last bits would change
+    return norms

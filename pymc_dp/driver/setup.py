@@ -243,14 +243,15 @@ def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
     """Whether the proof of a release holds for the arithmetic of the machine, in Python."""
     if not isinstance(contribution, Contribution):
         return False
-    if setup.data.unit is not None:
+    of_units = setup.data.unit is not None
+    if of_units:
         contribution = for_units(contribution)
         if unit_vector(contribution).rows is None:
             return False
     elif isinstance(contribution, FactoredContribution) and not contribution.sum_is_bounded:
         return False
     with np.errstate(all="ignore"):
-        return is_same_in_any_batch(contribution, setup.data.spec, query.context)
+        return is_same_in_any_batch(contribution, setup.data.spec, query.context, of_units=of_units)
 
 
 def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dict[str, ReleaseTime]:

@@ -208,8 +208,8 @@ class SumsByUnit(SumsByRecord):
         """
         count = owner[-1] + 1
         if self._contribution.together or len(rows) <= 2 * at_once:
-            alone = [owner[-1] + 1] if len(rows) == 1 else []
-            rows, owner = _at_least_two(rows), np.append(owner, alone).astype(owner.dtype)
+            if count == 1:  # a second unit, as `_at_least_two`
+                rows, owner = np.tile(rows, 2), np.concatenate([owner, owner + 1])
             prepared, norms = self._prepared(rows, owner)
             return unit_sums(unit, prepared, self._context, owner, _is_good(norms))[:count]
         if count > 1:

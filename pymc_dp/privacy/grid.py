@@ -57,7 +57,7 @@ class Grid(NamedTuple):
         if sd == 0:
             return cls(clip_norm, 0.0, clip_norm * (1 - NORM_MARGIN))
         step = min(sd / STEPS_OF_NOISE, SHARE_OF_ROUNDING * clip_norm / size**0.5)
-        step = 2.0 ** math.floor(math.log2(max(step, FINEST * clip_norm)))
+        step = 2.0 ** math.floor(math.log2(max(step, 2 * FINEST * clip_norm)))
         margin = NORM_MARGIN + (FLOATING_SUM_MARGIN if in_floating_point else 0.0)
         return cls(clip_norm, step, clip_norm * (1 - margin) - size**0.5 * step)
 

@@ -32,19 +32,14 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         norms = np.sqrt(np.vecdot(rows, rows))
-        if not all_within(norms, SQUARES):
-            unsafe = ~((norms > SQUARES[0]) & (norms < SQUARES[1]))
+        unsafe = ~((norms > SQUARES[0]) & (norms < SQUARES[1]))
+        if unsafe.any():  # norms of other rows stay, to the last bit
             largest = np.abs(rows[unsafe]).max(axis=1, initial=0.0)
             scale = np.where(largest > LARGE, DOWN, np.where(largest < SMALL, UP, 1.0))
             scaled = rows[unsafe] * scale[:, None]
             found = np.sqrt(np.vecdot(scaled, scaled)) / scale
             norms[unsafe] = np.where(found > LARGEST_NORM, np.inf, found)
     return np.asarray(norms)
-
-
-def all_within(numbers: np.ndarray, limits: tuple[float, float]) -> bool:
-    """Whether all numbers lie between two limits; none does that is nan."""
-    return bool(numbers.min(initial=1.0) > limits[0] and numbers.max(initial=1.0) < limits[1])
 
 
 def joint_norms(*parts: Any) -> np.ndarray:
@@ -54,10 +49,12 @@ def joint_norms(*parts: Any) -> np.ndarray:
     array([5., 4.])
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        norms = np.sqrt(sum(part * part for part in parts))
-    if all_within(norms, SQUARES):
-        return np.asarray(norms)
-    return row_norms(np.stack(np.broadcast_arrays(*parts), axis=1))
+        norms = np.array(np.sqrt(sum(part * part for part in parts)))
+    unsafe = ~((norms > SQUARES[0]) & (norms < SQUARES[1]))
+    if unsafe.any():
+        each = np.broadcast_arrays(*parts, norms)[:-1]
+        norms[unsafe] = row_norms(np.stack([part[unsafe] for part in each], axis=1))
+    return norms
 
 
 def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:

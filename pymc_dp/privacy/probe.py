@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.privacy.contribution import (
+    OWNER,
     Batch,
     Contribution,
     FactoredContribution,
     RowContribution,
     take_rows,
+    unit_sums,
+    unit_vector,
     with_draws,
 )
 from pymc_dp.privacy.norms import LARGEST_NORM, row_norms
@@ -78,11 +81,12 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
 
 
 def is_same_in_any_batch(
-    contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any
+    contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any, *, of_units: bool
 ) -> bool:
-    """Whether artificial records add the same vector in small and large batches, to the last bit.
+    """Whether artificial records, or units, add the same vector in any batch, to the last bit.
 
-    `privacy.grid` relies on it: see `privacy.rowwise`.
+    `privacy.grid` relies on it: see `privacy.rowwise`. Records that are not finite, or zero, are
+    among those of the large batch.
     """
     batch = probe_records(spec, np.random.default_rng(0))
     batch = with_draws(contribution, batch, context, np.random.default_rng(0))
@@ -90,16 +94,35 @@ def is_same_in_any_batch(
     kept = np.flatnonzero(norms <= LARGEST_NORM)
     if not kept.size:
         return False
-    in_many = np.concatenate([np.roll(kept, k) for k in range(MANY // len(kept))])
-    vectors = _vectors_in(contribution, take_rows(batch, spec, in_many), context)
-    for place in range(0, len(in_many), 1 + len(in_many) // COMPARED):
-        alone = take_rows(batch, spec, in_many[[place, place]])
-        if vectors(place) != _vectors_in(contribution, alone, context)(0):
+    at_once, vectors_in = (3, _units_in) if of_units else (1, _records_in)
+    every = np.arange(len(norms)) if of_units else kept
+    many = np.concatenate([np.roll(every, k) for k in range(MANY // len(every))])
+    many = many[: len(many) // at_once * at_once]
+    in_many = vectors_in(contribution, take_rows(batch, spec, many), context)
+    for place in range(0, len(many) // at_once, 1 + len(many) // COMPARED):
+        two = np.tile(many[at_once * place :][:at_once], 2)
+        if in_many(place) != vectors_in(contribution, take_rows(batch, spec, two), context)(0):
+            return False
+    return of_units or _norms_are_same(contribution, batch, spec, context, kept)
+
+
+def _norms_are_same(
+    contribution: Contribution,
+    batch: Batch,
+    spec: Mapping[str, ColumnSpec],
+    context: Any,
+    kept: np.ndarray,
+) -> bool:
+    """Whether records have the same norms with bad records beside them, and alone."""
+    norms = contribution.norms(contribution.prepare(batch, context), context)
+    for i in kept:
+        alone = contribution.prepare(take_rows(batch, spec, np.array([i, i])), context)
+        if contribution.norms(alone, context)[0] != norms[i]:
             return False
     return True
 
 
-def _vectors_in(
+def _records_in(
     contribution: Contribution, batch: Batch, context: Any
 ) -> Callable[[int], tuple[bytes, bytes]]:
     """Return a function for the norm of a record in a batch, and what it adds, as bytes."""
@@ -115,6 +138,19 @@ def _vectors_in(
         return norms[place].tobytes(), (vector + 0.0).tobytes()  # 0 has two signs
 
     return one
+
+
+def _units_in(
+    contribution: Contribution, batch: Batch, context: Any
+) -> Callable[[int], tuple[bytes, bytes]]:
+    """Return the same for units of three records each, in their order."""
+    owner = np.arange(len(next(iter(batch.values())))) // 3
+    batch = batch | {OWNER: owner} if contribution.together else batch
+    prepared, unit = contribution.prepare(batch, context), unit_vector(contribution)
+    good = contribution.norms(prepared, context) <= LARGEST_NORM
+    sums = unit_sums(unit, prepared, context, owner, good)
+    vectors = np.asarray(unit.vectors(sums, context))
+    return lambda place: (sums[place].tobytes(), (vectors[place] + 0.0).tobytes())
 
 
 def _within(vector: np.ndarray, reach: float, times: float = 0) -> bool:

@@ -19,7 +19,7 @@ SIGN = np.uint64(1 << (WORD - 1))
 # 0, where an error of the argument is not a share of the result. Tests measure less than a tenth.
 RELATIVE, ABSOLUTE = 2.0**-44, 2.0**-49
 # quantiles of larger standard deviations, up to 2^62, would not be whole numbers of 64 bits
-LARGEST_SD, FARTHEST = 2.0**50, 2.0**62
+LARGEST_SD, FARTHEST = 2.0**49, 2.0**62
 
 
 def rounded_normal(sd: float, size: int, bits: Bits) -> np.ndarray:
@@ -34,7 +34,7 @@ def rounded_normal(sd: float, size: int, bits: Bits) -> np.ndarray:
     dtype('int64')
     """
     if not 0 < sd <= LARGEST_SD:
-        raise ValueError("the standard deviation of rounded noise is in (0, 2^50]")
+        raise ValueError("the standard deviation of rounded noise is in (0, 2^49]")
     words = bits(size)
     tails = words & ~SIGN
     least, most = _quantiles(tails, sd)

@@ -110,7 +110,7 @@ class PrivacyWall:
         if release.mechanism != GAUSSIAN:
             raise ReleaseError(f"The plan does not account {release.name!r} as a noisy sum.")
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm
-        if not bound >= SMALLEST_CLIP_NORM:
+        if not bound >= SMALLEST_CLIP_NORM or (release.noise_multiplier and np.isinf(bound)):
             raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
         sd = release.noise_multiplier * bound if release.noise_multiplier else 0.0
         sizes = release.sampler.sizes(self.random.generator, self._partitions.numbers)

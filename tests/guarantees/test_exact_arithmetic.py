@@ -11,12 +11,16 @@ import pytest
 from scipy import stats
 
 import pymc_dp
+from pymc_dp.contributions.consistent_clipping import lengths
 from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.driver.setup import set_up
 from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import pt
 from pymc_dp.model.row_products import sum_over_records
-from pymc_dp.privacy.contribution import RowContribution
+from pymc_dp.privacy.clipping import SumsByUnit
+from pymc_dp.privacy.contribution import RowContribution, unit_vector
+from pymc_dp.privacy.norms import joint_norms, row_norms
 from pymc_dp.privacy.private_data import ColumnSpec, open_private
 from pymc_dp.privacy.probe import is_same_in_any_batch
 from pymc_dp.privacy.query import Query
@@ -186,10 +190,73 @@ def depends_on_a_neighbour(x):
     return x + 2.0**-50 * np.roll(x, 1, axis=0)
 
 
+@pytest.mark.parametrize("units", [False, True])
 @pytest.mark.parametrize("fault", [depends_on_the_number_of_rows, depends_on_a_neighbour])
-def test_a_last_bit_that_is_not_the_records_own_is_caught(fault):
-    assert is_same_in_any_batch(vectors_of(lambda x: 2 * x), SPEC, None)
-    assert not is_same_in_any_batch(vectors_of(fault), SPEC, None)
+def test_a_last_bit_that_is_not_the_records_own_is_caught(fault, units):
+    assert is_same_in_any_batch(vectors_of(lambda x: 2 * x), SPEC, None, of_units=units)
+    assert not is_same_in_any_batch(vectors_of(fault), SPEC, None, of_units=units)
+
+
+BAD = [0.0, np.nan, np.inf, 1e150, 1e300, 5e-324]
+
+
+def norms_of_rows(vectors):
+    return row_norms(vectors.reshape(-1, vectors.shape[-1])).reshape(vectors.shape[:-1])
+
+
+def norms_of_parts(vectors):
+    return joint_norms(*np.moveaxis(vectors, -1, 0))
+
+
+@pytest.mark.parametrize("norms", [lengths, norms_of_rows, norms_of_parts])
+@pytest.mark.parametrize("d", [1, 2, 5, 33])
+def test_a_record_that_is_not_finite_changes_no_other_norm(norms, d):
+    rng = np.random.default_rng(d)
+    vectors = rng.normal(size=(500, 3, d))
+    alone = norms(vectors)
+    for bad in BAD:
+        beside = norms(np.concatenate([vectors, np.full((1, 3, d), bad)]))
+        assert (beside[:-1] == alone).all()
+
+
+def norms_of_one_branch(vectors):
+    """Compute all norms again where one is not finite, as earlier versions did."""
+    norms = np.sqrt(np.einsum("rkd,rkd->rk", vectors, vectors))
+    return norms if np.isfinite(norms).all() else norms_of_rows(vectors)
+
+
+def test_a_branch_for_the_whole_batch_is_caught():
+    with pytest.raises(AssertionError):
+        test_a_record_that_is_not_finite_changes_no_other_norm(norms_of_one_branch, 33)
+
+
+def of_persons(data):
+    """Give every person an intercept and a slope, which are integrated over 25 nodes."""
+    codes, persons = data["person_id"], int(data["person_id"].max()) + 1
+    with pm.Model() as model:
+        own = pm.Normal("own", pm.Normal("centre", 0, 1), 0.5, shape=persons)
+        slope = pm.Normal("slope", 0, 0.5, shape=persons)
+        person, x = pm.Data("person_id", codes), pm.Data("x", data["X"][:, 0])
+        pm.Poisson("count", pm.math.exp(own[person] + slope[person] * x), observed=data["count"])
+    return model
+
+
+def test_a_unit_adds_the_same_alone_and_in_company():
+    model = of_persons(draw_data(120, 0))
+    setup = set_up(model, "dp_advi", None, epsilon=1.0, delta=1e-6, unit="person_id")
+    contribution = gradient(setup.records, "python")
+    partition = open_private(setup.data)
+    z = np.atleast_2d(setup.records.start)
+
+    sums = SumsByUnit(partition, contribution, z, np.random.default_rng(0))
+    unit = unit_vector(contribution)
+
+    def vectors(units):
+        return sums._sums(unit, 1000, *partition.units.rows(units))
+
+    every = np.arange(partition.number)
+    whole = vectors(every)
+    assert all((vectors(every[[i]])[0] == whole[i]).all() for i in every)
 
 
 SD = 1.7

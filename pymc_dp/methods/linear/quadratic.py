@@ -136,9 +136,9 @@ def contribution(
         return context.layout.pack(values)
 
     size = layout_of(len(predictors), d).size
-    # a sum of outer products of the entries' rows is at most so many times longer by its parts
+    # J outer products a record, each a row of the sum, whose norms add up to sqrt(J) at most
     entries = max(prod(predictor.shape) for predictor in predictors)
-    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**0.5)
+    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**1.5)
 
 
 def _shortened(part: Features, bound: float) -> Features:

@@ -9,10 +9,10 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions.outcomes import compile_draws
 from pymc_dp.methods.gaussian import hyperpriors
+from pymc_dp.methods.gaussian.centred import Centred, centred
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors as parted
 from pymc_dp.methods.gaussian.normal_latents import log_prior_of
 from pymc_dp.model import separate
-from pymc_dp.model.centred import Centred, centred
 from pymc_dp.model.compile import function
 from pymc_dp.testing import deterministic_noise
 

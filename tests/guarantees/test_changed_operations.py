@@ -20,10 +20,11 @@ from pytensor.tensor.special import Softmax, XLogY
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.compiling import same_graph
+from pymc_dp.compiling.compile import function
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model import as_made, operations, same_graph, separate
+from pymc_dp.model import as_made, operations, separate
 from pymc_dp.model.axis_rules import needs
-from pymc_dp.model.compile import function
 from tests.zoo import separated
 
 N = 30

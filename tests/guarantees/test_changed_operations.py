@@ -281,6 +281,15 @@ def test_what_an_evaluated_variable_keeps_is_forgotten():
     assert "_fn_cache" not in vars(x)
 
 
+def test_operations_that_share_an_inner_variable_are_proved_in_any_order():
+    def rows():
+        return pt.tensor(dtype="float64", shape=(None, 2))  # each has a type of its own
+
+    again = pt.special.softmax(rows(), axis=-1).owner.op(rows())
+    pt.special.softmax(rows(), axis=-1)  # gives the variable inside of both its own type
+    assert not operations.unproved_in([again])
+
+
 @pytest.fixture
 def nothing_kept(monkeypatch):
     monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())

@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     def epsilon(self) -> float:
         """That of what was spent, whatever was made of it; nan if it is not known to hold."""
         found = self.spent.epsilon()
-        holds = self.secret and not (self.plan.assumes_exact_draws and math.isfinite(found))
+        holds = self.secret and (self.plan.all_sums or math.isinf(found))
         return found if holds else math.nan
 
 
@@ -141,9 +141,9 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
         "numerics": numerics(outcome.is_exact),
         "pymc_dp_version": version("pymc-dp"),
     }
-    if plan.assumes_exact_draws:
+    if not plan.all_sums:
         attrs["epsilon_if_exact"] = plan.epsilon() if outcome.secret else math.nan
-        attrs["temperature"] = first.temperature
+        attrs |= first.mechanism.about(first)
     if plan.num_records is not None:
         attrs["num_records"] = plan.num_records
     if plan.unit is not None:
@@ -157,8 +157,6 @@ def numerics(is_exact: bool) -> str:
 
 
 def _mechanism(outcome: Outcome) -> str:
-    if outcome.plan.assumes_exact_draws:
-        return "draws by a Markov chain from a posterior of clipped, tempered log likelihoods"
     noise = "no noise" if math.isinf(outcome.epsilon) else "Gaussian noise"
     best = "the best of a secret number of runs: " if outcome.selected else ""
     return f"{best}{noise} on sums of clipped per-{unit_label(outcome.plan.unit)} vectors"

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from benchmarks.affairs import Survey, score
 from benchmarks.fits import NOT_PRIVATE, fit_privately, fit_without_noise
-from pymc_dp.model.compile import compile_mode, without_c
+from pymc_dp.compiling.compile import compile_mode
+from pymc_dp.model.modes import without_c
 
 NEWTON_STEPS = 20
 LIMITS = {

@@ -18,9 +18,9 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.gradient import grad
 
 from benchmarks.models import build, generate
+from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.driver.setup import compile_method, set_up
-from pymc_dp.model.compile import compile_mode
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.privacy.wall import PrivacyWall

@@ -1,10 +1,10 @@
 """The public names, and where each is defined: what `pymc_dp` loads when it is first used."""
 
-from .accounting.calibration import calibrate, epsilon
 from .auditing.audit import audit
 from .checking.check import Check, Checks, check
 from .checking.ppc import ppc
 from .checking.score import score
+from .driver.calibration import calibrate, epsilon
 from .driver.explain import explain
 from .driver.fit import fit
 from .driver.inference import DPADVI, DPSEP, VIPS, DPFullRankADVI

@@ -32,8 +32,8 @@ def pytest_collectstart(collector):
 def pytest_collection_finish(session):
     """Keep what lives until the end: modules from the garbage collector, and rewritten graphs."""
     # not where tests are only handed out
+    from pymc_dp.compiling import same_graph
     from pymc_dp.driver import run_time, setup
-    from pymc_dp.model import same_graph
 
     same_graph.MOST_KEPT = 10_000  # models come back in many files
     # releases of made-up rows run, and are timed in tests/driver/test_run_time.py alone

@@ -1,16 +1,23 @@
 """Releases and plans of tests, from the words of a caller."""
 
+from dataclasses import replace
+
 from pymc_dp.accounting.accountants import accountant_named
+from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.samplers import subset
+from pymc_dp.contributions.posterior_draw import EXPONENTIAL
+
+MECHANISMS = {each.name: each for each in (GAUSSIAN, EXPONENTIAL)}
 
 
 def release_from(
     name, sampling, sample_rate, clip_norm, noise_multiplier, count, mechanism="gaussian"
 ):
-    return Release.from_dict(locals())
+    fields = locals() | {"mechanism": GAUSSIAN.name}
+    return replace(Release.from_dict(fields), mechanism=MECHANISMS[mechanism])
 
 
 def plan_from(releases, neighbours, delta, accountant, num_records=None, unit=None):

@@ -14,9 +14,9 @@ from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData
-from pymc_dp.model.compile import without_c
+from pymc_dp.model.modes import without_c
 from pymc_dp.privacy.units import units_of
-from pymc_dp.results.build import transform_draws
+from pymc_dp.results.posterior import transform_draws
 
 DELTA = 1e-5
 DRAWS = 1000

@@ -108,8 +108,8 @@ class Accountant(ABC):
 def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[float]:
     if any(release.noise_multiplier == 0 for release in plan.releases):
         return (math.inf,) * len(deltas)
-    draws = [release for release in plan.releases if release.mechanism != GAUSSIAN]
-    pure = sum(release.count * release.pure_epsilon(plan.neighbours) for release in draws)
+    others = [release for release in plan.releases if release.mechanism != GAUSSIAN]
+    pure = sum(release.count * release.pure_epsilon(plan.neighbours) for release in others)
     sums = gaussian_part(plan)
     found: Sequence[float] = [0.0] * len(deltas)
     if sums.releases:
@@ -124,7 +124,7 @@ def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[floa
 
 
 def gaussian_part(plan: Plan) -> Plan:
-    """Leave out posterior draws."""
+    """Leave out what is no noisy sum."""
     sums = (release for release in plan.releases if release.mechanism == GAUSSIAN)
     return dataclasses.replace(plan, releases=tuple(sums))
 

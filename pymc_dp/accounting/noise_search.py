@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 
 from pymc_dp.accounting.accountant import NOISE_FLOOR, Accountant
 from pymc_dp.accounting.accountants import CENTRAL_LIMIT, COARSE_PLD, PLD, RDP, RDP_DP_ACCOUNTING
-from pymc_dp.accounting.mechanisms import EXPONENTIAL
+from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.privacy_loss import MANY_KINDS
 from pymc_dp.accounting.release import ReleaseSpec, relative_noise
@@ -41,8 +41,8 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
         return terms.granting(specs, 0.0)
     if not specs:
         return terms
-    exact = all(spec.mechanism == EXPONENTIAL for spec in specs)
-    find = _noise_of_draws if exact else _noise_of_sums
+    sums = any(spec.mechanism == GAUSSIAN for spec in specs)
+    find = _noise_of_sums if sums else _noise_of_others
     return terms.granting(specs, find(terms, specs, epsilon))
 
 
@@ -51,11 +51,11 @@ def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
     return _round_up(NOISE_FLOOR * terms.neighbours.sensitivity / min(relative_noise(specs)))
 
 
-def _noise_of_draws(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
-    """Epsilon falls with one over the noise; a posterior is never sharper than untempered."""
-    untempered = max(1 / spec.clip_norm for spec in specs)
+def _noise_of_others(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
+    """Epsilon falls with one over the noise, which is at least 1 in the releases' own units."""
+    least = max(1 / spec.clip_norm for spec in specs)
     at_one = terms.granting(specs, 1.0).epsilon()
-    noise = _round_up(max(at_one / target, untempered))
+    noise = _round_up(max(at_one / target, least))
     return _affordable(lambda x: terms.granting(specs, x).epsilon(), target, noise)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_dp.accounting.mechanisms import EXPONENTIAL, GAUSSIAN
+from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours, unit_label
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
 from pymc_dp.accounting.samplers import FixedSize
@@ -88,9 +88,9 @@ class Plan:
         return sum(release.count / (2 * self.noise(release) ** 2) for release in self.releases)
 
     @property
-    def assumes_exact_draws(self) -> bool:
-        """Whether epsilon holds only if a sampler is exact, which cannot be checked."""
-        return any(release.mechanism == EXPONENTIAL for release in self.releases)
+    def all_sums(self) -> bool:
+        """Whether every release is a noisy sum: of nothing else an epsilon is claimed."""
+        return all(release.mechanism == GAUSSIAN for release in self.releases)
 
     @property
     def needs_exact_number(self) -> bool:
@@ -212,10 +212,10 @@ def _check_unit(plan: Plan) -> None:
             f"sampling='fixed_size' draws a number of records, but unit={plan.unit!r} draws "
             "persons: use sampling='poisson' or 'full'."
         )
-    if plan.assumes_exact_draws:
+    if not plan.all_sums:
         raise ValueError(
-            "Posterior draws bound what one record says, not a unit of several: leave unit= out, "
-            "or use a method that releases noisy sums, such as 'dp_advi'."
+            "Releases other than noisy sums bound what one record says, not a unit of several: "
+            "leave unit= out, or use a method that releases noisy sums, such as 'dp_advi'."
         )
 
 

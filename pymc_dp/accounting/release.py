@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pymc_dp.accounting.arguments import MOST
-from pymc_dp.accounting.mechanisms import EXPONENTIAL, GAUSSIAN, MECHANISMS, Mechanism
+from pymc_dp.accounting.mechanisms import GAUSSIAN, Mechanism
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.samplers import Full, Sampler, sampler_named
 
@@ -50,7 +50,7 @@ class Release:
     clip_norm: float  # largest L2 norm of a record's contribution; infinite only without noise
     noise_multiplier: float  # the noise's standard deviation over clip_norm; 0 is not private
     count: int
-    mechanism: Mechanism = GAUSSIAN  # a noisy sum, or a draw from a posterior at `temperature`
+    mechanism: Mechanism = GAUSSIAN
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise_multiplier < math.inf:
@@ -63,11 +63,6 @@ class Release:
                 f"{_field(self, 'clip_norm')}: noise can only hide a contribution of bounded norm, "
                 "so give a finite clip_norm, or noise_multiplier=0 for a fit without privacy."
             )
-
-    @property
-    def temperature(self) -> float:
-        """What a draw divides log likelihoods by; below 1 it would sharpen."""
-        return max(1.0, self.noise_multiplier * self.clip_norm) if self.noise_multiplier else 1.0
 
     def unit_noise(self, neighbours: Neighbours) -> float:
         """Noise over sensitivity."""
@@ -91,14 +86,15 @@ class Release:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Release:
-        """Rebuild a release from what `to_dict` wrote."""
+        """Rebuild a noisy sum from what `to_dict` wrote."""
+        if fields["mechanism"] != GAUSSIAN.name:
+            raise ValueError(f"mechanism={fields['mechanism']!r} is not that of noisy sums.")
         return cls(
             fields["name"],
             sampler_named(fields["sampling"])(fields["sample_rate"]),
             float(fields["clip_norm"]),
             fields["noise_multiplier"],
             fields["count"],
-            MECHANISMS[fields["mechanism"]],
         )
 
 
@@ -150,8 +146,8 @@ def _check(release: ReleaseSpec | Release) -> None:
         )
     if not 1 <= operator.index(release.count) <= MOST:
         raise ValueError(f"{_field(release, 'count')}: it must be at least 1, and at most {MOST}.")
-    if release.mechanism == EXPONENTIAL and not isinstance(release.sampler, Full):
-        raise ValueError(f"{_field(release, 'sampler')}, but a posterior draw reads every row.")
+    if release.mechanism != GAUSSIAN and not isinstance(release.sampler, Full):
+        raise ValueError(f"{_field(release, 'sampler')}, but only sums are made of some rows.")
 
 
 def _field(release: ReleaseSpec | Release, field: str) -> str:

@@ -156,7 +156,7 @@ def _claims(prepared: Setup) -> Claims:
     plan = prepared.plan
     if plan.unit is not None:
         raise ValueError("An audit adds a single record: leave unit= out.")
-    if plan.assumes_exact_draws or not math.isfinite(plan.epsilon()):
+    if not plan.all_sums or not math.isfinite(plan.epsilon()):
         raise ValueError(
             f"method={prepared.name!r} claims no finite epsilon under these settings, so there is "
             "nothing to audit."

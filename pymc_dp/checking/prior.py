@@ -7,8 +7,8 @@ import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.methods.prior import draw_of_prior
 from pymc_dp.model.operations import unproved_in
-from pymc_dp.model.priors import draw_of_prior
 
 DRAWS = 500
 # the ends of the intervals that are compared

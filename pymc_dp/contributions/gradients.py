@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.replace import graph_replace, vectorize_graph
 
+from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
 from pymc_dp.contributions.ghost import record_rows, record_sums
 from pymc_dp.contributions.local_latents import (
@@ -16,7 +17,6 @@ from pymc_dp.contributions.local_latents import (
     with_shares,
 )
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, Contribution, FactoredContribution, RowContribution
 from pymc_dp.privacy.norms import row_norms

@@ -4,13 +4,14 @@ It is a `Mechanism` beside the wall's noisy sums, and has no proof of epsilon: a
 exact.
 """
 
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 
-from pymc_dp.accounting.mechanisms import EXPONENTIAL
+from pymc_dp.accounting.mechanisms import Mechanism
 from pymc_dp.accounting.release import Release
 from pymc_dp.contributions.gradients import checked, on_batch
 from pymc_dp.errors import ReleaseError
@@ -22,8 +23,47 @@ from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
 
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
 ValueAndGradient = tuple[np.ndarray, np.ndarray]
 Density = Callable[[np.ndarray], ValueAndGradient]
+
+
+def exact_draw(noise: float) -> float:
+    """Epsilon of one exact draw from a posterior of clipped, tempered log likelihoods.
+
+    **Privacy.** Private without delta (McSherry and Talwar 2007), as far as its draws are exact: a
+    record moves density and normaliser by ``clip_norm / temperature`` each in log, and by twice
+    that under replace-one.
+
+    >>> exact_draw(2.0)
+    1.0
+    """
+    return 2 / noise if noise else math.inf
+
+
+def _draw_event(noise: float) -> "DpEvent":
+    """Describe one release: no pure mechanism says more than randomised response."""
+    import dp_accounting as dp
+
+    share = 2 / (1 + math.exp(min(exact_draw(noise), 700.0)))
+    return dp.RandomizedResponseDpEvent(share, 2)
+
+
+def temperature_of(release: Release) -> float:
+    """Return what a draw divides log likelihoods by; below 1 it would sharpen."""
+    noise = release.noise_multiplier
+    return max(1.0, noise * release.clip_norm) if noise else 1.0
+
+
+def _about(release: Release) -> dict[str, Any]:
+    """Return what a result says of draws."""
+    kind = "draws by a Markov chain from a posterior of clipped, tempered log likelihoods"
+    return {"mechanism": kind, "temperature": temperature_of(release)}
+
+
+EXPONENTIAL = Mechanism("exponential", _draw_event, exact_draw, _about)
 
 
 class PosteriorDraw(NamedTuple):
@@ -62,9 +102,8 @@ class PosteriorDraw(NamedTuple):
                 batch = data.take(np.arange(data.number))
                 good = np.flatnonzero(~np.isnan(self.log_likelihoods(batch, query.context)))
                 batch = data.take(good)
-                z = self._drawn(
-                    lambda z: self.density(batch, z, bound, release.temperature), query.context, rng
-                )
+                heat = temperature_of(release)
+                z = self._drawn(lambda z: self.density(batch, z, bound, heat), query.context, rng)
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The sampler failed with {type(error).__name__}.") from None
         if not np.isfinite(z).all():

@@ -11,8 +11,8 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.compile import as_written
 from pymc_dp.model.graph_types import stored_value
+from pymc_dp.model.modes import as_written
 from pymc_dp.model.terms import simplify
 from pymc_dp.model.walk import tensor_constants
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pymc_dp.compiling.compile import function
 from pymc_dp.driver.setup import Setup
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
-from pymc_dp.results.build import Outcome, build_result, released_groups, transform_draws
+from pymc_dp.results.build import Outcome, build_result
+from pymc_dp.results.posterior import released_groups, transform_draws
 
 # a posterior holds at most so many numbers: 4 GB in double precision
 MOST_NUMBERS = 2**29
@@ -55,13 +56,20 @@ def make_result(
     again = copy.deepcopy(rng)
     with undisturbed():
         try:
-            idata = build_result(setup.records, setup.method, states, outcome, draws, rng)
+            idata = _result(setup, states, outcome, draws, rng)
         except Exception as error:
             setup = _without_failing(setup, states[-1], draws, copy.deepcopy(again), error)
-            idata = build_result(setup.records, setup.method, states, outcome, draws, again)
+            idata = _result(setup, states, outcome, draws, again)
         for doubt in json.loads(idata["privacy"].attrs["doubts"]):
             warnings.warn(doubt, PosteriorWarning, stacklevel=3)
     return idata
+
+
+def _result(
+    setup: Setup, states: list[Any], outcome: Outcome, draws: int, rng: np.random.Generator
+) -> xr.DataTree:
+    groups = released_groups(setup.records, setup.method, states, draws, rng)
+    return build_result(setup.records, setup.method, states, outcome, groups)
 
 
 def _without_failing(

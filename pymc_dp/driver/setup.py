@@ -13,6 +13,7 @@ from pymc_dp.accounting.arguments import check_count
 from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
 from pymc_dp.driver.formula_terms import refuse_computed_terms
@@ -23,7 +24,6 @@ from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.registry import method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
-from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
 from pymc_dp.privacy.contribution import (

@@ -72,10 +72,7 @@ def refuse_other_fits(stored: Terms, plan: Plan) -> None:
             )
     if any(release.noise_multiplier == 0 for release in plan.releases):
         raise ValueError("A fit without noise is not private: no budget is large enough.")
-    if plan.assumes_exact_draws:
-        raise ValueError(
-            "This fit's epsilon holds only if its sampler is exact, which cannot be checked: a "
-            "ledger takes noisy sums alone."
-        )
+    if not plan.all_sums:
+        raise ValueError("A ledger takes noisy sums alone: no proof covers this fit's epsilon.")
     if TEST_SEED.get() is not None:
         raise ValueError("Test mode gives no privacy: a ledger takes no fits that were made in it.")

@@ -5,7 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from pymc_dp.model import Records, same_graph
+from pymc_dp.compiling import same_graph
+from pymc_dp.model import Records
 
 
 class Kept(threading.local):

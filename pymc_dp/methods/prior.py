@@ -1,21 +1,29 @@
 """The prior by itself, which needs no records: draws, the gradient, the curvature."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import pymc as pm
 
+from pymc_dp.compiling.compile import function
 from pymc_dp.methods.conjugate.exponential import flat_gradient
 from pymc_dp.methods.graphs_of_prior import made_once
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import AnyVariable, pt
-from pymc_dp.model.priors import draw_of_prior
+from pymc_dp.model.modes import PYTHON, without_c
 
 # the step of central differences where the prior is smooth
 STEP = 1e-4
 # the longest step, about a kink
 LONGEST_STEP = 1e3
+
+
+def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:
+    """Draw random variables jointly, each of shape (number, ...); the same in every call."""
+    with without_c():
+        drawn: list[np.ndarray] = pm.draw(list(variables), number, random_seed=0, mode=PYTHON)
+    return drawn
 
 
 @lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same

@@ -56,15 +56,18 @@ def unproved_in(
     """
     variables, seen = list(all_variables(graph)), {} if seen is None else seen
     found = list(operations_of(variables))
-    things: list[Any] = [*variables, *found, *(x.type for x in variables)]
+    # to make an operation anew gives variables of its graph other types, which equal their own
+    types = [x.type for x in variables]
+    things: list[Any] = [*variables, *found, *types]
     for thing in things:
         if id(thing) not in seen:
             forget(thing)
             is_fine = is_proved if isinstance(thing, Op) else is_known
             seen[id(thing)] = is_fine(thing)
     unproved = {name_of(op) for op in found if not seen[id(op)] and (drawn or not _is_drawn(op))}
-    unknown = [x for x in variables if not (seen[id(x)] and seen[id(x.type)])]
-    return frozenset(unproved | {CHANGED + type(x).__name__ for x in unknown})
+    pairs = zip(variables, types, strict=True)
+    unknown = {type(x).__name__ for x, kind in pairs if not (seen[id(x)] and seen[id(kind)])}
+    return frozenset(unproved | {CHANGED + name for name in unknown})
 
 
 def unproved_by_variable(

@@ -1,6 +1,6 @@
 """The priors of a model's latents: their densities, and where an inference starts from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,8 +21,8 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.sort import sort
 
-from pymc_dp.model.compile import PYTHON, as_written, without_c
 from pymc_dp.model.graph_types import AnyVariable, Tensor, stored_value
+from pymc_dp.model.modes import as_written, without_c
 from pymc_dp.model.terms import simplify
 
 Prior = dict[str, list[AnyVariable]]
@@ -99,13 +99,6 @@ def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[An
         return rv if transform is None else transform.forward(drawn, *rv.owner.inputs)
 
     return tuple(unconstrained(by_name[name]) for name in latents)
-
-
-def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:
-    """Draw random variables jointly, each of shape (number, ...); the same in every call."""
-    with without_c():
-        drawn: list[np.ndarray] = pm.draw(list(variables), number, random_seed=0, mode=PYTHON)
-    return drawn
 
 
 def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -20,9 +20,9 @@ from scipy.sparse import csr_matrix, issparse, vstack
 
 from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
-from pymc_dp.model.compile import PYTHON
 from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.model.indexing import counted_rows, gather_layout
+from pymc_dp.model.modes import PYTHON
 from pymc_dp.model.split import Split
 from pymc_dp.model.walk import tensor_constants
 from pymc_dp.privacy.blocks import UnitBlocks

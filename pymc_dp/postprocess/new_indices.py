@@ -10,8 +10,8 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 
-from pymc_dp.model.compile import PYTHON, without_c
 from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.modes import PYTHON, without_c
 
 
 class _Picked(NamedTuple):

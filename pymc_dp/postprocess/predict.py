@@ -15,10 +15,10 @@ from pymc.pytensorf import compile as compile_random
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.driver.setup import model_in_use
-from pymc_dp.model.compile import PYTHON, without_c
 from pymc_dp.model.dims import named_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, harden
+from pymc_dp.model.modes import PYTHON, without_c
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.terms import declare_public
 from pymc_dp.postprocess.new_data import put_new_data, put_units

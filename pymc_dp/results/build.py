@@ -1,11 +1,10 @@
-"""The result: a tree built from an allow-list of what may leave."""
+"""The result: released groups, what was spent on them, and the list of what leaves."""
 
 from __future__ import annotations
 
-import copy
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,15 +18,12 @@ from pymc_dp.accounting.privacy_loss import SMALLEST_PLD_DELTA
 from pymc_dp.accounting.release import Release
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.model import Records
-from pymc_dp.model.compile import at_draws
-from pymc_dp.model.dims import named_dims
 from pymc_dp.results.allow_list import released_names
 
 if TYPE_CHECKING:
     from pymc_dp.methods.method import Method
 
-# how many points of a fit's path, and of its spend, a result keeps
-PATH_POINTS = 50
+# how many points of a fit's spend a result keeps
 SPEND_POINTS = 6
 
 
@@ -53,24 +49,22 @@ class Outcome(NamedTuple):
     def epsilon(self) -> float:
         """That of what was spent, whatever was made of it; nan if it is not known to hold."""
         found = self.spent.epsilon()
-        holds = self.secret and not (self.plan.assumes_exact_draws and math.isfinite(found))
+        holds = self.secret and (self.plan.all_sums or math.isinf(found))
         return found if holds else math.nan
 
 
 def build_result(
     records: Records,
     method: Method,
-    states: list[Any],
+    states: Sequence[Any],
     outcome: Outcome,
-    draws: int,
-    rng: np.random.Generator,
+    groups: Mapping[str, xr.Dataset],
 ) -> xr.DataTree:
-    """Build the tree that a fit returns.
+    """Build the tree that a fit returns around ``groups``, which `results.posterior` draws.
 
     **Privacy.** Everything here is a function of released states, of public draws and of the
-    plan. Variables and coords come from `Records.outputs`, which holds releasable ones alone.
+    plan: nothing that a method or a posterior is made from holds data.
     """
-    groups = released_groups(records, method, states, draws, rng)
     groups["posterior"].attrs = {
         "inference_library": "pymc_dp",
         "inference_library_version": version("pymc-dp"),
@@ -84,15 +78,6 @@ def build_result(
         "defaults": method.constants(),
     }
     return with_guarantee(groups, records, outcome, about)
-
-
-def released_groups(
-    records: Records, method: Method, states: list[Any], draws: int, rng: np.random.Generator
-) -> dict[str, xr.Dataset]:
-    """Draw the posterior, and describe the states: all groups but ``privacy``."""
-    fit = method.describe(states[-1])
-    drawn = _posteriors(records, method, states[-1], draws, rng)
-    return {**drawn, "fit": fit, "fit_stats": _fit_stats(method, states, fit)}
 
 
 def with_guarantee(
@@ -115,60 +100,6 @@ def _trusted(records: Records) -> list[str]:
     kinds = dict.fromkeys(names[:many], "likelihood") | dict.fromkeys(names[many:], "prior")
     others = [x for x in records.trusted if x.partition(":")[0].partition(" of ")[2] not in kinds]
     return [*others, *(f"{kind} of {name}" for name, kind in kinds.items())]
-
-
-def _posteriors(
-    records: Records, method: Method, state: Any, draws: int, rng: np.random.Generator
-) -> dict[str, xr.Dataset]:
-    """Draw the posterior, and say how much of its width is privacy noise."""
-    # the draws with and without noise share their random numbers, so that what they differ by is
-    # the noise
-    same = copy.deepcopy(rng)
-    aware = method.noise_aware and method.noise_aware(state, draws, same)
-    latents = method.posterior(state, draws, rng)
-    if not aware:
-        return {"posterior": _posterior(records, transform_draws(records, latents))}
-    both = {name: np.concatenate([x, aware[name]]) for name, x in latents.items()}
-    halves = {n: np.split(x, 2) for n, x in transform_draws(records, both).items()}
-    without = _posterior(records, {name: half[0] for name, half in halves.items()})
-    posterior = _posterior(records, {name: half[1] for name, half in halves.items()})
-    wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
-    return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
-
-
-def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
-    outputs = records.outputs
-    variables = {}
-    for name, value in values.items():
-        dims = named_dims(outputs.dims[name], name, value.ndim - 1)
-        variables[name] = (("chain", "draw", *dims), value[None])
-    draws = next(iter(values.values())).shape[0]
-    return xr.Dataset(variables, {"chain": [0], "draw": np.arange(draws), **outputs.coords})
-
-
-def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Map draws of the value variables, shape (draws, ...), to what the model calls them."""
-    graphs = records.outputs.graphs
-    draws = len(next(iter(latents.values())))
-    values = at_draws(list(graphs.values()), records.latents, latents)
-    return {
-        name: np.broadcast_to(value, (draws, *value.shape[1:]))
-        for name, value in zip(graphs, values, strict=True)
-    }
-
-
-def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset:
-    """Keep traces of released quantities, thinned to at most `PATH_POINTS` releases."""
-    chosen = np.unique(np.linspace(0, len(states) - 1, PATH_POINTS).astype(int))
-    chosen = chosen[chosen > 0]
-    traces = [method.trace(states[i]) for i in chosen]
-    variables = {}
-    for name, (dims, value) in method.trace(states[0]).items():
-        values = [trace[name][1] for trace in traces]
-        variables[name] = (("release", *dims), np.reshape(values, (len(values), *np.shape(value))))
-    used = {dim for dims, _ in variables.values() for dim in dims}
-    shared = {dim: fit[dim] for dim in used if dim in fit.coords}
-    return xr.Dataset(variables, {"release": chosen, **shared})
 
 
 def _privacy(outcome: Outcome) -> xr.Dataset:
@@ -210,9 +141,9 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
         "numerics": numerics(outcome.is_exact),
         "pymc_dp_version": version("pymc-dp"),
     }
-    if plan.assumes_exact_draws:
+    if not plan.all_sums:
         attrs["epsilon_if_exact"] = plan.epsilon() if outcome.secret else math.nan
-        attrs["temperature"] = first.temperature
+        attrs |= first.mechanism.about(first)
     if plan.num_records is not None:
         attrs["num_records"] = plan.num_records
     if plan.unit is not None:
@@ -226,8 +157,6 @@ def numerics(is_exact: bool) -> str:
 
 
 def _mechanism(outcome: Outcome) -> str:
-    if outcome.plan.assumes_exact_draws:
-        return "draws by a Markov chain from a posterior of clipped, tempered log likelihoods"
     noise = "no noise" if math.isinf(outcome.epsilon) else "Gaussian noise"
     best = "the best of a secret number of runs: " if outcome.selected else ""
     return f"{best}{noise} on sums of clipped per-{unit_label(outcome.plan.unit)} vectors"

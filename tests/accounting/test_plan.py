@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.accounting.plan import warn_if_weak
+from pymc_dp.accounting.release import Release
 from pymc_dp.errors import PrivacyWarning
 from tests.plans import plan_from, release_from
 
@@ -106,6 +107,12 @@ def test_json_carries_settings_and_event():
     assert event["count"] == 60
     assert event["event"]["class_name"] == "PoissonSampledDpEvent"
     assert event["event"]["event"]["noise_multiplier"] == 3.0
+
+
+def test_only_noisy_sums_are_read_back():
+    draw = SCORE.to_dict() | {"mechanism": "exponential", "sampling": "full", "sample_rate": 1.0}
+    with pytest.raises(ValueError, match="mechanism='exponential' is not that of noisy sums"):
+        Release.from_dict(draw)
 
 
 @pytest.mark.parametrize(("accountant", "stated"), [("pld", 8.0), ("rdp_dp_accounting", 4.0)])

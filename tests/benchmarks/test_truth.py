@@ -22,7 +22,7 @@ from benchmarks.truth.store import append, file_of, read
 from benchmarks.truth.summary import joint_error, summarise
 from benchmarks.truth.table import HEADER, details, row
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.model.compile import without_c
+from pymc_dp.model.modes import without_c
 
 ALPHA = 1e-6
 ROWS = 300

@@ -8,6 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.driver import fit as driver
+from pymc_dp.driver import result
 from pymc_dp.ledger.entry import Entry
 from pymc_dp.privacy import clipping
 from pymc_dp.privacy.private_data import open_private
@@ -112,7 +113,7 @@ def test_a_column_in_a_result_is_rejected(model, tmp_path):
 
 
 def test_a_refund_is_rejected(model, monkeypatch, tmp_path):
-    build_result = driver.build_result
+    build_result = result.build_result
 
     def refunding(records, method, states, outcome, *more):
         made = outcome._replace(plan=outcome.plan.prefix(len(outcome.made)))
@@ -120,7 +121,7 @@ def test_a_refund_is_rejected(model, monkeypatch, tmp_path):
 
     ledger = checks.new_ledger(tmp_path / "whole")
     found = record(model, METHOD, ledger=ledger)
-    monkeypatch.setattr(driver, "build_result", refunding)
+    monkeypatch.setattr(result, "build_result", refunding)
     with pytest.raises(AssertionError):
         checks.check_stopping(found, ledger.spent, model, METHOD, tmp_path / "stopped")
 

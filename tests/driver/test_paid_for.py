@@ -110,7 +110,7 @@ def test_where_every_variable_fails_the_reason_is_raised(monkeypatch):
         raise np.linalg.LinAlgError("as before")
 
     monkeypatch.setattr(result, "rehearse_result", lambda *args: None)
-    monkeypatch.setattr("pymc_dp.results.build.at_draws", fails)
+    monkeypatch.setattr("pymc_dp.results.posterior.at_draws", fails)
     monkeypatch.setattr(driver, "rehearse_result", lambda *args: None)
     with pytest.raises(np.linalg.LinAlgError, match="as before"):
         pymc_dp.fit(model=model_of(), **GOOD)

@@ -20,10 +20,11 @@ from pytensor.tensor.special import Softmax, XLogY
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.compiling import same_graph
+from pymc_dp.compiling.compile import function
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model import as_made, operations, same_graph, separate
+from pymc_dp.model import as_made, operations, separate
 from pymc_dp.model.axis_rules import needs
-from pymc_dp.model.compile import function
 from tests.zoo import separated
 
 N = 30
@@ -278,6 +279,15 @@ def test_what_an_evaluated_variable_keeps_is_forgotten():
     x.eval()
     assert not operations.unproved_in([x])
     assert "_fn_cache" not in vars(x)
+
+
+def test_operations_that_share_an_inner_variable_are_proved_in_any_order():
+    def rows():
+        return pt.tensor(dtype="float64", shape=(None, 2))  # each has a type of its own
+
+    again = pt.special.softmax(rows(), axis=-1).owner.op(rows())
+    pt.special.softmax(rows(), axis=-1)  # gives the variable inside of both its own type
+    assert not operations.unproved_in([again])
 
 
 @pytest.fixture

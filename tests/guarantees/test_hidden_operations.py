@@ -22,8 +22,9 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 import pymc_dp
+from pymc_dp.compiling import same_graph
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model import operations, same_graph, separate, walk
+from pymc_dp.model import operations, separate, walk
 
 N = 40
 X = np.random.default_rng(0).normal(size=(N, 2))

@@ -310,7 +310,7 @@ def test_units_are_compared_by_the_whole_name_of_their_column(new):
 
 def test_draws_that_no_one_can_prove_exact_are_refused(new):
     draw = release_from("draw", "full", 1.0, 1.0, 100.0, 1, "exponential")
-    with pytest.raises(ValueError, match="only if its sampler is exact"):
+    with pytest.raises(ValueError, match="takes noisy sums alone"):
         new().reserve("dp_ops", plan_from((draw,), "add_remove", DELTA, "pld"))
 
 

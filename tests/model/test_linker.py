@@ -8,8 +8,9 @@ from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_dp.model.compile import as_written, function
+from pymc_dp.compiling.compile import function
 from pymc_dp.model.linker import UfuncLinker
+from pymc_dp.model.modes import as_written
 
 x, k, small = pt.dmatrix("x"), pt.ivector("k"), pt.bvector("small")
 INPUTS = [x, k, small]

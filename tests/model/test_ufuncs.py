@@ -9,7 +9,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg import solve_triangular
 
-from pymc_dp.model.compile import function
+from pymc_dp.compiling.compile import function
 
 x = pt.dvector("x")
 VALUES = np.r_[np.linspace(-40, 40, 81), -800.0, 800.0, 1e-300, 0.0]

@@ -8,9 +8,9 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import shared
 
+from pymc_dp.compiling.compile import function
 from pymc_dp.methods.advi.defaults import DEFAULTS
 from pymc_dp.methods.advi.families import Params
-from pymc_dp.model.compile import function
 
 new_variable: Callable[..., Any] = shared
 

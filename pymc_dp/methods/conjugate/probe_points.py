@@ -5,13 +5,14 @@ from functools import cache
 
 import numpy as np
 
+from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.methods.conjugate.expectation import Point
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph
-from pymc_dp.model.compile import as_written, function
 from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.modes import as_written
 from pymc_dp.privacy.contribution import Batch
 
 # (rows, point of all latents, values of further inputs) -> values of graphs

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.methods.gaussian.centred import Centred, centred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hamiltonian import Chains, LogDensity, draw_by_hamiltonian
 from pymc_dp.methods.gaussian.integrated import Integrated, NormalLikelihood
@@ -21,7 +22,6 @@ from pymc_dp.methods.gaussian.normal_latents import integrated
 from pymc_dp.methods.method import Draws
 from pymc_dp.methods.prior import finite_draws
 from pymc_dp.model import Records
-from pymc_dp.model.centred import Centred, centred
 
 
 @dataclass(frozen=True, eq=False)

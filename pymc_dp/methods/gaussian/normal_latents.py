@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
+from pymc_dp.compiling.compile import function, with_identities
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.integrated import Entries, Integrated
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function, with_identities
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 # a difference is 0 where it is this share of what is subtracted at most

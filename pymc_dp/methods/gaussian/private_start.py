@@ -8,8 +8,8 @@ from pymc.distributions.transforms import Transform, log, logodds, simplex
 
 from pymc_dp.methods.method import Method
 from pymc_dp.model import Records
-from pymc_dp.model.compile import AS_WRITTEN
 from pymc_dp.model.graph_types import pt
+from pymc_dp.model.modes import AS_WRITTEN
 
 # {name of a latent: its value, on its own scale}
 Values = Mapping[str, np.ndarray]

@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
+from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
@@ -23,7 +24,6 @@ from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query
 

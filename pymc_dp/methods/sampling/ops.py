@@ -10,10 +10,9 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.mechanisms import EXPONENTIAL
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import FixedSize, Full
-from pymc_dp.contributions.posterior_draw import posterior_draw
+from pymc_dp.contributions.posterior_draw import EXPONENTIAL, posterior_draw
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.methods.model_class import MethodSpec

@@ -7,7 +7,7 @@ import pytest
 
 from pymc_dp.methods.conjugate import probe_points
 from pymc_dp.methods.conjugate.probe_points import at_few_points, probe_rows
-from pymc_dp.model.compile import as_written
+from pymc_dp.model.modes import as_written
 from tests.zoo import REAL, separated
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.contributions.posterior_draw import posterior_draw
+from pymc_dp.contributions.posterior_draw import posterior_draw, temperature_of
 from pymc_dp.methods.sampling.sgld import filling_sd, langevin_step
 from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
@@ -118,12 +118,12 @@ def test_a_step_out_of_range_is_refused(step):
 # ---- dp_ops
 
 
-def density(bound, temperature, y, mus, model=None):
+def density(bound, heat, y, mus, model=None):
     records, _ = separate(model or normal())
     drawn = posterior_draw(records, "python", 100)
     batch = {"y": np.asarray(y, "float64")}
     points = np.reshape(mus, (-1, 1))
-    return np.array([float(drawn.density(batch, z, bound, temperature)[0]) for z in points])
+    return np.array([float(drawn.density(batch, z, bound, heat)[0]) for z in points])
 
 
 NEIGHBOUR = [0.0, 3.0, -40.0, 1e200, -1e308, math.inf, math.nan]
@@ -155,7 +155,7 @@ def test_draws_share_the_budget_and_replaced_records_cost_twice(neighbours, fact
     terms = {"loglik_bound": 3.0, "epsilon": 0.6, "delta": 1e-5, "neighbours": neighbours}
     found = pymc_dp.plan(normal(), draws, "dp_ops", **terms).plan
     [release] = found.releases
-    temper = 1 / release.temperature
+    temper = 1 / temperature_of(release)
     assert temper == pytest.approx(0.6 / (draws * factor * 3.0), rel=2e-3)
     assert found.epsilon() <= 0.6
     assert release.pure_epsilon(Neighbours(neighbours)) == pytest.approx(factor * 3.0 * temper)
@@ -169,7 +169,7 @@ def test_epsilon_is_what_two_neighbouring_densities_show(neighbours):
     with pm.Model() as narrow:
         pm.Normal("y", pm.Normal("mu", 0, 2), 0.01, observed=[0.0, 1.0])
     far = [0.5, 5.0] if neighbours == "replace_one" else [0.5]
-    a, b = (density(2.0, release.temperature, y, grid, narrow) for y in ([0.5, 0.5], far))
+    a, b = (density(2.0, temperature_of(release), y, grid, narrow) for y in ([0.5, 0.5], far))
     a, b = (x - np.logaddexp.reduce(x) for x in (a, b))
     claimed = release.pure_epsilon(Neighbours(neighbours))
     assert np.abs(a - b).max() <= claimed
@@ -270,4 +270,4 @@ def test_draws_and_sums_add_up_in_one_plan():
     both = plan_from((draw, noisy), "add_remove", 1e-5, "pld")
     alone = plan_from((noisy,), "add_remove", 1e-5, "pld").epsilon()
     assert both.epsilon() == pytest.approx(alone + 2 * 2 / 4.0)
-    assert both.assumes_exact_draws
+    assert not both.all_sums

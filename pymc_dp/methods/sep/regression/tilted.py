@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from scipy.special import erfcx
 
+from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.methods.conjugate.exponential import two_derivatives
 from pymc_dp.methods.linear.features import Features
@@ -21,7 +22,6 @@ from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.quadratic import Expect, Quadratic, variational
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
 from pymc_dp.model import Records
-from pymc_dp.model.compile import function
 from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import Batch
 

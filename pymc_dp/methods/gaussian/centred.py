@@ -12,10 +12,10 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.shape import Shape
 
+from pymc_dp.compiling.compile import at_draws, function
+from pymc_dp.methods.gaussian.groups import Groups, after
 from pymc_dp.model.batch import rebuilt
-from pymc_dp.model.compile import at_draws, function
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
-from pymc_dp.model.groups import Groups, after
 from pymc_dp.model.separate import Records
 
 

@@ -7,13 +7,13 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.outcomes import compile_draws
 from pymc_dp.methods.gaussian import hyperpriors
+from pymc_dp.methods.gaussian.centred import Centred, centred
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors as parted
 from pymc_dp.methods.gaussian.normal_latents import log_prior_of
 from pymc_dp.model import separate
-from pymc_dp.model.centred import Centred, centred
-from pymc_dp.model.compile import function
 from pymc_dp.testing import deterministic_noise
 
 ROWS, GROUPS = 600, 8

@@ -1,8 +1,8 @@
 """How graphs become functions: on compiled backends, or at once on the Python linker."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,49 +10,14 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile import maker
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
-from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
-from pytensor.tensor.blas import BatchedDot
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.math import Dot
 
+from pymc_dp.compiling.same_graph import graph_key, rewritten_once
 from pymc_dp.model.graph_types import AnyVariable, pt
-from pymc_dp.model.linker import UfuncLinker
-from pymc_dp.model.row_products import by_rows
-from pymc_dp.model.same_graph import graph_key, rewritten_once
-from pymc_dp.model.ufuncs import by_batches, by_ufuncs
-
-# just before fusion and the in-place rewrites
-AFTER_SPECIALIZE = 48.9
-
-
-class CachedMode(Mode):
-    """A mode that looks its rewrites up once, not once for each function."""
-
-    @cached_property
-    def optimizer(self) -> Any:
-        """The rewrites, in their order."""
-        return super().optimizer
-
-
-# without fusion, and powers as fused squares: a fused loop is one Python call per element here;
-# nothing in place: finding out what may be takes time, and NumPy is no faster for it; matrix
-# products of records row by row, not by BLAS
-FAST_RUN: Any = CachedMode(linker=UfuncLinker(), optimizer="fast_run")
-PYTHON: Mode = FAST_RUN.excluding(
-    "fusion", "inplace", "local_pow_to_nested_squaring", "BlasOpt"
-).register(
-    (in2out(node_rewriter([Dot, BatchedDot, Blockwise])(by_rows)), AFTER_SPECIALIZE),
-    (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),
-    (in2out(node_rewriter([Blockwise])(by_batches)), AFTER_SPECIALIZE),
-)
-# for functions that are called a few times: rewriting would take most of their time
-AS_WRITTEN = Mode(linker=UfuncLinker(), optimizer="None")
+from pymc_dp.model.modes import PYTHON, without_c
 
 
 def compile_mode(backend: str) -> Mode:
@@ -85,16 +50,6 @@ def function(
     compile_it = partial(_compile, inputs, outputs, backend, updates)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
     fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
-    fn.trust_input = True
-    return fn
-
-
-def as_written(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
-    """Make a function of graphs that are not rewritten, for inputs of the right type."""
-    with without_c():
-        fn: Function = maker.function(
-            list(inputs), list(outputs), mode=AS_WRITTEN, on_unused_input="ignore"
-        )
     fn.trust_input = True
     return fn
 
@@ -134,8 +89,3 @@ def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates:
             inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
         )
     return fn
-
-
-def without_c() -> AbstractContextManager[None]:
-    """Keep PyTensor from building C code for every constant that it folds, a second each."""
-    return config.change_flags(cxx="")

@@ -1,0 +1,1 @@
+"""Graphs as functions, on compiled backends; equal graphs are rewritten once."""

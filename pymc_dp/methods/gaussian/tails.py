@@ -1,0 +1,188 @@
+"""What clipping and weights leave out of scores, from released counts of their lengths.
+
+Outcomes need not be those of the model. How far their scores' lengths are from those of drawn ones
+is released in every round, and what may be left of it beyond a clip norm follows: a bias that no
+number of records makes smaller. It is part of the width, and of the choice of the norms.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import chi2
+
+from pymc_dp.contributions.drawn_scores import CENTRING
+from pymc_dp.contributions.tails import BINS, CENTRES, EXPECTED, split_counts
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+
+# no larger share of the scores can be so many times as long as is usual (Chebyshev)
+POWER = 2
+# how wrong a model may be, as a share of all records, before anything is released; and how much
+# more often than such tails let expect records lie far out: every magnitude alike
+SHARES, FACTORS = np.geomspace(1e-3, 1.0, 25), np.geomspace(1.0, 1e3, 25)
+NORMS = np.geomspace(CENTRES[0], CENTRES[-1], 161)  # among which those of a round are chosen
+
+
+class Left(NamedTuple):
+    """What is known of the lengths of scores, by bins; all (BINS,)."""
+
+    excess: np.ndarray  # root mean square of observed less expected counts
+    expected: np.ndarray  # counts of drawn outcomes
+    leverage: np.ndarray  # counts of root mean square scores
+    share: float  # how wrong the model is, as a share of all records
+    number: float  # of records
+    squares: float  # mean squared length
+
+    def bias(self, score_norm: float, weight_norm: float) -> float:
+        """Bound what is left out of the sum of all scores, in posterior standard deviations.
+
+        That is what is longer than the norm of scores, of the observed ones that the model does
+        not expect; and what weights take, so far as the model is wrong.
+        """
+        return float(self._of_clipping(score_norm) + self._of_weights(weight_norm))
+
+    def norms(
+        self, noise: float, of_curvature: float, least: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Return the norms of scores and of curvatures whose errors have the least sum of squares.
+
+        Errors are the bias, the ``noise`` of a norm of 1, in posterior standard deviations, and
+        what clipping and weights cost if the model is right. That of the curvature is relative.
+        """
+        each = NORMS[NORMS >= least[0]]
+        clip = [
+            (noise * c) ** 2 + self._of_clipping(c) ** 2 + self._lost(self.expected, _cut(c))
+            for c in each
+        ]
+        squared = NORMS[NORMS**2 >= least[1]] ** 2
+        weigh = [
+            (of_curvature * h) ** 2 + self._of_weights(h) ** 2 + self._lost(self.leverage, _less(h))
+            for h in squared
+        ]
+        return float(each[np.argmin(clip)]), float(squared[np.argmin(weigh)])
+
+    def _of_clipping(self, norm: float) -> float:
+        return float(_cut(norm) @ self.excess) / self.number**0.5
+
+    def _of_weights(self, norm: float) -> float:
+        return self.share * float(_less(norm) @ self.leverage) / self.number**0.5
+
+    def _lost(self, counts: np.ndarray, left: np.ndarray) -> float:
+        """Return the variance of what is left out of scores that have these counts."""
+        return float(left**2 @ counts) / (self.number * self.squares)
+
+
+def _cut(norm: float) -> np.ndarray:
+    """Return what clipping to a norm takes of a score in each bin."""
+    return np.asarray(np.maximum(CENTRES - norm, 0.0))
+
+
+def _less(norm: float) -> np.ndarray:
+    """Return what the weight of a squared norm takes."""
+    return np.asarray(CENTRES * (1 - np.minimum(1.0, norm / CENTRES**2)))
+
+
+class Tails(NamedTuple):
+    """Sums of counts over rounds, by precision; (BINS,) or numbers."""
+
+    excess: np.ndarray
+    weight_of_excess: np.ndarray
+    expected: np.ndarray
+    leverage: np.ndarray
+    weight: float
+
+    @classmethod
+    def nothing(cls) -> "Tails":
+        """Return what is known before the first round."""
+        zero = np.zeros(BINS)
+        return cls(zero, zero, zero, zero, 0.0)
+
+    def add(self, counts: np.ndarray, noise_sd: float, off: float) -> "Tails":
+        """Add a round's released counts, with noise of this standard deviation.
+
+        Its point is ``off`` the mode by so many whitened units, which may move all counts.
+        """
+        excess, expected, leverage = split_counts(counts)
+        weight = max(noise_sd, 1e-6) ** -2
+        drawn = np.maximum(expected, noise_sd / EXPECTED)
+        own = 1 / (max(noise_sd, 1e-6) ** 2 + (off * drawn) ** 2)
+        return Tails(
+            self.excess + own * excess,
+            self.weight_of_excess + own,
+            self.expected + weight * expected,
+            self.leverage + weight * leverage,
+            self.weight + weight,
+        )
+
+    def left(self, number: float, squares: float, centred: bool) -> Left:
+        """Say what clipping may leave out of so many records' scores of this mean square.
+
+        Where no outcomes are drawn, all that is cut off is left out.
+        """
+        usual = number * np.minimum(1.0, (squares**0.5 / CENTRES) ** POWER)
+        excess, variance, of_counts = self._means()
+        found = _estimated(excess, variance, usual, SHARES if centred else FACTORS)
+        expected, leverage = (
+            _estimated(x, of_counts, usual, FACTORS).mean
+            for x in (self._pooled(self.expected), self._pooled(self.leverage))
+        )
+        return Left(
+            found.rms,
+            np.maximum(expected, 0.0),
+            np.maximum(leverage, 0.0),
+            min(1.0, found.amplitude),
+            number,
+            squares,
+        )
+
+    def misfit(self) -> float:
+        """Return chi squared of the excess of all bins, over its critical value."""
+        if self.weight == 0:
+            return np.nan
+        excess, variance, _ = self._means()
+        return float((excess**2 / variance).sum() / chi2.isf(DEFAULTS.size_of_test, BINS))
+
+    def _means(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the mean excess, its variance, and that of other counts; inf before a round."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_noise = 1 / self.weight_of_excess
+            excess = np.nan_to_num(self.excess / self.weight_of_excess)
+            of_counts = np.full(BINS, 1 / np.float64(self.weight)) / EXPECTED**2
+        drawn = np.maximum(self._pooled(self.expected), 0.0) * (1 + 1 / CENTRING)
+        return excess, of_noise + drawn, of_counts
+
+    def _pooled(self, sums: np.ndarray) -> np.ndarray:
+        return sums / self.weight if self.weight else np.zeros(BINS)
+
+
+class Estimated(NamedTuple):
+    """Counts that were measured with noise, under a normal prior of unknown amplitude."""
+
+    mean: np.ndarray
+    rms: np.ndarray
+    amplitude: float  # root mean square
+
+
+def _estimated(
+    measured: np.ndarray, variance: np.ndarray, usual: np.ndarray, amplitudes: np.ndarray
+) -> Estimated:
+    """Estimate counts x ~ N(0, (a usual)^2), where every amplitude a is as likely as the others.
+
+    >>> usual, amplitudes = np.array([100.0, 10.0, 1.0]), np.array([0.01, 1.0])
+    >>> seen, hidden = (
+    ...     _estimated(np.array([90.0, 0.0, 0.0]), np.full(3, v), usual, amplitudes)
+    ...     for v in (9, 1e9)
+    ... )
+    >>> seen.rms.round(), round(seen.amplitude, 1), round(hidden.amplitude, 1)
+    (array([90.,  3.,  1.]), 1.0, 0.7)
+    """
+    prior = (amplitudes[:, None] * usual) ** 2
+    with np.errstate(invalid="ignore"):
+        shrunk = np.where(np.isinf(variance), 0.0, prior / (prior + variance))
+        surprise = np.where(np.isinf(variance), 0.0, measured**2 / (prior + variance))
+        size = np.where(np.isinf(variance), 0.0, np.log(prior + variance))
+    height = -(surprise + size).sum(axis=1) / 2
+    likely = np.exp(height - height.max())
+    likely /= likely.sum()
+    means = shrunk * measured
+    squares = likely @ (means**2 + (1 - shrunk) * prior)
+    return Estimated(likely @ means, np.sqrt(squares), float(likely @ amplitudes**2) ** 0.5)

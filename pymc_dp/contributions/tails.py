@@ -37,16 +37,16 @@ def memberships(norms: np.ndarray) -> np.ndarray:
 def counts(observed: np.ndarray, drawn: np.ndarray, leverage: np.ndarray) -> np.ndarray:
     """Return records' counts: observed less expected, expected, and leverages, (rows, 3 BINS).
 
-    ``observed``, (rows,), are norms; ``drawn``, (rows, BINS), are the mean memberships of drawn
-    ones; ``leverage``, (rows,), is the root mean square of norms.
+    ``observed`` and ``drawn``, (rows, BINS), are memberships of lengths, and the mean ones of drawn
+    outcomes; both are multiples of ``leverage``, (rows,), the usual length of a record's scores.
 
     **Privacy.** A row's norm is at most COUNTS_NORM. With o, e and l the memberships, which are not
     negative and sum to one, |o - e|^2 + EXPECTED^2 (|e|^2 + |l|^2) is convex in each of them, and
     so largest where each is a unit vector: there it is at most 2 + 2 EXPECTED^2. Without drawn
     outcomes e is zero, and it is smaller.
     """
-    of_observed, of_leverage = memberships(observed), memberships(leverage)
-    return np.concatenate([of_observed - drawn, EXPECTED * drawn, EXPECTED * of_leverage], axis=1)
+    parts = [observed - drawn, EXPECTED * drawn, EXPECTED * memberships(leverage)]
+    return np.concatenate(parts, axis=1)
 
 
 def split_counts(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

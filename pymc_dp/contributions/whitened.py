@@ -174,18 +174,29 @@ def joint_vectors(
 def _counts(z: np.ndarray) -> np.ndarray:
     """Count the lengths of whitened scores, before they are weighted and clipped."""
     norms = lengths(z)
-    observed, drawn = norms[:, 0], norms[:, 1:]
+    observed, drawn = norms[:, :1], norms[:, 1:]
     if not drawn.shape[1]:
-        return counts(observed, np.zeros((len(z), BINS)), np.zeros(len(z)))
+        return counts(memberships(observed[:, 0]), np.zeros((len(z), BINS)), np.ones(len(z)))
     if drawn.shape[1] == len(BOTH):
-        shares = probabilities(drawn)
-        leverage = np.sqrt(drawn[:, 0] * drawn[:, 1])
-    else:
-        leverage = np.sqrt((drawn[:, :WEIGHING] ** 2).mean(axis=1))
-        drawn = drawn[:, WEIGHING:]
-        shares = np.full(drawn.shape, 1 / drawn.shape[1])
-    expected = (memberships(drawn) * shares[..., None]).sum(axis=1)
-    return counts(observed, expected, leverage)
+        usual = np.sqrt(drawn[:, :1] * drawn[:, 1:])
+        return _relative(norms, usual, probabilities(drawn), usual[:, 0])
+    # of each outcome as a multiple of the others: all are alike under the model
+    squares = norms**2
+    others = (squares.sum(axis=1, keepdims=True) - squares) / (norms.shape[1] - 1)
+    usual, chances = (
+        np.sqrt(np.maximum(others, 0.0)),
+        np.full((1, drawn.shape[1]), 1 / drawn.shape[1]),
+    )
+    return _relative(norms, usual, chances, usual[:, 0])
+
+
+def _relative(
+    norms: np.ndarray, usual: np.ndarray, chances: np.ndarray, leverage: np.ndarray
+) -> np.ndarray:
+    """Count norms, (rows, 1 + k), as multiples of the usual ones, the observed outcome's first."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = memberships(np.where(norms > 0, norms / usual, 0.0))
+    return counts(each[:, 0], (each[:, 1:] * chances[..., None]).sum(axis=1), leverage)
 
 
 class Clipped(NamedTuple):

@@ -53,7 +53,7 @@ def noise_of_norms(
 ) -> tuple[float, float]:
     """Return the noise of norms of 1, of scores in posterior sds, of curvatures as a share.
 
-    It is that of all rounds together.
+    It is that of these rounds together.
     """
     of_score = noise_unit / (number * sum(s.score for s in shares)) ** 0.5
     of_curvature = (2 * d) ** 0.5 * noise_unit / (number * sum(s.curvature for s in shares) ** 0.5)

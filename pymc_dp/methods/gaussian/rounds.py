@@ -110,15 +110,19 @@ def _less_sure(state: State, known: Known) -> State:
     if state.noise_unit == 0 or not state.tails.weight:
         return state
     learnt, at = state.learnt, state.at
-    more = state.bias**2 - state.left(known).bias(at.score_bound, at.curvature_bound) ** 2
-    if more <= 0:
+    less = state.bias**2 - state.left(known).bias(at.score_bound, at.curvature_bound) ** 2
+    if less[0] <= 0:
         return state
-    wide = learnt.mode.covariance + more * learnt.covariance
-    scored = tuple(
-        one._replace(noise=one.noise + more * learnt.likelihood_curvature) for one in learnt.scored
-    )
+    more, H = np.sqrt(less), learnt.likelihood_curvature
+    wide = learnt.mode.covariance + _of_bias(more, learnt.covariance)
+    scored = tuple(one._replace(noise=one.noise + _of_bias(more, H)) for one in learnt.scored)
     mode = learnt.mode._replace(covariance=wide)
     return state._replace(learnt=learnt._replace(mode=mode, scored=scored))
+
+
+def _of_bias(bias: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Return the covariance of biases of so many units, (d,), where ``unit`` is that of one."""
+    return np.asarray(np.outer(bias, bias) * unit)
 
 
 def _learnt(
@@ -163,7 +167,9 @@ def _learnt(
         likelihood_curvature=H,
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
-        noise=_added_by_noise(covariance, mode.covariance + state.bias**2 * covariance, way, prior),
+        noise=_added_by_noise(
+            covariance, mode.covariance + _of_bias(state.bias, covariance), way, prior
+        ),
         scored=_scored(before, local, release, units),
         reported=before.reported,
     )

@@ -154,7 +154,7 @@ def _describe(records: Records, shares: BudgetShares, state: State) -> xr.Datase
         directions=hidden.size,
         variance_share=learnt.variance_share.mean,
     )
-    return found.assign(misfit=state.tails.misfit(), bias=state.bias)
+    return found.assign(misfit=state.tails.misfit(), bias=state.bias.max())
 
 
 def _trace(state: State) -> Trace:

@@ -92,7 +92,7 @@ def _at_start(
         unseen=np.zeros((d, 0)),
         held=np.zeros(d, bool),
         tails=Tails.nothing(),
-        bias=0.0,
+        bias=np.zeros(d),
         visible=float(d),
         learnt=learnt,
     )

@@ -111,7 +111,8 @@ class State(NamedTuple):
     # latents of the shape of outcomes, (d,): they keep still while the location is far
     held: np.ndarray
     tails: Tails  # lengths of scores, from rounds near the mode
-    bias: float  # what clipping may leave in the latest round's score, in posterior sds
+    # what clipping may leave in the latest round's score, in posterior sds: as a bound, (d,)
+    bias: np.ndarray
     visible: float  # directions in which the records' curvature is visible, as norms count them
     learnt: Learnt
 
@@ -122,7 +123,10 @@ class State(NamedTuple):
 
     def left(self, known: Known) -> Left:
         """Say what clipping leaves out."""
-        return self.tails.left(self.number, self.visible, known.is_centred)
+        shapes = known.shapes.copy()
+        if known.scale is not None:
+            shapes[known.scale.latent] = True
+        return self.tails.left(self.number, self.visible, known.is_centred, shapes)
 
 
 def prior_precision(
@@ -161,7 +165,8 @@ def bounded(state: State, known: Known) -> State:
     bounds = norm_bounds(*public, state.visible)
     if state.tails.weight and state.noise_unit:
         least = state.visible**0.5, state.visible
-        bounds = state.left(known).norms(*noise_of_norms(*public), least)
+        so_far = *public[:-1], shares[: max(state.t, 1)]
+        bounds = state.left(known).norms(*noise_of_norms(*so_far), least)
     of_score, of_curvature = bounds
     at = state.at._replace(
         score_bound=state.reach * of_score, curvature_bound=of_curvature, ratio=own.ratio

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from pymc_dp.contributions.drawn_scores import CENTRING
-from pymc_dp.contributions.tails import BINS, CENTRES, EXPECTED, split_counts
+from pymc_dp.contributions.tails import BINS, CENTRES, EXPECTED, LEAST, split_counts
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 # no larger share of the scores can be so many times as long as is usual (Chebyshev)
@@ -23,22 +23,26 @@ NORMS = np.geomspace(CENTRES[0], CENTRES[-1], 161)  # among which those of a rou
 
 
 class Left(NamedTuple):
-    """What is known of the lengths of scores, by bins; all (BINS,)."""
+    """What is known of the lengths of scores, by bins; all (BINS,).
 
-    excess: np.ndarray  # root mean square of observed less expected counts
-    expected: np.ndarray  # counts of drawn outcomes
+    A score is as long as its leverage times its relative length, which no leverage changes."""
+
+    excess: np.ndarray  # root mean square of observed less expected counts, by relative length
+    expected: np.ndarray  # counts of drawn outcomes, by relative length
     leverage: np.ndarray  # counts of root mean square scores
     share: float  # how wrong the model is, as a share of all records
     number: float  # of records
     squares: float  # mean squared length
+    directions: np.ndarray  # share of the bias that each latent may have, (d,)
 
-    def bias(self, score_norm: float, weight_norm: float) -> float:
-        """Bound what is left out of the sum of all scores, in posterior standard deviations.
+    def bias(self, score_norm: float, weight_norm: float) -> np.ndarray:
+        """Bound what is left out of the sum of all scores, (d,), in posterior standard deviations.
 
         That is what is longer than the norm of scores, of the observed ones that the model does
         not expect; and what weights take, so far as the model is wrong.
         """
-        return float(self._of_clipping(score_norm) + self._of_weights(weight_norm))
+        whole = self._of_clipping(score_norm) + self._of_weights(weight_norm)
+        return np.asarray(whole * self.directions)
 
     def norms(
         self, noise: float, of_curvature: float, least: tuple[float, float]
@@ -48,32 +52,43 @@ class Left(NamedTuple):
         Errors are the bias, the ``noise`` of a norm of 1, in posterior standard deviations, and
         what clipping and weights cost if the model is right. That of the curvature is relative.
         """
-        each = NORMS[NORMS >= least[0]]
+        each, share = NORMS[NORMS >= least[0]], float((self.directions**2).mean())
         clip = [
-            (noise * c) ** 2 + self._of_clipping(c) ** 2 + self._lost(self.expected, _cut(c))
+            (noise * c) ** 2 + share * self._of_clipping(c) ** 2 + self._lost_by_clipping(c)
             for c in each
         ]
         squared = NORMS[NORMS**2 >= least[1]] ** 2
         weigh = [
-            (of_curvature * h) ** 2 + self._of_weights(h) ** 2 + self._lost(self.leverage, _less(h))
+            (of_curvature * h) ** 2 + share * self._of_weights(h) ** 2 + self._lost_by_weights(h)
             for h in squared
         ]
         return float(each[np.argmin(clip)]), float(squared[np.argmin(weigh)])
 
     def _of_clipping(self, norm: float) -> float:
-        return float(_cut(norm) @ self.excess) / self.number**0.5
+        return float(self._by_leverage(_cut(norm)) @ self.excess) / self.number**0.5
 
     def _of_weights(self, norm: float) -> float:
         return self.share * float(_less(norm) @ self.leverage) / self.number**0.5
 
-    def _lost(self, counts: np.ndarray, left: np.ndarray) -> float:
-        """Return the variance of what is left out of scores that have these counts."""
-        return float(left**2 @ counts) / (self.number * self.squares)
+    def _lost_by_clipping(self, norm: float) -> float:
+        """Return the variance of what is cut off if the model is right, as a share of them all."""
+        lost = float(self._by_leverage(_cut(norm) ** 2) @ self.expected)
+        return lost / (self.number * self.squares)
+
+    def _lost_by_weights(self, norm: float) -> float:
+        return float(_less(norm) ** 2 @ self.leverage) / (self.number * self.squares)
+
+    def _by_leverage(self, left: np.ndarray) -> np.ndarray:
+        """Average what is left of a length, (2 BINS,), over leverages, by relative length."""
+        shares = self.leverage / max(float(self.leverage.sum()), 1.0)
+        places = np.arange(BINS)
+        return np.asarray(left[np.add.outer(places, places)] @ shares)
 
 
 def _cut(norm: float) -> np.ndarray:
-    """Return what clipping to a norm takes of a score in each bin."""
-    return np.asarray(np.maximum(CENTRES - norm, 0.0))
+    """Return what clipping takes of products of two lengths, by the sum of their bins, (2 BINS,)."""
+    products = 2.0 ** (2 * LEAST + np.arange(2 * BINS))
+    return np.asarray(np.maximum(products - norm, 0.0))
 
 
 def _less(norm: float) -> np.ndarray:
@@ -113,18 +128,18 @@ class Tails(NamedTuple):
             self.weight + weight,
         )
 
-    def left(self, number: float, squares: float, centred: bool) -> Left:
+    def left(self, number: float, squares: float, centred: bool, shapes: np.ndarray) -> Left:
         """Say what clipping may leave out of so many records' scores of this mean square.
 
-        Where no outcomes are drawn, all that is cut off is left out.
+        Where no outcomes are drawn, all that is cut off is left out. Long scores point wherever
+        predictors do, but those of latents of the scale and of the ``shapes`` of outcomes, (d,),
+        have one sign.
         """
-        usual = number * np.minimum(1.0, (squares**0.5 / CENTRES) ** POWER)
+        usual, far = (number * np.minimum(1.0, (x / CENTRES) ** POWER) for x in (1.0, squares**0.5))
         excess, variance, of_counts = self._means()
         found = _estimated(excess, variance, usual, SHARES if centred else FACTORS)
-        expected, leverage = (
-            _estimated(x, of_counts, usual, FACTORS).mean
-            for x in (self._pooled(self.expected), self._pooled(self.leverage))
-        )
+        expected = _estimated(self._pooled(self.expected), of_counts, usual, FACTORS).mean
+        leverage = _estimated(self._pooled(self.leverage), of_counts, far, FACTORS).mean
         return Left(
             found.rms,
             np.maximum(expected, 0.0),
@@ -132,6 +147,7 @@ class Tails(NamedTuple):
             min(1.0, found.amplitude),
             number,
             squares,
+            np.where(shapes, 1.0, len(shapes) ** -0.5),
         )
 
     def misfit(self) -> float:

@@ -27,7 +27,7 @@ from pymc_dp.contributions.spans import (
     scaled_pairs,
     sum_of_products,
 )
-from pymc_dp.contributions.tails import BINS, SIZE, counts, memberships
+from pymc_dp.contributions.tails import SIZE, counts, of_others
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
@@ -35,7 +35,7 @@ from pymc_dp.privacy.contribution import (
     RowContribution,
     UnitVector,
 )
-from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
+from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, joint_norms, row_norms
 
 
 class InSpan(NamedTuple):
@@ -44,8 +44,8 @@ class InSpan(NamedTuple):
     basis: np.ndarray  # (c, rows, d): orthogonal
     shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
-    # (rows, ...): score, its slope, counts, that along a direction, and variance. Their norms are those of
-    # the vectors: a change of coordinates keeps the norms of scores and of curvatures.
+    # (rows, ...): score, its slope, counts, that along a direction, and variance. Their norms are
+    # those of the vectors: a change of coordinates keeps the norms of scores and of curvatures.
     vectors: np.ndarray
 
 
@@ -173,30 +173,15 @@ def joint_vectors(
 
 def _counts(z: np.ndarray) -> np.ndarray:
     """Count the lengths of whitened scores, before they are weighted and clipped."""
-    norms = lengths(z)
+    norms = np.minimum(lengths(z), LARGEST_NORM)
     observed, drawn = norms[:, :1], norms[:, 1:]
     if not drawn.shape[1]:
-        return counts(memberships(observed[:, 0]), np.zeros((len(z), BINS)), np.ones(len(z)))
+        return counts(observed, np.ones_like(observed), np.zeros((len(z), 0)))
     if drawn.shape[1] == len(BOTH):
-        usual = np.sqrt(drawn[:, :1] * drawn[:, 1:])
-        return _relative(norms, usual, probabilities(drawn), usual[:, 0])
-    # of each outcome as a multiple of the others: all are alike under the model
-    squares = norms**2
-    others = (squares.sum(axis=1, keepdims=True) - squares) / (norms.shape[1] - 1)
-    usual, chances = (
-        np.sqrt(np.maximum(others, 0.0)),
-        np.full((1, drawn.shape[1]), 1 / drawn.shape[1]),
-    )
-    return _relative(norms, usual, chances, usual[:, 0])
-
-
-def _relative(
-    norms: np.ndarray, usual: np.ndarray, chances: np.ndarray, leverage: np.ndarray
-) -> np.ndarray:
-    """Count norms, (rows, 1 + k), as multiples of the usual ones, the observed outcome's first."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each = memberships(np.where(norms > 0, norms / usual, 0.0))
-    return counts(each[:, 0], (each[:, 1:] * chances[..., None]).sum(axis=1), leverage)
+        usual = np.sqrt(drawn[:, :1]) * np.sqrt(drawn[:, 1:])
+        return counts(norms, np.repeat(usual, 3, axis=1), probabilities(drawn))
+    # under the model all outcomes are alike, and so is each as a multiple of the others
+    return counts(norms, of_others(norms), np.full(drawn.shape, 1 / drawn.shape[1]))
 
 
 class Clipped(NamedTuple):

@@ -99,7 +99,8 @@ def _counted(state: State, release: Release, known: Known) -> State:
         spread = float(np.trace(learnt.likelihood_curvature @ learnt.mode.covariance))
         off = (max(spread, 0.0) / state.number) ** 0.5
         tails = tails.add(release.counts, release.counts_noise_sd, off)
-    state = state._replace(tails=tails)
+    misfit = tails.misfit() if known.is_centred else np.nan
+    state = state._replace(tails=tails, misfit=misfit)
     if state.noise_unit == 0:
         return state
     return state._replace(bias=state.left(known).bias(at.score_bound, at.curvature_bound))
@@ -110,10 +111,11 @@ def _less_sure(state: State, known: Known) -> State:
     if state.noise_unit == 0 or not state.tails.weight:
         return state
     learnt, at = state.learnt, state.at
-    less = state.bias**2 - state.left(known).bias(at.score_bound, at.curvature_bound) ** 2
-    if less[0] <= 0:
+    of_next = state.left(known).bias(at.score_bound, at.curvature_bound)
+    more = np.sqrt(np.maximum(state.bias**2 - of_next**2, 0.0))
+    if not more.any():
         return state
-    more, H = np.sqrt(less), learnt.likelihood_curvature
+    H = learnt.likelihood_curvature
     wide = learnt.mode.covariance + _of_bias(more, learnt.covariance)
     scored = tuple(one._replace(noise=one.noise + _of_bias(more, H)) for one in learnt.scored)
     mode = learnt.mode._replace(covariance=wide)

@@ -54,8 +54,8 @@ def stages_of_rounds(
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
     one, and a vector of score, curvature (of all latents, and along one direction), counts of
-    lengths and variance for each round, whose joint norm is clipped. All take all records; coordinates and clip norms are functions of earlier releases. All else is
-    post-processing.
+    lengths and variance for each round, whose joint norm is clipped. All take all records;
+    coordinates and clip norms are functions of earlier releases. All else is post-processing.
     """
     rounds, first = terms.rounds, terms.of_shifts
     of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
@@ -154,7 +154,7 @@ def _describe(records: Records, shares: BudgetShares, state: State) -> xr.Datase
         directions=hidden.size,
         variance_share=learnt.variance_share.mean,
     )
-    return found.assign(misfit=state.tails.misfit(), bias=state.bias.max())
+    return found.assign(misfit=state.misfit, bias=state.bias.max())
 
 
 def _trace(state: State) -> Trace:

@@ -92,6 +92,7 @@ def _at_start(
         unseen=np.zeros((d, 0)),
         held=np.zeros(d, bool),
         tails=Tails.nothing(),
+        misfit=np.nan,
         bias=np.zeros(d),
         visible=float(d),
         learnt=learnt,

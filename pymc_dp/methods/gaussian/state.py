@@ -111,6 +111,8 @@ class State(NamedTuple):
     # latents of the shape of outcomes, (d,): they keep still while the location is far
     held: np.ndarray
     tails: Tails  # lengths of scores, from rounds near the mode
+    # how far outcomes are from those of the model, over what chance explains; nan if not known
+    misfit: float
     # what clipping may leave in the latest round's score, in posterior sds: as a bound, (d,)
     bias: np.ndarray
     visible: float  # directions in which the records' curvature is visible, as norms count them
@@ -119,7 +121,7 @@ class State(NamedTuple):
     @property
     def is_misfit(self) -> bool:
         """Whether outcomes are not distributed as the model says."""
-        return self.tails.misfit() > 1
+        return self.misfit > 1
 
     def left(self, known: Known) -> Left:
         """Say what clipping leaves out."""

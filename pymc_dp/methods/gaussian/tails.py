@@ -8,10 +8,18 @@ number of records makes smaller. It is part of the width, and of the choice of t
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 from scipy.stats import chi2
 
 from pymc_dp.contributions.drawn_scores import CENTRING
-from pymc_dp.contributions.tails import BINS, CENTRES, EXPECTED, LEAST, split_counts
+from pymc_dp.contributions.tails import (
+    BINS,
+    CENTRES,
+    EXPECTED,
+    LEAST,
+    memberships,
+    split_counts,
+)
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 # no larger share of the scores can be so many times as long as is usual (Chebyshev)
@@ -19,13 +27,17 @@ POWER = 2
 # how wrong a model may be, as a share of all records, before anything is released; and how much
 # more often than such tails let expect records lie far out: every magnitude alike
 SHARES, FACTORS = np.geomspace(1e-3, 1.0, 25), np.geomspace(1.0, 1e3, 25)
+# how much larger a single count may be than all of them let expect, with a finite variance
+ALONE, RARELY = np.geomspace(1.0, 1e3, 13), np.geomspace(1.0, 1e3, 13) ** -3
+HIDDEN = 1e30  # variance of what was not measured
 NORMS = np.geomspace(CENTRES[0], CENTRES[-1], 161)  # among which those of a round are chosen
 
 
 class Left(NamedTuple):
     """What is known of the lengths of scores, by bins; all (BINS,).
 
-    A score is as long as its leverage times its relative length, which no leverage changes."""
+    A score is as long as its leverage times its relative length, which no leverage changes.
+    """
 
     excess: np.ndarray  # root mean square of observed less expected counts, by relative length
     expected: np.ndarray  # counts of drawn outcomes, by relative length
@@ -65,10 +77,10 @@ class Left(NamedTuple):
         return float(each[np.argmin(clip)]), float(squared[np.argmin(weigh)])
 
     def _of_clipping(self, norm: float) -> float:
-        return float(self._by_leverage(_cut(norm)) @ self.excess) / self.number**0.5
+        return float(self._by_leverage(_cut(norm)) @ self.excess / self.number**0.5)
 
     def _of_weights(self, norm: float) -> float:
-        return self.share * float(_less(norm) @ self.leverage) / self.number**0.5
+        return float(self.share * (_less(norm) @ self.leverage) / self.number**0.5)
 
     def _lost_by_clipping(self, norm: float) -> float:
         """Return the variance of what is cut off if the model is right, as a share of them all."""
@@ -86,7 +98,7 @@ class Left(NamedTuple):
 
 
 def _cut(norm: float) -> np.ndarray:
-    """Return what clipping takes of products of two lengths, by the sum of their bins, (2 BINS,)."""
+    """Return what clipping takes of a product of lengths, by the sum of their bins, (2 BINS,)."""
     products = 2.0 ** (2 * LEAST + np.arange(2 * BINS))
     return np.asarray(np.maximum(products - norm, 0.0))
 
@@ -140,10 +152,12 @@ class Tails(NamedTuple):
         found = _estimated(excess, variance, usual, SHARES if centred else FACTORS)
         expected = _estimated(self._pooled(self.expected), of_counts, usual, FACTORS).mean
         leverage = _estimated(self._pooled(self.leverage), of_counts, far, FACTORS).mean
+        leverage = np.maximum(leverage, 0.0)
+        hidden = max(number - float(leverage.sum()), 0.0)
         return Left(
             found.rms,
             np.maximum(expected, 0.0),
-            np.maximum(leverage, 0.0),
+            leverage + hidden * memberships(np.array(squares**0.5)),
             min(1.0, found.amplitude),
             number,
             squares,
@@ -151,11 +165,15 @@ class Tails(NamedTuple):
         )
 
     def misfit(self) -> float:
-        """Return chi squared of the excess of all bins, over its critical value."""
+        """Return chi squared of the excess of all bins, over its critical value.
+
+        A single record in a bin is never a surprise.
+        """
         if self.weight == 0:
             return np.nan
         excess, variance, _ = self._means()
-        return float((excess**2 / variance).sum() / chi2.isf(DEFAULTS.size_of_test, BINS))
+        statistic = (excess**2 / (variance + 1)).sum()
+        return float(statistic / chi2.isf(DEFAULTS.size_of_test, BINS))
 
     def _means(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the mean excess, its variance, and that of other counts; inf before a round."""
@@ -171,7 +189,7 @@ class Tails(NamedTuple):
 
 
 class Estimated(NamedTuple):
-    """Counts that were measured with noise, under a normal prior of unknown amplitude."""
+    """Counts that were measured with noise, under a heavy-tailed prior of unknown amplitude."""
 
     mean: np.ndarray
     rms: np.ndarray
@@ -181,7 +199,9 @@ class Estimated(NamedTuple):
 def _estimated(
     measured: np.ndarray, variance: np.ndarray, usual: np.ndarray, amplitudes: np.ndarray
 ) -> Estimated:
-    """Estimate counts x ~ N(0, (a usual)^2), where every amplitude a is as likely as the others.
+    """Estimate counts x ~ N(0, (a b usual)^2), where all amplitudes a are equally likely.
+
+    Every count has a factor b of its own.
 
     >>> usual, amplitudes = np.array([100.0, 10.0, 1.0]), np.array([0.01, 1.0])
     >>> seen, hidden = (
@@ -191,14 +211,14 @@ def _estimated(
     >>> seen.rms.round(), round(seen.amplitude, 1), round(hidden.amplitude, 1)
     (array([90.,  3.,  1.]), 1.0, 0.7)
     """
-    prior = (amplitudes[:, None] * usual) ** 2
-    with np.errstate(invalid="ignore"):
-        shrunk = np.where(np.isinf(variance), 0.0, prior / (prior + variance))
-        surprise = np.where(np.isinf(variance), 0.0, measured**2 / (prior + variance))
-        size = np.where(np.isinf(variance), 0.0, np.log(prior + variance))
-    height = -(surprise + size).sum(axis=1) / 2
-    likely = np.exp(height - height.max())
-    likely /= likely.sum()
+    prior = (amplitudes[:, None, None] * ALONE[:, None] * usual) ** 2
+    known = 1 / (prior + np.minimum(variance, HIDDEN))
+    shrunk, surprise = prior * known, measured**2 * known - np.log(known)
+    alone = np.log(RARELY / RARELY.sum())[:, None] - surprise / 2
+    together = np.logaddexp.reduce(alone, axis=1)  # by amplitude and count
+    likely = softmax(together.sum(axis=1))
+    weights = likely[:, None, None] * np.exp(alone - together[:, None])
     means = shrunk * measured
-    squares = likely @ (means**2 + (1 - shrunk) * prior)
-    return Estimated(likely @ means, np.sqrt(squares), float(likely @ amplitudes**2) ** 0.5)
+    squares = (weights * (means**2 + (1 - shrunk) * prior)).sum(axis=(0, 1))
+    amplitude = float(likely @ amplitudes**2) ** 0.5
+    return Estimated((weights * means).sum(axis=(0, 1)), np.sqrt(squares), amplitude)

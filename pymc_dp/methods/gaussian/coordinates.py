@@ -44,20 +44,13 @@ def norm_bounds(
     score = np.clip(DEFAULTS.score_bound * score, *DEFAULTS.score_range)
     curvature = number * sum(s.curvature for s in shares) ** 0.5
     curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
-    curvature = np.clip(DEFAULTS.curvature_bound * curvature, *DEFAULTS.curvature_range)
+    curvature = max(DEFAULTS.curvature_bound * curvature, DEFAULTS.least_curvature_norm)
     return float(score * visible**0.5), float(curvature * visible)
 
 
-def noise_of_norms(
-    d: int, number: float, noise_unit: float, shares: list[Shares]
-) -> tuple[float, float]:
-    """Return the noise of norms of 1, of scores in posterior sds, of curvatures as a share.
-
-    It is that of these rounds together.
-    """
-    of_score = noise_unit / (number * sum(s.score for s in shares)) ** 0.5
-    of_curvature = (2 * d) ** 0.5 * noise_unit / (number * sum(s.curvature for s in shares) ** 0.5)
-    return float(of_score), float(of_curvature)
+def noise_of_score(number: float, noise_unit: float, shares: list[Shares]) -> float:
+    """Return the noise of these rounds together, in posterior sds, at a norm of scores of 1."""
+    return float(noise_unit / (number * sum(s.score for s in shares)) ** 0.5)
 
 
 def whitening(precision: np.ndarray, number: float) -> np.ndarray:

@@ -49,7 +49,7 @@ class Defaults(NamedTuple):
     # norm bounds in whitened coordinates grow with the records over the noise: factor and range
     # for curvatures, over the number of latents, and for scores, over its root
     curvature_bound: float = 0.2
-    curvature_range: tuple[float, float] = (1.5, 6.0)
+    least_curvature_norm: float = 1.5
     score_bound: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
     # the curvature is taken to be visible in a quarter of the directions, or in so many, at least

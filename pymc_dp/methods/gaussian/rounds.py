@@ -95,8 +95,9 @@ def _counted(state: State, release: Release, known: Known) -> State:
     """
     learnt, at, tails = state.learnt, state.at, state.tails
     is_first = learnt.curvature is None
-    if not (is_first or state.reach > 1 or state.held.any() or learnt.way.unfinished.any()):
-        spread = float(np.trace(learnt.likelihood_curvature @ learnt.mode.covariance))
+    if not (is_first or state.reach > 1 or state.held.any()):
+        far = learnt.mode.covariance + np.diag(learnt.way.unfinished**2)
+        spread = float(np.trace(learnt.likelihood_curvature @ far))
         off = (max(spread, 0.0) / state.number) ** 0.5
         tails = tails.add(release.counts, release.counts_noise_sd, off)
     misfit = tails.misfit() if known.is_centred else np.nan

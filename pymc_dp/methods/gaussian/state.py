@@ -9,7 +9,7 @@ from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import (
-    noise_of_norms,
+    noise_of_score,
     norm_bounds,
     whitened_direction,
     whitening,
@@ -164,12 +164,10 @@ def bounded(state: State, known: Known) -> State:
     shares = known.shares.of_rounds
     own = shares[min(state.t, len(shares)) - 1]
     public = state.at.point.size, state.number, state.noise_unit, shares
-    bounds = norm_bounds(*public, state.visible)
+    of_score, of_curvature = norm_bounds(*public, state.visible)
     if state.tails.weight and state.noise_unit:
-        least = state.visible**0.5, state.visible
-        so_far = *public[:-1], shares[: max(state.t, 1)]
-        bounds = state.left(known).norms(*noise_of_norms(*so_far), least)
-    of_score, of_curvature = bounds
+        noise = noise_of_score(state.number, state.noise_unit, shares[: max(state.t, 1)])
+        of_score = state.left(known).score_norm(noise, state.visible**0.5)
     at = state.at._replace(
         score_bound=state.reach * of_score, curvature_bound=of_curvature, ratio=own.ratio
     )

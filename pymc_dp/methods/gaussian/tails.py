@@ -26,7 +26,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 POWER = 2
 # how wrong a model may be, as a share of all records, before anything is released; and how much
 # more often than such tails let expect records lie far out: every magnitude alike
-SHARES, FACTORS = np.geomspace(1e-3, 1.0, 25), np.geomspace(1.0, 1e3, 25)
+SHARES, FACTORS = np.geomspace(1e-3, 0.3, 25), np.geomspace(1.0, 1e3, 25)
 # how much larger a single count may be than all of them let expect, with a finite variance
 ALONE, RARELY = np.geomspace(1.0, 1e3, 13), np.geomspace(1.0, 1e3, 13) ** -3
 HIDDEN = 1e30  # variance of what was not measured
@@ -56,25 +56,18 @@ class Left(NamedTuple):
         whole = self._of_clipping(score_norm) + self._of_weights(weight_norm)
         return np.asarray(whole * self.directions)
 
-    def norms(
-        self, noise: float, of_curvature: float, least: tuple[float, float]
-    ) -> tuple[float, float]:
-        """Return the norms of scores and of curvatures whose errors have the least sum of squares.
+    def score_norm(self, noise: float, least: float) -> float:
+        """Return the norm of scores, ``least`` or longer, whose squared errors are least.
 
         Errors are the bias, the ``noise`` of a norm of 1, in posterior standard deviations, and
-        what clipping and weights cost if the model is right. That of the curvature is relative.
+        what clipping costs if the model is right.
         """
-        each, share = NORMS[NORMS >= least[0]], float((self.directions**2).mean())
-        clip = [
+        each, share = NORMS[NORMS >= least], float((self.directions**2).mean())
+        errors = [
             (noise * c) ** 2 + share * self._of_clipping(c) ** 2 + self._lost_by_clipping(c)
             for c in each
         ]
-        squared = NORMS[NORMS**2 >= least[1]] ** 2
-        weigh = [
-            (of_curvature * h) ** 2 + share * self._of_weights(h) ** 2 + self._lost_by_weights(h)
-            for h in squared
-        ]
-        return float(each[np.argmin(clip)]), float(squared[np.argmin(weigh)])
+        return float(each[np.argmin(errors)])
 
     def _of_clipping(self, norm: float) -> float:
         return float(self._by_leverage(_cut(norm)) @ self.excess / self.number**0.5)
@@ -86,9 +79,6 @@ class Left(NamedTuple):
         """Return the variance of what is cut off if the model is right, as a share of them all."""
         lost = float(self._by_leverage(_cut(norm) ** 2) @ self.expected)
         return lost / (self.number * self.squares)
-
-    def _lost_by_weights(self, norm: float) -> float:
-        return float(_less(norm) ** 2 @ self.leverage) / (self.number * self.squares)
 
     def _by_leverage(self, left: np.ndarray) -> np.ndarray:
         """Average what is left of a length, (2 BINS,), over leverages, by relative length."""

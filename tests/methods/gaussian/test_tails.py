@@ -17,7 +17,7 @@ ROWS = 5000
 NO_SHAPES = np.zeros(3, bool)
 
 
-# --- what is concluded from counts -----------------------------------------------------------------
+# --- what is concluded from counts ---------------------------------------------------------------
 
 
 def released(observed, noise, rng):
@@ -114,7 +114,7 @@ def test_what_a_point_beside_the_mode_moves_is_no_misfit():
     assert Tails.nothing().add(total, 30.0, off=0.2).misfit() < 1
 
 
-# --- fits ----------------------------------------------------------------------------------------
+# --- fits --------------------------------------------------------------------------------------
 
 
 def line(errors):
@@ -194,7 +194,7 @@ def test_a_misfit_is_said_and_nothing_else(name):
     assert (float(idata["fit"]["misfit"]) > 1) == said
 
 
-# --- scores that nothing centres -------------------------------------------------------------------
+# --- scores that nothing centres -----------------------------------------------------------------
 
 
 def test_clipping_a_skewed_potential_leaves_little_bias():

@@ -154,7 +154,7 @@ def _describe(records: Records, shares: BudgetShares, state: State) -> xr.Datase
         directions=hidden.size,
         variance_share=learnt.variance_share.mean,
     )
-    return found.assign(misfit=state.misfit, bias=state.bias.max())
+    return found.assign(misfit=state.misfit)
 
 
 def _trace(state: State) -> Trace:

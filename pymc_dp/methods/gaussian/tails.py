@@ -133,13 +133,18 @@ class Tails(NamedTuple):
     def left(self, number: float, squares: float, centred: bool, shapes: np.ndarray) -> Left:
         """Say what clipping may leave out of so many records' scores of this mean square.
 
-        Where no outcomes are drawn, all that is cut off is left out. Long scores point wherever
-        predictors do, but those of latents of the scale and of the ``shapes`` of outcomes, (d,),
-        have one sign.
+        Long scores point wherever predictors do, but those of latents of the scale and of the
+        ``shapes`` of outcomes, (d,), have one sign. Where no outcomes are drawn all that is cut off
+        is left out, and tails are taken to be exponential.
         """
-        usual, far = (number * np.minimum(1.0, (x / CENTRES) ** POWER) for x in (1.0, squares**0.5))
         excess, variance, of_counts = self._means()
-        found = _estimated(excess, variance, usual, SHARES if centred else FACTORS)
+        directions = np.where(shapes, 1.0, len(shapes) ** -0.5)
+        if not centred:  # nor have records weights, or leverages
+            mean = _exponential_mean(excess, number) if self.weight else squares**0.5
+            tail, one = number * _exponential(mean), number * memberships(np.array(1.0))
+            return Left(tail, np.zeros(BINS), one, 0.0, number, squares, directions)
+        usual, far = (number * np.minimum(1.0, (x / CENTRES) ** POWER) for x in (1.0, squares**0.5))
+        found = _estimated(excess, variance, usual, SHARES)
         expected = _estimated(self._pooled(self.expected), of_counts, usual, FACTORS).mean
         leverage = _estimated(self._pooled(self.leverage), of_counts, far, FACTORS).mean
         leverage = np.maximum(leverage, 0.0)
@@ -148,10 +153,10 @@ class Tails(NamedTuple):
             found.rms,
             np.maximum(expected, 0.0),
             leverage + hidden * memberships(np.array(squares**0.5)),
-            min(1.0, found.amplitude),
+            found.amplitude,
             number,
             squares,
-            np.where(shapes, 1.0, len(shapes) ** -0.5),
+            directions,
         )
 
     def misfit(self) -> float:
@@ -176,6 +181,20 @@ class Tails(NamedTuple):
 
     def _pooled(self, sums: np.ndarray) -> np.ndarray:
         return sums / self.weight if self.weight else np.zeros(BINS)
+
+
+def _exponential(mean: float) -> np.ndarray:
+    """Return the memberships, (BINS,), of exponential lengths of this mean."""
+    chances = (np.arange(1000) + 0.5) / 1000
+    return memberships(-np.log(chances) * mean).mean(axis=0)
+
+
+def _exponential_mean(counts: np.ndarray, number: float) -> float:
+    """Estimate the mean of exponential lengths from that of their logarithms.
+
+    It is one that no few lengths far out can move.
+    """
+    return float(np.exp(np.log(CENTRES) @ counts / number + np.euler_gamma))
 
 
 class Estimated(NamedTuple):

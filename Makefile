@@ -8,7 +8,7 @@ WORKERS ?= 2
 TESTS := OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test slow lint truth bench docs clean
+.PHONY: help venv demo test slow lint truth bench proofs docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ bench: $(STAMP) ## time the steps of every method
 	@$(PY) -m benchmarks.steps
 	@$(PY) -m benchmarks.passes
 	@$(PY) -m benchmarks.large_corpus
+
+proofs: $(STAMP) ## write digests of files into the pages of docs/proofs, once you have read both
+	@$(PY) docs/_ext/proofs.py
 
 docs: $(DOCS_STAMP) ## build the documentation in docs/_build/html
 	@$(PY) -m sphinx -W --keep-going -j $(WORKERS) -b html docs docs/_build/html

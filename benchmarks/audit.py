@@ -45,8 +45,9 @@ CASES = [
 
 
 def quarter():
-    gaussian = SecretRandom.gaussian
-    return mock.patch.object(SecretRandom, "gaussian", lambda s, sd, n: gaussian(s, sd / 4, n))
+    gaussian = SecretRandom.rounded_gaussian
+    quartered = lambda s, sd, *of: gaussian(s, sd / 4, *of)  # noqa: E731
+    return mock.patch.object(SecretRandom, "rounded_gaussian", quartered)
 
 
 @contextmanager
@@ -60,15 +61,16 @@ def unclipped():
 
 
 def reused():
-    gaussian, kept = SecretRandom.gaussian, {}
+    gaussian, kept = SecretRandom.rounded_gaussian, {}
 
-    def again(source, sd, size):
+    def again(source, sd, step, size):
         if kept.get("source") is not source:
             kept.clear()
             kept["source"] = source
-        return sd * kept.setdefault(size, gaussian(source, 1.0, size))
+        unit = kept.setdefault(size, gaussian(source, 1.0, 2.0**-28, size) * 2.0**-28)
+        return np.rint(sd / step * unit).astype(np.int64)
 
-    return mock.patch.object(SecretRandom, "gaussian", again)
+    return mock.patch.object(SecretRandom, "rounded_gaussian", again)
 
 
 # a contribution that is bounded by itself needs no clipping, and one that is the same at every

@@ -16,6 +16,7 @@ N, D = 13, 3
 rng = np.random.default_rng(20260714)
 X = rng.normal(size=(N, D))
 SQUARE = rng.normal(size=(N, N))
+WIDE = np.hstack([SQUARE, SQUARE[:, :2]])
 BINARY = np.array([0, 1] * 6 + [1])
 GROUP = rng.permutation([0] * 6 + [1] * 7)
 REAL = rng.normal(size=N)
@@ -201,8 +202,8 @@ def neural_network():
     pm.Bernoulli("y", logit_p=pm.math.dot(hidden, w2) + b2, observed=BINARY)
 
 
-def as_many_columns_as_records():
-    pm.Normal("y", SQUARE @ pm.Normal("b", shape=N), 1.0, observed=REAL)
+def more_columns_than_records():
+    pm.Normal("y", WIDE @ pm.Normal("b", shape=N + 2), 1.0, observed=REAL)
 
 
 def repeated_measures():
@@ -300,7 +301,7 @@ ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
         zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical, softmax,
         ordered_logistic, graded_items, month_of_the_event, gamma_poisson, horseshoe, hsgp,
         neural_network,
-        as_many_columns_as_records, repeated_measures, stacked_columns, einsum, transposed,
+        more_columns_than_records, repeated_measures, stacked_columns, einsum, transposed,
     )
 }
 # fmt: on

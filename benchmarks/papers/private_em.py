@@ -68,7 +68,10 @@ def release(
     parts = np.column_stack([np.full(len(X), bound), clipped])
     total = responsibilities(clipped, centres).T @ parts
     sensitivity = 2**0.5 * bound
-    noisy = total + random.gaussian(sigma * sensitivity, total.size).reshape(total.shape)
+    sd = sigma * sensitivity
+    step = 2.0**-28 * sd
+    noise = step * random.rounded_gaussian(sd, step, total.size) if sd else np.zeros(total.size)
+    noisy = total + noise.reshape(total.shape)
     return Statistics(noisy[:, 0] / bound, noisy[:, 1:])
 
 

@@ -1,25 +1,30 @@
 """Checks of a caller's arguments that are the same everywhere."""
 
+import math
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+MOST = 10**6  # no method makes more releases, nor takes more draws a release
+SMALLEST, LARGEST = 1e-60, 1e60  # powers and reciprocals of such numbers are numbers, too
 
-def check_count(name: str, value: Any) -> None:
+
+def check_count(name: str, value: Any, most: int = MOST) -> None:
     """Refuse what is not a whole number of at least 1."""
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number, at least 1.")
-
-
-def refuse_text(name: str, value: Any) -> None:
-    """Refuse a string where a number is asked for."""
-    if isinstance(value, str):
-        raise TypeError(f"{name}={value!r} is text: give a number, without quotes.")
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= most:
+        raise ValueError(f"{name}={value!r:.40} must be a whole number, from 1 to {most:,}.")
 
 
 def checked_number(name: str, value: Any) -> float | None:
     """Return a number as a float, and None as it is; refuse anything else."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
-        raise TypeError(f"{name}={value!r} must be a number.")
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        hint = ", without quotes" if isinstance(value, str) else ""
+        raise TypeError(f"{name}={value!r:.40} must be a number{hint}.")
+    size: Any = abs(value if isinstance(value, int) else float(value))
+    if 0 < size < SMALLEST or LARGEST < size < math.inf:
+        raise ValueError(f"{name}={value!r:.40} must be of a size from {SMALLEST} to {LARGEST}.")
+    return float(value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pymc_dp.accounting.accountants import accountant_named
-from pymc_dp.accounting.arguments import check_count, refuse_text
+from pymc_dp.accounting.arguments import check_count, checked_number
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.noise_search import calibrate_plan
 from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
@@ -38,7 +38,7 @@ class Budget:
                 "noise_multiplier= (the noise; the budget follows)."
             )
         for name in ("epsilon", "delta", "noise_multiplier"):
-            refuse_text(name, getattr(self, name))
+            object.__setattr__(self, name, checked_number(name, getattr(self, name)))
         if self.epsilon is not None and not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon!r} must be above 0, or infinite for no noise.")
         if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
@@ -46,7 +46,7 @@ class Budget:
                 f"noise_multiplier={self.noise_multiplier!r} must be finite and at least 0."
             )
         if self.num_records is not None:
-            check_count("num_records", self.num_records)
+            check_count("num_records", self.num_records, most=10**15)
         if self.delta is None and self.noisy:
             raise ValueError(
                 "delta= is missing: the probability with which epsilon may fail, such as 1e-5. "

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pymc_dp.accounting.arguments import MOST
 from pymc_dp.accounting.mechanisms import EXPONENTIAL, GAUSSIAN, MECHANISMS, Mechanism
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.samplers import Full, Sampler, sampler_named
@@ -147,8 +148,8 @@ def _check(release: ReleaseSpec | Release) -> None:
             f"{_field(release, 'clip_norm')}: it must be at least {SMALLEST_CLIP_NORM}, so that "
             "rounding cannot carry a record above it. Give data in other units."
         )
-    if operator.index(release.count) < 1:
-        raise ValueError(f"{_field(release, 'count')}: it must be at least 1.")
+    if not 1 <= operator.index(release.count) <= MOST:
+        raise ValueError(f"{_field(release, 'count')}: it must be at least 1, and at most {MOST}.")
     if release.mechanism == EXPONENTIAL and not isinstance(release.sampler, Full):
         raise ValueError(f"{_field(release, 'sampler')}, but a posterior draw reads every row.")
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.privacy.clipping import CLIP_MARGIN
 from pymc_dp.privacy.contribution import Contribution, RowContribution, UnitVector, unit_vector
+from pymc_dp.privacy.grid import NORM_MARGIN
 from pymc_dp.privacy.norms import clip_factors, row_norms
 
 # share of the clip norm that the count takes beside the sum
@@ -41,10 +41,10 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
     ``COUNT_SHARE * C``, and `JOINT` is the norm of (1, COUNT_SHARE).
     """
     # reduced by the clip margin, so that rounding leaves the wall nothing to clip
-    share = COUNT_SHARE / max(quantile, 1 - quantile) * (1 - 2 * CLIP_MARGIN)
+    share = COUNT_SHARE / max(quantile, 1 - quantile) * (1 - 2 * NORM_MARGIN)
 
     def factors(norms: np.ndarray, at: AtClipNorm) -> np.ndarray:
-        return clip_factors(norms, at.clip_norm * (1 - CLIP_MARGIN))
+        return clip_factors(norms, at.clip_norm * (1 - NORM_MARGIN))
 
     def counts(norms: np.ndarray, bound: float) -> np.ndarray:
         return share * bound * ((norms > bound) - (1 - quantile))
@@ -72,6 +72,7 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
     changed: dict[str, Any] = {
         "size": contribution.size + 1,
         "width": contribution.width + 2,
+        "jumps": True,
         "prepare": _in_context(contribution.prepare),
         "draw": contribution.draw and _in_context(contribution.draw),
         "unit": UnitVector(

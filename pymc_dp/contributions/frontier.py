@@ -20,6 +20,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pymc_dp.model.batch import RecordGraph, remake
 from pymc_dp.model.graph_types import Node, Tensor, pt
 from pymc_dp.model.indexing import gather_layout
+from pymc_dp.model.row_products import sum_over_records
 from pymc_dp.privacy.norms import graph_norms
 
 
@@ -96,8 +97,8 @@ class Product(NamedTuple):
         rows = self._each_record(cotangent)
         weighted = pt.shape_padright(weights, rows.ndim - 1) * rows
         if self.from_left and rows.ndim == 2:
-            return weighted.T @ self.data
-        return self.data.T @ weighted
+            return sum_over_records(weighted.T, self.data)
+        return sum_over_records(self.data.T, weighted)
 
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[:-1] if self.from_left else shape[1:]

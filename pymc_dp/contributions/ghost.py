@@ -12,6 +12,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pymc_dp.contributions.frontier import Edge, Product, by_row, cut_frontier
 from pymc_dp.model.batch import RecordGraph
 from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.model.row_products import sum_over_records
 from pymc_dp.privacy.norms import graph_norms
 
 
@@ -83,7 +84,7 @@ def _part(
         kept = (edges[edge], latent_data[edge]) if edge in latent_data else (edges[edge],)
         return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
     rows: Tensor = deep_copy_op(rows_of(latent, touching, edges, count))  # prevents rewrites
-    return _Part(graph_norms(rows), weights @ rows, (rows,), formed=True)
+    return _Part(graph_norms(rows), sum_over_records(weights, rows), (rows,), formed=True)
 
 
 def _latent_data(edges: dict[Edge, Tensor], latents: Sequence[Tensor]) -> dict[Edge, Tensor]:

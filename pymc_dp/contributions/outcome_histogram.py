@@ -22,4 +22,4 @@ def outcome_histogram(leaf: str, bins: int) -> RowContribution:
         counted = np.eye(bins)[np.searchsorted(edges, outcomes)]
         return np.where(np.isfinite(outcomes)[:, None], counted, np.nan)
 
-    return RowContribution(size=bins, width=2 * bins, rows=rows)
+    return RowContribution(size=bins, width=2 * bins, rows=rows, jumps=True)

@@ -16,8 +16,8 @@ from pymc_dp.contributions.gradients import checked, on_batch
 from pymc_dp.errors import ReleaseError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import pt
-from pymc_dp.privacy.clipping import CLIP_MARGIN
 from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.grid import NORM_MARGIN
 from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
@@ -55,7 +55,7 @@ class PosteriorDraw(NamedTuple):
         """
         if release.mechanism != EXPONENTIAL or data.units is not None:
             raise ReleaseError(f"The plan does not account {release.name!r} as a posterior draw.")
-        bound = release.clip_norm * (1 - CLIP_MARGIN)
+        bound = release.clip_norm * (1 - NORM_MARGIN)
         rng = np.random.default_rng(random.generator.integers(2**32, size=8))
         try:
             with np.errstate(all="ignore"):

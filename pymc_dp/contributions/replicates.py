@@ -82,7 +82,7 @@ def beside_replicates(
 
     width = outcomes_in(records, leaf)
     held = draws * width * (2 + replicates) + 3 * bins * (2 + replicates)
-    return RowContribution(bins * (2 + replicates), held, rows, draw=draw)
+    return RowContribution(bins * (2 + replicates), held, rows, draw=draw, jumps=True)
 
 
 def outcomes_in(records: Records, leaf: str) -> int:

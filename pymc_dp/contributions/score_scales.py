@@ -83,6 +83,7 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
         ),
         draw=scores.draw,
         together=scores.together,
+        jumps=True,
     )
 
 

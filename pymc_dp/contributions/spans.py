@@ -14,7 +14,8 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return Q (c, rows, d) and R (c, c, rows) with ``vectors[j] = sum over i of R[i, j] Q[i]``.
 
     For every row the Q[i] are orthonormal, or 0 where the vectors span fewer than c dimensions
-    (Gram-Schmidt, twice: Björck 1994). R is upper triangular.
+    (Gram-Schmidt, twice: Björck 1994). R is upper triangular, and nan where a vector is not finite
+    or longer than `LARGEST_NORM`: what is said in this basis is then not finite either.
 
     >>> Q, R = orthonormal(np.array([[[3.0, 4.0]], [[6.0, 8.0]]]))
     >>> Q.round(1).tolist(), R[..., 0].tolist()
@@ -29,7 +30,7 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 part = np.vecdot(Q[i], left)
                 R[i, j] += part
                 left = left - part[:, None] * Q[i]
-        norms = row_norms(left) if j else whole
+        norms = np.where(np.isfinite(whole), row_norms(left) if j else whole, np.nan)
         none = norms <= np.maximum(ROUNDING * whole, SHORTEST)
         R[j, j] = np.where(none, 0.0, norms)
         np.multiply(left, np.where(none, 0.0, 1 / np.where(none, 1.0, norms))[:, None], out=Q[j])

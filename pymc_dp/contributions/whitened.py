@@ -36,6 +36,7 @@ from pymc_dp.privacy.contribution import (
     UnitVector,
 )
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, joint_norms, row_norms
+from pymc_dp.privacy.rowwise import each_product, product, rounded_product
 
 
 class InSpan(NamedTuple):
@@ -101,7 +102,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
             return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
 
         slopes = of_latents if at.is_diagonal else _matrices
-        direction = None if at.direction is None else ((basis @ at.direction) * shares).T
+        direction = None if at.direction is None else (product(basis, at.direction) * shares).T
         return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
@@ -131,12 +132,16 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         ),
         draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
+        # of c vectors of a score, and of c (c + 1) / 2 pairs of them, orthogonal but for the order
+        parts_norm=c + 1,
     )
 
 
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:
     """Bring vectors (..., d) to the coordinates of a round."""
-    return np.asarray(scores * at.whitening if at.is_diagonal else scores @ at.whitening.T)
+    return np.asarray(
+        scores * at.whitening if at.is_diagonal else rounded_product(scores, at.whitening.T)
+    )
 
 
 def vectors(scores: np.ndarray, at: At) -> np.ndarray:
@@ -156,6 +161,7 @@ def joint_vectors(
     ``direction`` is that of the round in coordinates of the scores, (d,), or (rows, d) where each
     record has its own.
     """
+    z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
     of_both = z.shape[1] == 1 + len(BOTH)
     clipped = (_from_both if of_both else _from_draws)(z, at)
     curvature = slopes(clipped.scores, clipped.whole)
@@ -240,7 +246,7 @@ def _diagonals(u: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Average the products of clipped and whitened scores; symmetric parts as vectors."""
-    slope = np.matmul(np.swapaxes(u, 1, 2), z) / u.shape[1]
+    slope = each_product(np.swapaxes(u, 1, 2), z) / u.shape[1]
     return svec((slope + np.swapaxes(slope, 1, 2)) / 2)
 
 

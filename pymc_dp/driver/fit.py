@@ -1,7 +1,5 @@
 """The driver: one loop for all private methods."""
 
-import contextlib
-import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -14,15 +12,14 @@ from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.checkpoint import Checkpoint
+from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, compile_method, set_up
-from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.registry import described
 from pymc_dp.model.released import withheld_in_words
-from pymc_dp.results.build import build_result
 
 DRAWS = 1000
 
@@ -182,8 +179,9 @@ def fit(
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
     ledger = open_ledger(ledger)
-    rng = np.random.default_rng(random_seed)
+    rng = _public_generator(random_seed)
     compiled = compile_method(setup, backend)
+    rehearse_result(setup, draws)
     announce(setup.plan, setup.data, compiled.times)
     if lacks := withheld_in_words(setup.records.outputs.declarable):
         warnings.warn(lacks, stacklevel=2)
@@ -193,12 +191,7 @@ def fit(
     left = range(0 if file is None else len(file.kept()), setup.plan.total)
     with progress(left, setup.data.partitions, progressbar) as (steps, done):
         states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
-    outcome = outcome._replace(public=public)
-    idata = build_result(setup.records, setup.method, states, outcome, draws, rng)
-    for doubt in json.loads(idata["privacy"].attrs["doubts"]):
-        with contextlib.suppress(PosteriorWarning):  # an error would lose what is paid for
-            warnings.warn(doubt, PosteriorWarning, stacklevel=2)
-    return idata
+    return make_result(setup, states, outcome._replace(public=public), draws, rng)
 
 
 def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ...]:
@@ -214,12 +207,19 @@ def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ..
     return found
 
 
+def _public_generator(seed: Any) -> np.random.Generator:
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise TypeError(f"random_seed={seed!r:.40} must be a whole number, or None.") from None
+
+
 def number_of_draws(draws: int | None, setup: Setup) -> int:
     """Return how many posterior draws a result holds."""
     most = setup.method.most_draws
     if draws is None:
         return DRAWS if most is None else min(DRAWS, most)
-    check_count("draws", draws)
+    check_count("draws", draws, MOST_NUMBERS)
     if most is not None and draws > most:
         raise ValueError(
             f"draws={draws}, but {setup.name} releases its posterior draws one by one and plans "

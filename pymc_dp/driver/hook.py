@@ -1,17 +1,20 @@
 """PyMC's own doors: ``pm.fit`` takes the private methods, and others say what they do not protect.
 
-Functions of PyMC are replaced wherever its modules bind them, and do what they did for all other
-calls. The classes of `pymc_dp.driver.inference` need none of it.
+Functions of PyMC are given another body, also for who imported them before, and do what they did
+for all other calls. The classes of `pymc_dp.driver.inference` need none of it.
 """
 
 import functools
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from types import FunctionType
 from typing import Any
 
+import pymc as pm
 import xarray as xr
+from pymc.stats import log_density
 
 from pymc_dp.driver.inference import PrivateInference, private_fit
 
@@ -25,19 +28,34 @@ PRIVATE_KEYWORDS = (
     "ledger",
     "clip_norm",
 )
+# whether one of the functions that read records runs
+_INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 NOT_COVERED = "none: computed after the fit, from the data that the model holds"
 
 
 def install() -> None:
-    """Wrap the functions of PyMC that have a wrapper here, once."""
-    wrapped: dict[Any, Any] = {}
-    for path, module in tuple(sys.modules.items()):
-        for name, wrapper in WRAPPERS.items() if path.partition(".")[0] == "pymc" else ():
-            original = vars(module).get(name)
-            if inspect.isfunction(original) and not hasattr(original, "__pymc_dp__"):
-                new = wrapped.get(original) or _wrap(original, wrapper)
-                wrapped[original] = new
-                setattr(module, name, new)
+    """Let the functions of PyMC that have a wrapper here call it, once."""
+    for function, wrapper in WRAPPERS.items():
+        if not hasattr(function, "__wrapped__"):
+            _redirect(function, wrapper)
+
+
+def _redirect(function: Any, wrapper: Callable[..., Any]) -> None:
+    """Give a function another body, so that it is the same object to all who have imported it."""
+    original: Any = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__
+    )
+    original.__kwdefaults__, original.__doc__ = function.__kwdefaults__, function.__doc__
+    original.__annotations__, original.__module__ = function.__annotations__, function.__module__
+    names = {"co_name": function.__name__, "co_qualname": function.__qualname__}
+    function.__code__ = _body.__code__.replace(**names)
+    function.__defaults__ = None
+    function.__kwdefaults__ = {"_wrapper": functools.partial(wrapper, original)}
+    function.__wrapped__ = original  # whose signature tools show
+
+
+def _body(*args: Any, _wrapper: Callable[..., Any], **kwargs: Any) -> Any:
+    return _wrapper(*args, **kwargs)
 
 
 def is_private(method: Any) -> bool:
@@ -45,15 +63,6 @@ def is_private(method: Any) -> bool:
     from pymc_dp.methods.registry import METHODS  # when it is needed: it loads all methods
 
     return isinstance(method, str) and method.lower() in METHODS
-
-
-def _wrap(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, *args, **kwargs)
-
-    wrapped.__dict__.update(__pymc_dp__=True)
-    return wrapped
 
 
 def _fit(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -93,11 +102,19 @@ def _refuse_private_keywords(what: str, keywords: Mapping[str, Any]) -> None:
 
 
 def _reads_records(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    result = original(*args, **kwargs)
-    if _is_ours(next(iter((*args, *kwargs.values())), None)):
+    if _INSIDE.get():  # they call each other
+        return original(*args, **kwargs)
+    token = _INSIDE.set(True)
+    try:
+        result = original(*args, **kwargs)
+    finally:
+        _INSIDE.reset(token)
+    given = inspect.signature(original).bind(*args, **kwargs).arguments.values()
+    if any(map(_is_ours, given)):
         from pymc_dp.errors import PrivacyWarning
 
-        _mark(result)
+        for tree in (result, *(x for x in given if isinstance(x, xr.DataTree))):
+            _mark(tree)
         warnings.warn(
             f"pm.{original.__name__} computes from the data that the model holds, so what it adds "
             "is not covered by the guarantee of this result. Publish none of it: pymc_dp.save "
@@ -128,10 +145,12 @@ def _mark(result: Any) -> None:
         result.attrs["guarantee"] = NOT_COVERED
 
 
-WRAPPERS = {
-    "fit": _fit,
-    "sample": _sample,
-    "compute_log_likelihood": _reads_records,
-    "compute_deterministics": _reads_records,
-    "sample_posterior_predictive": _reads_records,
+WRAPPERS: dict[Callable[..., Any], Callable[..., Any]] = {
+    pm.fit: _fit,
+    pm.sample: _sample,
+    pm.sample_posterior_predictive: _reads_records,
+    pm.compute_deterministics: _reads_records,
+    log_density.compute_log_likelihood: _reads_records,
+    log_density.compute_log_density: _reads_records,
+    log_density.compute_log_prior: _reads_records,
 }

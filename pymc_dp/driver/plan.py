@@ -7,8 +7,10 @@ from typing import Any
 import pymc as pm
 
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.driver.result import rehearse_result
 from pymc_dp.driver.run_time import RunTime, passes, run_time
 from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.results.build import numerics
 
 # keywords of fit that do not change the plan
 WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "ledger", "checkpoint"}
@@ -34,6 +36,8 @@ class PlannedFit:
     # ``num_records`` records, or 10,000 if it was not given; with a ``unit`` for as many rows, for
     # how many a unit has is private. Draws of `dp_ops` are not foretold.
     run_time: RunTime
+    # "exact" if the proof holds for the arithmetic of the machine, "idealized" if for real numbers
+    numerics: str
 
     def __str__(self) -> str:
         first = self.plan.releases[0]
@@ -42,7 +46,8 @@ class PlannedFit:
             f"cost epsilon={self.epsilon:.4g} at delta={self.delta:g} "
             f"({self.plan.neighbours.value}, {self.plan.accountant.name}); noise multiplier "
             f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g}, "
-            f"noise to largest signal {self.noise_to_signal:.2g}. Releases take {self.run_time}."
+            f"noise to largest signal {self.noise_to_signal:.2g}; {self.numerics} arithmetic. "
+            f"Releases take {self.run_time}."
         )
 
 
@@ -94,7 +99,8 @@ def plan(
     setup = set_up(
         model, method, n, public=public, data=data, public_start=public_start, **settings
     )
-    times = compile_method(setup, backend).times
+    compiled = compile_method(setup, backend)
+    rehearse_result(setup, draws=2)
     first = setup.plan.releases[0]
     # 0 without noise, also where the clip norm is infinite
     noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
@@ -106,5 +112,6 @@ def plan(
         noise_sd=noise and noise * first.clip_norm,
         noise_to_signal=noise / largest,
         passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
-        run_time=run_time(setup.plan, times),
+        run_time=run_time(setup.plan, compiled.times),
+        numerics=numerics(compiled.is_exact),
     )

@@ -2,8 +2,10 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from inspect import isroutine
+from traceback import format_exception_only
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from rich.progress import Progress
 from pymc_dp.accounting.release import Release
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
+from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
@@ -25,18 +28,24 @@ Steps = tuple[Iterator[int], Callable[[], None]]
 
 @contextmanager
 def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
-    """Show how far a fit is while the block runs."""
-    with Progress(disable=not shown) as bar:
-        what = "Private releases" if partitions == 1 else "Private passes over partitions"
-        completed = positions.start * partitions
-        task = bar.add_task(what, total=positions.stop * partitions, completed=completed)
+    """Show how far a fit is while the block runs; a screen that is gone ends no fit."""
+    bar = Progress(disable=not shown)
+    what = "Private releases" if partitions == 1 else "Private passes over partitions"
+    completed = positions.start * partitions
+    task = bar.add_task(what, total=positions.stop * partitions, completed=completed)
 
-        def counted() -> Iterator[int]:
-            for i in positions:
-                yield i
-                bar.update(task, completed=(i + 1) * partitions)
+    def counted() -> Iterator[int]:
+        for i in positions:
+            yield i
+            bar.update(task, completed=(i + 1) * partitions)
 
+    with suppress(Exception):
+        bar.start()
+    try:
         yield counted(), lambda: bar.advance(task)
+    finally:
+        with suppress(Exception):
+            bar.stop()
 
 
 # called as (state, None, i), like those of pm.fit
@@ -63,17 +72,20 @@ def run_releases(
     kept = checkpoint.kept() if checkpoint else []
     states = [method.init(rng)]
     for name, noisy in kept:
-        query = ask(states[-1])
-        if query.name != name:
-            raise ValueError("The checkpoint holds releases that this fit does not make.")
-        states.append(update(states[-1], query, noisy))
+        with undisturbed():
+            query = ask(states[-1])
+            if query.name != name:
+                raise ValueError("The checkpoint holds releases that this fit does not make.")
+            states.append(update(states[-1], query, noisy))
     with ExitStack() as ends:
         account = None if ledger is None else partial(_account, ends, setup, ledger, checkpoint)
         made = [name for name, *_ in kept]
         wall = build_wall(setup, compiled, reserve=account, done=done, made=made)
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)
-    return states, Outcome(setup.name, plan, wall.made, wall.random.label, wall.random.valid)
+    source = wall.random
+    outcome = Outcome(setup.name, plan, wall.made, source.label, source.valid, compiled.is_exact)
+    return states, outcome
 
 
 def _account(
@@ -112,15 +124,16 @@ def run(
     states, callbacks = list(states), list(callbacks)
     try:
         for i in steps:
-            query = ask(states[-1])
-            states.append(update(states[-1], query, release(query)))
+            with undisturbed():
+                query = ask(states[-1])
+                states.append(update(states[-1], query, release(query)))
             for callback in tuple(callbacks):
                 try:
                     callback(read_only(states[-1]), None, i)
                 except StopIteration:
                     raise
                 except Exception as error:
-                    callbacks.remove(callback)
+                    callbacks = [other for other in callbacks if other is not callback]
                     _warn(callback, i, error)
     except (StopIteration, KeyboardInterrupt):
         pass
@@ -148,11 +161,13 @@ def read_only(value: Any) -> Any:
 
 
 def _warn(callback: Callback, i: int, error: Exception) -> None:
-    name = getattr(callback, "__name__", type(callback).__name__)
-    warnings.warn(
-        f"The callback {name} failed after release {i} ({type(error).__name__}: {error}) and is "
-        "not called again. The fit goes on: its budget is spent. A private fit calls it as "
-        "(state, None, i), with what was released, in place of an approximation and losses.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    name = callback.__name__ if isroutine(callback) else type(callback).__name__
+    reason = format_exception_only(error)[-1].strip()  # also of one that has no text
+    with undisturbed():
+        warnings.warn(
+            f"The callback {name} failed after release {i} ({reason}) and is "
+            "not called again. The fit goes on: its budget is spent. A private fit calls it as "
+            "(state, None, i), with what was released, in place of an approximation and losses.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -14,7 +14,10 @@ from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.contributions.padding import padded
+from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
+from pymc_dp.driver.formula_terms import refuse_computed_terms
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
+from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
@@ -23,9 +26,16 @@ from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.compile import compile_mode
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
-from pymc_dp.privacy.contribution import Contribution, Contributions, for_units, rehearse
-from pymc_dp.privacy.probe import FaultyContributionError, probe
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import (
+    Contribution,
+    Contributions,
+    FactoredContribution,
+    for_units,
+    rehearse,
+    unit_vector,
+)
+from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
+from pymc_dp.privacy.query import Noisy, Query
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -72,6 +82,7 @@ def set_up(model: pm.Model | None, method: str, n: int | None, **settings: Any) 
     return setup._replace(plan=budget.settle(setup.method.releases))
 
 
+@np.errstate(all="ignore")  # sums over records may overflow
 def set_up_method(
     model: pm.Model | None,
     method: str,
@@ -111,18 +122,22 @@ def separation(
 
     The values are not checked before they are asked for.
     """
+    refuse_unfit(model)
+    if budget.noisy:
+        refuse_computed_terms(model)
     data = read_tables(data)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}
-    return partial(
-        separate_unread,
-        data=data,
-        public=public,
-        start=start,
-        units=units,
-        number_is_public=budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy,
-    )
+    known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
+    settings: dict[str, Any] = {"data": data, "public": public, "start": start, "units": units}
+
+    def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
+        records, checked = separate_unread(model, number_is_public=known, **settings)
+        refuse_bad_priors(model, records)
+        return records, checked
+
+    return separated
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
@@ -189,35 +204,62 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     compiled = method.compile(backend)
     axes = {name: column.axis for name, column in spec.items()}
     again = partial(_contributions, method.compile, backend, axes)
-    contributions = _for_backend(compiled.contributions, backend, axes)
+    contributions = _for_backend(compiled.contributions, method.compile, backend, axes)
     compiled = compiled._replace(contributions=contributions, again=again)
     times: dict[str, ReleaseTime] = {}
+    exact = backend == "python"
     for state in method.trials(np.random.default_rng(0)):
-        times |= _rehearse(setup, compiled, state)
-    return compiled._replace(times=times)
+        query = method.query(state, rng=np.random.default_rng(0))
+        times |= _rehearse(setup, compiled, state, query)
+        exact = exact and _is_exact(setup, compiled.contributions[query.name], query)
+    return compiled._replace(times=times, is_exact=exact)
 
 
 def _contributions(
     compile_parts: Callable[[str], Compiled], backend: str, axes: dict[str, int]
 ) -> Contributions:
-    return _for_backend(compile_parts(backend).contributions, backend, axes)
+    return _for_backend(compile_parts(backend).contributions, compile_parts, backend, axes)
 
 
-def _for_backend(contributions: Contributions, backend: str, axes: dict[str, int]) -> Contributions:
-    return {
+def _for_backend(
+    contributions: Contributions,
+    compile_parts: Callable[[str], Compiled],
+    backend: str,
+    axes: dict[str, int],
+) -> Contributions:
+    """Pad batches where every size is compiled anew; take those that jump from Python."""
+    found = {
         name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
         for name, c in contributions.items()
     }
+    jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
+    if jumping and backend != "python":
+        in_python = compile_parts("python").contributions
+        found |= {name: in_python[name] for name in jumping}
+    return found
 
 
-def _rehearse(setup: Setup, compiled: Compiled, state: Any) -> dict[str, ReleaseTime]:
+def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
+    """Whether the proof of a release holds for the arithmetic of the machine, in Python."""
+    if not isinstance(contribution, Contribution):
+        return False
+    if setup.data.unit is not None:
+        contribution = for_units(contribution)
+        if unit_vector(contribution).rows is None:
+            return False
+    elif isinstance(contribution, FactoredContribution) and not contribution.sum_is_bounded:
+        return False
+    with np.errstate(all="ignore"):
+        return is_same_in_any_batch(contribution, setup.data.spec, query.context)
+
+
+def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dict[str, ReleaseTime]:
     """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
     # returns the time of a noisy sum, by its name
-    query = setup.method.query(state, rng=np.random.default_rng(0))
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
     try:
-        with np.errstate(all="ignore"):
+        with undisturbed():
             if isinstance(contribution, Contribution):
                 value = rehearse(contribution, batch, query.context, data.unit is not None)
                 in_use = contribution if data.unit is None else for_units(contribution)

@@ -77,7 +77,7 @@ class Account(NamedTuple):
         if not reopened:
             raise ValueError(
                 f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
-                f"have taken it: the whole plan costs {words(entry.cost)} in "
+                f"have taken it: the whole plan costs {words(entry.of_plan.rounded())} in "
                 f"{self.filter.measure}, {words(entry.of_booked.rounded())} of it are booked, and "
                 f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
                 "still holds its plan ends early."

@@ -51,11 +51,6 @@ class Entry(NamedTuple):
         return self.upfront, {line.price: line.planned for line in self.lines}
 
     @property
-    def cost(self) -> Cost:
-        """What its whole plan costs."""
-        return self.of_plan.rounded()
-
-    @property
     def of_plan(self) -> Exact:
         """What its whole plan costs."""
         return self._with((line.price, line.planned) for line in self.lines)

@@ -7,9 +7,6 @@ import numpy as np
 
 from pymc_dp.accounting.arguments import checked_number
 
-# a loss above this is refused, so that products of losses stay finite
-LARGEST_LOSS = 1e100
-
 
 class ExternalMechanism(NamedTuple):
     """What a mechanism costs, as its maker proved: rho of zero-concentrated DP, or epsilon."""
@@ -56,7 +53,7 @@ def external_mechanism(rho: float | None, epsilon: float | None, delta: float) -
     rho, epsilon = checked_number("rho", rho), checked_number("epsilon", epsilon)
     delta = checked_number("delta", delta) or 0.0
     for name, value in {"rho": rho, "epsilon": epsilon}.items():
-        if value is not None and not 0 <= value < LARGEST_LOSS:
+        if value is not None and not 0 <= value < np.inf:
             raise ValueError(f"{name}={value!r} must be at least 0 and finite.")
     if not 0 <= delta < 1 or (rho is not None and delta):
         raise ValueError(f"delta={delta!r} must be at least 0, below 1, and 0 where rho= is given.")

@@ -8,12 +8,15 @@ A fit that has ended can book no release, which the file decides in the transact
 it. It may therefore be ended by anybody, whether or not its process still runs.
 """
 
+import hashlib
 import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
 
 from pymc_dp.ledger.entry import Entry, Exact, Line, difference, total
 from pymc_dp.ledger.filters import Cost, Price
@@ -35,20 +38,15 @@ TABLES = (
     "CREATE TABLE releases (fit INTEGER NOT NULL, "
     "price REAL NOT NULL CHECK (price BETWEEN 0 AND 1e300), planned INTEGER NOT NULL, "
     "booked INTEGER NOT NULL CHECK (booked BETWEEN 0 AND planned), "
-    "PRIMARY KEY (fit, price)) STRICT",
-    *(
-        f"CREATE TRIGGER terms_{change} BEFORE {change} ON terms {when}"
-        "BEGIN SELECT RAISE(ABORT, 'a ledger keeps its terms'); END"
-        for change, when in {
-            "UPDATE": "",
-            "DELETE": "",
-            "INSERT": "WHEN EXISTS (SELECT * FROM terms) ",
-        }.items()
-    ),
+    "PRIMARY KEY (fit, price)) STRICT, WITHOUT ROWID",  # no index to disagree with
+    "CREATE TABLE seal (digest TEXT NOT NULL) STRICT",
     *(
         f"CREATE TRIGGER {name} BEFORE {when} "
-        "BEGIN SELECT RAISE(ABORT, 'a ledger keeps what was booked'); END"
+        "BEGIN SELECT RAISE(ABORT, 'a ledger keeps its terms, and what was booked'); END"
         for name, when in {
+            "terms_stay": "DELETE ON terms",
+            "terms_same": "UPDATE ON terms",
+            "terms_once": "INSERT ON terms WHEN EXISTS (SELECT * FROM terms)",
             "fits_stay": "DELETE ON fits",
             "fits_once": "INSERT ON fits WHEN NEW.id IN (SELECT id FROM fits)",
             "fits_cost": "UPDATE ON fits WHEN (NEW.id, NEW.method, NEW.amount, NEW.delta) "
@@ -72,6 +70,7 @@ def create(path: Path, terms: Terms) -> None:
                 for table in TABLES:
                     db.execute(table)
                 db.execute("INSERT INTO terms VALUES (?, ?, ?, ?, ?, ?, ?)", terms)
+                db.execute("INSERT INTO seal VALUES (?)", (_digest(_rows(db)),))
     except sqlite3.Error as error:
         raise ValueError(f"The ledger {path} could not be created ({error}).") from None
 
@@ -83,13 +82,14 @@ def terms_of(path: Path) -> Terms:
         time.sleep(0.01)
     try:
         with _opened(path) as db:
+            db.execute("BEGIN")  # all tables at one moment
             [[state]] = db.execute("PRAGMA quick_check(1)")
             if state != "ok":
                 raise ValueError(f"it is damaged: {state}")
             found = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
             if {sql for [sql] in found} != set(TABLES):
                 raise ValueError("it has other tables, or is of another version of pymc_dp")
-            return _terms(db)
+            return _read(db)[0]
     except (sqlite3.Error, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a ledger ({error}).") from None
 
@@ -97,8 +97,8 @@ def terms_of(path: Path) -> Terms:
 def fits_of(path: Path) -> list[Entry]:
     """Read what was set aside, and how much of it was booked."""
     with _opened(path) as db:
-        db.execute("BEGIN")  # both tables at one moment
-        return _fits(db)
+        db.execute("BEGIN")
+        return _read(db)[1]
 
 
 def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) -> int | None:
@@ -108,15 +108,11 @@ def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) ->
     lines = [(float(amount), int(count), 0) for amount, count in price.counts.items()]
     if not all(map(math.isfinite, [*upfront, *(amount for amount, *_ in lines)])):
         return None
-    with held(path) as db:
-        _refuse_other_ledger(db, path, terms)
+    with changing(path, terms) as (db, fits):
         new = Entry(0, method, upfront, False, tuple(Line(*line) for line in lines))
-        if not _within(limit, [new.of_plan, *(entry.owed for entry in _fits(db))]):
+        if not _within(limit, [new.of_plan, *(entry.owed for entry in fits)]):
             return None
-        added = db.execute(
-            "INSERT INTO fits (method, amount, delta, ended) VALUES (?, ?, ?, 0)",
-            (method, *upfront),
-        )
+        added = db.execute("INSERT INTO fits VALUES (NULL, ?, ?, ?, 0)", (method, *upfront))
         rows = [(added.lastrowid, *line) for line in lines]
         db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?)", rows)
         return added.lastrowid
@@ -124,11 +120,8 @@ def reserve(path: Path, terms: Terms, method: str, price: Price, limit: Cost) ->
 
 def reopen(path: Path, terms: Terms, fit: int, limit: Cost) -> bool:
     """Set the rest of a fit's plan aside again, if it is within what is left and was freed."""
-    with held(path) as db:
-        _refuse_other_ledger(db, path, terms)
-        fits = _fits(db)
-        others = [entry.owed for entry in fits if entry.fit != fit]
-        if not _within(limit, [*others, *(e.of_plan for e in fits if e.fit == fit)]):
+    with changing(path, terms) as (db, fits):
+        if not _within(limit, [e.of_plan if e.fit == fit else e.owed for e in fits]):
             return False
         db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
         return True
@@ -136,69 +129,73 @@ def reopen(path: Path, terms: Terms, fit: int, limit: Cost) -> bool:
 
 def book(path: Path, fit: int, position: int, price: float) -> bool:
     """Book a fit's release at a position, from 0; return whether it was the next in the plan."""
-    with held(path) as db:
-        found = db.execute(
-            "UPDATE releases SET booked = booked + 1 "
-            "WHERE fit = :fit AND price = :price AND booked < planned "
-            "AND (SELECT sum(booked) FROM releases WHERE fit = :fit) = :position "
-            "AND (SELECT NOT ended FROM fits WHERE id = :fit)",
-            {"fit": fit, "price": float(price), "position": position},
-        )
-        return found.rowcount == 1
+    one_more = "UPDATE releases SET booked = booked + 1 WHERE fit = ? AND price = ?"
+    with changing(path) as (db, fits):
+        if (fit, False, position) not in [(e.fit, e.ended, e.booked) for e in fits]:
+            return False
+        return db.execute(f"{one_more} AND booked < planned", (fit, float(price))).rowcount == 1
 
 
 def settle(path: Path, fit: int) -> bool:
     """End a fit, which then owes what it has booked; return whether it had not ended yet."""
-    with held(path) as db:
-        return (
-            db.execute("UPDATE fits SET ended = 1 WHERE id = ? AND NOT ended", (fit,)).rowcount == 1
-        )
+    with changing(path) as (db, _):
+        ended = db.execute("UPDATE fits SET ended = 1 WHERE id = ? AND NOT ended", (fit,))
+        return ended.rowcount == 1
 
 
 def pay_whole(path: Path, fit: int) -> None:
     """End a fit that has not ended yet, and book its whole plan."""
-    with held(path) as db:
-        db.execute(
-            "UPDATE releases SET booked = planned WHERE fit = :fit AND booked < planned "
-            "AND (SELECT NOT ended FROM fits WHERE id = :fit)",
-            {"fit": fit},
-        )
-        db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
+    rest = "UPDATE releases SET booked = planned WHERE fit = ? AND booked < planned"
+    with changing(path) as (db, fits):
+        if (fit, False) in [(entry.fit, entry.ended) for entry in fits]:
+            db.execute(rest, (fit,))
+            db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
 
 
 def _within(limit: Cost, costs: Iterable[Exact]) -> bool:
     return all(left >= 0 for left in difference(limit, total(costs)))
 
 
-def _refuse_other_ledger(db: sqlite3.Connection, path: Path, terms: Terms) -> None:
-    """Refuse a file that has other terms by now: the limit is not the right one for them."""
-    if _terms(db) != terms:
-        raise ValueError(
-            f"{path} is another ledger than the one that was opened: open it again, with "
-            "Ledger(path)."
-        )
-
-
-def _terms(db: sqlite3.Connection) -> Terms:
-    [row] = db.execute("SELECT * FROM terms")
-    return Terms(*row)
-
-
-def _fits(db: sqlite3.Connection) -> list[Entry]:
-    lines: dict[int, list[Line]] = {}
-    for fit, *line in db.execute("SELECT fit, price, planned, booked FROM releases"):
-        lines.setdefault(fit, []).append(Line(*line))
-    fits = db.execute("SELECT * FROM fits ORDER BY id").fetchall()
-    if {fit for fit, *_ in fits} != lines.keys():
-        raise sqlite3.DatabaseError("the file is damaged: fits and releases do not match")
-    return [
+def _read(db: Connection) -> tuple[Terms, list[Entry]]:
+    """Read all rows, or refuse those that a disk has damaged; the digest stops no forger."""
+    rows = _rows(db)
+    if db.execute("SELECT digest FROM seal").fetchall() != [(_digest(rows),)]:
+        raise sqlite3.DatabaseError("it is damaged: its rows and their digest do not match")
+    [terms], fits, releases = rows
+    lines: dict[int, list[Line]] = {fit: [] for fit, *_ in fits}
+    for fit, *line in releases:
+        lines[fit].append(Line(*line))
+    return Terms(*terms), [
         Entry(fit, method, Cost(amount, delta), bool(ended), tuple(lines[fit]))
         for fit, method, amount, delta, ended in fits
     ]
 
 
+def _rows(db: Connection) -> list[list[Any]]:
+    return [db.execute(f"SELECT * FROM {x}").fetchall() for x in ("terms", "fits", "releases")]
+
+
+def _digest(rows: list[list[Any]]) -> str:
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
 @contextmanager
-def held(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connection, list[Entry]]]:
+    """Hold a ledger that is whole, with its fits, and write the digest of what is left.
+
+    A file of other terms is refused: the limit is not the right one for them.
+    """
+    with held(path) as db:
+        found, fits = _read(db)
+        if terms not in (None, found):
+            raise ValueError(f"{path} is another ledger than the one that was opened: reopen it.")
+        yield db, fits
+        if db.total_changes:
+            db.execute("UPDATE seal SET digest = ?", (_digest(_rows(db)),))
+
+
+@contextmanager
+def held(path: Path, mode: str = "rw") -> Iterator[Connection]:
     """Hold a file alone until the block ends; an error takes back what was written in it.
 
     A `pymc_dp.driver.checkpoint` is written in the same way.
@@ -211,7 +208,7 @@ def held(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def _opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+def _opened(path: Path, mode: str = "rw") -> Iterator[Connection]:
     if path.is_file() and path.stat().st_nlink > 1:
         # each name has a journal of its own, so that a crash under one is not undone under another
         raise sqlite3.OperationalError("the file has several names; keep one of its hard links")

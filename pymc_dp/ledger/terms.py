@@ -31,6 +31,9 @@ def new_terms(given: dict[str, Any], path: Path) -> Terms:
     for name in ("epsilon", "delta", "dataset"):
         if name not in given:
             raise ValueError(f"{path} does not exist, and to create it {name}= is missing.")
+    for name in ("dataset", "unit"):
+        if not isinstance(given[name], str) or not (given[name] and given[name].isprintable()):
+            raise TypeError(f"{name}={given[name]!r} must be text.")
     if not 0 < given["epsilon"] < math.inf:
         raise ValueError(f"epsilon={given['epsilon']!r} must be above 0 and finite.")
     if not 0 < given["delta"] < 1:

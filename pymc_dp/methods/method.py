@@ -26,6 +26,8 @@ class Compiled(NamedTuple):
     again: Callable[[], Contributions] | None = None
     # {release name: the time that it takes}; the driver sets it
     times: Mapping[str, Any] = MappingProxyType({})
+    # whether the guarantee is proved for the arithmetic of the machine; the driver sets it
+    is_exact: bool = False
 
 
 class OnRealLine(NamedTuple):

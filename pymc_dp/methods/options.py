@@ -9,11 +9,10 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from types import NoneType
 from typing import Any, ClassVar, get_args, get_origin
 
-from pymc_dp.accounting.arguments import check_count, refuse_text
+from pymc_dp.accounting.arguments import check_count, checked_number
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import FixedSize, Sampler
 
@@ -46,7 +45,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, field in self.keywords().items():
-            _check_type(name, field.type, getattr(self, name))
+            object.__setattr__(self, name, _checked(name, field.type, getattr(self, name)))
         if not self.noisy and getattr(self, "noise_aware", False):
             object.__setattr__(self, "noise_aware", False)  # there is no noise
 
@@ -104,17 +103,18 @@ class BatchOptions(Options):
         return ReleaseSpec(self.released, self.sampling(rate), clip, count)
 
 
-def _check_type(name: str, declared: Any, value: Any) -> None:
-    """Refuse a value that is not of the type which an option declares."""
+def _checked(name: str, declared: Any, value: Any) -> Any:
+    """Refuse a value that is not of the type which an option declares; numbers become floats."""
     kinds = get_args(declared) or (declared,)
     if value is None and NoneType in kinds:
-        return
+        return None
     if bool in kinds and not isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} must be True or False.")
+        raise TypeError(f"{name}={value!r:.40} must be True or False.")
     if int in kinds:
         check_count(name, value)
-    if float in kinds:
-        refuse_text(name, value)
-        schedule = callable(value) and any(get_origin(kind) is not None for kind in kinds)
-        if not (schedule or isinstance(value, Real)):
-            raise ValueError(f"{name}={value!r} must be a number.")
+    if str in kinds and not isinstance(value, str):
+        raise TypeError(f"{name}={value!r:.40} must be text.")
+    schedule = callable(value) and any(get_origin(kind) is not None for kind in kinds)
+    if float in kinds and not schedule:
+        return checked_number(name, value)
+    return value

@@ -91,7 +91,7 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
         for number, output in enumerate(node.outputs):
             if output not in axes.axis:
                 continue
-            for need in needs(node.op, node, number, axes.axis[output]):
+            for need in needs(node, number, axes.axis[output]):
                 match need:
                     case Carries(i, axis):
                         _require(axes, node.inputs[i], axis)

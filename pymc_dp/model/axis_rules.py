@@ -25,8 +25,11 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.as_made import SPECS
 from pymc_dp.model.graph_types import Node
 from pymc_dp.model.indexing import OtherLength, SameLength, counted_rows, gather_layout
+from pymc_dp.model.operations import is_listed
+from pymc_dp.model.walk import layers
 
 
 class Carries(NamedTuple):
@@ -46,9 +49,18 @@ class Counts(NamedTuple):
 Need = Carries | Counts | SameLength | OtherLength
 
 
-@singledispatch
-def needs(op: Op, node: Node, output: int, k: int) -> Iterator[Need]:
+def needs(node: Node, output: int, k: int) -> Iterator[Need]:
     """Yield what the inputs of ``node`` must carry if axis ``k`` of an output is the records'."""
+    for op in layers(node.op):
+        # what `public=` allows may be run record by record, but by no function of all records
+        alone = op is not node.op and not any(getattr(op, spec, None) for spec in SPECS)
+        if not (is_listed(type(op)) or alone):
+            raise NotSeparableError(f"no rule says how {type(op).__name__} treats its records")
+    return _needs(node.op, node, output, k)
+
+
+@singledispatch
+def _needs(op: Op, node: Node, output: int, k: int) -> Iterator[Need]:
     raise NotSeparableError(f"no rule says how {type(op).__name__} treats its records")
 
 
@@ -58,7 +70,7 @@ def _broadcast(node: Node, i: int, axis: int) -> Iterator[Need]:
         yield Carries(i, axis)
 
 
-@needs.register
+@_needs.register
 def _elementwise(
     op: Elemwise | XLogY | XLog1PY | LogAddExp, node: Node, output: int, k: int
 ) -> Iterator[Need]:
@@ -67,21 +79,21 @@ def _elementwise(
         yield from _broadcast(node, i, k - (ndim - x.type.ndim))
 
 
-@needs.register(DimShuffle)
+@_needs.register(DimShuffle)
 def _dimshuffle(op: DimShuffle, node: Node, output: int, k: int) -> Iterator[Need]:
     axis = op.new_order[k]
     if axis != "x":
         yield Carries(0, axis)
 
 
-@needs.register
+@_needs.register
 def _reduction(op: CAReduce | LogSumExp, node: Node, output: int, k: int) -> Iterator[Need]:
     ndim = node.inputs[0].type.ndim
     reduced = set(range(ndim)) if op.axis is None else {axis % ndim for axis in op.axis}
     yield Carries(0, [axis for axis in range(ndim) if axis not in reduced][k])
 
 
-@needs.register
+@_needs.register
 def _softmax(op: Softmax | LogSoftmax, node: Node, output: int, k: int) -> Iterator[Need]:
     ndim = node.inputs[0].type.ndim
     if op.axis is None or k in {axis % ndim for axis in op.axis}:
@@ -89,19 +101,19 @@ def _softmax(op: Softmax | LogSoftmax, node: Node, output: int, k: int) -> Itera
     yield Carries(0, k)
 
 
-@needs.register
+@_needs.register
 def _running(op: CumOp, node: Node, output: int, k: int) -> Iterator[Need]:
     if op.axis is None or k == op.axis % node.inputs[0].type.ndim:
         raise NotSeparableError("a running sum or product goes over the records")
     yield Carries(0, k)
 
 
-@needs.register(Dot)
+@_needs.register(Dot)
 def _dot(op: Dot, node: Node, output: int, k: int) -> Iterator[Need]:
     yield _factor(node, k == 0 and node.inputs[0].type.ndim == 2)
 
 
-@needs.register(Blockwise)
+@_needs.register(Blockwise)
 def _blockwise(op: Blockwise, node: Node, output: int, k: int) -> Iterator[Need]:
     batch = node.outputs[output].type.ndim - len(op.outputs_sig[output])
     if k < batch:
@@ -119,25 +131,25 @@ def _factor(node: Node, is_row: bool) -> Carries:
     return Carries(0, left.type.ndim - 2) if is_row else Carries(1, right.type.ndim - 1)
 
 
-@needs.register(SpecifyShape)
+@_needs.register(SpecifyShape)
 def _specify_shape(op: SpecifyShape, node: Node, output: int, k: int) -> Iterator[Need]:
     yield Carries(0, k)
     yield Counts(1 + k)
 
 
-@needs.register(Alloc)
+@_needs.register(Alloc)
 def _alloc(op: Alloc, node: Node, output: int, k: int) -> Iterator[Need]:
     value = node.inputs[0]
     yield Counts(1 + k)
     yield from _broadcast(node, 0, k - (node.outputs[0].type.ndim - value.type.ndim))
 
 
-@needs.register(AllocEmpty)
+@_needs.register(AllocEmpty)
 def _alloc_empty(op: AllocEmpty, node: Node, output: int, k: int) -> Iterator[Need]:
     yield Counts(k)
 
 
-@needs.register(Join)
+@_needs.register(Join)
 def _join(op: Join, node: Node, output: int, k: int) -> Iterator[Need]:
     if op.axis % node.outputs[0].type.ndim == k:
         raise NotSeparableError("records are joined end to end")
@@ -145,7 +157,7 @@ def _join(op: Join, node: Node, output: int, k: int) -> Iterator[Need]:
         yield Carries(i, k)
 
 
-@needs.register(Reshape)
+@_needs.register(Reshape)
 def _reshape(op: Reshape, node: Node, output: int, k: int) -> Iterator[Need]:
     before, after = node.inputs[0].type.shape, node.outputs[0].type.shape
     rest = after[k + 1 :]
@@ -160,7 +172,7 @@ def _reshape(op: Reshape, node: Node, output: int, k: int) -> Iterator[Need]:
     raise NotSeparableError("a reshape mixes records with other dimensions")
 
 
-@needs.register(Subtensor)
+@_needs.register(Subtensor)
 def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]:
     indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
     kept = [
@@ -177,7 +189,7 @@ def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]
     yield Carries(0, axis)
 
 
-@needs.register(IncSubtensor)
+@_needs.register(IncSubtensor)
 def _set_subtensor(op: IncSubtensor, node: Node, output: int, k: int) -> Iterator[Need]:
     base, value = node.inputs[:2]
     indices = indices_from_subtensor(node.inputs[2:], op.idx_list)
@@ -189,7 +201,7 @@ def _set_subtensor(op: IncSubtensor, node: Node, output: int, k: int) -> Iterato
     yield from _broadcast(node, 1, k - sum(a < k for a in scalar) - missing)
 
 
-@needs.register(AdvancedSubtensor)
+@_needs.register(AdvancedSubtensor)
 def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[Need]:
     base = node.inputs[0]
     layout = gather_layout(node)

@@ -128,7 +128,7 @@ def _clip_indices(node: Node, operands: list[Tensor], axes: RecordAxes) -> list[
 
 def remake(node: Node, operands: list[AnyVariable]) -> list[AnyVariable]:
     """Apply the node's operation to new operands, letting static shapes be inferred anew."""
-    if isinstance(node.op, KEPT_WHOLE):  # their inner graphs remember the old static shapes
+    if type(node.op) in KEPT_WHOLE:  # their inner graphs remember the old static shapes
         return [node.op(*operands)]
     if isinstance(node.op, Reshape):
         return [reshape(operands[0], operands[1], ndim=node.outputs[0].type.ndim)]

@@ -22,6 +22,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel, is_structural
 from pymc_dp.model.indexing import CENSORED, is_counted_axis
+from pymc_dp.model.operations import CHANGED
 from pymc_dp.model.split import Split
 from pymc_dp.model.walk import all_variables, operations, tensor_constants
 
@@ -106,7 +107,7 @@ def refuse_unknown_names(
 ) -> frozenset[str]:
     """Refuse names in ``public=`` that nothing in the model has; return those of operations."""
     variables = {v.name for v in (*model.data_vars, *model.observed_RVs, *model.deterministics)}
-    known = variables.union(*unproved)
+    known = {x for x in variables.union(*unproved) if not x.startswith(CHANGED)}
     for name in public:
         if name not in known:
             raise ValueError(
@@ -121,11 +122,12 @@ def refuse_unproved(unproved: Mapping[str, Iterable[str]], allowed: Iterable[str
     """Refuse operations that may hold data outside the graph."""
     for variable, names in unproved.items():
         for name in sorted(set(names) - set(allowed)):
+            own = f", or declare public=[{name!r}] if the operation holds no data"
             raise NotSeparableError(
                 f"`{variable}` is computed by the operation `{name}`, which is not known to "
                 "compute from its inputs alone: it may hold data that no check can see. Write "
-                f"`{variable}` with PyTensor's own operations, or declare public=[{name!r}] if "
-                "the operation holds no data."
+                f"`{variable}` with PyTensor's own operations, as they are"
+                + ("." if name.startswith(CHANGED) else f"{own}.")
             )
 
 
@@ -151,11 +153,12 @@ def refuse_bad_start(
     for name, value in {**initvals, **start}.items():
         if isinstance(value, str | Variable):
             continue
-        needed = tuple(map(int, shapes[name]))
-        if np.shape(value) != needed or not np.isfinite(value).all():
+        needed, found = tuple(map(int, shapes[name])), np.asarray(value)
+        numbers = found.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
+        if found.shape != needed or not numbers or not np.isfinite(found).all():
             raise ValueError(
-                f"The initial value of `{name}` has the shape {np.shape(value)}, or numbers that "
-                f"are not finite; it needs {needed} finite numbers."
+                f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
+                f"no finite numbers in double precision; it needs {needed} of them."
             )
 
 

@@ -16,11 +16,14 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
+from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Dot
 
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.linker import UfuncLinker
+from pymc_dp.model.row_products import by_rows
 from pymc_dp.model.same_graph import graph_key, rewritten_once
 from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
@@ -38,9 +41,13 @@ class CachedMode(Mode):
 
 
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here;
-# nothing in place: finding out what may be takes time, and NumPy is no faster for it
+# nothing in place: finding out what may be takes time, and NumPy is no faster for it; matrix
+# products of records row by row, not by BLAS
 FAST_RUN: Any = CachedMode(linker=UfuncLinker(), optimizer="fast_run")
-PYTHON: Mode = FAST_RUN.excluding("fusion", "inplace", "local_pow_to_nested_squaring").register(
+PYTHON: Mode = FAST_RUN.excluding(
+    "fusion", "inplace", "local_pow_to_nested_squaring", "BlasOpt"
+).register(
+    (in2out(node_rewriter([Dot, BatchedDot, Blockwise])(by_rows)), AFTER_SPECIALIZE),
     (in2out(node_rewriter([Elemwise])(by_ufuncs)), AFTER_SPECIALIZE),
     (in2out(node_rewriter([Blockwise])(by_batches)), AFTER_SPECIALIZE),
 )

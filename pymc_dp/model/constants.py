@@ -10,11 +10,18 @@ from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import DataLeaf, is_size, is_structural
 from pymc_dp.model.split import Split
+from pymc_dp.model.terms import KEPT_WHOLE
 from pymc_dp.model.walk import inner_variables, tensor_constants
+
+# what PyMC itself adds to a mixture are shapes; the others are as PyTensor makes them
+CLOSED = (MixtureRV, *KEPT_WHOLE)
 
 
 def trusted_constants(
-    split: Split, read: Mapping[str, Iterable[AnyVariable]], operations: Iterable[str]
+    split: Split,
+    read: Mapping[str, Iterable[AnyVariable]],
+    operations: Iterable[str],
+    released: Iterable[AnyVariable],
 ) -> dict[str, tuple[float, ...]]:
     """Count the numbers in a model that no check can see into; one line for each name.
 
@@ -25,7 +32,7 @@ def trusted_constants(
 
     ``read`` maps the name of each random variable and potential to the graphs that the refusals
     walk. A line separates the numbers among its arguments from those in its density alone: in a
-    formula of PyMC's, or closed over.
+    formula of PyMC's, or closed over. Deterministics that are ``released`` have those of formulas.
 
     Arrays that go by records do not count, since the number of their entries is private, nor those
     that are declared public, which have a list of their own.
@@ -57,11 +64,19 @@ def trusted_constants(
         if count or others:
             line = f"{kind} of {name}: {count} number{'s' * (count != 1)}"
             line += f", and {others} in its density" if others else ""
-            shown = [] if name in split.terms else arguments
-            lines[line] = tuple(sorted(float(key) for key in shown if isinstance(key, str)))
+            lines[line] = () if name in split.terms else _shown(arguments)
+    for variable in released:
+        numbers = _numbers([variable], variables, counted, split.axes)
+        if count := sum(numbers.values()):
+            line = f"deterministic of {variable.name}: {count} number{'s' * (count != 1)}"
+            lines[line] = _shown(numbers)
     named = [f"initial value of {name}" for name in split.hardened.initvals]
     named += [f"operation {name}" for name in sorted(operations)]
     return {**lines, **{line: () for line in named}}
+
+
+def _shown(numbers: Iterable[Hashable]) -> tuple[float, ...]:
+    return tuple(sorted(float(key) for key in numbers if isinstance(key, str)))
 
 
 def _numbers(
@@ -84,8 +99,7 @@ def _numbers(
 
     found = list(walk([graph for graph in graphs if graph not in blockers], operands))
     values = [leaves[v].value for v in found if v in leaves]
-    # what PyMC itself adds to a mixture are shapes
-    values += [v.data for v in tensor_constants([*found, *inner_variables(found, (MixtureRV,))])]
+    values += [v.data for v in tensor_constants([*found, *inner_variables(found, CLOSED)])]
     # a regular array, such as ones, carries at most two numbers
     return {_key(x): min(np.size(x), 2 if is_structural(x) else np.size(x)) for x in values}
 

@@ -77,7 +77,7 @@ def _is_plain(node: Node) -> bool:
     ops = list(layers(node.op))
     if any(isinstance(op, RandomVariable | AllocEmpty) for op in ops):
         return False  # an empty array holds whatever the memory held before
-    if any(isinstance(op, HasMultipleInnerGraph) and not isinstance(op, KEPT_WHOLE) for op in ops):
+    if any(isinstance(op, HasMultipleInnerGraph) for op in ops if type(op) not in KEPT_WHOLE):
         return False
     variables = (*node.inputs, *node.outputs)
     most = max(MOST_REPEATS, len(node.inputs), *(getattr(v, "ndim", 0) for v in variables))

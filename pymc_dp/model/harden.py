@@ -5,14 +5,14 @@ harmless-looking array, and a model that couples its records would pass for one 
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
 from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.compile.sharedvalue import SharedVariable
@@ -58,6 +58,7 @@ class HardenedModel(NamedTuple):
 def is_structural(value: np.ndarray) -> bool:
     """Say whether an array carries at most two numbers: a fill, an even sequence, an identity.
 
+    It equals what NumPy makes to the last bit, or each entry could carry some bits of a record.
     Libraries make such arrays by themselves: ``np.ones(3)``, the frequencies of a basis, a jitter
     on a diagonal, the row numbers of a packed Cholesky factor. Two real numbers are a sequence
     only if they differ by one.
@@ -72,25 +73,42 @@ def is_structural(value: np.ndarray) -> bool:
     flat = value.ravel()
     if flat.size < 2:
         return True
-    beside = flat[1] == 0  # its second entry is beside the diagonal
-    if value.ndim == 2 and beside and np.array_equal(value, flat[0] * np.eye(*value.shape)):
-        return True
+    # few arrays begin like a regular one: of the others no copy is made
+    if _is_fill(flat[:4]) and flat.size > 2:
+        return _is_fill(flat) or _is_triangle(flat)
+    if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
+        diagonal = np.eye(*value.shape) == 1
+        if any(_same(value, x) for x in (flat[0] * diagonal, np.where(diagonal, flat[0], 0))):
+            return True
     if flat.dtype.kind not in "iuf":
-        return bool((flat == flat[0]).all())
+        return _is_fill(flat)
     if flat.size == 2 and flat.dtype.kind == "f":
-        return bool(abs(_steps(flat)[0]) in (0, 1))
-    # few arrays begin like a sequence: of the others no copy is made
-    return (_is_even(flat[:4]) and _is_even(flat)) or _is_triangle(flat)
+        return _is_fill(flat) or bool(abs(flat[1] - flat[0]) == 1)
+    return (_begins_evenly(flat) and _is_even(flat)) or _is_triangle(flat)
+
+
+def _begins_evenly(flat: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
+        steps = np.diff(flat[:4].astype(float))
+    return np.allclose(steps, steps[0], rtol=1e-6, atol=0)
+
+
+def _same(values: np.ndarray, others: np.ndarray) -> bool:
+    """Whether two arrays are equal to the last bit: that of a zero's sign can be read, too."""
+    return values.tobytes() == others.astype(values.dtype).tobytes()
+
+
+def _is_fill(flat: np.ndarray) -> bool:
+    return _same(flat, np.full_like(flat, flat[0]))
 
 
 def _is_even(flat: np.ndarray) -> bool:
-    steps = _steps(flat)
-    return bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0))
-
-
-def _steps(flat: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
-        return np.diff(flat.astype(float))
+    """Whether NumPy's arange or linspace makes an array from two of its numbers."""
+    with np.errstate(all="ignore"):
+        in_steps = flat[0] + np.arange(flat.size, dtype=flat.dtype) * (flat[1] - flat[0])
+        return _same(flat, in_steps) or _same(
+            flat, np.linspace(flat[0].item(), flat[-1].item(), flat.size)
+        )
 
 
 def _is_triangle(flat: np.ndarray) -> bool:
@@ -102,19 +120,19 @@ def _is_triangle(flat: np.ndarray) -> bool:
     side = int((2 * flat.size) ** 0.5)
     if side * (side + 1) != 2 * flat.size or flat[0] != 0 or flat[-1] != side - 1:
         return False
-    return any(np.array_equal(flat, numbers) for numbers in np.tril_indices(side))
+    return any(_same(flat, numbers) for numbers in np.tril_indices(side))
 
 
 def harden(model: pm.Model) -> HardenedModel:
     """Copy ``model`` with all observed values and constants of several numbers made shared."""
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    with _copyable(model) as partly_named:
-        fgraph, _ = fgraph_from_model(model)
+    (fgraph, _), partly_named = _copied(model, fgraph_from_model)
     masks = join_missing(fgraph)
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
     lifted: list[DataLeaf] = []
     for constant in _array_constants(fgraph):
         _lift(fgraph, constant, names, lifted)
+    _keep_limits(fgraph)
     lifted = [
         leaf if leaf.declared else leaf._replace(inside=expression_around(fgraph, leaf.variable))
         for leaf in lifted
@@ -122,7 +140,7 @@ def harden(model: pm.Model) -> HardenedModel:
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
     hardened.named_vars_to_dims.update(partly_named)
     data = [
-        DataLeaf(str(variable.name), variable, stored_value(variable), True)
+        DataLeaf(str(variable.name), variable, np.asarray(stored_value(variable)), True)
         for variable in hardened.data_vars
         if isinstance(variable, SharedVariable)
     ]
@@ -134,33 +152,30 @@ def harden(model: pm.Model) -> HardenedModel:
 
 def constrained(model: pm.Model) -> pm.Model:
     """Copy ``model`` with every latent on its own scale, not on the whole real line."""
-    with _copyable(model) as partly_named:
-        copy = remove_value_transforms(model)
+    copy, partly_named = _copied(model, remove_value_transforms)
     copy.named_vars_to_dims.update(partly_named)
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     copy.rvs_to_initial_values.update({rv: given[rv.name] for rv in copy.free_RVs})
     return copy
 
 
-@contextmanager
-def _copyable(model: pm.Model) -> Iterator[dict[str, tuple[str | None, ...]]]:
-    """Lift for the time what PyMC copies to no graph: initial values, and dims without a name.
+def _copied(
+    model: pm.Model, copy: Callable[[pm.Model], Any]
+) -> tuple[Any, dict[str, tuple[str | None, ...]]]:
+    """Copy a model but for what PyMC copies to no graph; return its dims of which some lack a name.
 
-    Gives the dims, of which some have no name, by variable.
+    ``copy`` is given another view of the model: nothing of the author's own changes meanwhile.
     """
-    # its warning about variables of Gaussian processes is for people who keep using the old objects
-    kept, all_dims = dict(model.rvs_to_initial_values), dict(model.named_vars_to_dims)
+    all_dims = model.named_vars_to_dims
     partly_named = {name: dims for name, dims in all_dims.items() if None in dims}
-    try:
-        for name in partly_named:
-            del model.named_vars_to_dims[name]
-        model.rvs_to_initial_values.update(dict.fromkeys(kept))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
-            yield partly_named
-    finally:
-        model.rvs_to_initial_values.update(kept)
-        model.named_vars_to_dims.update(partly_named)
+    view = object.__new__(type(model))
+    vars(view).update(vars(model))
+    view.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
+    view.named_vars_to_dims = {n: dims for n, dims in all_dims.items() if n not in partly_named}
+    with warnings.catch_warnings():
+        # for people who keep using the objects of Gaussian processes
+        warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
+        return copy(view), partly_named
 
 
 def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:
@@ -185,6 +200,19 @@ def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
     ]
 
 
+def _keep_limits(fgraph: FunctionGraph) -> None:
+    """Write every limit of censoring that is an array into its variable.
+
+    PyMC leaves out those that are infinite for all records: whether some are is private.
+    """
+    for node in fgraph.toposort():
+        if isinstance(node.op, CensoredRV):
+            dist, *limits = node.inputs
+            kept = [dist if isinstance(x, Constant) and np.isinf(x.data) else x for x in limits]
+            op = CensoredRV(inputs=node.inputs, outputs=[pt.clip(dist, *kept)])
+            fgraph.replace(node.outputs[0], op(*node.inputs), import_missing=True)
+
+
 def is_size(node: Node, variable: AnyVariable) -> bool:
     """Whether the variable is the shape of a random variable, which PyTensor must know."""
     if getattr(node.op, "extended_signature", "") is None:  # as in a draw by rejection
@@ -207,11 +235,13 @@ def _adds_axes(node: Node, variable: Constant[Any]) -> bool:
 def _lift(
     fgraph: FunctionGraph, constant: Constant[Any], names: Iterator[str], lifted: list[DataLeaf]
 ) -> None:
-    """Put a leaf in place of a constant; equal arrays without names become one leaf."""
-    # an array that goes by records is then found wherever the author has used it again
+    """Put a leaf in place of a constant; one array without a name that is used twice is one leaf.
+
+    It is the same by its place in memory: whether two arrays have equal values is private.
+    """
     observed = _observing(fgraph, constant)
-    equal = [] if observed else [leaf for leaf in lifted if _is_copy(leaf, constant.data)]
-    if not equal:
+    same = [] if observed else [leaf for leaf in lifted if _is_same(leaf, constant.data)]
+    if not same:
         name = observed[0] if observed else next(names)
         # Lengths must not be static, or PyTensor would fold them. Length 1 must be, for
         # broadcasting, but never along the records: a single observed row is a record too.
@@ -220,11 +250,11 @@ def _lift(
             for axis, length in enumerate(constant.data.shape)
         )
         variable = shared(constant.data, name=name, shape=shape, borrow=True)
-        equal = [DataLeaf(name, variable, constant.data, bool(observed))]
-        lifted += equal
-    fgraph.replace(constant, equal[0].variable, import_missing=True)
+        same = [DataLeaf(name, variable, np.asarray(constant.data), bool(observed))]
+        lifted += same
+    fgraph.replace(constant, same[0].variable, import_missing=True)
 
 
-def _is_copy(leaf: DataLeaf, value: np.ndarray) -> bool:
-    same_type = leaf.value.dtype == value.dtype and leaf.value.shape == value.shape
-    return same_type and not leaf.declared and leaf.value.tobytes() == value.tobytes()
+def _is_same(leaf: DataLeaf, value: np.ndarray) -> bool:
+    places = [(x.ctypes.data, x.strides, x.shape, x.dtype) for x in (leaf.value, value)]
+    return places[0] == places[1] and not leaf.declared

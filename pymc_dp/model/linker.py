@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 from pytensor.link.basic import PerformLinker
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from pymc_dp.model.graph_types import Node
 
 
 class UfuncLinker(PerformLinker):
-    """PyTensor's Python linker, with a short way to ufuncs and no warnings of their numbers."""
+    """PyTensor's Python linker, with a short way to ufuncs and no warnings of their numbers.
+
+    What it computes for a record does not depend on other records, to the last bit, as far as
+    products of matrices do not (`row_products`).
+    """
 
     def make_all(self, *args: Any, **settings: Any) -> Any:
         """Make a function of a graph, as the linker of PyTensor does."""
@@ -34,8 +38,25 @@ class UfuncLinker(PerformLinker):
         return quiet, *containers, calls, order
 
 
+def _in_order(node: Node, call: Any) -> Callable[[], None]:
+    """Return a call that reduces an array in the order of its axes.
+
+    NumPy adds numbers up in the order in which they lie in memory, and with the number of records
+    the order may change in which the results of other operations lie there.
+    """
+    [source], [target] = call.inputs, call.outputs
+
+    def reduce() -> None:
+        node.op.perform(node, [np.asarray(source[0], order="C")], [target])
+
+    reduce.inputs, reduce.outputs, reduce.lazy = call.inputs, call.outputs, False  # type: ignore
+    return reduce
+
+
 def _short(node: Node, call: Any) -> Callable[[], None]:
     """Return a call that does what ``call`` does, with one test of lengths around the ufunc."""
+    if isinstance(node.op, CAReduce):
+        return _in_order(node, call)
     ufunc = _ufunc(node) if isinstance(node.op, Elemwise) else None
     if ufunc is None or node.op.inplace_pattern or len(node.outputs) > 1:
         return call  # type: ignore[no-any-return]

@@ -94,7 +94,7 @@ def _centred(partition: Partition) -> set[str]:
     vectors = [
         (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)
     ]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         zero = [(name, x) for name, x in vectors if abs(x.sum()) < 1e-10 * np.abs(x).sum()]
     return {
         name

@@ -7,17 +7,18 @@ would read each other's records, and a kept graph would hold some.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.graph.basic import Constant
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.blockwise import Blockwise
 
+from pymc_dp.model.as_made import attributes
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.operations import unproved_in
 
@@ -76,26 +77,43 @@ def graph_key(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> 
     """
     if unproved_in(outputs):
         return None
-    known: dict[AnyVariable, Hashable] = {x: i for i, x in enumerate(inputs)}
-    steps: list[Hashable] = []
     try:
-        for node in toposort(outputs, blockers=inputs):
-            read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
-            known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
-            steps.append((node.op, read, tuple(x.type for x in node.outputs)))
-        ends = tuple(known[x] if x in known else _constant(x) for x in outputs)
-        graph = tuple((x.name, x.type) for x in inputs), tuple(steps), ends
+        graph = tuple((x.name, x.type) for x in inputs), _steps(inputs, outputs)
         hash(graph)
     except TypeError:
         return None
     return graph
 
 
+def _steps(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable:
+    known: dict[AnyVariable, Hashable] = {x: i for i, x in enumerate(inputs)}
+    steps: list[Hashable] = []
+    for node in toposort(outputs, blockers=inputs):
+        read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
+        known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
+        steps.append((_value(node.op), read, tuple(x.type for x in node.outputs)))
+    return tuple(steps), tuple(known[x] if x in known else _constant(x) for x in outputs)
+
+
 def _constant(x: AnyVariable) -> Hashable:
-    """Return a constant's value to the last bit."""
     if not isinstance(x, Constant) or np.size(x.data) > LARGEST_CONSTANT:
         raise TypeError
-    value = x.data
-    if isinstance(value, np.ndarray | np.generic):
-        return x.type, value.shape, value.tobytes()
-    return x.type, value
+    return x.type, _value(x.data)
+
+
+def _value(x: object) -> Hashable:
+    """Return a value that equals another's where both are the same to the last bit.
+
+    PyTensor's own comparison of operations leaves some of what they hold out.
+    """
+    if isinstance(x, Op):
+        return type(x), tuple((name, _value(x)) for name, x in sorted(attributes(x).items()))
+    if isinstance(x, FrozenFunctionGraph):
+        return tuple(v.type for v in x.inputs), _steps(x.inputs, x.outputs)
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.str, x.shape, x.tobytes()
+    if isinstance(x, Mapping):
+        return tuple((name, _value(x[name])) for name in x)
+    if isinstance(x, tuple | list):
+        return tuple(map(_value, x))
+    return type(x), repr(x) if isinstance(x, float | complex | slice) else x

@@ -14,10 +14,11 @@ from pymc_dp.model.axis import refuse_mixing
 from pymc_dp.model.batch import RecordGraph, build_graph
 from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing
 from pymc_dp.model.constants import trusted_constants
+from pymc_dp.model.copied import refuse_centres, refuse_copies
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
-from pymc_dp.model.operations import unproved_by_variable, unproved_in
+from pymc_dp.model.operations import LISTED, unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, prior_graphs
@@ -25,7 +26,7 @@ from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import check_lengths, without_unit
-from pymc_dp.model.value_checks import check_groups, refuse_as_many, refuse_centres
+from pymc_dp.model.value_checks import check_groups, refuse_as_many
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
 from pymc_dp.privacy.units import Units
@@ -51,8 +52,8 @@ class Records(NamedTuple):
     # ``single``; records of one unit must be given the same value.
     local_latents: dict[str, int]
     of_units: bool  # whether they belong to units of several records
-    # the same names, and those of local latents, to the random variable's Op
-    distributions: dict[str, Op]
+    # the same names, and those of local latents, to the class of the random variable's operation
+    distributions: dict[str, type[Op]]
     # the shape of every input of ``batch``, with None along the records' axis
     shapes: dict[str, tuple[int | None, ...]]
     outputs: Outputs  # what of the posterior may be released, as graphs of the latents
@@ -166,17 +167,20 @@ def separate_unread(
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     # in the order of the author's model, which the copy does not keep
     latents = split.shared_values(v.name for v in model.value_vars)
+    outputs = releasable(split, order, dims, shapes, doubtful)
+    released = [v for v in hardened.model.deterministics if v.name in outputs.graphs]
     records = _records(
         split,
         latents,
         point,
         columns,
         prior_draws=_drawn(split, latents, allowed),
-        outputs=releasable(split, order, dims, shapes, doubtful),
+        outputs=outputs,
         outcomes=_outcomes(split, dims.lengths, allowed),
-        trusted=trusted_constants(split, read, allowed),
+        trusted=trusted_constants(split, read, allowed, released),
     )
-    return records, partial(_checked, split, Partition(columns, units), shapes, number_is_public)
+    found = Partition(columns, units)
+    return records, partial(_checked, split, outputs.graphs, found, shapes, number_is_public)
 
 
 def _drawn(
@@ -198,18 +202,22 @@ def _outcomes(
 
 
 def _checked(
-    split: Split, data: Partition, shapes: Mapping[str, tuple[int, ...]], number_is_public: bool
+    split: Split,
+    released: Mapping[str, AnyVariable],
+    data: Partition,
+    shapes: Mapping[str, tuple[int, ...]],
+    number_is_public: bool,
 ) -> PrivateData:
     """Check the values, which reads all records in blocks; ``shapes`` are those of latents."""
     refuse_missing(data.columns)
     check_groups(split, data)
     refuse_centres(split.hardened.model, data.columns)
+    refuse_copies(split, released, data.columns)
     if data.units is None:
         warn_of_lags(data.columns)
     warn_of_own_means(data.columns)
     warn_of_outcomes_read(split, data.columns)
-    if not number_is_public:
-        refuse_as_many(split, shapes, data)
+    refuse_as_many(split, shapes, data, number_is_public)
     return PrivateData(*data)
 
 
@@ -237,12 +245,17 @@ def _records(
         point={name: point[name] for name in latents},
         local_latents=local,
         of_units=bool(split.unit_latents.rows),
-        distributions={model.rvs_to_values[rv].name: rv.owner.op for rv in model.free_RVs},
+        distributions={model.rvs_to_values[v].name: listed(v.owner.op) for v in model.free_RVs},
         shapes={name: shapes[name] for name in inputs},
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
         **found,
     )
+
+
+def listed(op: Op) -> type[Op]:
+    """Return an operation's class; of an author's, which may hold data, the one that it extends."""
+    return next((base for base in type(op).__mro__ if base in LISTED), Op)
 
 
 def _graphs_read(

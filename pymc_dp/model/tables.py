@@ -45,8 +45,10 @@ def as_array(what: str, values: Any) -> Any:
             f"{what} is a masked array, and a private fit takes no missing values: drop the "
             "incomplete records."
         )
-    if isinstance(values, np.ndarray | Blocks) or issparse(values):
+    if isinstance(values, Blocks) or issparse(values):
         return values
+    if isinstance(values, np.ndarray):
+        return np.asarray(values)  # without what a class of its own does
     try:
         found = np.asarray(values)
     except Exception as error:  # its text may quote data

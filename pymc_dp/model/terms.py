@@ -183,7 +183,7 @@ def _any_length(variable: AnyVariable) -> AnyVariable | None:
 
 def _inlined(variable: AnyVariable) -> Tensor | None:
     op, node = variable.owner_op, variable.owner
-    if not isinstance(op, OpFromGraph) or isinstance(op, KEPT_WHOLE):
+    if not isinstance(op, OpFromGraph) or type(op) in KEPT_WHOLE:
         return None
     return inline_ofg_node(node)[node.outputs.index(variable)]
 

@@ -1,19 +1,17 @@
 """The checks that read private values before any noise is added.
 
-Nothing else may, beside `prepared_arrays` and the wall. They return nothing: what comes of them is
-a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a result.
-A fit is therefore conditional on their acceptance (docs/guarantee.md).
+Nothing else may, beside `copied`, `prepared_arrays` and the wall. They return nothing: what comes
+of them is a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or
+a result. A fit is therefore conditional on their acceptance (docs/guarantee.md).
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pymc as pm
 from pytensor.compile.maker import function
-from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
@@ -29,14 +27,22 @@ from pymc_dp.model.split import Split
 from pymc_dp.model.walk import tensor_constants
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Columns, Partition
+from pymc_dp.privacy.private_data import Columns, Partition
 from pymc_dp.privacy.units import Units
 
 SMALL_GROUP = 5
 
 AS_MANY = (
-    "along an axis as there are records, or units, whose number is private. Give it another "
-    "length; or fit with neighbours='zero_out' or 'replace_one', under which the number is public."
+    "along an axis as there are records, or units, or one less, and that number is private. Give "
+    "it another length. Under neighbours='zero_out' or 'replace_one' the number of records, or "
+    "with unit= that of units, is public."
+)
+AS_MANY_COLUMNS = (
+    "as there are records or units, or one less, as a kernel matrix, its Cholesky factor and an "
+    "indicator of every person have: each row would be made of all records. Compute columns from "
+    "one record each, such as kernels at a few public places or the basis of pm.gp.HSGP, and let "
+    "latents of persons be indexed by the array that unit= names. If there are few records, as in "
+    "a template, and the columns are measurements, add rows or leave a column out."
 )
 
 
@@ -78,17 +84,18 @@ def _products(node: Node) -> list[tuple[AnyVariable, AnyVariable]]:
 
 
 def _check_design(name: str, data: Partition) -> None:
-    """Refuse a matrix that gives every unit a coefficient of its own."""
+    """Refuse a matrix that gives every unit, or all but one, a coefficient of its own."""
     column, units = data.columns[name], data.units
-    if len(column.values.shape) != 2 or not 1 < data.number <= column.spec.width:
+    if len(column.values.shape) != 2 or not 1 < data.number <= column.spec.width + 1:
         return
     parts = in_partitions({name: column}, units).read(partial(_used, name))
     used = vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
     alone = np.flatnonzero(np.asarray(used.sum(axis=0)).ravel() == 1)
-    if (np.asarray(used[:, alone].sum(axis=1)) > 0).all():
+    if np.count_nonzero(np.asarray(used[:, alone].sum(axis=1))) >= data.number - 1:
         raise NotSeparableError(
-            f"`{name}` has a column of its own for every single {_unit(units)}, so what it "
-            f"multiplies is a local latent: no fit can release it. {_way_out(units)}"
+            f"`{name}` has a column of its own for every single {_unit(units)}, or for all but "
+            "one, so what it multiplies is a local latent: no fit can release it. "
+            f"{_way_out(units)}"
         )
 
 
@@ -174,56 +181,26 @@ def _check_sizes(name: str | None, sizes: np.ndarray, units: Units | UnitBlocks 
         )
 
 
-def refuse_centres(model: pm.Model, columns: Columns) -> None:
-    """Refuse numbers that a library took from the records before they were a graph.
+def refuse_as_many(
+    split: Split, shapes: Mapping[str, tuple[int, ...]], data: Partition, number_is_public: bool
+) -> None:
+    """Refuse what has as many entries as there are records or units, or one less.
 
-    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number.
-    An array of one number that is the mean or the middle of a column is such a number.
+    An array of the records with as many columns, such as a matrix of kernels or of persons, would
+    couple them. As the length of a shared latent, or of an array without a name, the number would
+    be released, or enter the model; ``number_is_public`` is of units: of rows that belong to units
+    of several it is never public. ``shapes`` are those of the latents' unconstrained values.
     """
-    for rv in (*model.observed_RVs, *model.potentials):
-        single = [
-            float(variable.data.item())
-            for variable in ancestors([rv])
-            if isinstance(variable, Constant)
-            and getattr(variable, "ndim", 0) > 0
-            and np.size(variable.data) == 1
-            and variable.type.dtype.startswith("float")
-        ]
-        for name, column in columns.items():
-            if any(_is_centre(number, name, column) for number in single if number):
-                raise NotSeparableError(
-                    f"The likelihood of `{rv.name}` holds the centre of the records of `{name}` as "
-                    "a number: every record moves it. For pm.gp.HSGP, call gp.prior_linearized "
-                    "with a public grid first, which fixes the centre, and give L= as a public "
-                    "number."
-                )
-
-
-def _is_centre(number: float, name: str, column: Column) -> bool:
-    """Whether the number is the column's centre, or the reach of a column that was centred."""
-    if issparse(column.values) or column.dtype != "float64":
-        return False
-    lows, highs, sums = zip(*in_partitions({name: column}).read(partial(_range, name)), strict=True)
-    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
-    centres = np.append((low + high) / 2, np.sum(sums, axis=0) / column.rows)
-    centred = np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high) & (high < number)
-    return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any() or centred.any())
-
-
-def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    column = partition.columns[name]
-    values, axis = np.asarray(column.values, "float64"), column.axis
-    low = values.min(axis=axis, initial=np.inf)
-    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
-
-
-def refuse_as_many(split: Split, shapes: Mapping[str, tuple[int, ...]], data: Partition) -> None:
-    """Refuse shared latents, and arrays without a name, that have the private number as a length.
-
-    The number of records or units would be released as a shape, or enter as a length. A length that
-    is also one of the records' own, such as the number of predictors, is public. ``shapes`` are
-    those of the latents' unconstrained values.
-    """
+    rows = next(iter(data.columns.values())).rows
+    numbers = {data.number, rows}
+    for name, column in data.columns.items():
+        public = number_is_public and name in split.hardened.public
+        if not public and _as_many(column.spec.shape, numbers):
+            raise NotSeparableError(f"`{name}` has as many columns {AS_MANY_COLUMNS}")
+    private = numbers - ({data.number} if number_is_public else set())
+    for name in split.shared:
+        if _as_many(shapes[name], private):
+            raise NotSeparableError(f"`{name}` has as many entries {AS_MANY}")
     hardened = split.hardened
     arrays = {
         variable: leaf.value.shape
@@ -232,17 +209,15 @@ def refuse_as_many(split: Split, shapes: Mapping[str, tuple[int, ...]], data: Pa
         and leaf.name not in hardened.public
         and variable not in split.axes.axis
     }
-    columns = data.columns.values()
-    numbers = {data.number, *(column.rows for column in columns)}
-    numbers -= {length for column in columns for length in column.spec.shape}
-    for name in split.shared:
-        if numbers.intersection(shapes[name]):
-            raise NotSeparableError(f"`{name}` has as many entries {AS_MANY}")
     for name, graphs in ({n: [g] for n, g in split.terms.items()} | split.before_data).items():
         read = set(ancestors(graphs))
         # PyTensor writes `arange(y.shape[0])` as numbers where it knows the length
         lengths = [arrays[v] for v in arrays.keys() & read]
         lengths += [np.shape(x.data) for x in tensor_constants(read) if np.size(x.data) > 1]
-        for shape in lengths:
-            if numbers.intersection(shape):
-                raise NotSeparableError(f"`{name}` reads an array with as many entries {AS_MANY}")
+        if any(_as_many(shape, private) for shape in lengths):
+            raise NotSeparableError(f"`{name}` reads an array with as many entries {AS_MANY}")
+
+
+def _as_many(shape: Iterable[int | None], numbers: set[int]) -> bool:
+    """Whether a length is such a number, or one less; of a length of 1 it says nothing."""
+    return any(n is not None and n > 1 and not numbers.isdisjoint((n, n + 1)) for n in shape)

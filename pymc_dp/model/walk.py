@@ -6,17 +6,18 @@ from typing import Any
 from pytensor.graph.basic import Constant
 from pytensor.graph.op import HasMultipleInnerGraph, Op
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.model.graph_types import AnyVariable
 
 
 def layers(op: Op) -> Iterator[Op]:
-    """Yield an operation, and what it applies to every entry."""
+    """Yield an operation, and those that it holds, such as what it applies to every entry."""
     yield op
-    for name in ("core_op", "scalar_op"):
-        if hasattr(op, name):
-            yield from layers(getattr(op, name))
+    for held in vars(op).values():
+        if isinstance(held, Op):
+            yield from layers(held)
 
 
 def inner_variables(
@@ -43,10 +44,16 @@ def all_variables(
 
 def operations(graphs: Iterable[AnyVariable]) -> Iterator[Op]:
     """Yield every operation of graphs, and those inside of operations, however deep."""
-    for op in {id(v.owner.op): v.owner.op for v in all_variables(graphs) if v.owner}.values():
+    yield from operations_of(all_variables(graphs))
+
+
+def operations_of(variables: Iterable[AnyVariable]) -> Iterator[Op]:
+    """Yield the operations that compute variables, and what these apply."""
+    for op in {id(v.owner.op): v.owner.op for v in variables if v.owner}.values():
         yield from layers(op)
 
 
 def tensor_constants(variables: Iterable[AnyVariable]) -> list[Constant[Any]]:
-    """Return those of the variables that are numbers, with any number of axes."""
-    return [v for v in variables if isinstance(v, Constant) and isinstance(v.type, TensorType)]
+    """Return those of the variables that are numbers, with any number of axes; also positions."""
+    kinds = (TensorType, ScalarType)
+    return [v for v in variables if isinstance(v, Constant) and isinstance(v.type, kinds)]

@@ -14,9 +14,9 @@ from pymc_dp.methods.vips.factors.factors import inference_of
 from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
 from pymc_dp.methods.vips.factors.state import context_at
 from pymc_dp.methods.vips.factors.sums import Context
-from pymc_dp.model import Column, Records, constrained, separate
+from pymc_dp.model import Column, Records, constrained, separate_unread
 from pymc_dp.model.dims import named_dims
-from pymc_dp.privacy.private_data import open_private
+from pymc_dp.model.tables import as_array
 
 
 def reconstruct(
@@ -68,13 +68,16 @@ def reconstruct(
     array([[1, 1, 1, 0, 0, 0],
            [0, 0, 0, 1, 1, 1]])
     """
-    records, private = separate(constrained(model), data=data, number_is_public=True)
+    # new rows need no check that protects records: nothing is released of them
+    records, _ = separate_unread(constrained(model), data=data)
     try:
         structure = factor_model.recognise(records)
     except NotConjugateError as reason:
         raise ValueError(f"The model is no factor model that vips fits: {reason}.") from None
     context = _released_context(structure, idata["fit"].to_dataset())
-    [(name, column)] = open_private(private).columns.items()
+    [name] = records.shapes.keys() - records.local_latents.keys()
+    axis, dtype = records.shapes[name].index(None), records.batch.inputs[name].type.dtype
+    column = Column(as_array(f"data=`{name}`", data[name]), axis, dtype)
     slopes = scores_at_zero(records, structure.predictor, structure.latent, "python")
     batch = {name: column.take(np.arange(column.rows))}
     with np.errstate(all="ignore"):

@@ -1,14 +1,14 @@
 """Clipped sums: every vector is shortened to the clip norm C before vectors are added.
 
 Adding or removing one vector of norm at most C moves a sum by at most C: that is the sensitivity
-for which the wall adds noise. `SumsByRecord` clips the vector of each record, and `SumsByUnit` that
-of each unit, after the vectors of its records are added. Both hold data: `clipped_sum` alone
-makes them, for the wall.
+for which the wall adds noise. Sums are whole numbers of grid steps (`privacy.grid`). `SumsByRecord`
+clips the vector of each record, and `SumsByUnit` that of each unit, after the vectors of its
+records are added. Both hold data: `clipped_sum` alone makes them, for the wall.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from pymc_dp.privacy.contribution import (
     OWNER,
     Batch,
     Contribution,
+    FactoredContribution,
     RowContribution,
     UnitVector,
     for_units,
@@ -25,11 +26,10 @@ from pymc_dp.privacy.contribution import (
     unit_vector,
     with_draws,
 )
+from pymc_dp.privacy.grid import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
 from pymc_dp.privacy.private_data import Partition
 
-# clipped norms stay below the clip norm by this share, which exceeds all rounding errors
-CLIP_MARGIN = 1e-6
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23
 # parts of many rows are no larger than a processor's cache, nor so small that calls take the time
@@ -41,14 +41,15 @@ WEIGHTED_AT_ONCE = 2**15
 class ClippedSum(NamedTuple):
     """The sum of clipped vectors, and their number."""
 
-    total: np.ndarray  # its norm is at most ``number`` times the clip norm
+    total: Total  # in steps of a grid; its norm is at most ``number`` times the clip norm
     number: int
 
-    def is_within(self, bound: float) -> bool:
+    def is_within(self, grid: Grid) -> bool:
         """Whether the sum is finite, and as short as clipped vectors make it."""
-        [norm] = row_norms(self.total[None])
+        [norm] = row_norms(grid.value(self.total.whole + self.total.rest)[None])
         # none add nothing, under an infinite clip norm as well
-        return bool(np.isfinite(norm) and norm <= (bound * self.number if self.number else 0.0))
+        most = grid.clip_norm * self.number if self.number else 0.0
+        return bool(np.isfinite(norm) and norm <= most)
 
     def __repr__(self) -> str:
         return "<ClippedSum>"
@@ -64,7 +65,7 @@ def clipped_sum(
     context: Any,
     size: int,
     generator: np.random.Generator,
-    bound: float,
+    grid: Grid,
 ) -> ClippedSum:
     """Draw a part of a batch from one partition, ``size`` of its units; add up clipped vectors.
 
@@ -76,12 +77,12 @@ def clipped_sum(
         kind, contribution = SumsByUnit, for_units(contribution)
     data = kind(partition, contribution, context, generator)
     drawn = subset(generator, partition.number, size)
-    total = np.zeros(contribution.size)
+    total = grid.nothing(contribution.size)
     with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
-        for part in data.clipped_sums(drawn, bound):
-            if not part.is_within(bound):
+        for part in data.clipped_sums(drawn, grid):
+            if not part.is_within(grid):
                 raise BeyondBoundError
-            total += part.total
+            total = total.plus(part.total)
     return ClippedSum(total, len(drawn))
 
 
@@ -94,47 +95,54 @@ class SumsByRecord:
     _context: Any
     _generator: np.random.Generator
 
-    def clipped_sums(self, drawn: np.ndarray, bound: float) -> Iterator[ClippedSum]:
+    def clipped_sums(self, drawn: np.ndarray, grid: Grid) -> Iterator[ClippedSum]:
         """Clip the vector of every drawn record, and add up the vectors of each part.
 
-        **Privacy.** Each record belongs to one part and adds one vector of L2 norm at most
-        ``bound``, or nothing where its norm is not finite. So it moves the total over all parts by
-        at most ``bound``. No sum may leave the wall without noise. Where vectors read random
-        numbers, those of each record are independent of the others' and never handed out: given
-        the numbers of the records that two neighbours share, sums differ by at most ``bound``, and
-        a mixture over such numbers is as private as its parts (joint convexity).
+        **Privacy.** Each record belongs to one part and adds one vector of L2 norm at most the clip
+        norm, or nothing where its norm is not finite. So it moves the total over all parts by at
+        most the clip norm, with all that rounding does (`Grid.largest_norm`). No sum may leave the
+        wall without noise. Where vectors read random numbers, those of each record are independent
+        of the others' and never handed out: given the numbers of the records that two neighbours
+        share, sums differ by at most the clip norm, and a mixture over such numbers is as private
+        as its parts (joint convexity).
         """
-        size = self._contribution.size
-        for part in self._parts(drawn, self._contribution.width):
-            norms, weighted_sum = self._vectors(part)
-            good = _is_good(norms)
-            total = np.zeros(size)
-            if good.any():
-                total = weighted_sum(np.where(good, _clip_weights(norms, bound), 0.0))
-                _check_shape(total, (size,))
-            yield ClippedSum(total, len(part))
+        clipped = self._of_rows if isinstance(self._contribution, RowContribution) else self._summed
+        for part in self._parts(drawn):
+            yield ClippedSum(clipped(part, grid), len(part))
 
-    def _parts(self, rows: np.ndarray, width: int) -> Iterator[np.ndarray]:
+    def _parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Split rows so that memory stays bounded; an empty batch has no parts."""
-        width = max(1, self._partition.width + width)
-        size = max(1, min(PART_SIZE // width, max(CACHE_SIZE // width, ROWS_AT_ONCE)))
+        size = self._rows_at_once(self._contribution.width)
+        if isinstance(self._contribution, FactoredContribution):
+            size = min(size, self._contribution.rows_in_sum)
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
 
-    def _vectors(self, rows: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-        """Return the norm of every record's vector, and a function for their weighted sum."""
-        contribution, context = self._contribution, self._context
-        if isinstance(contribution, RowContribution):
-            prepared = contribution.prepare(self._batch(rows), context)
-            vectors = np.asarray(contribution.rows(prepared, context), "float64")
-            _check_shape(vectors, (len(rows), contribution.size))
-            norms = row_norms(vectors)
-            good = _is_good(norms)
-            if not good.all():  # zero times nan would be nan
-                vectors = np.where(good[:, None], vectors, 0.0)
-            return norms, lambda weights: weights @ vectors
-        prepared, norms = self._prepared(rows)
-        return norms, lambda weights: contribution.weighted_sum(prepared, context, weights)
+    def _rows_at_once(self, width: int) -> int:
+        """Return how many rows to process at once, each with ``width`` numbers beside itself."""
+        width = max(1, self._partition.width + width)
+        return max(1, min(PART_SIZE // width, max(CACHE_SIZE // width, ROWS_AT_ONCE)))
+
+    def _of_rows(self, rows: np.ndarray, grid: Grid) -> Total:
+        """Add up the clipped vectors of records, each rounded to the grid."""
+        contribution, context = cast(RowContribution, self._contribution), self._context
+        places = _at_least_two(rows)
+        prepared = contribution.prepare(self._batch(places), context)
+        vectors = np.asarray(contribution.rows(prepared, context), "float64")
+        _check_shape(vectors, (len(places), contribution.size))
+        return _sum_of_clipped(vectors[: len(rows)], grid)
+
+    def _summed(self, rows: np.ndarray, grid: Grid) -> Total:
+        """Add up the clipped vectors of records, which are not formed."""
+        contribution = cast(FactoredContribution, self._contribution)
+        prepared, norms = self._prepared(_at_least_two(rows))
+        good = _is_good(norms) & (np.arange(len(norms)) < len(rows))
+        if not good.any():
+            return grid.nothing(contribution.size)
+        weights = np.where(good, _clip_weights(norms, grid.largest_norm), 0.0)
+        total = contribution.weighted_sum(prepared, self._context, weights)
+        _check_shape(total, (contribution.size,))
+        return grid.parted(total)
 
     def _prepared(
         self, rows: np.ndarray, owner: np.ndarray | None = None
@@ -169,43 +177,46 @@ class SumsByRecord:
 class SumsByUnit(SumsByRecord):
     """A partition where the records of each unit are added first, and clipped as one vector."""
 
-    def clipped_sums(self, drawn: np.ndarray, bound: float) -> Iterator[ClippedSum]:
+    def clipped_sums(self, drawn: np.ndarray, grid: Grid) -> Iterator[ClippedSum]:
         """Clip the vector of every drawn unit, and add up the vectors of each part.
 
         **Privacy.** All records of a unit belong to one part and add one vector of L2 norm at most
-        ``bound``, however many they are, or nothing where their sum overflows. So a unit moves the
-        total over all parts by at most ``bound``. No sum may leave the wall without noise.
+        the clip norm, however many they are, or nothing where their sum overflows. So a unit moves
+        the total over all parts by at most the clip norm. No sum may leave the wall without noise.
         """
         units, unit = self._partition.units, unit_vector(self._contribution)
-        at_once = PART_SIZE if unit.rows is not None else WEIGHTED_AT_ONCE
-        width = self._partition.width + self._contribution.width + unit.size
-        for part in units.cut(drawn, max(1, at_once // width)):
-            sums = self._sums(unit, *units.rows(part))
+        at_once = self._rows_at_once(self._contribution.width + unit.size)
+        if unit.rows is None:
+            at_once = min(at_once, max(1, WEIGHTED_AT_ONCE // unit.size))
+        for part in units.cut(drawn, at_once):
+            sums = self._sums(unit, at_once, *units.rows(part))
             # zero times infinity: a record of another unit can make a sum nan. Such sums are
             # computed again, unit by unit, so that no unit affects the vector of another
             for i in np.flatnonzero(~np.isfinite(sums).all(axis=1)):
-                [sums[i]] = self._sums(unit, *units.rows(part[i : i + 1]))
-            vectors = unit.vectors(sums, self._context)
+                [sums[i]] = self._sums(unit, at_once, *units.rows(part[i : i + 1]))
+            vectors = unit.vectors(_at_least_two(sums), self._context)[: len(part)]
             _check_shape(vectors, (len(part), self._contribution.size))
-            norms = row_norms(vectors)
-            good = _is_good(norms)
-            total = _clip_weights(norms[good], bound) @ vectors[good]
-            yield ClippedSum(total, len(part))
+            yield ClippedSum(_sum_of_clipped(vectors, grid), len(part))
 
-    def _sums(self, unit: UnitVector, rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    def _sums(
+        self, unit: UnitVector, at_once: int, rows: np.ndarray, owner: np.ndarray
+    ) -> np.ndarray:
         """Add up the good rows of each unit, shape (units, unit.size); ``owner`` is a row's unit.
 
-        Nothing is clipped here.
+        Nothing is clipped here. Where a unit is cut depends on its own rows alone, and records that
+        are prepared together are never cut apart.
         """
-        # records that are prepared together are never cut apart: where the cut lies would depend on
-        # the units before
-        every, width = np.arange(len(rows)), self._contribution.width + unit.size
-        total = np.zeros((owner[-1] + 1, unit.size))
-        for part in [every] if self._contribution.together else self._parts(every, width):
-            prepared, norms = self._prepared(rows[part], owner[part])
-            sums = unit_sums(unit, prepared, self._context, owner[part], _is_good(norms))
-            total[: len(sums)] += sums
-        return total
+        count = owner[-1] + 1
+        if self._contribution.together or len(rows) <= 2 * at_once:
+            alone = [owner[-1] + 1] if len(rows) == 1 else []
+            rows, owner = _at_least_two(rows), np.append(owner, alone).astype(owner.dtype)
+            prepared, norms = self._prepared(rows, owner)
+            return unit_sums(unit, prepared, self._context, owner, _is_good(norms))[:count]
+        if count > 1:
+            each = (np.flatnonzero(owner == i) for i in range(count))
+            return np.concatenate([self._sums(unit, at_once, rows[i], 0 * i) for i in each])
+        cuts = (slice(start, start + at_once) for start in range(0, len(rows), at_once))
+        return sum((self._sums(unit, at_once, rows[i], owner[i]) for i in cuts), np.zeros(1))
 
 
 def _is_good(norms: np.ndarray) -> np.ndarray:
@@ -213,9 +224,26 @@ def _is_good(norms: np.ndarray) -> np.ndarray:
     return norms <= LARGEST_NORM
 
 
-def _clip_weights(norms: np.ndarray, bound: float) -> np.ndarray:
-    """Return the factor that brings each norm to at most ``bound``, less the margin."""
-    return clip_factors(norms, bound * (1 - CLIP_MARGIN))
+def _clip_weights(norms: np.ndarray, longest: float) -> np.ndarray:
+    """Return the factor that brings each norm to at most ``longest``."""
+    return clip_factors(norms, longest)
+
+
+def _at_least_two(rows: np.ndarray) -> np.ndarray:
+    """Repeat a row that is alone, for the caller to leave out what follows from the copy.
+
+    Beside an axis of length 1 NumPy adds up other axes in another order.
+    """
+    return np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
+
+
+def _sum_of_clipped(vectors: np.ndarray, grid: Grid) -> Total:
+    """Clip vectors, round each to the grid, and add up those that are finite."""
+    norms = row_norms(vectors)
+    good = _is_good(norms)
+    if not good.all():  # zero times nan would be nan
+        vectors, norms = vectors[good], norms[good]
+    return grid.sum_of(vectors * _clip_weights(norms, grid.largest_norm)[:, None])
 
 
 def _check_shape(values: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pymc_dp.accounting.release import Release
+from pymc_dp.privacy.grid import MOST_IN_FLOATING_SUM
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition
 from pymc_dp.privacy.query import Noisy, Query
@@ -75,6 +76,9 @@ class RowContribution(NamedTuple):
     # whether the records of a unit are prepared together, with `OWNER` in the batch. A record's row
     # may then depend on the other records of its unit, on their draws, and on nothing else.
     together: bool = False
+    # Whether a vector jumps where a number passes a threshold, as in a histogram. The last bit of
+    # the number must then not depend on other records: such vectors are computed in Python.
+    jumps: bool = False
 
     def norms(self, prepared: Any, context: Any) -> np.ndarray:
         """Return the L2 norm of each record's vector."""
@@ -91,7 +95,7 @@ class FactoredContribution(NamedTuple):
     Norms and weighted sums are computed from factors of the vectors (ghost norms: Li et al. 2022).
     """
 
-    size: int  # size, width, prepare, unit, draw, together: as in `RowContribution`
+    size: int  # size, width, prepare, unit, draw, together, jumps: as in `RowContribution`
     width: int
     # (prepared, context) -> (rows,): the L2 norm of each record's vector, or more. Not finite
     # where the record must not contribute.
@@ -105,6 +109,20 @@ class FactoredContribution(NamedTuple):
     unit: UnitVector | None = None
     draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
     together: bool = False
+    jumps: bool = False
+    # A weighted sum may add a record's vector in parts. This bounds the sum of their norms, over
+    # that of the vector: 1 where each entry of the sum is one sum over records.
+    parts_norm: float = 1.0
+
+    @property
+    def sum_is_bounded(self) -> bool:
+        """Whether the rounding of weighted sums is bounded."""
+        return self.parts_norm < MOST_IN_FLOATING_SUM
+
+    @property
+    def rows_in_sum(self) -> int:
+        """The most rows of one weighted sum whose rounding is bounded (`privacy.grid`)."""
+        return int(MOST_IN_FLOATING_SUM / self.parts_norm) or MOST_IN_FLOATING_SUM
 
 
 Contribution = RowContribution | FactoredContribution

@@ -15,6 +15,7 @@ from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
+from pymc_dp.privacy.grid import Grid
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import Units
@@ -27,7 +28,7 @@ class Ask(NamedTuple):
     name: str  # of the contribution
     sizes: np.ndarray  # of each partition's part of the batch
     context: Any
-    bound: float  # the clip norm
+    grid: Grid  # with the clip norm
     random: SecretRandom
 
     def __repr__(self) -> str:
@@ -126,7 +127,7 @@ class InMemory(Partitions):
         """Draw, clip and add up here."""
         [size], generator = map(int, ask.sizes), ask.random.generator
         asked = cast(Contribution, self._contributions[ask.name])
-        found = clipped_sum(self._partition, asked, ask.context, size, generator, ask.bound)
+        found = clipped_sum(self._partition, asked, ask.context, size, generator, ask.grid)
         self._done()
         yield Answer(ask.position, 0, found)
 

@@ -15,6 +15,7 @@ from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
     FactoredContribution,
+    RowContribution,
     take_rows,
     with_draws,
 )
@@ -30,6 +31,9 @@ SCALES = (1e-3, 1.0, 30.0, 1e3, 1e6)
 ALIKE, MIXED = 8, 16
 # moderate records that differ
 DISTINCT = 64
+# rows of a batch in which vectors are compared to the last bit with those of records alone: matrix
+# products take other kernels from some hundreds of rows on; and how many of them are compared
+MANY, COMPARED = 1000, 8
 
 
 class FaultyContributionError(Exception):
@@ -71,6 +75,46 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
     together = contribution.weighted_sum(prepared, context, shares * weights)
     if not _within(together - total, float(shares @ reach)):
         raise FaultyContributionError("a weighted sum is not the sum of its records' vectors")
+
+
+def is_same_in_any_batch(
+    contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any
+) -> bool:
+    """Whether artificial records add the same vector in small and large batches, to the last bit.
+
+    `privacy.grid` relies on it: see `privacy.rowwise`.
+    """
+    batch = probe_records(spec, np.random.default_rng(0))
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    norms = contribution.norms(contribution.prepare(batch, context), context)
+    kept = np.flatnonzero(norms <= LARGEST_NORM)
+    if not kept.size:
+        return False
+    in_many = np.concatenate([np.roll(kept, k) for k in range(MANY // len(kept))])
+    vectors = _vectors_in(contribution, take_rows(batch, spec, in_many), context)
+    for place in range(0, len(in_many), 1 + len(in_many) // COMPARED):
+        alone = take_rows(batch, spec, in_many[[place, place]])
+        if vectors(place) != _vectors_in(contribution, alone, context)(0):
+            return False
+    return True
+
+
+def _vectors_in(
+    contribution: Contribution, batch: Batch, context: Any
+) -> Callable[[int], tuple[bytes, bytes]]:
+    """Return a function for the norm of a record in a batch, and what it adds, as bytes."""
+    prepared = contribution.prepare(batch, context)
+    norms = contribution.norms(prepared, context)
+
+    def one(place: int) -> tuple[bytes, bytes]:
+        weights = np.where(np.arange(len(norms)) == place, 1.0, 0.0)
+        if isinstance(contribution, RowContribution):
+            vector = np.asarray(contribution.rows(prepared, context))[place]
+        else:
+            vector = contribution.weighted_sum(prepared, context, weights)
+        return norms[place].tobytes(), (vector + 0.0).tobytes()  # 0 has two signs
+
+    return one
 
 
 def _within(vector: np.ndarray, reach: float, times: float = 0) -> bool:

@@ -11,6 +11,8 @@ from typing import NoReturn
 import numpy as np
 from randomgen import ChaCha
 
+from pymc_dp.privacy.rounded_normal import rounded_normal
+
 # set by pymc_dp.testing alone
 TEST_SEED: ContextVar[int | None] = ContextVar("pymc_dp_test_seed", default=None)
 
@@ -42,7 +44,7 @@ class SecretRandom:
     def label(self) -> str:
         """The description of the source in results."""
         if self.valid:
-            return "ChaCha20 keyed by the operating system; Gaussian noise in double precision"
+            return "ChaCha20 keyed by the operating system; Gaussian noise rounded to a grid"
         return "deterministic test mode: the guarantee is void"
 
     @property
@@ -54,14 +56,10 @@ class SecretRandom:
         """Draw new keys, by which other processes make generators of their own (`keyed`)."""
         return [self.generator.bytes(KEY_BYTES) for _ in range(number)]
 
-    def gaussian(self, sd: float, size: int) -> np.ndarray:
-        """Draw N(0, sd^2) noise, shape (size,).
-
-        Each number is the sum of four draws over two, which hides the gaps between floating-point
-        numbers (Holohan and Braghin 2021).
-        """
-        draws = self._keyed()[0].standard_normal((4, size))
-        return sd * draws.sum(axis=0) / 2
+    def rounded_gaussian(self, sd: float, step: float, size: int) -> np.ndarray:
+        """Draw N(0, sd^2) noise as whole numbers of steps, shape (size,), exactly rounded."""
+        generator = self._keyed()[0]
+        return rounded_normal(sd / step, size, lambda n: generator.integers(0, 2**64, n, np.uint64))
 
     def _keyed(self) -> tuple[np.random.Generator, np.random.Generator]:
         """The generators of noise, and of batches: noise is the same however rows are kept."""

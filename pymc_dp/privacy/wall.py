@@ -18,7 +18,8 @@ from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
 from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
-from pymc_dp.privacy.contribution import Contribution, Contributions
+from pymc_dp.privacy.contribution import Contribution, Contributions, FactoredContribution
+from pymc_dp.privacy.grid import MOST_UNITS, Grid
 from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
@@ -72,6 +73,11 @@ class PrivacyWall:
                 f"sampling='fixed_size' shares batches out exactly for up to {MOST_IN_FIXED_SIZE} "
                 "records alone: use 'poisson' or 'full'."
             )
+        if number > MOST_UNITS:
+            raise ValueError(
+                f"Sums are proved for at most {MOST_UNITS:,} records or units: fit a random part "
+                "of them."
+            )
         again = compile_again or partial(dict, self._contributions)
         self._partitions.ready(self._contributions, again, done)
         self._book_outside = reserve() if reserve else None
@@ -89,10 +95,11 @@ class PrivacyWall:
 
         **Privacy.** One Gaussian mechanism. Adding or removing a unit, with all its records, moves
         the clipped sum by at most C = ``clip_norm`` in L2 norm, whatever its values; replacing one
-        moves it by at most 2C. The noise has standard deviation ``noise_multiplier * C`` in every
-        coordinate, and the plan's accountant computes epsilon from this ratio, the neighbour
-        relation and the sampler. A release that the plan accounts otherwise is made by the method's
-        own mechanism, which states its proof.
+        moves it by at most 2C. In every coordinate the sum is a whole number of steps of a grid, to
+        which Gaussian noise of standard deviation ``noise_multiplier * C`` is rounded: this is the
+        Gaussian mechanism, followed by a rounding of its result. The plan's accountant computes
+        epsilon from this ratio, the neighbour relation and the sampler. A release that the plan
+        accounts otherwise is made by the method's own mechanism, which states its proof.
         """
         if self._process != os.getpid():
             raise ReleaseError("The fit belongs to the process that started it, not to its forks.")
@@ -105,10 +112,14 @@ class PrivacyWall:
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm
         if not bound >= SMALLEST_CLIP_NORM:
             raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
-        sizes = release.sampler.sizes(self.random.generator, self._partitions.numbers)
-        total = self._clipped_sum(contribution.size, sizes, query, bound)
         sd = release.noise_multiplier * bound if release.noise_multiplier else 0.0
-        return Noisy(total + self.random.gaussian(sd, total.size), sd, release.sampler.rate)
+        sizes = release.sampler.sizes(self.random.generator, self._partitions.numbers)
+        in_floating_point = isinstance(contribution, FactoredContribution)
+        grid = Grid.of(bound, sd, contribution.size, in_floating_point)
+        steps = self._clipped_sum(contribution.size, sizes, query, grid)
+        if grid.step:
+            steps = steps + self.random.rounded_gaussian(sd, grid.step, steps.size)
+        return Noisy(grid.value(steps), sd, release.sampler.rate)
 
     def _book(self, name: str) -> Release:
         release = self._take(name)
@@ -125,16 +136,16 @@ class PrivacyWall:
                 return release
         raise ReleaseError(f"The plan holds no further release {name!r}.")
 
-    def _clipped_sum(self, size: int, sizes: np.ndarray, query: Query, bound: float) -> np.ndarray:
-        """Add up the partitions' clipped sums, in their order; check each against its bound."""
+    def _clipped_sum(self, size: int, sizes: np.ndarray, query: Query, grid: Grid) -> np.ndarray:
+        """Add up the partitions' clipped sums, in grid steps; check each against its bound."""
         position, context = len(self._made), query.context
-        ask = Ask(position, query.name, sizes, context, bound, self.random)
-        total = np.zeros(size)
+        ask = Ask(position, query.name, sizes, context, grid, self.random)
+        total = grid.nothing(size)
         try:
             for found in one_of_each(self._partitions.clipped_sums(ask), ask):
-                if not found.is_within(bound):
+                if not found.is_within(grid):
                     raise BeyondBoundError
-                total += found.total
+                total = total.plus(found.total)
         except BeyondBoundError:
             raise ReleaseError(
                 f"Release {query.name!r} is not finite, or beyond its bound, although each "
@@ -148,7 +159,7 @@ class PrivacyWall:
             ) from None
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
-        return total
+        return grid.rounded(total)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("The privacy wall holds data and must not be pickled or copied.")

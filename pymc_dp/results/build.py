@@ -39,6 +39,7 @@ class Outcome(NamedTuple):
     made: tuple[Release, ...]
     rng: str
     secret: bool
+    is_exact: bool  # whether the proof holds for the arithmetic of the machine
     public: tuple[str, ...] = ()
     selected: Mapping[str, str] = MappingProxyType({})
     selection: Selection | None = None
@@ -69,9 +70,7 @@ def build_result(
     **Privacy.** Everything here is a function of released states, of public draws and of the
     plan. Variables and coords come from `Records.outputs`, which holds releasable ones alone.
     """
-    fit = method.describe(states[-1])
-    drawn = _posteriors(records, method, states[-1], draws, rng)
-    groups = {**drawn, "fit": fit, "fit_stats": _fit_stats(method, states, fit)}
+    groups = released_groups(records, method, states, draws, rng)
     groups["posterior"].attrs = {
         "inference_library": "pymc_dp",
         "inference_library_version": version("pymc-dp"),
@@ -81,10 +80,19 @@ def build_result(
     about = {
         "withheld": records.outputs.withheld,
         "doubts": method.doubts(states[-1]),
-        "settings": method.settings | {"noise_aware": "noise_sd" in drawn},
+        "settings": method.settings | {"noise_aware": "noise_sd" in groups},
         "defaults": method.constants(),
     }
     return with_guarantee(groups, records, outcome, about)
+
+
+def released_groups(
+    records: Records, method: Method, states: list[Any], draws: int, rng: np.random.Generator
+) -> dict[str, xr.Dataset]:
+    """Draw the posterior, and describe the states: all groups but ``privacy``."""
+    fit = method.describe(states[-1])
+    drawn = _posteriors(records, method, states[-1], draws, rng)
+    return {**drawn, "fit": fit, "fit_stats": _fit_stats(method, states, fit)}
 
 
 def with_guarantee(
@@ -124,10 +132,8 @@ def _posteriors(
     halves = {n: np.split(x, 2) for n, x in transform_draws(records, both).items()}
     without = _posterior(records, {name: half[0] for name, half in halves.items()})
     posterior = _posterior(records, {name: half[1] for name, half in halves.items()})
-    # draws of a spread whose logarithm is as wide as its prior may be infinite
-    with np.errstate(over="ignore", invalid="ignore"):
-        wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
-        return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
+    wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
+    return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
 
 
 def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
@@ -201,6 +207,7 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
         "accountant_version": f"{package} {version(package)}",
         "dp_event": outcome.spent.to_json(),
         "rng": outcome.rng,
+        "numerics": numerics(outcome.is_exact),
         "pymc_dp_version": version("pymc-dp"),
     }
     if plan.assumes_exact_draws:
@@ -211,6 +218,11 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
     if plan.unit is not None:
         attrs["unit"] = plan.unit
     return attrs | dict(outcome.selected)
+
+
+def numerics(is_exact: bool) -> str:
+    """Name the arithmetic that a proof speaks of, as results and plans do."""
+    return "exact" if is_exact else "idealized"
 
 
 def _mechanism(outcome: Outcome) -> str:

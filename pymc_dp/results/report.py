@@ -13,7 +13,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.model import constrained, separate
+from pymc_dp.model import constrained, separate_unread
 from pymc_dp.results.allow_list import added_names, privacy_of
 
 NEIGHBOURS = {
@@ -24,8 +24,14 @@ NEIGHBOURS = {
 LIMITS = (
     "Not covered: whatever was computed from the data before the model (scaling by its own mean, "
     "choosing variables), other fits on the same data, choosing among fits, running time, "
-    "predictions for records that were fitted. The proof is for real arithmetic."
+    "predictions for records that were fitted."
 )
+NUMERICS = {
+    "exact": "Arithmetic: exact. Sums are whole numbers of a grid and noise is rounded to it, so "
+    "that the proof is of what was computed.",
+    "idealized": "Arithmetic: idealized. Noise is exact, but rounding in what a record contributes "
+    "is outside the proof.",
+}
 
 
 def privacy_report(
@@ -64,7 +70,13 @@ def privacy_report(
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs), _trusted(attrs, values)]
     doubts = " ".join(json.loads(attrs["doubts"]))
-    parts = [*made, *taken, LIMITS, doubts and f"Doubtful about the posterior: {doubts}"]
+    parts = [
+        *made,
+        NUMERICS[attrs["numerics"]],
+        *taken,
+        LIMITS,
+        doubts and f"Doubtful about the posterior: {doubts}",
+    ]
     parts.append(_added(idata))
     text = "\n\n".join(part for part in parts if part)
     if path is not None:
@@ -146,7 +158,7 @@ def _values(model: pm.Model, public: list[str]) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the fit has given them
         for each in (model, constrained(model)):
-            records, _ = separate(each, public=public, number_is_public=True)
+            records, _ = separate_unread(each, public=public)
             for line, numbers in records.trusted.items():
                 found[line] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
     return found

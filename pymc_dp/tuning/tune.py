@@ -13,17 +13,19 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dp.accounting.arguments import MOST, checked_number
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, calibrate_selection, draw_runs
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.fit import number_of_draws
+from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import build_wall, run_releases
 from pymc_dp.driver.setup import Setup, compile_method, set_up_method
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.randomness import SecretRandom
-from pymc_dp.results.build import Outcome, build_result
+from pymc_dp.results.build import Outcome
 from pymc_dp.tuning.scoring import score_of, with_score
 
 # in a setting or among the options these would be a second budget
@@ -131,9 +133,10 @@ def tune(
     )
     fits = [fit._replace(plan=plan) for fit, plan in zip(fits, selection.plans, strict=True)]
     compiled = [compile_method(fit, backend) for fit in fits]
-    for fit, parts in zip(fits, compiled, strict=True):
-        # what the wall refuses must be refused before it is paid for
+    for fit, parts, count in zip(fits, compiled, counts, strict=True):
+        # what the wall refuses, and what no result can hold, must be refused before it is paid for
         build_wall(fit, parts)
+        rehearse_result(fit, count)
     what = f"tune of {len(fits)} settings"
     with nullcontext() if ledger is None else ledger.reserve(what, selection) as booking:
         best = _best_of(fits, compiled, selection.runs, random_seed)
@@ -144,10 +147,7 @@ def tune(
         selection=replace(selection, chosen=best.setting),
         selected=_selection_attrs(settings, best),
     )
-    winner = fits[best.setting]
-    return build_result(
-        winner.records, winner.method, best.states, outcome, counts[best.setting], best.rng
-    )
+    return make_result(fits[best.setting], best.states, outcome, counts[best.setting], best.rng)
 
 
 def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
@@ -187,9 +187,9 @@ def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
 
 
 def _calibrate(fits: Sequence[Setup], runs: float, epsilon: float) -> Selection:
-    if not 1 < runs < math.inf:
+    if not 1 < (checked_number("runs", runs) or 0) <= MOST:
         raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
-    if not 0 < epsilon < math.inf:
+    if not 0 < (checked_number("epsilon", epsilon) or 0) < math.inf:
         raise ValueError(f"epsilon={epsilon!r} must be above 0 and finite.")
     asked = [(fit.plan, fit.method.releases) for fit in fits]
     return calibrate_selection(asked, float(runs), epsilon)

@@ -48,8 +48,10 @@ def audited(build, method, **settings):
 
 
 def quarter(patch):
-    gaussian = SecretRandom.gaussian
-    patch.setattr(SecretRandom, "gaussian", lambda self, sd, size: gaussian(self, sd / 4, size))
+    gaussian = SecretRandom.rounded_gaussian
+    patch.setattr(
+        SecretRandom, "rounded_gaussian", lambda self, sd, *of: gaussian(self, sd / 4, *of)
+    )
 
 
 def unclipped(patch):
@@ -59,15 +61,15 @@ def unclipped(patch):
 
 
 def reused(patch):
-    gaussian, kept = SecretRandom.gaussian, {}
+    gaussian, kept = SecretRandom.rounded_gaussian, {}
 
-    def again(self, sd, size):
+    def again(self, sd, step, size):
         if (id(self), size) not in kept:
             kept.clear()
-            kept[id(self), size] = self, gaussian(self, 1.0, size)
-        return sd * kept[id(self), size][1]
+            kept[id(self), size] = self, gaussian(self, 1.0, 2.0**-28, size) * 2.0**-28
+        return np.rint(sd / step * kept[id(self), size][1]).astype(np.int64)
 
-    patch.setattr(SecretRandom, "gaussian", again)
+    patch.setattr(SecretRandom, "rounded_gaussian", again)
 
 
 @pytest.mark.slow

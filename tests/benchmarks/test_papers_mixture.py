@@ -137,9 +137,9 @@ class Spy(SecretRandom):
         super().__init__()
         self.scales = []
 
-    def gaussian(self, sd, size):
+    def rounded_gaussian(self, sd, step, size):
         self.scales.append(sd)
-        return super().gaussian(sd, size)
+        return super().rounded_gaussian(sd, step, size)
 
 
 @pytest.mark.parametrize(("more", "within"), [(0, True), (1, False)])

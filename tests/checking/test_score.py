@@ -161,7 +161,7 @@ def test_an_interrupted_score_is_paid_for_once_it_is_booked(tmp_path, monkeypatc
         pymc_dp.score(coin(), result(coin), ledger=ledger, **TERMS)
     [entry] = fits_of(ledger.path)
     assert entry.booked == booked
-    assert ledger.spent.amount == booked * entry.cost.amount
+    assert ledger.spent.amount == booked * entry.of_plan.rounded().amount
 
 
 def test_the_price_is_that_of_one_gaussian_of_all_records():

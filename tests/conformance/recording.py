@@ -70,26 +70,27 @@ class SeenNoise:
 
     __array_ufunc__ = None
 
-    def __init__(self, noise: np.ndarray) -> None:
-        self.noise, self.total = noise, np.zeros(0)
+    def __init__(self, steps: np.ndarray, step: float) -> None:
+        self.steps, self.step = steps, step
+        self.noise, self.total = steps * step, np.zeros(0)
 
     def __radd__(self, total: np.ndarray) -> np.ndarray:
-        self.total = total
-        return total + self.noise
+        self.total = total * self.step
+        return total + self.steps
 
 
 @contextmanager
 def seen_noise() -> Iterator[list[tuple[SeenNoise, float]]]:
     """Collect the noise of every release, with the standard deviation it was asked with."""
     drawn: list[tuple[SeenNoise, float]] = []
-    gaussian = SecretRandom.gaussian
+    gaussian = SecretRandom.rounded_gaussian
 
-    def seen(source: SecretRandom, sd: float, size: int) -> SeenNoise:
-        drawn.append((SeenNoise(gaussian(source, sd, size)), sd))
+    def seen(source: SecretRandom, sd: float, step: float, size: int) -> SeenNoise:
+        drawn.append((SeenNoise(gaussian(source, sd, step, size), step), sd))
         return drawn[-1][0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecretRandom, "gaussian", seen)
+        patch.setattr(SecretRandom, "rounded_gaussian", seen)
         yield drawn
 
 

@@ -24,6 +24,7 @@ from pymc_dp.model import Column, separate
 from pymc_dp.model.compile import function
 from pymc_dp.privacy import norms
 from pymc_dp.privacy.clipping import SumsByRecord
+from pymc_dp.privacy.grid import Grid
 from pymc_dp.privacy.private_data import Partition, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 
@@ -80,11 +81,12 @@ for x in EXTREME:
         pair_columns = {k: Column(v, 0, columns[k].dtype) for k, v in values.items()}
         held, rng = Partition(pair_columns, None), SecretRandom().generator
         sums_by_record = SumsByRecord(held, contribution, point, rng)
+        grid = Grid.of(1.0, 0.0, contribution.size, True)
         with np.errstate(all="ignore"):
             both, one = (
-                part.total
+                part.total.whole
                 for drawn in (np.array([0, 1]), np.array([1]))
-                for part in sums_by_record.clipped_sums(drawn, 1.0)
+                for part in sums_by_record.clipped_sums(drawn, grid)
             )
         moved = float(np.linalg.norm(both - one)) if np.isfinite(both).all() else np.inf
         found["moved"].append(moved)

@@ -132,15 +132,15 @@ def test_a_callback_that_fails_costs_nothing_that_is_paid_for():
 
 def interrupt_at(monkeypatch, count):
     """Interrupt a fit while its noise is drawn."""
-    gaussian, calls = SecretRandom.gaussian, []
+    gaussian, calls = SecretRandom.rounded_gaussian, []
 
-    def interrupted(self, sd, size):
+    def interrupted(self, sd, *of):
         calls.append(sd)
         if len(calls) == count:
             raise KeyboardInterrupt
-        return gaussian(self, sd, size)
+        return gaussian(self, sd, *of)
 
-    monkeypatch.setattr(SecretRandom, "gaussian", interrupted)
+    monkeypatch.setattr(SecretRandom, "rounded_gaussian", interrupted)
 
 
 @pytest.mark.parametrize("method", PRIVATE)

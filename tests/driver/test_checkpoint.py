@@ -247,12 +247,12 @@ def test_an_interrupt_frees_the_rest_and_the_same_call_takes_it_again(model, tmp
     part = fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
     [entry] = ledger_file.fits_of(ledger.path)
     assert (entry.booked, entry.ended, len(values(path))) == (3, True, 3)
-    assert ledger.spent.amount == pytest.approx(entry.cost.amount * 3 / RELEASES)
+    assert ledger.spent.amount == pytest.approx(entry.of_plan.rounded().amount * 3 / RELEASES)
     before = values(path)
     whole = fit(model, path, ledger=ledger)
     [entry] = ledger_file.fits_of(ledger.path)
     assert (entry.booked, entry.ended) == (RELEASES, True)
-    assert ledger.spent.amount == entry.cost.amount
+    assert ledger.spent.amount == entry.of_plan.rounded().amount
     np.testing.assert_array_equal(before, values(path)[:3])
     assert part["privacy"].attrs["epsilon"] == whole["privacy"].attrs["epsilon"]
 
@@ -264,7 +264,7 @@ def test_a_killed_fit_that_was_settled_goes_on_and_pays_once(model, tmp_path, mo
     fit(model, path, ledger=ledger)
     [entry] = ledger_file.fits_of(ledger.path)
     assert entry.booked == RELEASES == len(values(path))
-    assert ledger.spent.amount == entry.cost.amount
+    assert ledger.spent.amount == entry.of_plan.rounded().amount
 
 
 def test_a_fit_whose_rest_others_have_taken_is_refused_and_keeps_its_file(model, tmp_path):

@@ -374,8 +374,8 @@ def test_the_explanation_is_what_a_notebook_shows():
 def test_passes_over_chunks_are_counted():
     da = pytest.importorskip("dask.array")
     with pm.Model() as model:
-        x = pm.Data("x", np.ones((3, 2)))
-        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=2), observed=[0, 1, 1])
+        x = pm.Data("x", np.ones((4, 2)))
+        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=2), observed=[0, 1, 1, 0])
     data = {"x": da.from_array(X, chunks=(10, 2)), "y": BINARY}
     explanation = pymc_dp.explain(model, data=data)
     assert not pymc_dp.explain(model).passes

@@ -30,7 +30,8 @@ ALPHA = 1e-6
 RELEASES, SIZE = 400, 256
 CLIP_NORM, NOISE_MULTIPLIER = 3.0, 2.0
 SD = CLIP_NORM * NOISE_MULTIPLIER
-real_gaussian = SecretRandom.gaussian
+CELLS = 256  # of equal probability
+real_gaussian = SecretRandom.rounded_gaussian
 
 
 def two_sided(lower_tail):
@@ -44,6 +45,9 @@ def p_values(noise, sd):
         "variance": two_sided(stats.chi2.cdf((x**2).sum(), x.size)),
         "mean": two_sided(stats.norm.cdf(x.sum() / x.size**0.5)),
         "shape": stats.kstest(x.ravel(), "norm").pvalue,
+        "cells": stats.chisquare(
+            np.bincount((CELLS * stats.norm.cdf(x.ravel())).astype(int))
+        ).pvalue,
         "coordinates": p_of_products(x),
         "releases": p_of_products(x.T),
         "pairs of coordinates": p_of_closest_pair(x.T),
@@ -92,7 +96,7 @@ def test_noise_has_the_promised_size_and_is_independent(case, fixed_keys):
 
 def test_noise_around_a_sum_is_the_noise_around_nothing(fixed_keys):
     x = np.random.default_rng(1).normal(size=(30, SIZE))
-    clipped = x * np.minimum(1, CLIP_NORM * (1 - 1e-6) / np.linalg.norm(x, axis=1))[:, None]
+    clipped = x * np.minimum(1, CLIP_NORM / np.linalg.norm(x, axis=1))[:, None]
     found = p_values(released(x) - clipped.sum(axis=0), SD)
     assert min(found.values()) > ALPHA, found
 
@@ -117,32 +121,32 @@ def test_adaptive_clipping_pays_for_its_count_with_more_noise(fixed_keys):
 
 
 def short_by(share):
-    return lambda self, sd, size: real_gaussian(self, (1 - share) * sd, size)
+    return lambda self, sd, step, size: real_gaussian(self, (1 - share) * sd, step, size)
 
 
-def divided_by_the_batch(self, sd, size):
-    return real_gaussian(self, sd / 50, size)
+def divided_by_the_batch(self, sd, step, size):
+    return real_gaussian(self, sd / 50, step, size)
 
 
-def from_one_key(self, sd, size):
-    return sd * np.random.default_rng(7).standard_normal(size)
+def from_one_key(self, sd, step, size):
+    return np.rint(sd / step * np.random.default_rng(7).standard_normal(size))
 
 
-def from_few_keys(self, sd, size, keys=itertools.cycle(range(300))):  # noqa: B008
-    return sd * np.random.default_rng(next(keys)).standard_normal(size)
+def from_few_keys(self, sd, step, size, keys=itertools.cycle(range(300))):  # noqa: B008
+    return np.rint(sd / step * np.random.default_rng(next(keys)).standard_normal(size))
 
 
-def one_number_for_all_coordinates(self, sd, size):
-    return np.repeat(real_gaussian(self, sd, 1), size)
+def one_number_for_all_coordinates(self, sd, step, size):
+    return np.repeat(real_gaussian(self, sd, step, 1), size)
 
 
-def smoothed(self, sd, size):
-    noise = real_gaussian(self, sd, size + 1)
-    return (noise[1:] + 0.03 * noise[:-1]) / math.hypot(1, 0.03)
+def smoothed(self, sd, step, size):
+    noise = real_gaussian(self, sd, step, size + 1)
+    return np.rint((noise[1:] + 0.03 * noise[:-1]) / math.hypot(1, 0.03))
 
 
-def laplace(self, sd, size):
-    return self.generator.laplace(0, sd / 2**0.5, size)
+def laplace(self, sd, step, size):
+    return np.rint(self.generator.laplace(0, sd / step / 2**0.5, size))
 
 
 @pytest.mark.parametrize(
@@ -160,12 +164,12 @@ def laplace(self, sd, size):
     ],
 )
 def test_faulty_noise_is_caught(fault, shows_in, fixed_keys, monkeypatch):
-    monkeypatch.setattr(SecretRandom, "gaussian", fault)
+    monkeypatch.setattr(SecretRandom, "rounded_gaussian", fault)
     assert p_values(released(np.zeros((50, SIZE))), SD)[shows_in] < ALPHA
 
 
 def test_a_fresh_key_for_every_source():
-    draws = [SecretRandom().gaussian(1.0, 4) for _ in range(20)]
+    draws = [SecretRandom().rounded_gaussian(1.0, 2.0**-28, 4) for _ in range(20)]
     assert len(np.unique(draws)) == 80
 
 
@@ -175,23 +179,26 @@ def drawn_in_a_child(source):
         warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
         child = os.fork()
     if child == 0:
-        os.write(writer, source.gaussian(1.0, 8).tobytes())
+        os.write(writer, source.rounded_gaussian(1.0, 2.0**-28, 8).tobytes())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        return np.frombuffer(pipe.read())
+        return np.frombuffer(pipe.read(), np.int64)
 
 
 def test_a_forked_child_draws_other_numbers():
     source = SecretRandom()
-    assert np.intersect1d(drawn_in_a_child(source), source.gaussian(1.0, 8)).size == 0
+    assert (
+        np.intersect1d(drawn_in_a_child(source), source.rounded_gaussian(1.0, 2.0**-28, 8)).size
+        == 0
+    )
 
 
 def test_a_child_that_kept_the_key_would_repeat_the_noise(monkeypatch):
     source = SecretRandom()
     monkeypatch.setattr(SecretRandom, "_key", lambda self: None)
-    assert np.array_equal(drawn_in_a_child(source), source.gaussian(1.0, 8))
+    assert np.array_equal(drawn_in_a_child(source), source.rounded_gaussian(1.0, 2.0**-28, 8))
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])

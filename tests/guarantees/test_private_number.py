@@ -93,11 +93,81 @@ def test_the_number_of_persons_is_no_length_either():
         pymc_dp.plan(model=model_of(build), epsilon=1, delta=1e-5, unit="person_id")
 
 
-def test_as_many_predictors_as_records_may_have_a_coefficient_each():
-    X = np.random.default_rng(1).normal(size=(N, N))
+@pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("less", [0, 1])
+def test_the_number_of_rows_of_persons_stays_private(neighbours, less):
+    codes = np.repeat(np.arange(N // 2), 2)
+
+    def build(shape):
+        b = pm.Normal("b", shape=shape)
+        pm.Data("person_id", codes)
+        pm.Normal("y", b.sum(), 1, observed=Y)
+
+    terms = {"epsilon": 1, "delta": 1e-5, "neighbours": neighbours, "unit": "person_id"}
+    pymc_dp.plan(model=model_of(lambda: build(N // 2)), **terms)
+    with pytest.raises(NotSeparableError, match="`b` has as many entries"):
+        pymc_dp.plan(model=model_of(lambda: build(N - less)), **terms)
+
+
+PLACES = np.random.default_rng(1).normal(size=N)
+KERNEL = np.exp(-((PLACES[:, None] - PLACES) ** 2)) + 1e-6 * np.eye(N)
+COUPLED = {
+    "a kernel matrix": KERNEL,
+    "its Cholesky factor": np.linalg.cholesky(KERNEL),
+    "indicators of all records but one": np.eye(N)[:, 1:],
+    "indicators of all persons but one": np.eye(N // 2)[:, 1:].repeat(2, axis=0),
+}
+
+
+def weighted(matrix, named):
+    def build():
+        w = pm.Normal("w", 0, 1, shape=matrix.shape[1])
+        pm.Data("person_id", np.repeat(np.arange(N // 2), 2))
+        pm.Normal("y", (pm.Data("K", matrix) if named else matrix) @ w, 1.0, observed=Y)
+
+    return model_of(build)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "zero_out", "replace_one"])
+@pytest.mark.parametrize("what", COUPLED)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_matrix_of_all_records_with_all_is_refused(what, neighbours, named):
+    unit = {"unit": "person_id"} if "persons" in what else {}
+    terms = {"epsilon": 1, "delta": 1e-5, "neighbours": neighbours, **unit}
+    with pytest.raises(NotSeparableError, match="kernels at a few public|coarser groups"):
+        pymc_dp.plan(model=weighted(COUPLED[what], named), **terms)
+
+
+def test_data_decide_and_not_the_template_that_they_replace():
+    def build():
+        pm.Normal("y", pm.Data("K", KERNEL[:5, :5]) @ pm.Normal("w", shape=5), 1, observed=Y[:5])
+
+    terms = {"epsilon": 1, "delta": 1e-5, "model": model_of(build)}
+    pymc_dp.plan(data={"K": KERNEL[:, :5], "y": Y}, **terms)
+    with pytest.raises(NotSeparableError, match="`K` has as many columns"):
+        pymc_dp.plan(data={"K": KERNEL[:6, :5], "y": Y[:6]}, **terms)
+
+
+def test_a_public_matrix_may_be_square_where_the_number_of_records_is_public():
+    terms = {"epsilon": 1, "delta": 1e-5, "public": ["K"]}
+    model = weighted(KERNEL, named=True)
+    pymc_dp.plan(model=model, neighbours="zero_out", **terms)
+    with pytest.raises(NotSeparableError, match="as many"):
+        pymc_dp.plan(model=model, **terms)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "zero_out"])
+def test_indicators_of_all_persons_but_one_are_known_beside_predictors(neighbours):
+    matrix = np.hstack([np.eye(N)[:, 1:], PLACES[:, None], PLACES[:, None] ** 2])
+    terms = {"epsilon": 1, "delta": 1e-5, "neighbours": neighbours}
+    with pytest.raises(NotSeparableError, match="a column of its own"):
+        pymc_dp.plan(model=weighted(matrix, named=True), **terms)
+
+
+def test_as_many_predictors_and_some_more_may_have_a_coefficient_each():
+    X = np.random.default_rng(1).normal(size=(N, N + 2))
 
     def build():
-        b = pm.Normal("b", shape=N)
-        pm.Normal("y", pm.Data("X", X) @ b, 1, observed=Y)
+        pm.Normal("y", pm.Data("X", X) @ pm.Normal("b", shape=N + 2), 1, observed=Y)
 
     separate(model_of(build))

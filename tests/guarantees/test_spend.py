@@ -48,7 +48,7 @@ class Spy:
     def __init__(self, patch):
         self.drawn, self.bounds, self.noise = [], [], []
         sizes, weigh = Sampler.sizes, pymc_dp.privacy.clipping._clip_weights
-        gaussian = SecretRandom.gaussian
+        gaussian = SecretRandom.rounded_gaussian
 
         def spy_sizes(sampler, rng, numbers):
             self.drawn.append(sampler)
@@ -58,13 +58,13 @@ class Spy:
             self.bounds.append(bound)
             return weigh(norms, bound)
 
-        def spy_gaussian(source, sd, size):
+        def spy_gaussian(source, sd, step, size):
             self.noise.append(sd)
-            return gaussian(source, sd, size)
+            return gaussian(source, sd, step, size)
 
         patch.setattr(Sampler, "sizes", spy_sizes)
         patch.setattr(pymc_dp.privacy.clipping, "_clip_weights", spy_weigh)
-        patch.setattr(SecretRandom, "gaussian", spy_gaussian)
+        patch.setattr(SecretRandom, "rounded_gaussian", spy_gaussian)
 
     def spent(self, **terms):
         """Epsilon of what was done, each release by itself."""
@@ -107,7 +107,8 @@ def test_a_complete_fit_spends_its_plan_exactly(model, spy, case):
     terms = {"accountant": settings.get("accountant", "rdp")}
     terms["neighbours"] = settings.get("neighbours", "add_remove")
     assert len(spy.noise) == privacy["releases"] == privacy["releases_made"] == 6
-    assert spy.spent(**terms) == pytest.approx(privacy["epsilon"], rel=1e-9)
+    # the noise is that of the clip norm, and records are clipped to a little less
+    assert 0.995 * privacy["epsilon"] < spy.spent(**terms) <= privacy["epsilon"]
     if "epsilon" in settings:
         assert privacy["epsilon"] <= settings["epsilon"]
 
@@ -116,14 +117,16 @@ def test_adaptive_clipping_is_inside_the_budget(model, spy):
     adaptive = {"adaptive_clip": 0.5, "clip_norm": 0.3, "noise_aware": False}
     privacy = fit(model, epsilon=2.0, **adaptive)["privacy"].attrs
     assert len(set(spy.bounds)) > 1  # it did adapt
-    assert spy.spent(accountant="rdp") == pytest.approx(privacy["epsilon"])
+    assert 0.995 * privacy["epsilon"] < spy.spent(accountant="rdp") <= privacy["epsilon"]
     # the bound is that of the sum and the count together: noise for the sum alone is not enough
-    assert spy.bounds[0] == pytest.approx(0.3 * math.hypot(1, 0.2))
+    assert spy.bounds[0] == pytest.approx(0.3 * math.hypot(1, 0.2), rel=2.5e-3)
 
 
 def test_noise_that_is_short_is_caught(model, spy, monkeypatch):
-    spied = SecretRandom.gaussian
-    monkeypatch.setattr(SecretRandom, "gaussian", lambda s, sd, n: spied(s, 0.98 * sd, n))
+    spied = SecretRandom.rounded_gaussian
+    monkeypatch.setattr(
+        SecretRandom, "rounded_gaussian", lambda s, sd, *of: spied(s, 0.98 * sd, *of)
+    )
     privacy = fit(model, epsilon=2.0)["privacy"].attrs
     assert spy.spent(accountant="rdp") > 1.01 * privacy["epsilon"]
 
@@ -169,11 +172,11 @@ def test_stopping_early_does_not_lower_epsilon(model, spy, callback):
 def test_an_interrupted_release_has_been_paid_for(model, monkeypatch):
     calls = []
 
-    def interrupted(self, sd, size):
+    def interrupted(self, sd, step, size):
         calls.append(sd)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SecretRandom, "gaussian", interrupted)
+    monkeypatch.setattr(SecretRandom, "rounded_gaussian", interrupted)
     idata = fit(model, noise_multiplier=1.7)
     assert idata["privacy"].attrs["releases_made"] == len(calls) == 1
     assert idata["privacy"].attrs["epsilon"] > 0
@@ -234,24 +237,23 @@ def calls_of(*names):
 @pytest.mark.parametrize(
     ("names", "modules"),
     [
-        (["gaussian"], {"privacy/wall.py"}),
+        (["rounded_gaussian"], {"privacy/wall.py"}),
         # tune draws the number of its runs and the setting of each
         (["SecretRandom"], {"privacy/wall.py", "tuning/tune.py"}),
         (["PrivacyWall"], {"driver/run.py"}),
         # the wall asks a mechanism of its own for what is no noisy sum; a checkpoint keeps what the
         # wall releases
         (["release"], {"driver/run.py", "driver/checkpoint.py", "privacy/wall.py"}),
-        # reconstruct reads new rows, which its caller hands over; data of several models are
-        # joined; records are counted to announce a long fit
+        # data of several models are joined; records are counted to announce a long fit
         (
             ["open_private"],
             {
                 "privacy/wall.py",
                 "privacy/private_data.py",
                 "privacy/partitions.py",
-                "postprocess/reconstruct.py",
             },
         ),
+        # reconstruct reads new rows, which its caller hands over
         (
             ["take"],
             {
@@ -270,6 +272,7 @@ def calls_of(*names):
             {
                 "privacy/wall.py",
                 "model/columns.py",
+                "model/copied.py",
                 "model/prepared_arrays.py",
                 "model/unit_column.py",
                 "model/value_checks.py",

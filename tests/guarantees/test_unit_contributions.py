@@ -81,7 +81,7 @@ def test_clipping_records_in_place_of_units_is_caught(case):
 def test_units_of_one_record_are_records(case):
     rows = np.arange(20)
     by_unit, by_record = summed(case, rows, rows), summed(case, rows, None)
-    np.testing.assert_allclose(by_unit, by_record, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(by_unit, by_record, rtol=0, atol=3e-8)  # some grid steps
 
 
 # --- neighbours, with whatever values ------------------------------------------------------------

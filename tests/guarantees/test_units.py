@@ -119,7 +119,7 @@ def test_a_person_whose_records_all_point_one_way_reaches_the_clip_norm():
 
 
 def test_records_are_not_clipped_before_their_sum():
-    np.testing.assert_allclose(total_of([LONG, SHORT - LONG]), SHORT, rtol=1e-12)
+    np.testing.assert_allclose(total_of([LONG, SHORT - LONG]), SHORT, atol=1e-8)
 
 
 def test_a_persons_records_may_cancel():
@@ -172,7 +172,7 @@ def test_a_person_of_many_records_is_summed_in_parts_and_clipped_once(monkeypatc
     codes = np.repeat(np.arange(4), list(map(len, persons)))
     wall = wall_of(np.concatenate(persons), small._replace(norms=norms), clip_norm=C, codes=codes)
     np.testing.assert_allclose(before_noise(wall).total[:3], whole, rtol=1e-12)
-    assert max(seen) <= max(1, part_size // 6)
+    assert max(seen) <= 2 * max(1, part_size // 6)
 
 
 def test_the_noise_is_that_of_the_plan():

@@ -70,15 +70,17 @@ def before_noise(wall, context=None, **settings):
     class Noiseless:
         __array_ufunc__ = None
 
-        def __init__(self, sd):
-            self.sd = sd
+        def __init__(self, sd, step):
+            self.sd, self.step = sd, step
 
         def __radd__(self, total):
-            seen.append(Covered(total, self.sd))
+            seen.append(Covered(total * self.step, self.sd))
             return total
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecretRandom, "gaussian", lambda self, sd, size: Noiseless(sd))
+        patch.setattr(
+            SecretRandom, "rounded_gaussian", lambda self, sd, step, size: Noiseless(sd, step)
+        )
         try:
             wall.release(Query("score", context, **settings))
         except ReleaseError as error:

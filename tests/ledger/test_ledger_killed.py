@@ -69,7 +69,7 @@ class Outcome:
         self.unknown = handed_out.keys() - {e.fit for e in entries}
         self.ahead = max(e.booked - handed_out[e.fit] for e in entries)
         self.cut_short = sum(e.booked < e.planned for e in entries)
-        self.left, self.price = ledger.left.amount, entries[0].cost.amount
+        self.left, self.price = ledger.left.amount, entries[0].of_plan.rounded().amount
         self.exits, self.kills = exits, kills
         for entry in entries:
             ledger.settle(entry.fit)

@@ -163,7 +163,7 @@ def goes_on_although_it_ended(monkeypatch):
     monkeypatch.setattr(ledger_file, "TABLES", guards)
 
     def heedless(path, fit, position, price):
-        with ledger_file.held(path) as db:
+        with ledger_file.changing(path) as (db, _):
             sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ? AND price = ?"
             return db.execute(sql, (fit, price)).rowcount == 1
 
@@ -172,7 +172,7 @@ def goes_on_although_it_ended(monkeypatch):
 
 def goes_on_without_its_rest(monkeypatch):
     def unasked(path, terms, fit, limit):
-        with ledger_file.held(path) as db:
+        with ledger_file.changing(path) as (db, _):
             db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
         return True
 

@@ -61,7 +61,7 @@ def test_a_fit_that_is_stopped_owes_what_it_has_booked(new, model, filter, callb
     idata = fit(model, ledger, sampling="full", callbacks=[callback])
     [entry] = fits_of(ledger.path)
     assert (entry.booked, entry.planned, entry.ended) == (1, 5, True)
-    assert ledger.spent.amount == pytest.approx(entry.cost.amount / 5)
+    assert ledger.spent.amount == pytest.approx(entry.of_plan.rounded().amount / 5)
     assert idata["privacy"].attrs["releases_made"] == 1
 
 
@@ -77,7 +77,7 @@ def test_where_whole_plans_add_up_a_stopped_fit_owes_its_plan(new, model, callba
     fit(model, ledger, callbacks=[callback])
     [entry] = fits_of(ledger.path)
     assert entry.ended
-    assert ledger.spent[:2] == entry.cost == entry.upfront
+    assert ledger.spent[:2] == entry.of_plan.rounded() == entry.upfront
 
 
 def test_a_fit_that_is_killed_owes_its_plan_until_somebody_settles_it(new, model):
@@ -86,12 +86,12 @@ def test_a_fit_that_is_killed_owes_its_plan_until_somebody_settles_it(new, model
         fit(model, ledger, callbacks=[crash])
     [entry] = fits_of(ledger.path)
     assert (entry.booked, entry.ended) == (1, False)
-    assert ledger.spent.amount == entry.cost.amount
+    assert ledger.spent.amount == entry.of_plan.rounded().amount
     text = ledger.report()
     assert "1 of 5 releases booked for 0.0" in text
     assert "it is running, or its process was killed, in which case ledger.settle(1) frees" in text
     ledger.settle(1)
-    assert ledger.spent.amount == pytest.approx(entry.cost.amount / 5)
+    assert ledger.spent.amount == pytest.approx(entry.of_plan.rounded().amount / 5)
     assert "ledger.settle" not in ledger.report()
 
 
@@ -142,7 +142,7 @@ def test_a_fit_that_can_go_on_keeps_its_plan_set_aside(new, error):
     [entry] = fits_of(ledger.path)
     assert (entry.booked, entry.ended) == (1, False)
     ledger.settle(1)
-    assert ledger.spent.amount == pytest.approx(entry.cost.amount / 3)
+    assert ledger.spent.amount == pytest.approx(entry.of_plan.rounded().amount / 3)
 
 
 def test_a_fit_that_booked_nothing_owes_nothing(new):
@@ -227,7 +227,7 @@ def test_a_settled_fit_that_may_go_on_is_caught(new, monkeypatch):
         db.execute("DROP TRIGGER releases_grow")
 
     def heedless(path, fit, position, price):
-        with ledger_file.held(path) as db:
+        with ledger_file.changing(path) as (db, _):
             sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ?"
             return db.execute(sql, (fit,)).rowcount == 1
 
@@ -341,7 +341,7 @@ def test_a_disk_that_fails_at_the_end_leaves_the_plan_owed_and_the_result(
             ledger.settle(1)
     assert idata["privacy"].attrs["releases_made"] == 1
     [entry] = fits_of(ledger.path)
-    assert ledger.spent.amount == entry.cost.amount
+    assert ledger.spent.amount == entry.of_plan.rounded().amount
 
 
 # --- a fit that goes on ---
@@ -434,7 +434,7 @@ def test_a_disk_that_fails_when_a_fit_goes_on_is_met_by_a_sentence(new, monkeypa
 
 def test_a_fit_that_goes_on_without_asking_for_its_rest_is_caught(new, monkeypatch):
     def unasked(path, terms, fit, limit):
-        with ledger_file.held(path) as db:
+        with ledger_file.changing(path) as (db, _):
             db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
         return True
 

@@ -11,7 +11,11 @@ FIT = {
     "a fill": np.full((3, 4), 2.5),
     "an identity": 0.1 * np.eye(4),
     "an identity of one column": np.eye(5, 1),
-    "a sequence": 0.3 + 0.1 * np.arange(7),
+    "a sequence": np.arange(0.3, 1.0, 0.1),
+    "a sequence between two ends": np.linspace(0.1, 0.7, 7),
+    "a sequence of single precision": np.linspace(0, 1, 8, dtype="float32"),
+    "a sequence backwards": np.arange(9, -1, -1),
+    "a negative identity": -0.1 * np.eye(4),
     "rows of a triangle": np.tril_indices(5)[0],
     "columns of a triangle": np.tril_indices(5)[1],
     "the rows of a small triangle": np.tril_indices(2)[0],
@@ -24,6 +28,16 @@ OTHER = {
     "a triangle in other order": np.sort(np.tril_indices(4)[1]),
     "two numbers": np.array([0.3, 4.1]),
     "a hole in a fill": np.array([[1.0, 1.0], [1.0, np.nan]]),
+    "a bit in a fill": np.array([1.0, 1.0, 1.0, np.nextafter(1.0, 2.0), 1.0]),
+    "a bit in a sequence": np.array([0.0, 1.0, 2.0, 3.0, np.nextafter(4.0, 5.0), 5.0]),
+    "a bit in an identity": np.eye(3) + np.diag([0.0, 0.0, 1e-15]),
+    "signs of zeros": np.array([0.0, -0.0, 0.0, 0.0, -0.0, 0.0]),
+    "signs of two zeros": np.array([0.0, -0.0]),
+    "signs of zeros off a diagonal": np.array([[1.0, 0.0, -0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+    "signs of zeros in a triangle": np.tril_indices(5)[1] * np.where(np.arange(15) % 2, 1.0, -1.0),
+    "payloads of what is no number": np.array([0x7FF8 << 48, 0x7FF8 << 48 | 1])
+    .view(float)
+    .repeat(3),
 }
 
 
@@ -51,5 +65,5 @@ def test_large_arrays_are_not_copied(monkeypatch):
     values = np.random.default_rng(0).normal(size=(50_000, 20))
     assert most_memory(values) < 0.01
     # the planted fault: all entries are looked at
-    monkeypatch.setattr(harden, "_is_even", lambda flat: not harden._steps(values.ravel()).size)
+    monkeypatch.setattr(harden, "_begins_evenly", lambda flat: True)
     assert most_memory(values) > 0.9

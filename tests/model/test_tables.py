@@ -122,6 +122,39 @@ def test_arrays_beside_chunks_are_cut_alike(model):
     assert parts_of(columns_of(model, **data)["X"]) == (11, 11, 8)
 
 
+MASKED = np.ma.masked_array(np.where(X > 1, -999.0, X), X > 1)
+MASKED_CHUNKS = {
+    "of a masked array": lambda: da.from_array(MASKED, chunks=(10, 2)),
+    "masked by Dask": lambda: da.ma.masked_equal(da.from_array(MASKED.data, chunks=(10, 2)), -999),
+    "masked block by block": lambda: da.from_array(X, chunks=(10, 2)).map_blocks(
+        lambda block: np.ma.masked_array(block, block > 1), meta=X
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MASKED_CHUNKS)
+def test_numbers_under_a_mask_are_not_fitted(model, kind):
+    with pytest.raises(ValueError, match="data=`X` .*missing values"):
+        columns_of(model, **chunked(10, X=MASKED_CHUNKS[kind]()))
+    if "block by block" not in kind:
+        with pytest.raises(ValueError, match="data=`X` .*missing values"):
+            columns_of(model, X=MASKED_CHUNKS[kind](), y=Y)
+
+
+def test_codes_under_a_mask_are_refused(model):
+    codes = da.ma.masked_equal(da.from_array(FRAME["person"].to_numpy(), chunks=10), 3)
+    with pytest.raises(ValueError, match="data=`person` has masked entries"):
+        set_up(
+            model,
+            "dp_advi",
+            None,
+            data=chunked(10, person=codes),
+            unit="person",
+            epsilon=1,
+            delta=1e-5,
+        )
+
+
 def test_columns_of_a_data_frame_are_taken(model):
     frame = dd.from_pandas(FRAME, npartitions=4)
     found = columns_of(model, X=frame[["a", "b"]], y=frame["y"])

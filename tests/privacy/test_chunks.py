@@ -25,6 +25,7 @@ from pymc_dp.privacy.chunks.shipping import borrowed, packed
 from pymc_dp.privacy.chunks.tasks import Question
 from pymc_dp.privacy.clipping import ClippedSum
 from pymc_dp.privacy.contribution import RowContribution
+from pymc_dp.privacy.grid import Grid
 from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.units import Units, units_of
@@ -325,10 +326,15 @@ def test_more_records_than_batches_of_fixed_size_are_shared_out_for_are_refused(
 
 
 def test_an_empty_partition_is_within_an_infinite_bound():
-    assert ClippedSum(np.zeros(2), 0).is_within(np.inf)
-    assert ClippedSum(np.ones(2), 1).is_within(np.inf)
-    assert not ClippedSum(np.ones(2), 0).is_within(np.inf)
-    assert not ClippedSum(np.full(2, np.inf), 1).is_within(np.inf)
+    grid = Grid.of(np.inf, 0.0, 2, in_floating_point=True)
+
+    def is_within(total, number):
+        return ClippedSum(grid.parted(total), number).is_within(grid)
+
+    assert is_within(np.zeros(2), 0)
+    assert is_within(np.ones(2), 1)
+    assert not is_within(np.ones(2), 0)
+    assert not is_within(np.full(2, np.inf), 1)
 
 
 HELD = {

@@ -215,7 +215,9 @@ def score_of(scored, points, rows=slice(None), spoil=None):
     seen = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            type(wall.random), "gaussian", lambda s, sd, n: seen.append(sd) or np.zeros(n)
+            type(wall.random),
+            "rounded_gaussian",
+            lambda s, sd, step, n: seen.append(sd) or np.zeros(n),
         )
         value = wall.release(Query(NAME, points)).value
     return float(value[0]), seen[0]
@@ -454,13 +456,13 @@ def test_a_ledger_takes_the_price_of_the_search(model, ledger, tmp_path):
     assert entry.method == "tune of 3 settings"
     sums = Ledger(tmp_path / "y", epsilon=10.0, delta=1e-4, dataset="toy", filter="sum")
     attrs = tune(model, ledger=sums)["privacy"].attrs
-    assert fits_of(sums.path)[0].cost == (attrs["epsilon"], DELTA)
+    assert fits_of(sums.path)[0].of_plan.rounded() == (attrs["epsilon"], DELTA)
     written = json.loads(attrs["dp_event"])
     rebuilt = tuple(
         plan_of(*(Release.from_dict(r) for r in p["releases"])) for p in written["plans"]
     )
     price = Selection(rebuilt, written["selection"]["mean"]).renyi((ledger.terms.order,))[0]
-    assert entry.cost.amount == pytest.approx(price)
+    assert entry.of_plan.rounded().amount == pytest.approx(price)
 
 
 def test_a_ledger_of_gaussians_refuses_a_search(model, tmp_path):
@@ -485,7 +487,7 @@ def test_an_interrupted_search_returns_nothing_and_is_paid_for(model, ledger, mo
     assert len(calls) == 3
     [entry] = fits_of(ledger.path)
     assert (entry.booked, entry.ended) == (0, True)
-    assert ledger.spent.amount == entry.cost.amount > 0  # the number of runs is secret
+    assert ledger.spent.amount == entry.of_plan.rounded().amount > 0  # the number of runs is secret
 
 
 @pytest.mark.parametrize(

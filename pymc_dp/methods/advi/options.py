@@ -1,10 +1,12 @@
 """The options of `dp_advi` and `dp_fullrank_advi`."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from pymc_dp.accounting.arguments import checked_number
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.gaussian.schedule import check_length, default_length
@@ -72,7 +74,7 @@ class AdviOptions(Options):
             clip = self.default_clip_norm(clip) if self.adaptive_clip is None else clip
         if rate is None:
             rate = default_sample_rate(self.sampling, self.num_records)
-        return [(_at(rate, t), _at(clip, t)) for t in range(count)]
+        return [(_at("sample_rate", rate, t), _at("clip_norm", clip, t)) for t in range(count)]
 
     def releases(self, steps: list[tuple[float, float]]) -> tuple[ReleaseSpec, ...]:
         """Describe a schedule's releases: equal neighbours are one kind, with their count."""
@@ -82,5 +84,6 @@ class AdviOptions(Options):
         )
 
 
-def _at(schedule: Schedule, t: int) -> float:
-    return float(schedule(t) if callable(schedule) else schedule)
+def _at(name: str, schedule: Schedule, t: int) -> float:
+    value = checked_number(name, schedule(t) if callable(schedule) else schedule)
+    return math.nan if value is None else value

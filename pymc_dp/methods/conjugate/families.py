@@ -38,7 +38,7 @@ def families_of(records: Records, apart: Collection[str] = ()) -> dict[str, Expo
     for name in records.latents:
         if name in apart:
             continue
-        op = type(records.distributions[name])
+        op = records.distributions[name]
         if op not in FAMILY_OF:
             raise NotConjugateError(
                 f"`{name}` has a prior ({op.__name__.removesuffix('RV')}) of no conjugate family"
@@ -73,12 +73,12 @@ def conjugate_prior(
 def gaussian_latents(records: Records) -> list[str]:
     """Names of the latents with Gaussian priors."""
     normal = (NormalRV, MvNormalRV)
-    return [name for name in records.latents if isinstance(records.distributions[name], normal)]
+    return [name for name in records.latents if issubclass(records.distributions[name], normal)]
 
 
 def is_variance(records: Records, name: str) -> bool:
     """Whether a latent stands for one over a precision, by its prior."""
-    return isinstance(records.distributions[name], InvGammaRV)
+    return issubclass(records.distributions[name], InvGammaRV)
 
 
 def precision_family(records: Records, name: str) -> ExponentialFamily:

@@ -5,6 +5,7 @@ without forming it.
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import SQUARES, clip_factors, joint_norms, row_norms
+from pymc_dp.privacy.rowwise import product, rounded_product
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = SQUARES[1]
@@ -134,7 +136,9 @@ def contribution(
         return context.layout.pack(values)
 
     size = layout_of(len(predictors), d).size
-    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare)
+    # a sum of outer products of the entries' rows is at most so many times longer by its parts
+    entries = max(prod(predictor.shape) for predictor in predictors)
+    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**0.5)
 
 
 def _shortened(part: Features, bound: float) -> Features:
@@ -190,8 +194,8 @@ def moments(
     """E-step: moments of each record around the current psi."""
     count, entries, d = part.design.shape
     rows = part.design.reshape(-1, d)  # products of matrices: NumPy loops over stacks of small ones
-    psi = part.offset + (rows @ context.mean).reshape(count, entries)
-    spread = np.vecdot(rows @ context.covariance, rows).reshape(count, entries)
+    psi = part.offset + product(rows, context.mean).reshape(count, entries)
+    spread = np.vecdot(rounded_product(rows, context.covariance), rows).reshape(count, entries)
     spread = np.maximum(spread, 0.0)
     residual, weight = expect(batch, part, psi, spread)
     energy = 0 * part.shape  # nan outside the support

@@ -106,7 +106,7 @@ def _known_less(records: Records, described: xr.Dataset, unit: np.ndarray) -> np
     found = [np.zeros(part.shape, bool) for part in parts]
     for reached in _terms(records):
         own = {name for name, latent in records.latents.items() if latent in reached}
-        dirichlet = [n for n in own if isinstance(records.distributions[n], DirichletRV)]
+        dirichlet = [n for n in own if issubclass(records.distributions[n], DirichletRV)]
         counts = {records.point[name].shape[-1] + 1 for name in dirichlet}
         for name, part, which in zip(records.point, parts, found, strict=True):
             if name in own and name not in dirichlet and {*part.shape[-1:]} & counts:

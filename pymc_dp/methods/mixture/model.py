@@ -124,7 +124,7 @@ def roles(records: Records, model: MixtureModel) -> dict[str, str]:
 
 
 def _weights(records: Records) -> str | None:
-    names = [name for name, op in records.distributions.items() if isinstance(op, DirichletRV)]
+    names = [name for name, op in records.distributions.items() if issubclass(op, DirichletRV)]
     if len(names) > 1:
         raise NotConjugateError(f"`{names[1]}` is a second Dirichlet block")
     return names[0] if names else None

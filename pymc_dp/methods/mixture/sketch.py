@@ -17,6 +17,7 @@ from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.mixture.places import Places
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.rowwise import product
 
 CLIP_NORM = 1.0
 
@@ -77,7 +78,7 @@ def contribution(
     def prepare(batch: Batch, context: Any) -> np.ndarray:
         slopes = compute(batch, zeros)[1][:, 0]
         with np.errstate(all="ignore"):  # a record without a place has a vector of nan
-            along = slopes @ phases.T
+            along = product(slopes, phases.T)
             along = np.where(np.abs(along) < LARGEST_PHASE, along, np.nan)
             waves = np.stack([np.cos(along), np.sin(along)], axis=1)
         return layout.pack({"waves": waves, "number": np.ones(len(waves))})

@@ -116,7 +116,7 @@ DP_OPS = MethodSpec(
 def _refuse_improper(records: Records) -> None:
     """A bounded likelihood cannot make up for a prior without a total."""
     for name, op in records.distributions.items():
-        if isinstance(op, pm.Flat.rv_type | pm.HalfFlat.rv_type):
+        if issubclass(op, (pm.Flat.rv_type, pm.HalfFlat.rv_type)):
             raise NotSeparableError(
                 f"`{name}` has a flat prior: with bounded likelihoods there is then no posterior "
                 "to draw from. Give it a proper prior."

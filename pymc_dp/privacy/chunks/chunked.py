@@ -68,7 +68,7 @@ class Chunked(Partitions):
         recipe = dask.delayed(Sealed(self._recipe), name=f"pymc-dp-{self._recipe.digest}")
         tasks = []
         for k, (size, key) in enumerate(zip(ask.sizes, keys, strict=True)):
-            question = Question(ask.position, k, ask.name, int(size), key, ask.context, ask.bound)
+            question = Question(ask.position, k, ask.name, int(size), key, ask.context, ask.grid)
             label = f"release-{ask.position}"
             tasks.append(self._task(label, k, Sealed(question), recipe, self._columns))
         yield from _answers(_computed(tasks, self._done))

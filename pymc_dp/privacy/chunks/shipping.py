@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import cloudpickle
+from pytensor.graph.utils import Scratchpad
 
 from pymc_dp.privacy.contribution import Contributions
 
@@ -60,9 +61,11 @@ def borrowed(recipe: Recipe) -> Iterator[Contributions]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles functions of methods, some of which remember what they have compiled."""
+    """Pickles functions without what they have compiled, and graphs without an author's tags."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Scratchpad):
+            return Scratchpad, ()
         if isinstance(obj, functools._lru_cache_wrapper):
             return functools.cache, (obj.__wrapped__,)
         return super().reducer_override(obj)

@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from pymc_dp.privacy.chunks.shipping import Recipe, borrowed
 from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution
+from pymc_dp.privacy.grid import Grid
 from pymc_dp.privacy.partitions import Answer, PartitionError
 from pymc_dp.privacy.private_data import Column, ColumnSpec, Partition
 from pymc_dp.privacy.randomness import keyed
@@ -40,14 +41,14 @@ class Question(NamedTuple):
     size: int
     key: bytes
     context: Any
-    bound: float
+    grid: Grid
 
     def answer(self, recipe: Recipe, partition: Partition) -> Answer:
         """Draw, clip and add up."""
-        generator, bound = keyed(self.key), self.bound
+        generator = keyed(self.key)
         with borrowed(recipe) as contributions:
             asked = cast(Contribution, contributions[self.name])
-            found = clipped_sum(partition, asked, self.context, self.size, generator, bound)
+            found = clipped_sum(partition, asked, self.context, self.size, generator, self.grid)
         return Answer(self.position, self.partition, found)
 
     def __repr__(self) -> str:
@@ -85,7 +86,7 @@ def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
     """Put blocks together, which must hold what was found when the fit began."""
     columns = {}
     for (name, (spec, dtype)), block in zip(layout.kinds.items(), blocks, strict=True):
-        values = as_rows(block)
+        values = as_rows(f"data=`{name}`", block)
         if values.shape != spec.shape_of(layout.rows):
             raise PartitionError(f"data=`{name}` has a partition of another length or width")
         if not np.can_cast(values.dtype, dtype, casting="same_kind"):
@@ -93,7 +94,7 @@ def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
                 f"data=`{name}` has a partition of {values.dtype} values among those of {dtype}"
             )
         columns[name] = Column(values, spec.axis, spec.dtype)
-    units = None if layout.unit is None else _units(layout, as_rows(codes), layout.unit)
+    units = None if layout.unit is None else _units(layout, as_rows("unit=", codes), layout.unit)
     return Partition(columns, units)
 
 
@@ -105,6 +106,10 @@ def _units(layout: Layout, codes: np.ndarray, name: str) -> Units:
     return units
 
 
-def as_rows(block: Any) -> Any:
+def as_rows(what: str, block: Any) -> Any:
     """Return a block as an array, or as a sparse matrix that rows can be gathered from."""
+    if np.ma.isMaskedArray(block):  # NumPy would take the numbers under the mask
+        raise PartitionError(
+            f"{what} has masked entries, and a private fit takes no missing values"
+        )
     return block.tocsr() if issparse(block) else np.asarray(block)

@@ -50,7 +50,7 @@ def latent_prior(records: Records) -> LatentPrior:
     if records.of_units:
         raise NotConjugateError(f"`{name}` belongs to units of several records")
     shape = tuple(1 if length is None else length for length in records.shapes[name])
-    op = type(records.distributions[name])
+    op = records.distributions[name]
     if op not in (NormalRV, BernoulliRV):
         raise NotConjugateError(
             f"`{name}`, which belongs to single records, is neither Gaussian nor Bernoulli"

@@ -94,7 +94,7 @@ def recognise(records: Records) -> FactorModel:
 def is_near(records: Records) -> bool:
     """Whether records have Normal or binary latents of their own."""
     kinds = (NormalRV, MvNormalRV, BernoulliRV)
-    found = [isinstance(records.distributions[name], kinds) for name in records.local_latents]
+    found = [issubclass(records.distributions[name], kinds) for name in records.local_latents]
     return bool(found) and all(found) and not records.of_units
 
 

@@ -201,4 +201,5 @@ def contribution(
         norms=lambda at, context: layout.norms(parts(at.norms(context))),
         weighted_sum=lambda at, context, weights: layout.pack(parts(at.sums(context, weights))),
         prepare=lambda batch, context: infer(slopes(batch), context),
+        parts_norm=np.inf,  # the parts of a score may cancel within a record
     )

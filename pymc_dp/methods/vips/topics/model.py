@@ -45,7 +45,7 @@ def recognise(records: Records) -> TopicModel:
 
 def is_near(records: Records) -> bool:
     """Whether records have shares of their own."""
-    return any(isinstance(records.distributions[n], DirichletRV) for n in records.local_latents)
+    return any(issubclass(records.distributions[n], DirichletRV) for n in records.local_latents)
 
 
 def roles(records: Records, model: TopicModel) -> dict[str, str]:
@@ -70,7 +70,7 @@ def _names(records: Records) -> tuple[str, str, str]:
     if records.of_units:
         raise NotConjugateError(f"`{weights}` belongs to units of several records")
     for name in (topics, weights):
-        if not isinstance(records.distributions[name], DirichletRV):
+        if not issubclass(records.distributions[name], DirichletRV):
             raise NotConjugateError(f"`{name}` has a prior that is not Dirichlet")
     return topics, weights, _counts(records, topics, weights)
 

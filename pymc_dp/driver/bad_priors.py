@@ -1,0 +1,79 @@
+"""Refuse priors that no fit in double precision can take, before anything is spent."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.distributions.continuous import Interpolated
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model import Records
+from pymc_dp.model.compile import as_written
+from pymc_dp.model.graph_types import stored_value
+from pymc_dp.model.terms import simplify
+from pymc_dp.model.walk import tensor_constants
+
+MOST_ENTRIES = 10**7
+LARGEST = 1e100
+
+
+def refuse_unfit(model: pm.Model) -> None:
+    """Refuse latents that would take gigabytes, and those whose density is in no graph."""
+    for rv in model.free_RVs:
+        if math.prod(length or 1 for length in rv.type.shape) > MOST_ENTRIES:
+            raise ValueError(
+                f"`{rv.name}` has more than {MOST_ENTRIES} entries, and a fit computes with "
+                "vectors of as many: give it a smaller shape."
+            )
+        if isinstance(rv.owner_op, Interpolated.rv_type):
+            raise NotSeparableError(
+                f"`{rv.name}` is a pm.Interpolated, whose density PyMC computes from points "
+                "outside of the graph. Take a distribution of a few public parameters in its "
+                "place, or a pm.Mixture of some."
+            )
+
+
+def refuse_bad_priors(model: pm.Model, records: Records) -> None:
+    """Refuse priors without a density at the start, and numbers whose squares are not finite.
+
+    Their draws would not be finite either, and be released in place of a result. ``records`` are
+    those of ``model``, whose priors therefore read no data.
+    """
+    values = {rv: model.rvs_to_values[rv] for rv in model.free_RVs}
+    latents = [rv for rv, value in values.items() if value.name in records.latents]
+    for rv in latents:
+        if any(map(_has_extremes, _numbers(rv))):
+            raise ValueError(
+                f"The prior of `{rv.name}` reads a number whose square is beyond double precision: "
+                f"use numbers between {1 / LARGEST:g} and {LARGEST:g}."
+            )
+    # PyMC raises where a parameter is none of its distribution's, and does not say of which
+    terms: list[Any] = simplify(model.logp(vars=latents, sum=False))
+    densities = as_written([values[rv] for rv in latents], [term.sum() for term in terms])
+    point = [records.point[values[rv].name].astype(values[rv].dtype) for rv in latents]
+    with np.errstate(all="ignore"):
+        found = densities(*point)
+    for rv, density in zip(latents, found, strict=True):
+        if not np.isfinite(density):
+            raise ValueError(
+                f"The prior of `{rv.name}` has no finite density at its initial value: give its "
+                "parameters values that its distribution has, such as a positive sd, and an "
+                "initial value within its support."
+            )
+
+
+def _numbers(rv: Any) -> list[np.ndarray]:
+    read = list(ancestors([rv]))
+    shared = [stored_value(v) for v in read if isinstance(v, SharedVariable)]
+    return [np.asarray(x) for x in (*(v.data for v in tensor_constants(read)), *shared)]
+
+
+def _has_extremes(numbers: np.ndarray) -> bool:
+    if numbers.dtype.kind not in "iuf":
+        return False
+    sizes = np.abs(numbers.astype("float64"))
+    found = (sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)
+    return bool(found.any())

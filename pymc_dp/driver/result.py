@@ -1,0 +1,144 @@
+"""The result of a fit: tried before the first release, and built after the last."""
+
+import copy
+import json
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.driver.setup import Setup
+from pymc_dp.driver.undisturbed import undisturbed
+from pymc_dp.errors import PosteriorWarning
+from pymc_dp.model import Records
+from pymc_dp.model.compile import function
+from pymc_dp.results.build import Outcome, build_result, released_groups, transform_draws
+
+# a posterior holds at most so many numbers: 4 GB in double precision
+MOST_NUMBERS = 2**29
+# what every posterior calls the axes of its draws
+DRAW_DIMS = ("chain", "draw")
+
+
+def rehearse_result(setup: Setup, draws: int) -> None:
+    """Build a result of two draws from public numbers; refuse what no result can hold.
+
+    Raises ValueError before anything is released.
+    """
+    records, method = setup.records, setup.method
+    _check_names(records)
+    _check_size(records, draws)
+    try:
+        with undisturbed():
+            state = method.init(np.random.default_rng(0))
+            groups = released_groups(records, method, [state] * 2, 2, np.random.default_rng(0))
+            tree = xr.DataTree.from_dict(groups)
+            if not all(map(_is_plain, _labels(tree))):
+                tree.to_netcdf(engine="h5netcdf")  # to memory
+    except Exception as error:
+        raise ValueError(
+            f"No result can be made of this model, or none that pymc_dp.save could write: two "
+            f"draws fail with {type(error).__name__}: {error}. Nothing was released. See what its "
+            "deterministics compute; give plain names, and coords that are numbers or text."
+        ) from error
+
+
+def make_result(
+    setup: Setup, states: list[Any], outcome: Outcome, draws: int, rng: np.random.Generator
+) -> xr.DataTree:
+    """Build the tree that a fit returns, and warn of what is doubtful about it.
+
+    What is paid for is not lost: variables that cannot be computed at some draw are left out.
+    """
+    again = copy.deepcopy(rng)
+    with undisturbed():
+        try:
+            idata = build_result(setup.records, setup.method, states, outcome, draws, rng)
+        except Exception as error:
+            setup = _without_failing(setup, states[-1], draws, copy.deepcopy(again), error)
+            idata = build_result(setup.records, setup.method, states, outcome, draws, again)
+        for doubt in json.loads(idata["privacy"].attrs["doubts"]):
+            warnings.warn(doubt, PosteriorWarning, stacklevel=3)
+    return idata
+
+
+def _without_failing(
+    setup: Setup, state: Any, draws: int, rng: np.random.Generator, error: Exception
+) -> Setup:
+    """Leave out the variables that fail at some draw, as a doubt; raise what that does not mend."""
+    records, method = setup.records, setup.method
+    latents, graphs = method.posterior(state, draws, rng), records.outputs.graphs
+
+    def keeping(names: Iterable[str]) -> Records:
+        kept = {name: graphs[name] for name in names}
+        return records._replace(outputs=records.outputs._replace(graphs=kept))
+
+    def fails(name: str) -> bool:
+        try:
+            transform_draws(keeping([name]), latents)
+        except Exception:
+            return True
+        return False
+
+    failing = [name for name in graphs if fails(name)]
+    if not failing or len(failing) == len(graphs):
+        raise error
+    lacking = (
+        f"The result lacks {', '.join(f'`{name}`' for name in failing)}: at some draws of the "
+        f"posterior it cannot be computed ({type(error).__name__}: {error})."
+    )
+    return setup._replace(
+        records=keeping(name for name in graphs if name not in failing),
+        method=method._replace(doubts=lambda state: (*method.doubts(state), lacking)),
+    )
+
+
+def _check_names(records: Records) -> None:
+    """Refuse names that PyMC allows, and no group of a result can have."""
+    outputs = records.outputs
+    for name in DRAW_DIMS:
+        if name in outputs.graphs:
+            raise ValueError(
+                f"The variable `{name}` has the name of an axis of posterior draws: give it "
+                "another one. Nothing was released."
+            )
+    for dim in sorted({dim for dims in outputs.dims.values() for dim in dims if dim}):
+        if "/" in dim:
+            raise ValueError(
+                f"The dimension `{dim}` has a slash in its name, which separates the groups of a "
+                "result: give it another one. Nothing was released."
+            )
+
+
+def _check_size(records: Records, draws: int) -> None:
+    """Refuse a posterior of more than `MOST_NUMBERS` numbers, without computing any of them."""
+    graphs: dict[str, Any] = records.outputs.graphs
+    sizes = function(list(records.latents.values()), [x.size for x in graphs.values()], "python")
+    each = dict(zip(graphs, map(int, sizes(*records.point.values())), strict=True))
+    number = draws * sum(each.values())
+    if number > MOST_NUMBERS:
+        largest = max(each, key=each.__getitem__)
+        raise ValueError(
+            f"draws={draws} of {sum(each.values()):,} numbers, {each[largest]:,} of them in "
+            f"`{largest}`, are {number:,} numbers, and a result holds at most {MOST_NUMBERS:,}: "
+            "ask for fewer draws, or leave large deterministics out. Nothing was released."
+        )
+
+
+def _labels(tree: xr.DataTree) -> list[Any]:
+    """Return the names in a tree, and those of its labels that are no numbers."""
+    groups = [group.to_dataset() for group in tree.children.values()]
+    names = [name for group in groups for name in (*group.variables, *group.dims)]
+    coords = [x for group in groups for x in group.coords.values() if x.dtype.kind not in "biufmM"]
+    return [*names, *(label for x in coords for label in x.to_numpy().ravel())]
+
+
+def _is_plain(label: Any) -> bool:
+    """Whether files of any kind can hold a name or a label: most can, and writing takes time.
+
+    >>> _is_plain("a b"), _is_plain("."), _is_plain(("a", 1))
+    (True, False, False)
+    """
+    return isinstance(label, str) and label.isprintable() and bool(label.strip("."))

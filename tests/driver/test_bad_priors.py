@@ -1,0 +1,74 @@
+"""Priors that no double-precision fit can take are refused before it has cost anything."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model import separate
+
+rng = np.random.default_rng(5)
+# PyTensor tries whether a number is one of single precision
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+X, Y = rng.normal(size=(2, 50))
+
+BAD = {
+    "a huge sd": (lambda: pm.Normal("a", 0, 1e300), "`a` reads a number whose square"),
+    "a tiny sd": (lambda: pm.Normal("a", 0, 1e-300), "`a` reads a number whose square"),
+    "a huge mean": (lambda: pm.Normal("a", 1e300, 1), "`a` reads a number whose square"),
+    "huge means": (lambda: pm.Normal("a", [1e300, 2e300, 5], 1).sum(), "reads a number whose"),
+    "wide bounds": (lambda: pm.Uniform("a", -1e308, 1e308), "`a` reads a number whose square"),
+    "a huge scale": (lambda: pm.HalfCauchy("a", 1e200), "`a` reads a number whose square"),
+    "a scale of a scale": (lambda: pm.Normal("a", 0, 1e300 * pm.HalfNormal("s")), "`a` reads"),
+    "a negative sd": (lambda: pm.Normal("a", 0, -1.0), "`a` has no finite density"),
+    "no number": (lambda: pm.Normal("a", 0, np.nan), "`a` has no finite density"),
+    "an infinite sd": (lambda: pm.Normal("a", 0, np.inf), "`a` has no finite density"),
+    "a start far out": (lambda: pm.Normal("a", 0, 1, initval=1e300), "`a` has no finite density"),
+    "too many entries": (lambda: pm.Normal("a", shape=10**9)[0], "`a` has more than"),
+    "points": (
+        lambda: pm.Interpolated("a", np.r_[0.0, 1, 2.5], np.r_[0.0, 1, 0]),
+        "`a` is a pm.Interpolated",
+    ),
+}
+
+
+def model_of(prior):
+    with pm.Model() as model:
+        pm.Normal("y", prior() * X, 1.0, observed=Y)
+    return model
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_prior_beyond_double_precision_is_refused_with_a_sentence(what):
+    prior, sentence = BAD[what]
+    with pytest.raises(ValueError, match=sentence):
+        pymc_dp.plan(model=model_of(prior), epsilon=1, delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    "start", [10**400, 1e300, np.inf, None, [1, 2], 1 + 2j, True, "here", np.ma.masked]
+)
+def test_a_start_that_is_no_number_is_refused_with_a_sentence(start):
+    model = model_of(lambda: pm.Normal("a"))
+    with pytest.raises(ValueError, match="initial value|Invalid string strategy"):
+        pymc_dp.plan(model=model, public_start={"a": start}, epsilon=1, delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        lambda: pm.TruncatedNormal("a", 0, 1, lower=0, upper=np.inf),
+        lambda: pm.Normal("a", 0, 1e20),
+        lambda: pm.Normal("a", [0.0, 1e-20, 5], 1).sum(),
+        lambda: pm.Normal("a", 0, 1, initval=30.0),
+    ],
+)
+def test_a_wide_prior_is_not(prior):
+    separate(model_of(prior))
+
+
+def test_a_point_of_the_prior_reads_no_data():
+    """What is computed at the start is computed after data in priors are refused."""
+    with pytest.raises(NotSeparableError, match="`a` reads the data"):
+        separate(model_of(lambda: pm.Normal("a", pm.Data("z", 1e300 * Y).mean())))

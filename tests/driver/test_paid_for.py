@@ -1,0 +1,211 @@
+"""A fit that has made its first release returns a result: what could stand in its way is refused.
+
+Soundness, rule 41. A result of two draws is built before the first release, and neither warnings
+nor numpy's settings, nor a variable that fails at some draws, cost what is paid for.
+"""
+
+import datetime
+import io
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp
+from pymc_dp.driver import fit as driver
+from pymc_dp.driver import result, run, undisturbed
+from pymc_dp.errors import PosteriorWarning
+from pymc_dp.privacy.wall import PrivacyWall
+
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(24, 2)), rng.normal(size=24)
+GOOD = {"noise_multiplier": 4.0, "delta": 1e-5, "draws": 20, "progressbar": False}
+
+
+def model_of(name="b", dim=None, labels=(), compute=None):
+    """A regression with one variable or dimension of a given name, or one deterministic."""
+    with pm.Model(coords=None if dim is None else {dim: labels}) as model:
+        b = pm.Normal(name, shape=2) if dim is None else pm.Normal(name, dims=dim)
+        if compute is not None:
+            pm.Deterministic("computed", compute(b))
+        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=Y)
+    return model
+
+
+def grid(b):
+    points = pm.Data("points", np.linspace(-1, 1, 3000))
+    return b[0] + b[1] * points[:, None] * points
+
+
+def always_singular(b):
+    return pt.linalg.inv(b[0] * pt.ones((2, 2)))
+
+
+def sometimes_singular(b):
+    # at no draw of the rehearsal, and at some draws of the fit
+    positive = pt.maximum(b[0], 0.0)
+    return pt.linalg.inv(pt.stack([pt.stack([positive, 1.0]), pt.stack([positive, 2.0])]))
+
+
+HOPELESS = [
+    ({"name": "chain"}, "`chain` has the name of an axis of posterior draws"),
+    ({"name": "draw"}, "`draw` has the name of an axis of posterior draws"),
+    ({"name": "."}, "could write.* give plain names"),
+    ({"dim": "a/b", "labels": ["u", "v"]}, "`a/b` has a slash in its name"),
+    ({"dim": "k", "labels": [("u", 1), ("v", 2)]}, "coords that are numbers or text"),
+    ({"dim": "k", "labels": [datetime.date(2020, 1, 1)] * 2}, "coords that are numbers or text"),
+    ({"dim": "k", "labels": pd.MultiIndex.from_tuples([(0, 1), (1, 1)])}, "numbers or text"),
+    ({"compute": grid}, "9,000,000 of them in `computed`.* holds at most 536,870,912"),
+    ({"compute": always_singular}, "two draws fail with LinAlgError"),
+]
+
+
+@pytest.fixture
+def unspent(monkeypatch):
+    monkeypatch.setattr(PrivacyWall, "release", lambda *a, **k: pytest.fail("budget was spent"))
+
+
+@pytest.mark.parametrize(("described", "sentence"), HOPELESS)
+def test_what_no_result_can_hold_is_refused_before_the_first_release(unspent, described, sentence):
+    public = ["points", "computed"] if described.get("compute") is grid else []
+    with pytest.raises(ValueError, match=f"(?s)(?=.*othing was released).*{sentence}"):
+        pymc_dp.fit(model=model_of(**described), public=public, **GOOD | {"draws": 1000})
+
+
+def test_more_draws_than_a_result_holds_are_refused(unspent):
+    with pytest.raises(ValueError, match="draws=10000000000 must be .* to 536,870,912"):
+        pymc_dp.fit(model=model_of(), **GOOD | {"draws": 10**10})
+
+
+def test_a_dry_run_refuses_what_a_fit_refuses():
+    with pytest.raises(ValueError, match="name of an axis"):
+        pymc_dp.plan(model_of("chain"), epsilon=1, delta=1e-5)
+
+
+def test_a_search_refuses_what_a_fit_refuses(unspent):
+    settings = [{"clip_norm": 1.0}, {"clip_norm": 2.0}]
+    with pytest.raises(ValueError, match="name of an axis"):
+        pymc_dp.tune(model_of("chain"), settings, epsilon=4, delta=1e-5, n=6)
+
+
+@pytest.mark.parametrize("labels", [["u", 3], [None, "v"], [1, 2], pd.Categorical(["u", "v"])])
+def test_labels_that_a_file_can_hold_are_not_refused(labels, tmp_path):
+    idata = pymc_dp.fit(model=model_of(dim="k", labels=labels), **GOOD)
+    pymc_dp.save(idata, tmp_path / "result.nc")
+
+
+def test_a_variable_that_fails_at_some_draws_is_left_out_and_the_others_are_not():
+    with pytest.warns(PosteriorWarning, match="lacks `computed`: at some draws"):
+        idata = pymc_dp.fit(model=model_of(compute=sometimes_singular), public=["computed"], **GOOD)
+    assert list(idata["posterior"].data_vars) == ["b"]
+    assert "lacks `computed`" in idata["privacy"].attrs["doubts"]
+
+
+def test_where_every_variable_fails_the_reason_is_raised(monkeypatch):
+    def fails(*args):
+        raise np.linalg.LinAlgError("as before")
+
+    monkeypatch.setattr(result, "rehearse_result", lambda *args: None)
+    monkeypatch.setattr("pymc_dp.results.build.at_draws", fails)
+    monkeypatch.setattr(driver, "rehearse_result", lambda *args: None)
+    with pytest.raises(np.linalg.LinAlgError, match="as before"):
+        pymc_dp.fit(model=model_of(), **GOOD)
+
+
+def mixture():
+    with pm.Model() as model:
+        # so far apart that weights of components underflow
+        w, places = pm.Dirichlet("w", np.ones(2)), pm.Normal("m", 0, 30, shape=2)
+        pm.NormalMixture("y", w, places, sigma=0.7, observed=40 * Y)
+    return model
+
+
+def fails_at_once(*args):
+    raise RuntimeError("no plot")
+
+
+def fit_under_errors(model, method, callbacks=()):
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return pymc_dp.fit(model=model, method=method, callbacks=callbacks, **GOOD)
+
+
+@pytest.mark.parametrize("build", [model_of, mixture])
+@pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
+def test_neither_warnings_nor_floating_point_errors_end_a_fit(build, method):
+    posterior = fit_under_errors(build(), method)["posterior"].to_dataset()
+    assert all(np.isfinite(x).all() for x in posterior.data_vars.values())
+
+
+def test_a_failing_callback_ends_no_fit_where_warnings_are_errors():
+    idata = fit_under_errors(model_of(), "dp_advi", [fails_at_once])
+    attrs = idata["privacy"].attrs
+    assert attrs["releases_made"] == attrs["releases"]
+
+
+class WithoutText(Exception):  # noqa: N818
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class Odd:
+    """A callback that fails, also where it is asked for a name, or compared."""
+
+    def __call__(self, *args):
+        raise WithoutText
+
+    def __getattr__(self, name):
+        raise RuntimeError("no attributes")
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    __hash__ = None
+
+
+def test_a_callback_that_cannot_be_described_ends_no_fit():
+    with pytest.warns(RuntimeWarning, match="The callback Odd failed after release 0"):
+        idata = pymc_dp.fit(model=model_of(), callbacks=[Odd(), Odd()], **GOOD)
+    assert idata["privacy"].attrs["releases_made"] == idata["privacy"].attrs["releases"]
+
+
+class Gone(io.StringIO):
+    """A terminal that is lost during the fit."""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        raise BrokenPipeError("the terminal is gone")
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_screen_that_is_gone_ends_no_fit(monkeypatch, closed):
+    screen = Gone()
+    if closed:
+        screen.close()
+    monkeypatch.setattr(sys, "stdout", screen)
+    idata = pymc_dp.fit(model=model_of(), **GOOD | {"progressbar": True})
+    assert idata["privacy"].attrs["releases_made"] == idata["privacy"].attrs["releases"]
+
+
+def test_warnings_are_shown_unless_they_are_ignored_and_filters_stay_as_they_are():
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "not this")
+        before = list(warnings.filters)
+        with undisturbed.undisturbed():
+            warnings.warn("this", stacklevel=1)
+            warnings.warn("not this", stacklevel=1)
+        assert list(warnings.filters) == before
+    assert [str(each.message) for each in shown] == ["this"]
+
+
+def test_an_update_that_nothing_protects_is_caught(monkeypatch):
+    monkeypatch.setattr(run, "undisturbed", warnings.catch_warnings)
+    with pytest.raises(RuntimeWarning, match="no plot"):
+        fit_under_errors(model_of(), "dp_advi", [fails_at_once])

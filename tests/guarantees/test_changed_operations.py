@@ -1,0 +1,332 @@
+"""An operation is proved if its class made it so, of plain settings: what was changed is refused.
+
+Guard 6 of the tests of a guarantee. Soundness, rule 40: proofs go by exact type, and by what the
+attributes may be.
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode, predefined_modes
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.scalar.basic import Abs, Exp, same_out, upgrade_to_float
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.special import Softmax, XLogY
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorConstant, TensorVariable
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model import as_made, operations, same_graph, separate
+from pymc_dp.model.axis_rules import needs
+from pymc_dp.model.compile import function
+from tests.zoo import separated
+
+N = 30
+Y = np.abs(np.random.default_rng(0).normal(size=N))
+X = np.stack([Y, Y], axis=1)
+
+
+def changed(thing, **attributes):
+    """Give an object of PyTensor attributes of one's own."""
+    vars(thing).update(attributes)
+    return thing
+
+
+def absolute(**settings):
+    return Elemwise(Abs(same_out, name="abs_"), **settings)
+
+
+def exponential(**attributes):
+    return Elemwise(changed(Exp(upgrade_to_float, name="exp"), **attributes))
+
+
+def made(op, x, **attributes):
+    """Apply an operation that builds its graph, then change it."""
+    variable = op(x)
+    changed(variable.owner.op, **attributes)
+    return variable
+
+
+def mixing_graph():
+    v = pt.dmatrix()
+    return OpFromGraph([v], [v - v.mean(axis=0)]).fgraph
+
+
+class Mixing(XLogY):
+    """Another inner graph than that of the class that has a rule."""
+
+    def build_inner_graph(self, x, y):
+        return [x * (y - y.mean())]
+
+
+class MixingSoftmax(Softmax):
+    def build_inner_graph(self, x):
+        return [x - x.mean()]
+
+
+class Bare(XLogY):
+    """Nothing of its own, but for what is registered of it elsewhere."""
+
+
+class WithAFunction(Elemwise):
+    nfunc_spec = ("numpy.unwrap", 1, 1)
+
+
+class EqualToAny(type(Elemwise)):
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return hash(Elemwise)
+
+
+class Passing(Elemwise, metaclass=EqualToAny):
+    """A class that any list holds, if it is asked."""
+
+
+class Array(np.ndarray):
+    """It may answer each operation of NumPy as it likes."""
+
+    def __getitem__(self, places):
+        return super().__getitem__(places) + np.asarray(self).sum()
+
+
+class Centring(TensorVariable):
+    """What is added, multiplied or summed is centred first."""
+
+    def sum(self, *args, **settings):
+        return (self - self.mean()).sum(*args, **settings)
+
+
+class CentringType(TensorType):
+    variable_type = Centring
+
+
+def of_its_own_class(x):
+    v = x + 1.0
+    v.__class__ = Centring
+    return v
+
+
+def with_notes(x):
+    v = x + 1.0
+    v.sum = lambda **settings: pt.zeros(())
+    return v
+
+
+def of_a_changed_type(x):
+    kind = changed(TensorType("float64", (None, 2)), broadcastable=(True, True))
+    return x + kind()
+
+
+# each takes an array of two columns and returns one
+CHANGED = {
+    "a function's name": lambda x: absolute(nfunc_spec=("numpy.unwrap", 1, 1))(x),
+    "a function's name in a scalar": lambda x: exponential(nfunc_spec=("numpy.sort", 1, 1))(x),
+    "a function's name in a class": lambda x: WithAFunction(Abs(same_out))(x),
+    "a class that calls itself another": lambda x: Passing(Exp(upgrade_to_float))(x),
+    "an array of a class of one's own": lambda x: (
+        x * TensorConstant(TensorType("float64", (2,)), np.ones(2).view(Array))
+    ),
+    "a function's name in a block": lambda x: Blockwise(
+        absolute(), signature="(n)->(n)", gufunc_spec=("numpy.sort_complex", 1, 1)
+    )(x),
+    "a function's name in a block's core": lambda x: Blockwise(
+        changed(absolute(), gufunc_spec=("numpy.unwrap", 1, 1)), signature="(n)->(n)"
+    )(x),
+    "a function that was looked up": lambda x: changed(absolute(), nfunc=np.unwrap)(x),
+    "a subclass with another graph": lambda x: Mixing()(pt.ones_like(x), x),
+    "a subclass with another graph and settings": lambda x: MixingSoftmax(axis=(1,))(x),
+    "a subclass with nothing": lambda x: Bare()(pt.ones_like(x), x),
+    "another graph": lambda x: made(Softmax(axis=(1,)), x, fgraph=mixing_graph()),
+    "another graph, made again": lambda x: made(
+        Softmax(axis=(1,)), x, _init_kwargs={"fgraph": mixing_graph()}
+    ),
+    "another axis": lambda x: changed(Softmax(axis=(0,))(x).owner.op, axis=(1,))(x),
+    "other axes": lambda x: changed(
+        DimShuffle(input_ndim=2, new_order=(0, 1)), _transposition=(1, 0)
+    )(x),
+    "no settings": lambda x: changed(CumOp(axis=0), __props__=())(x),
+    "a method": lambda x: changed(absolute(), perform=lambda *given: None)(x),
+    "a method of a scalar": lambda x: exponential(impl=lambda v: v)(x),
+    "an array": lambda x: changed(absolute(), held=Y)(x),
+    "a function": lambda x: exponential(output_types_preference=lambda kind: [kind])(x),
+    "writing over its input": lambda x: absolute(inplace_pattern={0: 0})(x),
+    "writing over its input, denied": lambda x: changed(
+        absolute(inplace_pattern={0: 0}), destroy_map={}
+    )(x),
+    "a class of variables": of_its_own_class,
+    "a method of a variable": with_notes,
+    "a class of types": lambda x: x + CentringType("float64", (None, 2))(),
+    "a promise of a type": of_a_changed_type,
+}
+
+
+def scanned(**settings):
+    def build(b):
+        step = pytensor.scan(
+            lambda a: 0.1 * pt.tanh(a) + a - 7.0,
+            outputs_info=[b],
+            n_steps=2,
+            return_updates=False,
+            **settings,
+        )
+        return step[-1]
+
+    return build
+
+
+@node_rewriter(None)
+def sevens_are_the_mean(fgraph, node):
+    new = [pt.constant(Y.mean()) if getattr(x, "data", None) == 7.0 else x for x in node.inputs]
+    return node.op.make_node(*new).outputs if new != node.inputs else None
+
+
+REWRITING = Mode("vm", "fast_run").register((in2out(sevens_are_the_mean), 0.5))
+
+
+def regression(change=None, of_latent=None):
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        x = pm.Data("X", X)
+        if of_latent is not None:
+            pm.Potential("p", -(of_latent(b) ** 2).sum())
+        pm.Normal("y", (x if change is None else change(x)) @ b, 1, observed=Y)
+    return model
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+def test_an_operation_or_a_variable_that_was_changed_is_no_proof(change):
+    x = pt.matrix("x", shape=(None, 2))
+    assert operations.unproved_in([change(x)])
+
+
+READ = ["a function's name", "a subclass with another graph", "other axes"]
+
+
+@pytest.mark.parametrize("what", READ)
+def test_a_likelihood_that_reads_it_is_refused_whatever_is_declared(what):
+    with pytest.raises(NotSeparableError, match="`y` is computed by .* as they are\\."):
+        separate(regression(CHANGED[what]))
+    [name] = operations.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
+    with pytest.raises(ValueError, match="no operation of your own, of that name"):
+        separate(regression(CHANGED[what]), public=[name])
+
+
+MODES = {"a mode": REWRITING, "a mode by its name": "of records"}
+
+
+@pytest.mark.filterwarnings("ignore:The `mode` argument:FutureWarning")
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_loop_with_a_compiler_of_its_own_is_refused(mode, monkeypatch):
+    monkeypatch.setitem(predefined_modes, "of records", REWRITING)
+    with pytest.raises(NotSeparableError, match="`p` is computed by the operation `changed Scan`"):
+        separate(regression(of_latent=scanned(mode=mode)))
+
+
+def test_a_loop_as_it_is_is_accepted_and_one_with_a_profile_is_not():
+    separate(regression(of_latent=scanned()))
+    with pytest.raises(NotSeparableError, match="changed Scan"):
+        separate(regression(of_latent=scanned(profile="mine")))
+
+
+def test_no_rule_of_axes_holds_for_a_class_that_inherits_it():
+    x = pt.matrix("x", shape=(None, 2))
+    for change in (Mixing()(pt.ones_like(x), x), WithAFunction(Abs(same_out))(x)):
+        with pytest.raises(NotSeparableError, match="no rule says how"):
+            list(needs(change.owner, 0, 0))
+
+
+def test_a_class_of_ones_own_may_run_record_by_record_but_by_no_function_of_all():
+    class Own(pytensor.scalar.basic.UnaryScalarOp):
+        def impl(self, x):
+            return x
+
+    x = pt.matrix("x", shape=(None, 2))
+    list(needs(Elemwise(Own(same_out))(x).owner, 0, 0))
+    Own.nfunc_spec = ("numpy.unwrap", 1, 1)
+    with pytest.raises(NotSeparableError, match="no rule says how Own"):
+        list(needs(Elemwise(Own(same_out))(x).owner, 0, 0))
+
+
+def test_records_are_read_as_numpy_reads_them_whatever_the_class_of_their_array():
+    for data in (None, {"X": X.view(Array), "y": Y.view(Array)}):
+        with pm.Model() as model:
+            b = pm.Normal("b", shape=2)
+            pm.Normal("y", pm.Data("X", X.view(Array)) @ b, 1, observed=Y.view(Array))
+        _, columns = separated(model, data=data)
+        np.testing.assert_array_equal(columns["X"].take(np.arange(3)), X[:3])
+        np.testing.assert_array_equal(columns["y"].take(np.arange(3)), Y[:3])
+
+
+def test_what_is_compiled_is_as_it_was():
+    """Operations keep what they were compiled to: a model can be fitted again."""
+    x = pt.vector("x")
+    for f in (pt.special.softmax, lambda v: pt.grad(pt.gammainc(v, 2.0).sum(), v), pt.round):
+        graph = f(x)
+        function([x], graph, "python")(np.array([0.2, 0.3]))
+        assert not operations.unproved_in([graph])
+
+
+def test_what_an_evaluated_variable_keeps_is_forgotten():
+    x = pt.constant(2.0) + 1.0
+    x.eval()
+    assert not operations.unproved_in([x])
+    assert "_fn_cache" not in vars(x)
+
+
+@pytest.fixture
+def nothing_kept(monkeypatch):
+    monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())
+
+
+def key_of(op):
+    x = pt.vector("x")
+    return same_graph.graph_key([x], [op(x)])
+
+
+DIFFERENT = {
+    "a name": (absolute(name="one"), absolute(name="other")),
+    "a setting": (pt.special.Softmax(axis=(0,)), pt.special.LogSoftmax(axis=(0,))),
+    "a number in a graph": tuple(
+        OpFromGraph([v], [v * number]) for v in [pt.vector()] for number in (2.0, 3.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT)
+def test_the_key_of_a_graph_holds_all_that_its_operations_hold(pair):
+    first, other = map(key_of, pair)
+    assert None not in (first, other)
+    assert first == key_of(pair[0])
+    assert first != other
+
+
+def test_a_changed_operation_is_given_to_no_other_graph(nothing_kept):
+    x, values = pt.vector("x"), np.array([0.0, 10.0, 20.0])
+    function([x], [absolute(nfunc_spec=("numpy.unwrap", 1, 1))(x) * 2.0], "python")
+    [result] = function([x], [pt.abs(x) * 2.0], "python")(values)
+    np.testing.assert_array_equal(result, 2 * values)
+
+
+def without_attributes(thing):
+    return True
+
+
+FAULTS = {
+    "no look at what a class makes": (operations, "is_as_made", without_attributes, "other axes"),
+    "no look at variables": (operations, "is_known", without_attributes, "a class of variables"),
+    "no look at settings": (as_made, "FOREIGN", {"broadcastable"}, "a function's name"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_planted_faults_let_a_change_pass(fault, monkeypatch):
+    module, name, faulty, what = fault
+    monkeypatch.setattr(module, name, faulty)
+    assert not operations.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])

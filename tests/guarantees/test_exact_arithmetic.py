@@ -1,0 +1,247 @@
+"""What is proved is what runs: a record's vector is its own, and noise hides every bit of a sum.
+
+Soundness, rules 37 and 38. A matrix product of a batch takes another kernel from a number of rows
+on, so that one record more changed the last bit of all records' predictors, and a histogram turned
+it into a whole count for each. And noise in floating point left gaps that told the sum.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_dp
+from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.driver.setup import set_up
+from pymc_dp.model.compile import function
+from pymc_dp.model.graph_types import pt
+from pymc_dp.model.row_products import sum_over_records
+from pymc_dp.privacy.contribution import RowContribution
+from pymc_dp.privacy.private_data import ColumnSpec, open_private
+from pymc_dp.privacy.probe import is_same_in_any_batch
+from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.rowwise import each_product, product, rounded_product
+from tests.conformance.model_classes import draw_data, model_of
+from tests.guarantees.toys import wall_of
+
+ALPHA = 1e-6
+SIZES = [2, 3, 7, 100, 1000, 3000]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 9, 50])
+@pytest.mark.parametrize("k", [1, 5, 20, 101])
+def test_a_product_of_a_row_is_the_same_in_every_batch(columns, k):
+    rng = np.random.default_rng(k)
+    rows, matrix = rng.normal(size=(max(SIZES), k)), rng.normal(size=(k, columns))
+    each = [product(rows[[i, i]], matrix)[0] for i in range(40)]
+    for size in SIZES:
+        moved = np.roll(rows[:size], 3, axis=0)
+        found = np.roll(product(moved, matrix), -3, axis=0)
+        assert all((found[i] == each[i]).all() for i in range(min(size, 40)))
+    assert np.allclose(product(rows, matrix), rows @ matrix)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (21, 21), (150, 150)])
+def test_a_rounded_product_is_the_same_in_every_batch_and_close(shape):
+    rng = np.random.default_rng(5)
+    scales = 10.0 ** rng.uniform(-6, 6, shape[0])  # predictors in raw units
+    rows = rng.normal(size=(2000, shape[0])) * scales
+    matrix = rng.normal(size=shape) / scales[:, None]
+    whole = rounded_product(rows, matrix)
+    for size in SIZES[:-1]:
+        found = rounded_product(np.roll(rows[:size], 3, axis=0), matrix)
+        assert (np.roll(found, -3, axis=0) == whole[:size]).all()
+    longest = (
+        np.linalg.norm(rows / scales, axis=1) * np.linalg.norm(matrix.T * scales, axis=1).max()
+    )
+    assert (np.abs(whole - rows @ matrix).max(axis=1) / longest).max() < 1e-7
+
+
+def test_a_product_of_doubles_is_not_the_same_in_every_batch():
+    rng = np.random.default_rng(6)
+    rows, matrix = rng.normal(size=(2000, 21)), rng.normal(size=(21, 21))
+    assert any((rows[:size] @ matrix != (rows @ matrix)[:size]).any() for size in range(1, 40))
+
+
+def test_rows_that_are_not_finite_stay_so_and_alone():
+    rows = np.array([[1.0, np.inf], [1.0, np.nan], [1e280, 1.0], [0.0, 0.0], [1.0, 2.0]])
+    with np.errstate(all="ignore"):
+        found = rounded_product(rows, np.eye(2))
+    assert not np.isfinite(found[:2]).all(axis=1).any()
+    assert np.allclose(found[2:], [[1e280, 0.0], [0.0, 0.0], [1.0, 2.0]], rtol=1e-7)
+
+
+def test_matrices_of_records_are_multiplied_the_same_in_every_batch():
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(2000, 8, 5)), rng.normal(size=(8, 2000, 5)).swapaxes(0, 1)
+    whole = each_product(left.swapaxes(1, 2), right)
+    for i in range(30):
+        two = np.asfortranarray(left[[i, i]]), right[[i, i]]
+        assert (each_product(two[0].swapaxes(1, 2), two[1])[0] == whole[i]).all()
+
+
+UFUNCS = [np.exp, np.log, np.log1p, np.expm1, np.tanh, np.sin, np.arctan, np.sqrt, np.square]
+
+
+@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda ufunc: ufunc.__name__)
+def test_a_ufunc_reads_each_number_by_itself(ufunc):
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        for _ in range(100):
+            x = rng.normal(size=33) * 10.0 ** rng.integers(-3, 3)
+            alone = np.array([ufunc(np.array([v, v]))[0] for v in x])
+            beside = np.insert(x, rng.integers(0, 33), rng.choice([np.nan, np.inf, 1e300, 5e-324]))
+            strided = np.zeros((34, 3))
+            strided[:, 1] = beside
+            for found in (ufunc(beside), ufunc(strided[:, 1])):
+                kept = np.isin(beside, x)
+                assert np.array_equal(found[kept], alone, equal_nan=True)
+
+
+def compiled_products():
+    X, b, W = pt.matrix("X"), pt.vector("b"), pt.matrix("W")
+    stack = pt.tensor3("stack")
+    outputs = [X @ b, X @ W, pt.tanh(X @ W) @ b, pt.matmul(stack, W), (X.T + 1).sum(axis=0)]
+    return function([X, b, W, stack], outputs, "python")
+
+
+def test_graphs_of_records_are_computed_row_by_row():
+    rng, compute = np.random.default_rng(1), compiled_products()
+    X, b, W, stack = (rng.normal(size=s) for s in [(2000, 20), (20,), (20, 20), (2000, 3, 20)])
+    whole = compute(X, b, W, stack)
+    for i in range(0, 2000, 97):
+        two = compute(X[[i, i]], b, W, stack[[i, i]])
+        assert all((one[0] == every[i]).all() for one, every in zip(two, whole, strict=True))
+
+
+def test_a_sum_over_records_is_the_product():
+    rng = np.random.default_rng(2)
+    X, y = pt.matrix("X"), pt.vector("y")
+    total = function([X, y], [sum_over_records(X.T, y), sum_over_records(y, X)], "python")
+    x, values = rng.normal(size=(30, 4)), rng.normal(size=30)
+    assert all(np.allclose(found, x.T @ values) for found in total(x, values))
+
+
+def wide_regression(n):
+    """A regression with a full matrix of coefficients, at a start where predictors are not 0."""
+    rng = np.random.default_rng(3)
+    start = rng.normal(size=(20, 20))
+    x, y = rng.normal(size=(1, 20)), rng.normal(size=(1, 20))
+    with pm.Model() as model:
+        W = pm.Normal("W", 0, 1, shape=(20, 20), initval=start)
+        s = pm.HalfNormal("s", 1.0, initval=1.0)
+        X = pm.Data("X", np.tile(x, (n, 1)))
+        pm.Normal("y", X @ W, s, observed=np.tile(y, (n, 1)))
+    return model
+
+
+def test_one_record_more_changes_no_bit_of_the_others_scores():
+    setup = set_up(wide_regression(300), "dp_advi", None, epsilon=1.0, delta=1e-6)
+    scores = drawn_scores(setup.records, "python")
+    z = setup.records.start
+
+    def of_first(n):
+        batch = open_private(setup.data).take(np.arange(n))
+        drawn = {k: np.repeat(v[:1], n, axis=0) for k, v in one.items()}
+        return scores.of_batch(batch | drawn, z).weights[0].tobytes()
+
+    one = scores.draw(open_private(setup.data).take(np.arange(2)), z, np.random.default_rng(0))
+    assert len({of_first(n) for n in range(2, 300, 7)}) == 1
+
+
+METHODS = ["dp_advi", "vips", "dp_sep"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_methods_prove_the_arithmetic_that_they_use(method, name):
+    dry = pymc_dp.plan(
+        model_of(name, draw_data(60, 0)), method=method, epsilon=1, delta=1e-5, backend="python"
+    )
+    assert dry.numerics == "exact"
+    assert "exact arithmetic" in str(dry)
+
+
+def test_units_are_exact_too_and_cancelling_sums_are_not():
+    data = draw_data(60, 0)
+    of_units = model_of("logistic", data, person_id=data["person_id"])
+    terms = {"epsilon": 1, "delta": 1e-5, "backend": "python"}
+    assert pymc_dp.plan(of_units, unit="person_id", **terms).numerics == "exact"
+    assert pymc_dp.plan(model_of("factors", data), method="vips", **terms).numerics == "idealized"
+
+
+def vectors_of(rows):
+    return RowContribution(size=3, width=3, rows=lambda batch, context: rows(batch["x"]))
+
+
+SPEC = {"x": ColumnSpec((None, 3), "float64")}
+
+
+def depends_on_the_number_of_rows(x):
+    return x * (1 + 2.0**-52 * (len(x) > 100))
+
+
+def depends_on_a_neighbour(x):
+    return x + 2.0**-50 * np.roll(x, 1, axis=0)
+
+
+@pytest.mark.parametrize("fault", [depends_on_the_number_of_rows, depends_on_a_neighbour])
+def test_a_last_bit_that_is_not_the_records_own_is_caught(fault):
+    assert is_same_in_any_batch(vectors_of(lambda x: 2 * x), SPEC, None)
+    assert not is_same_in_any_batch(vectors_of(fault), SPEC, None)
+
+
+SD = 1.7
+
+
+def is_rounded_from_zero(values, sd):
+    """Whether values are fl(sd s) / 2 of a double s: always so for such noise on a sum of 0."""
+    s, found = 2 * values / sd, np.zeros(values.shape, bool)
+    for ulps in range(-2, 3):
+        near = s + ulps * np.spacing(s)
+        found |= sd * near == 2 * values
+    return found
+
+
+def released(rows, count=60):
+    wall = wall_of(rows, clip_norm=1.0, noise_multiplier=SD, count=count)
+    return np.concatenate([wall.release(Query("score", None)).value for _ in range(count)])
+
+
+def shares_of_gaps():
+    """Return how many releases of nothing, and of one record, look as if they were of nothing."""
+    one = np.full((1, 40), 0.1)
+    both = released(np.zeros((0, 40))), released(one)
+    return [int(is_rounded_from_zero(values, SD).sum()) for values in both]
+
+
+def test_gaps_of_the_noise_do_not_tell_the_sum():
+    none, one = shares_of_gaps()
+    table = [[none, 2400 - none], [one, 2400 - one]]
+    assert stats.fisher_exact(table).pvalue > ALPHA
+
+
+def in_floating_point(self, sd, step, size):
+    """Draw the noise of earlier versions, added to a sum that is not on the grid."""
+    draws = np.random.default_rng(in_floating_point.seed).standard_normal((4, size)).sum(axis=0)
+    in_floating_point.seed += 1
+    return OnTheWay(sd * draws / 2, step)
+
+
+class OnTheWay:
+    __array_ufunc__ = None
+
+    def __init__(self, noise, step):
+        self.noise, self.step = noise, step
+
+    def __radd__(self, total):
+        return (total * self.step + self.noise) / self.step
+
+
+def test_gaps_of_noise_in_floating_point_do(monkeypatch):
+    in_floating_point.seed = 0
+    monkeypatch.setattr(SecretRandom, "rounded_gaussian", in_floating_point)
+    none, one = shares_of_gaps()
+    assert none == 2400
+    assert one < 2300

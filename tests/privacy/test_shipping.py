@@ -1,0 +1,140 @@
+"""What travels to workers: how to compile, and nothing that an author's functions may hold."""
+
+import sys
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.logprob.transforms import Transform
+from pytensor.graph.op import Op
+
+from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.privacy.chunks import shipping
+
+separate = sys.modules["pymc_dp.model.separate"]  # the package has a function of that name
+
+RECORDS = 400
+Y = np.random.default_rng(0).normal(size=RECORDS)
+SECRET = Y[3].tobytes()
+
+
+def density(value, mu=0.0):
+    return -0.5 * (value - mu) ** 2
+
+
+def reads_records(draw):
+    """A function of an author's that holds the records in its closure."""
+    records = {"y": Y}
+    return lambda *args, **settings: (records["y"], draw(*args, **settings))[1]
+
+
+def standard(rng=None, size=None):
+    return rng.normal(size=size)
+
+
+def around(mu, rng=None, size=None):
+    return rng.normal(mu, size=size)
+
+
+def random_of_a_prior():
+    a = pm.CustomDist("a", logp=density, random=reads_records(standard))
+    pm.Normal("y", a, observed=Y[:4])
+
+
+def random_of_an_outcome():
+    pm.CustomDist("y", pm.Normal("a"), logp=density, random=reads_records(around), observed=Y[:4])
+
+
+def random_of_a_deterministic():
+    a = pm.Normal("a")
+    drawn = pm.CustomDist.dist(logp=density, random=reads_records(standard))
+    pm.Deterministic("sum", a + drawn)
+    pm.Normal("y", a, observed=Y[:4])
+
+
+def density_of_a_prior():
+    a = pm.CustomDist("a", logp=reads_records(density), random=standard)
+    pm.Normal("y", a, observed=Y[:4])
+
+
+def densities_of_both():
+    a = pm.CustomDist("a", logp=reads_records(density))
+    pm.CustomDist("y", a, logp=reads_records(density), observed=Y[:4])
+
+
+def graph_of_an_outcome():
+    made = reads_records(lambda mu, size: pm.Normal.dist(mu, 1, size=size))
+    pm.CustomDist("y", pm.Normal("a"), dist=made, observed=Y[:4])
+
+
+def transform_of_a_prior():
+    class Own(Transform):
+        name = "own"
+        records = Y
+
+        def forward(self, value, *inputs):
+            return pt.log(value)
+
+        def backward(self, value, *inputs):
+            return pt.exp(value)
+
+        def log_jac_det(self, value, *inputs):
+            return value
+
+    a = pm.HalfNormal("a", transform=Own(), default_transform=None)
+    pm.Normal("y", a, observed=Y[:4])
+
+
+MODELS = [
+    random_of_a_prior,
+    random_of_an_outcome,
+    random_of_a_deterministic,
+    density_of_a_prior,
+    densities_of_both,
+    graph_of_an_outcome,
+    transform_of_a_prior,
+]
+
+
+def recipe(build, method="dp_advi", **settings):
+    da = pytest.importorskip("dask.array")
+    with pm.Model() as model:
+        build()
+    data = {"y": da.from_array(Y, chunks=100)}
+    setup = set_up(model, method, None, data=data, epsilon=1.0, delta=1e-5, **settings)
+    return shipping.packed(compile_method(setup, "python").again).packed
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
+@pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
+def test_no_function_of_an_authors_carries_records_to_workers(build, method):
+    assert SECRET not in recipe(build, method)
+
+
+def test_a_function_that_is_declared_public_travels_with_what_it_holds():
+    """It draws outcomes where the records are, and its author says that it holds no records."""
+    assert SECRET in recipe(random_of_an_outcome, public=["CustomDist_y"])
+
+
+def test_a_recipe_that_holds_the_class_of_an_author_is_caught(monkeypatch):
+    monkeypatch.setattr(separate, "listed", type)
+    assert SECRET in recipe(random_of_a_prior)
+
+
+def test_a_graph_that_travels_with_its_tags_is_caught(monkeypatch):
+    monkeypatch.setattr(shipping, "Scratchpad", ())
+    assert SECRET in recipe(transform_of_a_prior)
+
+
+def test_a_class_of_an_authors_stands_for_the_listed_one_that_it_extends():
+    class Mine(type(pm.Normal.rv_op)):
+        pass
+
+    class Odd(Op):
+        def perform(self, node, inputs, outputs):
+            pass
+
+    assert separate.listed(Mine()) is type(pm.Normal.rv_op)
+    assert separate.listed(pm.Normal.rv_op) is type(pm.Normal.rv_op)
+    assert separate.listed(Odd()) is Op

@@ -22,6 +22,10 @@ SOURCES = {
     "bow_ap.npz": "https://github.com/blei-lab/lda-c (example/ap.tgz)",
     "bow_kos.npz": "https://doi.org/10.24432/C5ZG6P (docword.kos.txt, vocab.kos.txt)",
     "mnist_nonzero_packed.npz": "https://github.com/fgnt/mnist (pixels above 0, by np.packbits)",
+    "cps_asec_2024_wages.csv.gz": (
+        "https://www.census.gov/data/datasets/time-series/demo/cps/cps-asec.html (2024: columns "
+        "log_wage, educ_years, experience, experience_sq, female of people who work all year)"
+    ),
 }
 
 
@@ -37,7 +41,7 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def load(folder: Path, name: str) -> dict[str, np.ndarray]:
-    """Read all arrays of one file.
+    """Read all arrays of one file; those of a table with a header are its columns.
 
     Raises
     ------
@@ -50,5 +54,8 @@ def load(folder: Path, name: str) -> dict[str, np.ndarray]:
             f"{path} is missing. Its content is at {SOURCES[name]}; save it under this name, and "
             f"name its folder by --data-dir or by the environment variable {VARIABLE}."
         )
+    if path.suffix == ".gz":
+        table = np.genfromtxt(path, delimiter=",", names=True)
+        return {column: table[column] for column in table.dtype.names}
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)

@@ -1,7 +1,8 @@
 """Do private intervals hold the truth, and how much wider are they than without privacy?
 
 Data are generated from known truths and fitted with default settings, at delta = 1e-5. Finished
-fits are stored; an interrupted run goes on where it stopped.
+fits are stored; an interrupted run goes on where it stopped. Those of group r are real tables,
+compared with the posterior without privacy of the same rows.
 """
 
 import argparse
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 from benchmarks.data import VARIABLE, add_data_dir
+from benchmarks.truth import same_rows
 from benchmarks.truth.cell import REFERENCE, Cell
 from benchmarks.truth.picture import draw
 from benchmarks.truth.problem import data_set, labels, reported
@@ -19,8 +21,8 @@ from benchmarks.truth.store import OUTPUT, code_version
 from benchmarks.truth.summary import Summary
 from benchmarks.truth.table import HEADER, details, row
 
-# of group a; the others have one
-EPSILONS = (0.1, 0.3, 1.0)
+# of groups a and r; the others have one
+EPSILONS, OF_REAL = (0.1, 0.3, 1.0), (0.1, 0.3, 1.0, 8.0)
 Futures = dict[Cell, Future[None]]
 Found = tuple[Cell, Summary]
 
@@ -33,9 +35,12 @@ def chosen_tasks(arguments: argparse.Namespace) -> Iterator[Task]:
         if problem is None or problem.group not in arguments.group:
             continue
         simple = problem.group == "a"
-        sets = range(arguments.first, arguments.first + (arguments.sets or (200 if simple else 40)))
+        usual = 200 if simple else 20 if problem.real else 40
+        sets = range(arguments.first, arguments.first + (arguments.sets or usual))
         yield Task(reference_of(problem.name), sets)
-        for epsilon in arguments.epsilon or (EPSILONS if simple else (1.0,)):
+        for epsilon in arguments.epsilon or (
+            EPSILONS if simple else OF_REAL if problem.real else (1.0,)
+        ):
             for method in arguments.method or problem.methods:
                 if method != REFERENCE:
                     yield Task(Cell(problem.name, method, epsilon), sets)
@@ -49,7 +54,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--problem", help="part of the names of problems, or one of them")
     parser.add_argument("--epsilon", nargs="+", type=float)
     parser.add_argument("--method", nargs="+", help="in place of all that fit; or non-private")
-    parser.add_argument("--sets", type=int, help="data sets; 200 in group a, else 40")
+    parser.add_argument("--sets", type=int, help="data sets; 200 in group a, 20 in r, else 40")
     parser.add_argument("--first", type=int, default=0, help="number of the first data set")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--details", action="store_true", help="print every coefficient")
@@ -60,16 +65,22 @@ def read_arguments() -> argparse.Namespace:
 
 def show(tasks: list[Task], place: Place, futures: Futures, each: bool) -> Iterator[Found]:
     """Print a line for each cell when it is finished."""
-    print(HEADER, flush=True)
+    head = ""
     for task in tasks:
+        problem = PROBLEMS[task.cell.problem]
+        if problem.real and task.cell.method == REFERENCE:
+            finish(place, task, futures)
+            continue
+        if head != (head := same_rows.HEADER if problem.real else HEADER):
+            print(head, flush=True)
         found = finish(place, task, futures)
-        print(row(task.cell, found), flush=True)
+        print((same_rows.row if problem.real else row)(task.cell, found), flush=True)
         if isinstance(found, Summary):
             yield task.cell, found
-            if each:
-                problem = PROBLEMS[task.cell.problem]
-                names = labels(reported(problem, data_set(problem, task.sets[0]).truth))
-                print(f"\n{details(names, found)}\n", flush=True)
+        if each and not isinstance(found, str):
+            names = labels(reported(problem, data_set(problem, task.sets[0]).truth))
+            say = same_rows.details if problem.real else details
+            print(f"\n{say(names, found)}\n", flush=True)
 
 
 def main() -> None:

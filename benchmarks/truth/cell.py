@@ -19,7 +19,6 @@ from pymc_dp.privacy.units import units_of
 from pymc_dp.results.posterior import transform_draws
 
 DELTA = 1e-5
-DRAWS = 1000
 INTERVAL = (0.05, 0.95)
 # the method whose posterior the private ones are compared with
 REFERENCE = "non-private"
@@ -48,6 +47,8 @@ class Fit(NamedTuple):
     covariance: list[float] | None = None
     # why there is no posterior
     error: str | None = None
+    # how many doubts a private fit stated
+    doubts: int | None = None
 
 
 def reference_fits(problem: Problem, sets: list[int]) -> Iterator[Fit]:
@@ -60,7 +61,7 @@ def reference_fits(problem: Problem, sets: list[int]) -> Iterator[Fit]:
             draws = reference.draws_of(problem, compiled, here, rng)
             found = _compare(problem, number, here, draws, time.perf_counter() - start)
             if found.error is None:
-                x = flat(draws, reported(problem, here.truth), reference.DRAWS)
+                x = flat(draws, reported(problem, here.truth), len(next(iter(draws.values()))))
                 found = found._replace(covariance=_rounded(np.cov(x, rowvar=False)))
             yield found
 
@@ -94,14 +95,20 @@ def _fit(problem: Problem, prepared: Setup, compiled: Compiled, number: int) -> 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            draws = _draw(prepared, compiled, here, rng)
+            draws, doubts = _draw(prepared, compiled, here, problem.draws, rng)
     except Exception as error:  # a fit that fails is a result of the benchmark, not its end
         return _failed(number, here, f"{type(error).__name__}: {error}")
-    return _compare(problem, number, here, draws, time.perf_counter() - start)
+    found = _compare(problem, number, here, draws, time.perf_counter() - start)
+    return found._replace(doubts=doubts)
 
 
-def _draw(prepared: Setup, compiled: Compiled, here: DataSet, rng: np.random.Generator) -> Truth:
-    """Make all releases about a data set in place of the one that the model was built on."""
+def _draw(
+    prepared: Setup, compiled: Compiled, here: DataSet, draws: int, rng: np.random.Generator
+) -> tuple[Truth, int]:
+    """Make all releases about a data set in place of the one that the model was built on.
+
+    Return draws, and how many doubts the fit states.
+    """
     columns = {
         name: Column(np.asarray(here.data[name]), spec.axis, spec.dtype)
         for name, spec in prepared.data.spec.items()
@@ -110,7 +117,9 @@ def _draw(prepared: Setup, compiled: Compiled, here: DataSet, rng: np.random.Gen
     units = unit and units_of(here.data[unit], unit)
     held = prepared._replace(data=PrivateData(columns, units))
     states, _ = run_releases(held, compiled, rng, range(prepared.plan.total))
-    return transform_draws(prepared.records, prepared.method.draw(states[-1], DRAWS, rng))
+    latents = prepared.method.draw(states[-1], draws, rng)
+    doubts = prepared.method.doubts(states[-1])
+    return transform_draws(prepared.records, latents), len(doubts)
 
 
 def _compare(problem: Problem, number: int, here: DataSet, draws: Truth, seconds: float) -> Fit:

@@ -34,6 +34,9 @@ class Problem(NamedTuple):
     regular : data -> pm.Model
         The same posterior for the reference, in coordinates in which it is nearer to normal.
     unit : name of the array that says which person a record belongs to, if not one a record
+    draws : how many draws sum up a private posterior
+    real : whether data are a table's own, and the posterior without privacy of the same rows stands
+        in for the truth
     """
 
     name: str
@@ -47,6 +50,8 @@ class Problem(NamedTuple):
     backend: str = "jax"
     regular: Callable[[Arrays], pm.Model] | None = None
     unit: str = ""
+    draws: int = 1000
+    real: bool = False
 
 
 class DataSet(NamedTuple):

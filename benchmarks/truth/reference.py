@@ -65,12 +65,12 @@ def draws_of(
 ) -> Truth:
     """Draw the approximate posterior; shape (draws, ...) of every variable of the model."""
     batch, start = on_records(found, data_set), found.locate(data_set.truth)
-    loss = partial(found.loss, batch)
+    loss, number = partial(found.loss, batch), max(DRAWS, problem.draws)
     if problem.spread:
         j = found.records.labels.index(problem.spread)
-        z = draw_along(loss, start, j, DRAWS, rng)
+        z = draw_along(loss, start, j, number, rng)
     else:
-        z = approximate(loss, start).draw(DRAWS, rng)
+        z = approximate(loss, start).draw(number, rng)
     latents = dict(zip(found.records.latents, found.records.split(z), strict=True))
     return transform_draws(found.records, latents)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from benchmarks.truth.cell import REFERENCE, Cell, Fit, private_fits, reference_fits
 from benchmarks.truth.problem import data_set
 from benchmarks.truth.problems import PROBLEMS
+from benchmarks.truth.same_rows import SameRows, compare_rows
 from benchmarks.truth.store import append, file_of, read
 from benchmarks.truth.summary import Summary, summarise
 
@@ -59,7 +60,7 @@ def start(
     return pool, {task.cell: pool.submit(run, place, task) for task in tasks}
 
 
-def finish(place: Place, task: Task, futures: dict[Cell, Future[None]]) -> Summary | str:
+def finish(place: Place, task: Task, futures: dict[Cell, Future[None]]) -> Summary | SameRows | str:
     """Wait for a cell and for the posteriors that it is compared with; return what they say."""
     compared = task._replace(cell=reference_of(task.cell.problem))
     try:
@@ -68,7 +69,8 @@ def finish(place: Place, task: Task, futures: dict[Cell, Future[None]]) -> Summa
     except (Exception, SystemExit) as error:  # a refused model, a missing table: others go on
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     fits = stored(place, task)
-    return summarise(list(fits.values()), stored(place, compared)) or "every fit failed"
+    say = compare_rows if PROBLEMS[task.cell.problem].real else summarise
+    return say(list(fits.values()), stored(place, compared)) or "every fit failed"
 
 
 def reference_of(problem: str) -> Cell:

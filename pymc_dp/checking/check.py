@@ -103,7 +103,7 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
           fits; how many records were clipped is never released.
         * ``outcomes``: whether outcomes are distributed as the model says, by a private
           goodness-of-fit test: its statistic over the critical value. Known of the same fits where
-          outcomes are more than yes or no, the budget shows something and the mode was near.
+          outcomes can be drawn and the mode was near.
         * ``prior``: the largest width of a posterior over that of the prior, as intervals of 90
           percent. Not known of priors that are flat, or drawn by a Python function that the fit
           did not declare public.

@@ -51,10 +51,15 @@ class Scores(NamedTuple):
         drawn = self.weights[:, 1:]
         if drawn.shape[1] != len(BOTH):
             return np.full(drawn.shape[:2], 1 / max(drawn.shape[1], 1))
-        of_other = lengths(drawn)[:, ::-1]
-        total = of_other.sum(axis=1, keepdims=True)
-        equal = np.full_like(of_other, 0.5)
-        return np.asarray(np.divide(of_other, total, out=equal, where=total > 0))
+        return probabilities(lengths(drawn))
+
+
+def probabilities(norms: np.ndarray) -> np.ndarray:
+    """Return how likely each of two outcomes is, (rows, 2), whose scores have these norms."""
+    of_other = norms[:, ::-1]
+    total = of_other.sum(axis=1, keepdims=True)
+    equal = np.full_like(of_other, 0.5)
+    return np.asarray(np.divide(of_other, total, out=equal, where=total > 0))
 
 
 class DrawnScores(NamedTuple):

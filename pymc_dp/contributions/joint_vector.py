@@ -1,6 +1,7 @@
 """The vector that a record adds to a round, and the bounds of its parts.
 
-It holds a score, its curvature, the curvature along one direction, and a variance.
+It holds a score, its curvature, counts of lengths, the curvature along one direction, and a
+variance.
 """
 
 from typing import NamedTuple
@@ -9,9 +10,11 @@ import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.layout import smat
+from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
 
-# bounds of the parts for the variance and for the curvature along a direction, over the score's
-VARIANCE, ALONG = 0.1, 0.2
+# bounds of the parts for the variance, for the curvature along a direction, and for counts of
+# lengths, over the score's
+VARIANCE, ALONG, COUNTS = 0.1, 0.2, 0.4
 # a record's curvature along a direction is clipped to this; it is about 1 on average, since
 # whitened scores have about unit variance in every direction
 ALONG_BOUND = 4.0
@@ -22,7 +25,7 @@ def joint_norm(ratio: float) -> float:
 
     ``ratio`` is the curvature's part over that of the score.
     """
-    return float((1 + ratio**2 + VARIANCE**2 + ALONG**2) ** 0.5)
+    return float((1 + ratio**2 + VARIANCE**2 + ALONG**2 + COUNTS**2) ** 0.5)
 
 
 class At(NamedTuple):
@@ -70,12 +73,18 @@ class At(NamedTuple):
         """The factor of the curvature along the direction in the vector."""
         return 1.0 if np.isinf(self.score_bound) else ALONG * self.score_bound / ALONG_BOUND
 
+    @property
+    def counts_scale(self) -> float:
+        """The factor of counts of lengths in the vector."""
+        return 1.0 if np.isinf(self.score_bound) else COUNTS * self.score_bound / COUNTS_NORM
+
 
 class Sums(NamedTuple):
     """Sums over records, in whitened coordinates."""
 
     score: np.ndarray  # (d,)
     curvature: np.ndarray  # (d, d): minus the slope of the expected score
+    counts: np.ndarray  # of lengths
     along: float  # the curvature along the direction, clipped by itself; 0 without one
     variance: float  # of the scores, their squared norms
 
@@ -83,12 +92,13 @@ class Sums(NamedTuple):
 def split(value: np.ndarray, at: At) -> Sums:
     """Split a released vector into its parts, without their scales."""
     d = at.point.size
-    packed = value[d:-2] / at.curvature_scale
+    packed = value[d : -2 - SIZE] / at.curvature_scale
     curvature = np.diag(packed) if at.is_diagonal else smat(packed)
     along, variance = value[-2] / at.along_scale, value[-1] / at.variance_scale
-    return Sums(value[:d], curvature, float(along), float(variance))
+    counts = value[-2 - SIZE : -2] / at.counts_scale
+    return Sums(value[:d], curvature, counts, float(along), float(variance))
 
 
 def vector_size(d: int) -> int:
     """Return the length of the joint vector for ``d`` latents."""
-    return d + (d if d > MANY_LATENTS else d * (d + 1) // 2) + 2
+    return d + (d if d > MANY_LATENTS else d * (d + 1) // 2) + SIZE + 2

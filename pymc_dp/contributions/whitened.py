@@ -9,8 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.consistent_clipping import clip_both, clip_consistently
-from pymc_dp.contributions.drawn_scores import WEIGHING, DrawnScores, without_weighing
+from pymc_dp.contributions.consistent_clipping import clip_both, clip_consistently, lengths
+from pymc_dp.contributions.drawn_scores import (
+    WEIGHING,
+    DrawnScores,
+    probabilities,
+    without_weighing,
+)
 from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import BOTH, Draw
@@ -22,6 +27,7 @@ from pymc_dp.contributions.spans import (
     scaled_pairs,
     sum_of_products,
 )
+from pymc_dp.contributions.tails import SIZE, counts, of_others
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
@@ -29,7 +35,7 @@ from pymc_dp.privacy.contribution import (
     RowContribution,
     UnitVector,
 )
-from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
+from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, joint_norms, row_norms
 from pymc_dp.privacy.rowwise import each_product, product, rounded_product
 
 
@@ -39,8 +45,8 @@ class InSpan(NamedTuple):
     basis: np.ndarray  # (c, rows, d): orthogonal
     shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
-    # (rows, ...): score, its slope, that along a direction, and variance. Their norms are those of
-    # the vectors: a change of coordinates keeps the norms of scores and of curvatures.
+    # (rows, ...): score, its slope, counts, that along a direction, and variance. Their norms are
+    # those of the vectors: a change of coordinates keeps the norms of scores and of curvatures.
     vectors: np.ndarray
 
 
@@ -50,7 +56,7 @@ Slopes = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def whitened_scores(scores: DrawnScores) -> Contribution:
-    """Contribute the score, its slope, its slope along a direction, and its squared norm.
+    """Contribute the score, its slope, counts of lengths, slope along a direction, squared norm.
 
     The context is an `At`.
 
@@ -103,12 +109,12 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         weighted = held.vectors * weights[:, None]
         in_basis = weighted[:, :c].T * held.shares
         score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
-        curvature = weighted[:, c:-2]
+        curvature = weighted[:, c : -2 - SIZE]
         if at.is_diagonal:
             total = curvature.sum(axis=0)
         else:
             total = svec(sum_of_products(held.basis, scaled_pairs(curvature, held.shares)))
-        return np.concatenate([score, total, weighted[:, -2:].sum(axis=0)])
+        return np.concatenate([score, total, weighted[:, -2 - SIZE :].sum(axis=0)])
 
     return FactoredContribution(
         size=vector_size(d),
@@ -164,10 +170,24 @@ def joint_vectors(
     parts = [
         clipped.score.T,
         at.curvature_scale * curvature.T,
+        at.counts_scale * _counts(z).T,
         at.along_scale * along[None],
         at.variance_scale * clipped.variance[None],
     ]
     return np.concatenate(parts).T  # in this order in memory, loops over records are long
+
+
+def _counts(z: np.ndarray) -> np.ndarray:
+    """Count the lengths of whitened scores, before they are weighted and clipped."""
+    norms = np.minimum(lengths(z), LARGEST_NORM)
+    observed, drawn = norms[:, :1], norms[:, 1:]
+    if not drawn.shape[1]:
+        return counts(observed, np.ones_like(observed), np.zeros((len(z), 0)))
+    if drawn.shape[1] == len(BOTH):
+        usual = np.sqrt(drawn[:, :1]) * np.sqrt(drawn[:, 1:])
+        return counts(norms, np.repeat(usual, 3, axis=1), probabilities(drawn))
+    # under the model all outcomes are alike, and so is each as a multiple of the others
+    return counts(norms, of_others(norms), np.full(drawn.shape, 1 / drawn.shape[1]))
 
 
 class Clipped(NamedTuple):

@@ -77,8 +77,8 @@ def test_skewed_outcomes_of_a_normal_model_are_seen():
     assert "likelihood of the outcomes' shape" in found.advice
 
 
-def test_outcomes_that_are_yes_or_no_are_not_compared():
-    assert pymc_dp.check(result(coin))["outcomes"].verdict == "not known"
+def test_outcomes_that_are_yes_or_no_are_compared_too():
+    assert pymc_dp.check(result(coin))["outcomes"].verdict == "fine"
 
 
 def test_the_share_of_noise_is_that_of_the_summary():

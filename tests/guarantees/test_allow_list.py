@@ -131,7 +131,7 @@ def test_the_posterior_holds_what_is_allowed_and_no_more(fitted):
     assert set(idata["posterior"].data_vars) == {"b", "g", "contrast"}
     assert set(idata["posterior"].coords) == {"chain", "draw", "site"}
     moments = {"mean_vector", "standard_deviation", "covariance_matrix", "noise_covariance"}
-    moments |= {"variance_share", "hidden_directions", "directions"}
+    moments |= {"variance_share", "hidden_directions", "directions", "misfit"}
     assert set(idata["fit"].data_vars) == moments
     traces = {"mean_path", "noise_to_signal", "clip_factor"}
     assert set(idata["fit_stats"].data_vars) == traces

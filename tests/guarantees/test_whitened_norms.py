@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import pymc_dp.privacy.clipping
-from pymc_dp.contributions import whitened
+from pymc_dp.contributions import tails, whitened
 from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
 from pymc_dp.contributions.joint_vector import ALONG_BOUND, At
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.score_scales import BINS, score_scales
+from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
 from pymc_dp.contributions.whitened import vectors, whitened_scores
 from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
@@ -88,11 +89,20 @@ def check_parts(many, coordinates):
     context = At(np.zeros(d), W, 1.5, 2.0, 0.7, direction=unit_vector(d))
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-        parts = rows[:, :d], rows[:, d:-2], rows[:, -2:-1], rows[:, -1:], rows
+        counts = -2 - SIZE
+        parts = (
+            rows[:, :d],
+            rows[:, d:counts],
+            rows[:, counts:-2],
+            rows[:, -2:-1],
+            rows[:, -1:],
+            rows,
+        )
         norms = [row_norms(part) for part in parts]
     limits = (
         1.5,
         2.0 * context.curvature_scale,
+        COUNTS_NORM * context.counts_scale,
         ALONG_BOUND * context.along_scale,
         1.5**2 * context.variance_scale,
         context.clip_norm,
@@ -121,7 +131,17 @@ def curvature_along_a_direction_as_it_is(monkeypatch):
     monkeypatch.setattr(At, "along_bound", np.inf)
 
 
-FAULTS = [curvatures_as_they_are, scores_after_the_shift, curvature_along_a_direction_as_it_is]
+def two_counts_for_each_length(monkeypatch):
+    share = tails.memberships
+    monkeypatch.setattr(tails, "memberships", lambda norms: 2 * share(norms))
+
+
+FAULTS = [
+    curvatures_as_they_are,
+    scores_after_the_shift,
+    curvature_along_a_direction_as_it_is,
+    two_counts_for_each_length,
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

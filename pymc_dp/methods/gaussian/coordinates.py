@@ -1,7 +1,5 @@
 """Coordinates of the next round, and the norms that its parts are clipped to in them."""
 
-from typing import Any
-
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
@@ -44,50 +42,15 @@ def norm_bounds(
     # signal over noise, if all rounds were one
     score = (number * sum(s.score for s in shares) / d) ** 0.5 / noise_unit
     score = np.clip(DEFAULTS.score_bound * score, *DEFAULTS.score_range)
-    curvature = _curvature_bound(d, number, noise_unit, shares, DEFAULTS.curvature_range[1])
+    curvature = number * sum(s.curvature for s in shares) ** 0.5
+    curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
+    curvature = max(DEFAULTS.curvature_bound * curvature, DEFAULTS.least_curvature_norm)
     return float(score * visible**0.5), float(curvature * visible)
 
 
-def _curvature_bound(
-    d: int, number: float, noise_unit: float, shares: list[Shares], most: float
-) -> float:
-    curvature = number * sum(s.curvature for s in shares) ** 0.5
-    curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
-    return float(np.clip(DEFAULTS.curvature_bound * curvature, DEFAULTS.curvature_range[0], most))
-
-
-def uncentred_bounds(
-    d: int, number: float, noise_unit: float, shares: list[Shares], visible: float, decay: float
-) -> tuple[float, float, float]:
-    """Return the same norms for scores that no draws centre, and the bias that clipping leaves.
-
-    The bias is in posterior standard deviations, as it is of scores whose tail falls exponentially
-    at the rate ``decay``. The norms balance it, which falls exponentially with them, and the noise
-    of all rounds, which grows with them. They are for points near the mode: elsewhere a few records
-    have most of the scores' variance, and coordinates that follow them make steps of next to
-    nothing.
-
-    >>> one = [Shares(curvature=0.4, score=0.6)]
-    >>> np.round([uncentred_bounds(1, n, 4.0, one, 1.0, decay=1.0) for n in (500, 50_000)], 1)
-    array([[ 3. ,  8.9,  0.4],
-           [ 7.1, 51.1,  0.1]])
-    """
-    if noise_unit == 0:
-        return np.inf, np.inf, 0.0
-    least = DEFAULTS.score_range[0]
-    norms = np.linspace(least, DEFAULTS.no_bias / decay, 200)
-    bias = bias_of_clipping(norms, number, decay)
-    noise = noise_unit * (visible / (number * sum(s.score for s in shares))) ** 0.5 * norms
-    best = np.argmin(bias**2 + noise**2)
-    score = norms[best]
-    most = max(DEFAULTS.curvature_range[1], score**2)
-    curvature = _curvature_bound(d, number, noise_unit, shares, most)
-    return float(score * visible**0.5), float(curvature * visible), float(bias[best])
-
-
-def bias_of_clipping(norm: Any, number: float, decay: float) -> Any:
-    """Return the bias of scores that are clipped to a norm, in posterior standard deviations."""
-    return number**0.5 * np.exp(-1 - decay * norm)
+def noise_of_score(number: float, noise_unit: float, shares: list[Shares]) -> float:
+    """Return the noise of these rounds together, in posterior sds, at a norm of scores of 1."""
+    return float(noise_unit / (number * sum(s.score for s in shares)) ** 0.5)
 
 
 def whitening(precision: np.ndarray, number: float) -> np.ndarray:

@@ -21,16 +21,8 @@ class Defaults(NamedTuple):
         *(0.004, 0.004, 0.006, 0.01, 0.01, 0.015),
         *(0.02, 0.03, 0.04, 0.06, 0.09, 0.15, 0.2),
     )
-    # before so many of the last rounds outcomes are compared with those that the model draws. That
-    # takes what brings the noise on counts to a share of the records, within limits; where so many
-    # times the most would be needed, nothing is compared. The size of the test, and how fast the
-    # tails of scores are taken to fall where it fails
-    rounds_after_comparison: int = 3
-    noise_of_comparison: float = 0.006
-    comparison_share: tuple[float, float] = (0.002, 0.03)
-    hopeless_comparison: float = 12.0
+    # the size of the test of whether outcomes are distributed as the model says
     size_of_test: float = 1e-3
-    decay_if_misfit: float = 0.5
     # groups of an array shift together in so many of the first rounds, if there are at most so many
     # shifts for each latent; these rounds have the shares of the first so many
     shift_rounds: int = 7
@@ -57,13 +49,9 @@ class Defaults(NamedTuple):
     # norm bounds in whitened coordinates grow with the records over the noise: factor and range
     # for curvatures, over the number of latents, and for scores, over its root
     curvature_bound: float = 0.2
-    curvature_range: tuple[float, float] = (1.5, 6.0)
+    least_curvature_norm: float = 1.5
     score_bound: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
-    # scores that no draws centre are clipped to these norms in this share of the rounds, and then
-    # to what balances bias and noise, up to a norm of which bias is nothing
-    early_rounds: float = 2 / 3
-    no_bias: float = 20.0
     # the curvature is taken to be visible in a quarter of the directions, or in so many, at least
     least_visible: float = 8.0
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: on

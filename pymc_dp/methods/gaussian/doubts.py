@@ -18,16 +18,16 @@ MOST_STUCK = 0.25
 MOST_OF_PRIOR = 0.3
 
 BY_DRAWS = (
-    "Norms that keep the bias small cost noise, and intervals allow for the bias of exponential "
-    "tails, not of heavier ones. Write the likelihood as distributions that can be drawn from, "
-    "such as a pm.CustomDist with logp= and random= in place of a pm.Potential: for an outcome y "
+    "Norms that keep the bias small cost noise, and intervals allow for all that is cut off. Write "
+    "the likelihood as distributions that can be drawn from, such as a pm.CustomDist with logp= "
+    "and random= in place of a pm.Potential: for an outcome y "
     "public=['CustomDist_y'] declares that random= holds no data. Or a larger epsilon clips less."
 )
 
 MISFIT = (
     "Outcomes {} are not distributed as the model says: they differ from outcomes that it draws by "
-    "more than chance and noise explain. The last rounds clipped less, but where outcomes are "
-    "skewed or have heavy tails an intercept, a scale or a shape may still be biased. Choose a "
+    "more than chance and noise explain. The rounds clip less for that, and intervals allow for "
+    "what is still cut off, at the cost of noise and width. Choose a "
     "likelihood of their shape, such as pm.StudentT, pm.Gamma, pm.LogNormal or "
     "pm.NegativeBinomial; pymc_dp.ppc compares it with the data."
 )

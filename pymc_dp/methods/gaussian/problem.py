@@ -8,7 +8,6 @@ import numpy as np
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
 from pymc_dp.methods.gaussian.constant_curvature import constant_latents
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
 from pymc_dp.methods.gaussian.expected_scores import expected_scores
 from pymc_dp.methods.gaussian.group_curvature import Groups
@@ -83,7 +82,7 @@ def problem_of_latents(
                 unseen_directions(records, scores()),
                 shape_latents(records),
                 constant_latents(records),
-                DEFAULTS.early_rounds * terms.rounds if records.outcomes is None else None,
+                records.outcomes is not None,
                 expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
             )
@@ -123,7 +122,7 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
             constant=of_latents.constant @ V > 0,
-            early_rounds=of_latents.early_rounds,
+            is_centred=of_latents.is_centred,
             start_width=of_latents.start_width,
         )
 

@@ -21,13 +21,15 @@ class Release(NamedTuple):
     """A round's release in the coordinates of the latents."""
 
     score: np.ndarray  # sum of the records' clipped scores, (d,)
-    score_noise: np.ndarray  # covariance of its privacy noise and expected bias, (d, d)
+    score_noise: np.ndarray  # covariance of its privacy noise, (d, d)
     curvature: Curvature  # of the log likelihood: minus the slope of the score
     along: Along | None  # the same along the way from where rounds began; None at the first
     whitening: np.ndarray  # W, (d, d)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
     variance_noise_sd: float
     squared_bound: float  # what the squared norms of all records are clipped to, in total
+    counts: np.ndarray  # of lengths of scores, and the sd of its privacy noise
+    counts_noise_sd: float
 
     def length(self, gradient: np.ndarray, number: float) -> float:
         """Return the largest entry of the whitened gradient, (d,), of the average record."""
@@ -49,11 +51,13 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
         along = Along((W.T @ at.direction)[:, None], found)
     return Release(
         score=back @ sums.score,
-        score_noise=(max(noisy.sd, least) ** 2 + state.bias**2 * state.number) * spread,
+        score_noise=max(noisy.sd, least) ** 2 * spread,
         curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
         along=along,
         whitening=W,
         whitened_variance=sums.variance,
         variance_noise_sd=noisy.sd / at.variance_scale,
         squared_bound=state.number * at.score_bound**2,
+        counts=sums.counts,
+        counts_noise_sd=noisy.sd / at.counts_scale,
     )

@@ -67,6 +67,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     expected = known.expected and known.expected(state.at)
     found = curvatures(state, release.curvature, expected, known)
     local = local_posterior(release, found, known, state)
+    state = _counted(state, release, known)
     learnt = _learnt(state, release, local, found, expected, known)
     first = learnt.first or release.curvature
     learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release))
@@ -84,7 +85,47 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     units = _units(local, learnt.point)
     precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
-    return prepared(state, known, precision, visible)
+    return _less_sure(prepared(state, known, precision, visible), known)
+
+
+def _counted(state: State, release: Release, known: Known) -> State:
+    """Count the lengths of scores near the mode, and bound what clipping has left out.
+
+    Far from it scores are longer than those of outcomes that the model draws there.
+    """
+    learnt, at, tails = state.learnt, state.at, state.tails
+    is_first = learnt.curvature is None
+    if not (is_first or state.reach > 1 or state.held.any()):
+        far = learnt.mode.covariance + np.diag(learnt.way.unfinished**2)
+        spread = float(np.trace(learnt.likelihood_curvature @ far))
+        off = (max(spread, 0.0) / state.number) ** 0.5
+        tails = tails.add(release.counts, release.counts_noise_sd, off)
+    misfit = tails.misfit() if known.is_centred else np.nan
+    state = state._replace(tails=tails, misfit=misfit)
+    if state.noise_unit == 0:
+        return state
+    return state._replace(bias=state.left(known).bias(at.score_bound, at.curvature_bound))
+
+
+def _less_sure(state: State, known: Known) -> State:
+    """Let the rounds so far count less where the next one's bias is smaller than theirs."""
+    if state.noise_unit == 0 or not state.tails.weight:
+        return state
+    learnt, at = state.learnt, state.at
+    of_next = state.left(known).bias(at.score_bound, at.curvature_bound)
+    more = np.sqrt(np.maximum(state.bias**2 - of_next**2, 0.0))
+    if not more.any():
+        return state
+    H = learnt.likelihood_curvature
+    wide = learnt.mode.covariance + _of_bias(more, learnt.covariance)
+    scored = tuple(one._replace(noise=one.noise + _of_bias(more, H)) for one in learnt.scored)
+    mode = learnt.mode._replace(covariance=wide)
+    return state._replace(learnt=learnt._replace(mode=mode, scored=scored))
+
+
+def _of_bias(bias: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Return the covariance of biases of so many units, (d,), where ``unit`` is that of one."""
+    return np.asarray(np.outer(bias, bias) * unit)
 
 
 def _learnt(
@@ -129,7 +170,9 @@ def _learnt(
         likelihood_curvature=H,
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
-        noise=_added_by_noise(covariance, mode.covariance + state.bias**2 * covariance, way, prior),
+        noise=_added_by_noise(
+            covariance, mode.covariance + _of_bias(state.bias, covariance), way, prior
+        ),
         scored=_scored(before, local, release, units),
         reported=before.reported,
     )

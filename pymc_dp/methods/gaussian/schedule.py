@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.goodness_of_fit import CLIP_NORM
 from pymc_dp.contributions.joint_vector import joint_norm
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.options import Options
@@ -61,24 +60,6 @@ class RoundTerms(NamedTuple):
         share = self._share_for_counts(histograms, DEFAULTS.noise_of_scales)
         return float(np.clip(share, *DEFAULTS.scales_share))
 
-    @property
-    def share_of_comparison(self) -> float:
-        """Return the share of the budget that compares outcomes with those that the model draws.
-
-        0 where so little budget would show nothing, and without noise, where nothing is clipped.
-
-        >>> [
-        ...     round(RoundTerms(13, 0, n, False, 4.0).share_of_comparison, 3)
-        ...     for n in (100, 5000, 50_000)
-        ... ]
-        [0.0, 0.03, 0.002]
-        """
-        share = self._share_for_counts(CLIP_NORM**2, DEFAULTS.noise_of_comparison)
-        least, most = DEFAULTS.comparison_share
-        if self.noise == 0 or share > DEFAULTS.hopeless_comparison * most:
-            return 0.0
-        return float(np.clip(share, least, most))
-
     def _share_for_counts(self, squared_sensitivity: float, noise: float) -> float:
         """Return the share that brings noise on counts to this share of the number of records."""
         number = self.number or DEFAULTS.undeclared_number
@@ -106,9 +87,6 @@ class BudgetShares(NamedTuple):
     """Shares of the budget, in the order of the releases."""
 
     of_scales: float  # of the first release, that of the scales of scores
-    of_comparison: (
-        float  # of the release that compares outcomes with those of the model; 0 without one
-    )
     of_rounds: list[Shares]
 
     def parted(self, first: int) -> "tuple[BudgetShares, BudgetShares]":
@@ -122,13 +100,11 @@ def schedule(
     of_scales: float,
     of_curvature: float = 1.0,
     of_shifts: int = 0,
-    of_comparison: float = 0.0,
 ) -> BudgetShares:
     """Return the shares of all rounds; plans of other lengths stretch those of the default.
 
-    The release of scales before them has the share ``of_scales``, that which compares outcomes with
-    those of the model ``of_comparison``. Curvatures have
-    ``of_curvature`` times their shares. So many of the rounds ``of_shifts`` take the shares of the
+    The release of scales before them has the share ``of_scales``. Curvatures have ``of_curvature``
+    times their shares. So many of the rounds ``of_shifts`` take the shares of the
     first ones: they need little.
     """
     last = ROUNDS - 1.0
@@ -142,6 +118,6 @@ def schedule(
     curvature = of_curvature * np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)
     shares = [Shares(float(c), float(s)) for c, s in zip(curvature, score, strict=True)]
-    left = (1 - of_scales - of_comparison) / sum(own.of_release for own in shares)
+    left = (1 - of_scales) / sum(own.of_release for own in shares)
     of_rounds = [Shares(left * own.curvature, left * own.score) for own in shares]
-    return BudgetShares(of_scales, of_comparison, of_rounds)
+    return BudgetShares(of_scales, of_rounds)

@@ -9,7 +9,6 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
-from pymc_dp.contributions.goodness_of_fit import CLIP_NORM, compares_outcomes, goodness_of_fit
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import whitened_scores
@@ -17,7 +16,6 @@ from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
 from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
-from pymc_dp.methods.gaussian.misfit import compare
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.problem import (
@@ -37,7 +35,6 @@ from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 
 SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
-COMPARISON = "goodness of fit"
 
 
 def stages_of_rounds(
@@ -51,62 +48,45 @@ def stages_of_rounds(
 ) -> tuple[Stage, ...]:
     """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
 
-    Before the last rounds outcomes are compared with those that the model draws.
-
     ``prior`` compiles the gradient of the log prior for a backend, and ``point`` returns where the
     method before has ended. ``draw`` draws the posterior; by default it is normal. ``start_width``
     is that of `Known`. Without a method before them, the first rounds of groups are of shifts.
 
     **Privacy.** A histogram for each latent, to which a record (or a unit) adds shares that sum to
-    one, and a vector of score, curvature (of all latents, and along one direction) and variance for
-    each round, whose joint norm is clipped. Between rounds, the counts of `goodness_of_fit`.
-    All take all records; coordinates and clip norms are functions of earlier releases. All else is
-    post-processing.
+    one, and a vector of score, curvature (of all latents, and along one direction), counts of
+    lengths and variance for each round, whose joint norm is clipped. All take all records;
+    coordinates and clip norms are functions of earlier releases. All else is post-processing.
     """
     rounds, first = terms.rounds, terms.of_shifts
     of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
     scale = outcome_scale(records)
-    of_comparison = terms.share_of_comparison if compares_outcomes(records, terms.of_units) else 0.0
 
     def scheduled(d: int, of_shifts: int = 0) -> BudgetShares:
         of_scales = terms.share_of_scales(d + (scale is not None))
-        is_long = rounds - of_shifts > DEFAULTS.rounds_after_comparison
-        own = of_comparison if is_long else 0.0
-        return schedule(rounds, of_scales, of_curvature, of_shifts, own)
+        return schedule(rounds, of_scales, of_curvature, of_shifts)
 
     draw, shares = draw or partial(_draw, records), scheduled(records.size)
     problem = problem_of_latents(records, prior, terms, scale, shares, draw, start_width)
     if point is not None:
         return (
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
-            *_rounds_of_latents(problem, shares, share),
+            Stage(_rounds(problem, shares, share, SCORES)),
         )
     groups = find_groups(records, problem.scores) if first else None
     if groups is None:
         return (
             Stage(_scales(problem, shares, share)),
-            *_rounds_of_latents(problem, shares, share),
+            Stage(_rounds(problem, shares, share, SCORES)),
         )
     shares = scheduled(groups.shifts.shape[1], first)
     problem = problem_after_shifts(problem, groups, shares)
     shifts = problem_of_shifts(problem, groups.shifts, first, terms.number)
     early, late = shares.parted(first)
-    first_round, *others = _rounds_of_latents(problem, late, share)
     return (
         Stage(_scales(shifts, shares, share)),
         Stage(_rounds(shifts, early, share, SHIFTED)),
-        first_round._replace(hand_over=shifts.reported),
-        *others,
+        Stage(_rounds(problem, late, share, SCORES), shifts.reported),
     )
-
-
-def _rounds_of_latents(problem: Problem, shares: BudgetShares, share: float) -> tuple[Stage, ...]:
-    """Return the rounds of all latents, and the release that compares outcomes, before the last."""
-    if shares.of_comparison == 0:
-        return (Stage(_rounds(problem, shares, share, SCORES)),)
-    parts = shares.parted(len(shares.of_rounds) - DEFAULTS.rounds_after_comparison)
-    first, last = (_rounds(problem, own, share, SCORES) for own in parts)
-    return Stage(first), Stage(_comparison(problem, shares, share)), Stage(last)
 
 
 def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
@@ -143,18 +123,6 @@ def _rounds(problem: Problem, shares: BudgetShares, share: float, name: str) -> 
     )
 
 
-def _comparison(problem: Problem, shares: BudgetShares, share: float) -> Method:
-    """Release how outcomes compare with those that the model draws at the point of a round."""
-    return _rounds(problem, shares, share, SCORES)._replace(
-        releases=(_spec(COMPARISON, CLIP_NORM, share * shares.of_comparison),),
-        compile=lambda backend: Compiled(
-            {COMPARISON: goodness_of_fit(problem.records, problem.scores())},
-            partial(compare, problem.known()),
-        ),
-        query=lambda state, rng: Query(COMPARISON, state.at),
-    )
-
-
 def _spec(name: str, clip_norm: float, share: float) -> ReleaseSpec:
     return ReleaseSpec(name, Full(), clip_norm, count=1, share=share)
 
@@ -186,7 +154,7 @@ def _describe(records: Records, shares: BudgetShares, state: State) -> xr.Datase
         directions=hidden.size,
         variance_share=learnt.variance_share.mean,
     )
-    return found.assign(misfit=state.misfit) if shares.of_comparison else found
+    return found.assign(misfit=state.misfit)
 
 
 def _trace(state: State) -> Trace:

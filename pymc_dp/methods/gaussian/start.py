@@ -22,6 +22,7 @@ from pymc_dp.methods.gaussian.state import (
     prepared,
     prior_precision,
 )
+from pymc_dp.methods.gaussian.tails import Tails
 from pymc_dp.privacy.query import Noisy
 
 
@@ -90,8 +91,9 @@ def _at_start(
         scale=None,
         unseen=np.zeros((d, 0)),
         held=np.zeros(d, bool),
-        bias=0.0,
+        tails=Tails.nothing(),
         misfit=np.nan,
+        bias=np.zeros(d),
         visible=float(d),
         learnt=learnt,
     )

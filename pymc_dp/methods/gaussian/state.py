@@ -9,8 +9,8 @@ from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import (
+    noise_of_score,
     norm_bounds,
-    uncentred_bounds,
     whitened_direction,
     whitening,
 )
@@ -23,6 +23,7 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import BudgetShares
 from pymc_dp.methods.gaussian.secant import Fall
+from pymc_dp.methods.gaussian.tails import Left, Tails
 from pymc_dp.methods.prior import prior_curvature
 
 Gradient = Callable[[np.ndarray], np.ndarray]
@@ -38,8 +39,7 @@ class Known(NamedTuple):
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
     constant: np.ndarray  # with which the curvature of the log likelihood does not change, (d,)
-    # for how many rounds scores that no draws centre have the norms of others; None if all have
-    early_rounds: float | None
+    is_centred: bool  # whether draws centre clipped scores
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected | None] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
@@ -110,10 +110,11 @@ class State(NamedTuple):
     unseen: np.ndarray  # as in `Known`
     # latents of the shape of outcomes, (d,): they keep still while the location is far
     held: np.ndarray
-    # what clipping is expected to leave in the next round's score, in posterior sds; 0 if none is
-    bias: float
+    tails: Tails  # lengths of scores, from rounds near the mode
     # how far outcomes are from those of the model, over what chance explains; nan if not known
     misfit: float
+    # what clipping may leave in the latest round's score, in posterior sds: as a bound, (d,)
+    bias: np.ndarray
     visible: float  # directions in which the records' curvature is visible, as norms count them
     learnt: Learnt
 
@@ -121,6 +122,13 @@ class State(NamedTuple):
     def is_misfit(self) -> bool:
         """Whether outcomes are not distributed as the model says."""
         return self.misfit > 1
+
+    def left(self, known: Known) -> Left:
+        """Say what clipping leaves out."""
+        shapes = known.shapes.copy()
+        if known.scale is not None:
+            shapes[known.scale.latent] = True
+        return self.tails.left(self.number, self.visible, known.is_centred, shapes)
 
 
 def prior_precision(
@@ -152,20 +160,15 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
 
 
 def bounded(state: State, known: Known) -> State:
-    """Set the bounds of the next round, and let the mode have the bias of all rounds before."""
-    shares, learnt, bias = known.shares.of_rounds, state.learnt, 0.0
+    """Set the bounds of the next round."""
+    shares = known.shares.of_rounds
     own = shares[min(state.t, len(shares)) - 1]
-    public = state.at.point.size, state.number, state.noise_unit, shares, state.visible
-    is_far = bool(learnt.way.unfinished.any())
-    is_centred = known.early_rounds is None or state.t <= known.early_rounds or is_far
-    if is_centred and not state.is_misfit:
-        of_score, of_curvature = norm_bounds(*public)
-    else:
-        decay = DEFAULTS.decay_if_misfit if state.is_misfit else 1.0
-        of_score, of_curvature, bias = uncentred_bounds(*public, decay=decay)
-    if bias < state.bias:
-        wide = learnt.mode.covariance + state.bias**2 * learnt.covariance
-        learnt = learnt._replace(mode=learnt.mode._replace(covariance=wide))
-    score_bound = state.reach * of_score
-    at = state.at._replace(score_bound=score_bound, curvature_bound=of_curvature, ratio=own.ratio)
-    return state._replace(at=at, bias=bias, learnt=learnt)
+    public = state.at.point.size, state.number, state.noise_unit, shares
+    of_score, of_curvature = norm_bounds(*public, state.visible)
+    if state.tails.weight and state.noise_unit:
+        noise = noise_of_score(state.number, state.noise_unit, shares[: max(state.t, 1)])
+        of_score = state.left(known).score_norm(noise, state.visible**0.5)
+    at = state.at._replace(
+        score_bound=state.reach * of_score, curvature_bound=of_curvature, ratio=own.ratio
+    )
+    return state._replace(at=at)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.contributions.joint_vector import At, vector_size
+from pymc_dp.contributions.tails import SIZE
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.coordinates import whitened_direction
 from pymc_dp.methods.gaussian.directions import along, measured_along
@@ -20,7 +21,7 @@ H = np.cov(RNG.normal(size=(D, 20)))
 
 
 def state_at(at):
-    return SimpleNamespace(at=at, number=1.0, bias=0.0)
+    return SimpleNamespace(at=at, number=1.0)
 
 
 COORDINATES = {"matrix": np.tri(D) + np.eye(D), "diagonal": np.linspace(1, 2, D)}
@@ -31,7 +32,7 @@ def test_it_is_that_along_the_way_whatever_the_coordinates(W):
     direction = whitened_direction(W, WAY)
     at = At(np.zeros(D), W, 2.0, 3.0, 0.7, direction)
     matrix = np.diag(W) if W.ndim == 1 else W
-    value = np.zeros(vector_size(D) if W.ndim == 2 else 2 * D + 2)
+    value = np.zeros(vector_size(D) if W.ndim == 2 else 2 * D + SIZE + 2)
     value[-2] = at.along_scale * direction @ matrix @ H @ matrix.T @ direction
     found = unwhitened(Noisy(value, 0.5, 1.0), state_at(at)).along
     to_way = WAY @ found.direction[:, 0] / (found.direction[:, 0] @ found.direction[:, 0])

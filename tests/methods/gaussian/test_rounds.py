@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.contributions.joint_vector import ALONG, COUNTS, VARIANCE
 from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider
@@ -80,16 +81,15 @@ def test_the_bias_of_clipped_gradient_steps_is_seen():
         check_near(idata, answers, sds=1.0)
 
 
-@pytest.mark.parametrize("of_comparison", [0.0, 0.03])
 @pytest.mark.parametrize("of_curvature", [0.2, 1.0])
 @pytest.mark.parametrize("of_scales", [0.04, 0.25])
 @pytest.mark.parametrize("rounds", [1, 2, 5, ROUNDS, 30])
-def test_shares_use_the_budget_up(rounds, of_scales, of_curvature, of_comparison):
-    shares = schedule(rounds, of_scales, of_curvature, of_comparison=of_comparison).of_rounds
+def test_shares_use_the_budget_up(rounds, of_scales, of_curvature):
+    shares = schedule(rounds, of_scales, of_curvature).of_rounds
     assert len(shares) == rounds
-    assert sum(share.of_release for share in shares) == pytest.approx(1 - of_scales - of_comparison)
-    for share in shares:  # score, curvature, that along the way, and variance
-        own = share.score * (1 + 0.2**2 + 0.1**2) + share.curvature
+    assert sum(share.of_release for share in shares) == pytest.approx(1 - of_scales)
+    for share in shares:  # score, curvature, that along the way, variance, and counts
+        own = share.score * (1 + ALONG**2 + VARIANCE**2 + COUNTS**2) + share.curvature
         assert share.of_release == pytest.approx(own)
     assert all(share.curvature > 0 and share.score > 0 for share in shares)
 

@@ -1,0 +1,77 @@
+"""How long scores are: observed ones, those of drawn outcomes, and predictors' leverages.
+
+Clipping is centred by outcomes that the model draws. Where observed scores are longer or shorter
+than these, what it cuts off has a mean; and where a weight shortens records that lie far out, all
+rests on the model there. Counts of lengths say how much that may be.
+"""
+
+import numpy as np
+
+# bins are the powers of two from 2^LEAST, as norms of whitened scores, whose squares are about as
+# large as the number of latents
+LEAST, BINS = -3, 14
+CENTRES = 2.0 ** (LEAST + np.arange(BINS))
+# factors of the expected counts and of leverages: they need to be known less exactly
+EXPECTED = 0.5
+# the largest norm of a record's counts
+COUNTS_NORM = (2 + 2 * EXPECTED**2) ** 0.5
+SIZE = 3 * BINS
+
+
+def memberships(norms: np.ndarray) -> np.ndarray:
+    """Share each norm between the two bins beside its logarithm, shape (..., BINS).
+
+    Shares are continuous in the norm, not negative, and sum to one. Norms beyond the last bin, or
+    short of the first one, are in that.
+
+    >>> memberships(np.array([0.0, 2.0**0.25, 2.0**30]))[:, [0, 3, 4, -1]]
+    array([[1.  , 0.  , 0.  , 0.  ],
+           [0.  , 0.75, 0.25, 0.  ],
+           [0.  , 0.  , 0.  , 1.  ]])
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = np.clip(np.log2(norms) - LEAST, 0, BINS - 1)
+    return np.asarray(np.maximum(0.0, 1 - abs(places[..., None] - np.arange(BINS))))
+
+
+def counts(norms: np.ndarray, usual: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Return records' counts: observed less expected, expected, and leverages, (rows, 3 BINS).
+
+    Lengths are multiples of the ``usual`` one, (rows, 1 + k), which is the leverage of a record's
+    observed outcome. That is the first of ``norms``, (rows, 1 + k); k others are drawn, and have
+    these ``chances``, (rows, k).
+
+    **Privacy.** A row's norm is at most COUNTS_NORM. With o, e and l the memberships, which are not
+    negative and sum to one, |o - e|^2 + EXPECTED^2 (|e|^2 + |l|^2) is convex in each of them, and
+    so largest where each is a unit vector: there it is at most 2 + 2 EXPECTED^2. Without drawn
+    outcomes e is zero, and it is smaller.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = memberships(np.where(norms > 0, norms / usual, norms))
+    observed, expected = each[:, 0], (each[:, 1:] * chances[..., None]).sum(axis=1)
+    of_leverage = memberships(usual[:, 0])
+    return np.concatenate(
+        [observed - expected, EXPECTED * expected, EXPECTED * of_leverage], axis=1
+    )
+
+
+def of_others(norms: np.ndarray) -> np.ndarray:
+    """Return for each of a row's norms the root mean square of the others.
+
+    >>> of_others(np.array([[3.0, 0.0, 4.0]])).round(2)
+    array([[2.83, 3.54, 2.12]])
+    """
+    largest = np.maximum(norms.max(axis=1, keepdims=True), np.finfo(float).tiny)
+    squares = (norms / largest) ** 2
+    # sums of those before and of those after: a difference from the whole would be inexact
+    before, after = np.cumsum(squares, axis=1), np.cumsum(squares[:, ::-1], axis=1)[:, ::-1]
+    others = np.zeros_like(squares)
+    others[:, 1:] += before[:, :-1]
+    others[:, :-1] += after[:, 1:]
+    return np.asarray(largest * np.sqrt(others / (norms.shape[1] - 1)))
+
+
+def split_counts(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Split sums of counts into excess, expected counts and leverages, without their factors."""
+    excess, expected, leverage = value.reshape(3, BINS)
+    return excess, expected / EXPECTED, leverage / EXPECTED

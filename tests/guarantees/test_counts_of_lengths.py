@@ -1,0 +1,85 @@
+"""Counts of lengths of scores: no record adds more than the norm that rounds allow for them.
+
+Guards 1 and 2 of the tests of a guarantee; whole vectors of rounds are in test_whitened_norms.
+"""
+
+import numpy as np
+import pytest
+
+from pymc_dp.contributions import tails
+from pymc_dp.contributions.drawn_scores import DRAWS
+from pymc_dp.contributions.joint_vector import COUNTS, At
+from pymc_dp.contributions.outcomes import BOTH
+from pymc_dp.contributions.tails import BINS, CENTRES, COUNTS_NORM, counts, memberships, of_others
+from pymc_dp.contributions.whitened import vectors
+
+MANY = (0, len(BOTH), DRAWS)
+
+
+def check_norms(drawn):
+    rng = np.random.default_rng(drawn)
+    norms = 10.0 ** rng.uniform(-300, 300, (2000, 1 + drawn))
+    norms[:1000] = 2.0 ** rng.integers(-4, 12, (1000, 1 + drawn))
+    norms[::7, 0] = 0.0
+    chances = rng.dirichlet(np.full(drawn, 0.1), 2000) if drawn else np.zeros((2000, 0))
+    with np.errstate(all="ignore"):
+        usual = of_others(norms) if drawn else np.ones_like(norms)
+        rows = counts(norms, usual, chances)
+    found = np.linalg.norm(rows, axis=1)
+    assert found.max() <= COUNTS_NORM * (1 + 1e-12)
+    assert found.min() > 0
+
+
+@pytest.mark.parametrize("drawn", MANY)
+def test_counts_of_lengths_of_any_size_stay_within_their_norm(drawn):
+    check_norms(drawn)
+
+
+def whole_units(norms):
+    """A hard bin, and the one beside it."""
+    places = np.clip(np.log2(norms) - tails.LEAST, 0, BINS - 1)
+    return (abs(places[..., None] - np.arange(BINS)) < 1).astype(float)
+
+
+def test_a_record_that_counts_in_two_bins_is_seen(monkeypatch):
+    monkeypatch.setattr(tails, "memberships", whole_units)
+    with pytest.raises(AssertionError):
+        check_norms(DRAWS)
+
+
+def test_the_bound_is_reached():
+    """A smaller bound would be wrong: observed and drawn lengths in two bins, alone there."""
+    [row] = counts(np.array([[8.0, 1.0]]), np.array([[1.0, 1.0]]), np.ones((1, 1)))
+    assert np.linalg.norm(row) == pytest.approx(COUNTS_NORM)
+
+
+def test_a_length_that_is_a_little_off_moves_its_counts_a_little():
+    """Computers differ in last digits; no such difference may move a record to another bin."""
+    lengths = np.concatenate([CENTRES, 2.0 ** np.linspace(-6, 14, 2001)])
+    near = lengths * (1 + 1e-12 * np.random.default_rng(0).normal(size=lengths.shape))
+    assert abs(memberships(lengths) - memberships(near)).max() < 1e-10
+    hard = (memberships(lengths) > 0.5) != (memberships(near) > 0.5)
+    assert hard.any()  # of bins with edges some would
+
+
+def test_under_the_model_observed_outcomes_are_as_long_as_drawn_ones():
+    """However far out a record's predictors are: on average no bin has an excess."""
+    rng, rows = np.random.default_rng(0), 20_000
+    leverage = np.exp(rng.normal(0, 2, (rows, 1)))
+    norms = leverage * abs(rng.standard_t(3, (rows, 9)))
+    each = counts(norms, of_others(norms), np.full((rows, 8), 1 / 8))[:, :BINS]
+    mean, sd = each.mean(axis=0), each.std(axis=0)
+    assert abs(mean).max() < (5 * sd / rows**0.5).max()
+    norms[:, 0] *= 1.2
+    longer = counts(norms, of_others(norms), np.full((rows, 8), 1 / 8))[:, :BINS].mean(axis=0)
+    assert (abs(longer) > 5 * sd / rows**0.5).any()
+
+
+@pytest.mark.parametrize("many", [1 + drawn for drawn in MANY])
+def test_counts_are_the_last_part_of_a_round_but_two(many):
+    at = At(np.zeros(2), np.eye(2), 3.0, 2.0, 0.7)
+    rows = vectors(np.random.default_rng(0).normal(size=(50, many, 2)), at)
+    part = rows[:, -2 - tails.SIZE : -2]
+    found = np.linalg.norm(part, axis=1).max()
+    assert 0 < found <= 3.0 * COUNTS * (1 + 1e-12)
+    np.testing.assert_allclose(part[:, -BINS:].sum(axis=1), tails.EXPECTED * at.counts_scale)

@@ -9,6 +9,7 @@ class makes it, and if the same holds for all operations inside it.
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import pymc as pm
@@ -56,7 +57,8 @@ def unproved_in(
     """
     variables, seen = list(all_variables(graph)), {} if seen is None else seen
     found = list(operations_of(variables))
-    things: list[Any] = [*variables, *found, *(x.type for x in variables)]
+    # types last: to compare an operation with a new one may give a variable inside it another type
+    things: Iterable[Any] = chain(variables, found, (x.type for x in variables))
     for thing in things:
         if id(thing) not in seen:
             forget(thing)

@@ -114,6 +114,7 @@ def ask(
         describe=lambda state: xr.Dataset(),
         trace=lambda state: {},
         settings={},
+        algorithms=(),
     )
     plan = budget.settle(method.releases)
     setup = Setup(name, records, data, method, plan)

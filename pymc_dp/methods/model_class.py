@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from pytensor.graph.utils import MethodNotDefined
 
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.algorithm import Algorithm
 from pymc_dp.methods.method import Method, OnOwnScale, OnRealLine
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.refusal import NotConjugateError
@@ -23,6 +24,8 @@ class ModelClass(NamedTuple):
     # (records, structure) -> {variable: str}: what each latent and each term of the likelihood is
     # to the updates
     roles: Callable[[Records, Any], dict[str, str]]
+    # (records, structure) -> what fits the model where no option asks for another algorithm
+    algorithm: Callable[[Records, Any], Algorithm]
     forms: tuple[str, ...]  # the values that ``form=`` may have
     options: tuple[str, ...]  # which of the options that not every class has it reads
     # records -> whether the kinds of their latents and outcomes could be those of the class: only
@@ -93,8 +96,7 @@ class MethodSpec(NamedTuple):
     build: Callable[[Records, Any], Method | OnRealLine | OnOwnScale]
     options: type[Options]  # the dataclass of its `Options`
     fits: str  # which models it fits, for tables of methods
-    by: str  # how, for tables of methods
-    source: str  # the paper that it is from
+    by: str  # how, with the sources of each algorithm, for tables of methods
     page: str  # its page in docs/methods
     private: bool = True  # whether it takes a budget
     # whether it takes every latent on its own scale, instead of the whole real line
@@ -104,3 +106,5 @@ class MethodSpec(NamedTuple):
     # those it has updates for, in the order in which they are tried. Empty for a method that fits
     # any model.
     model_classes: tuple[ModelClass, ...] = ()
+    # what fits any model where no option asks for another algorithm; None if its class decides
+    algorithm: Algorithm | None = None

@@ -19,6 +19,7 @@ from pymc_dp.methods.advi.defaults import DEFAULTS
 from pymc_dp.methods.advi.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
 from pymc_dp.methods.advi.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.methods.advi.options import AdviOptions
+from pymc_dp.methods.algorithm import ADVI, NEWTON, PLAIN_ADVI
 from pymc_dp.methods.by_rounds import whitened_method
 from pymc_dp.methods.chain import chain
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
@@ -155,6 +156,7 @@ def _by_steps(records: Records, prior: Prior, options: AdviOptions, family: Fami
         describe=partial(_describe, records, family),
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
+        algorithms=(ADVI if aligned else PLAIN_ADVI,),
         doubts=lambda state: (uncentred(records.term_names, BY_STEPS),) if clipped else (),
         defaults=(DEFAULTS, OF_GRADIENTS),
     )
@@ -166,8 +168,8 @@ DP_ADVI = MethodSpec(
     options=AdviOptions,
     fits="any model; integrates latents of single records out",
     integrates=True,
-    by="private scores and curvatures in whitened coordinates, or private gradients",
-    source="Jälkö et al. 2017, 2022",
+    by=f"{NEWTON}; with options of gradient steps also {ADVI}",
+    algorithm=NEWTON,
     page="dp_advi",
 )
 DP_FULLRANK_ADVI = DP_ADVI._replace(

@@ -15,6 +15,7 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import FixedSize, Full
 from pymc_dp.contributions.posterior_draw import posterior_draw
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.algorithm import POSTERIOR_SAMPLING
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options, option
@@ -97,6 +98,7 @@ def build(records: Records, options: OpsOptions) -> Method:
         describe=describe,
         trace=lambda state: {"sample_path": (("rows",), released(state)[-1])},
         settings={"loglik_bound": bound, "transitions": transitions},
+        algorithms=(POSTERIOR_SAMPLING,),
         defaults=(DEFAULTS,),
         most_draws=count,
     )
@@ -107,8 +109,8 @@ DP_OPS = MethodSpec(
     build=build,
     options=OpsOptions,
     fits="no latents of single records; private if its draws are exact",
-    by="posterior samples, as exact as a Markov chain",
-    source="Wang et al. 2015",
+    by=str(POSTERIOR_SAMPLING),
+    algorithm=POSTERIOR_SAMPLING,
     page="posterior_sampling",
 )
 

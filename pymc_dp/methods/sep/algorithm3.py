@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
+from pymc_dp.methods.algorithm import ALGORITHM_3
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas
@@ -94,6 +95,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
         settings={"form": "algorithm3, for reproduction"},
+        algorithms=(ALGORITHM_3,),
         defaults=(DEFAULTS, LINEAR),
     )
 

@@ -1,7 +1,15 @@
 """Stochastic expectation propagation, private (Vinaroz and Park) and not (Li et al. 2015)."""
 
 import math
+from typing import Any
 
+from pymc_dp.methods.algorithm import (
+    BACKPROPAGATION,
+    EXPECTATION_PROPAGATION,
+    NEWTON,
+    NOT_PRIVATE_EP,
+    Algorithm,
+)
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
@@ -20,6 +28,7 @@ MODEL_CLASSES = (
         regression.recognise,
         regression.build,
         regression.roles,
+        lambda records, structure: NEWTON,
         forms=("damped", "algorithm3"),
         options=("step", "feature_bound"),
         near=is_near_regression,
@@ -29,6 +38,7 @@ MODEL_CLASSES = (
         mixture_model.recognise,
         mixture.build,
         mixture_model.roles,
+        mixture.algorithm,
         forms=("damped",),
         options=("step",),
         near=mixture_model.is_near,
@@ -43,6 +53,7 @@ MODEL_CLASSES = (
         network_model.recognise,
         network.build,
         network_model.roles,
+        lambda records, structure: BACKPROPAGATION,
         forms=("damped",),
         options=("step",),
         near=network_model.is_near,
@@ -64,24 +75,33 @@ def build(records: Records, options: Settings) -> Method | OnRealLine:
     return build_matching("dp_sep", MODEL_CLASSES, records, options)
 
 
+def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
+    """Build the same without clipping and noise."""
+    built = build(records, Settings(**vars(options), clip_norm=math.inf))
+    return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
+
+
+def _plain(records: Records, structure: Any) -> Algorithm:
+    return NOT_PRIVATE_EP
+
+
 DP_SEP = MethodSpec(
     name="dp_sep",
     build=build,
     options=Settings,
     fits="regressions, Gaussian mixtures, Bayesian neural networks",
-    by="private stochastic expectation propagation",
-    source="Vinaroz and Park 2022",
+    by=f"regressions and most mixtures: as dp_advi; other mixtures: {EXPECTATION_PROPAGATION}; "
+    f"networks: {BACKPROPAGATION}",
     page="dp_sep",
     constrained=True,
     model_classes=MODEL_CLASSES,
 )
 SEP = DP_SEP._replace(
     name="sep",
-    # no clipping and no noise
-    build=lambda records, options: build(records, Settings(**vars(options), clip_norm=math.inf)),
+    build=build_plain,
     options=PlainSettings,
     fits="the same without privacy, to compare with; takes no budget",
-    by="stochastic expectation propagation",
-    source="Li et al. 2015",
+    by=f"without privacy: {NOT_PRIVATE_EP}",
     private=False,
+    model_classes=tuple(each._replace(algorithm=_plain) for each in MODEL_CLASSES),
 )

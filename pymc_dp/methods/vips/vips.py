@@ -4,6 +4,7 @@ For linear predictors the residual form releases the score at the current mean, 
 the curvature only preconditions; the absolute form (the paper's) solves with both noisy statistics.
 """
 
+from pymc_dp.methods.algorithm import FACTORS, NEWTON, TOPICS, VARIATIONAL_BAYES, VARIATIONAL_NEWTON
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor, regression
 from pymc_dp.methods.linear.clipping import paper_scaled, scaled
@@ -31,6 +32,7 @@ NEVER_RELEASED = "it fits the latents of single records in closed form, and neve
 
 BOUNDED = Form(
     title="residual",
+    algorithm=VARIATIONAL_NEWTON,
     expect=lambda records, predictor, backend: variational(predictor),
     next_context=lambda solved, mean, number: (mean, solved.step_covariance),
     scaled=scaled,
@@ -40,6 +42,7 @@ BOUNDED = Form(
 OWN = BOUNDED._replace(expect=lambda records, predictor, backend: own_curvature(predictor))
 ABSOLUTE = BOUNDED._replace(
     title="absolute",
+    algorithm=VARIATIONAL_BAYES,
     expect=lambda records, predictor, backend: from_origin(variational(predictor)),
     step=None,
 )
@@ -102,6 +105,7 @@ MODEL_CLASSES = (
         recognise_regression,
         build_regression,
         regression_roles,
+        lambda records, structure: NEWTON,
         forms=tuple(FORMS),
         options=("feature_bound", "tau0", "kappa"),
         near=is_near_regression,
@@ -111,6 +115,7 @@ MODEL_CLASSES = (
         conjugate_model.recognise,
         conjugate.build,
         conjugate_model.roles,
+        conjugate.algorithm,
         forms=("absolute",),
         options=("tau0", "kappa"),
         near=lambda records: not records.local_latents,
@@ -121,6 +126,7 @@ MODEL_CLASSES = (
         topic_model.recognise,
         topics.build,
         topic_model.roles,
+        lambda records, structure: TOPICS,
         forms=tuple(topics.FORMS),
         options=("iterations", "tau0", "kappa"),
         near=topic_model.is_near,
@@ -131,6 +137,7 @@ MODEL_CLASSES = (
         factor_model.recognise,
         factors.build,
         factor_model.roles,
+        lambda records, structure: FACTORS,
         forms=("residual",),
         options=("iterations",),
         near=factor_model.is_near,
@@ -156,8 +163,8 @@ VIPS = MethodSpec(
     build=build,
     options=Settings,
     fits="conjugate models, regressions, mixtures, topics, factors",
-    by="private expected statistics, with Pólya-Gamma variables for logistic links",
-    source="Park et al. 2020",
+    by=f"regressions and mixtures: as dp_advi; counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
+    f"factors: {FACTORS}",
     page="vips",
     constrained=True,
     model_classes=MODEL_CLASSES,

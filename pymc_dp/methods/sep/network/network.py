@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.samplers import Full
+from pymc_dp.methods.algorithm import BACKPROPAGATION
 from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
@@ -109,6 +110,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
         describe=lambda state: _posterior(fit, state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean), "step": ((), state.step)},
         settings={"form": "damped"},
+        algorithms=(BACKPROPAGATION,),
         defaults=(DEFAULTS,),
     )
 

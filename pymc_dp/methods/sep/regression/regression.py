@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
@@ -47,6 +48,7 @@ def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> Cavity:
 
 DAMPED = Form(
     title="damped",
+    algorithm=EXPECTATION_PROPAGATION,
     expect=sites,
     next_context=cavity_of,
     scaled=scaled,

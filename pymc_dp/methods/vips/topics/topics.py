@@ -9,6 +9,7 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.accounting.samplers import Full
+from pymc_dp.methods.algorithm import TOPICS, VARIATIONAL_BAYES
 from pymc_dp.methods.conjugate.description import dims_of
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, geometric_mean
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
@@ -197,6 +198,7 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
             "topic_share": ((topic,), normalised(state.mass()[None])[0])
         },
         settings={"form": name},
+        algorithms=(TOPICS if name == "shrunk" else VARIATIONAL_BAYES,),
         defaults=(DEFAULTS,),
     )
 

@@ -10,7 +10,7 @@ import pymc as pm
 
 from pymc_dp.accounting.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
-from pymc_dp.driver.advice import advice_on_counts, advice_on_groups, advice_on_rows
+from pymc_dp.driver.data_advice import advice_on_counts, advice_on_groups, advice_on_rows
 from pymc_dp.driver.run_time import default_passes
 from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError

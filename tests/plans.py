@@ -4,7 +4,7 @@ from pymc_dp.accounting.accountants import accountant_named
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
-from pymc_dp.accounting.samplers import subset
+from pymc_dp.sampling.samplers import subset
 
 
 def release_from(

@@ -1,1 +1,1 @@
-"""What may be released and what it costs: plans, samplers, accountants and calibration."""
+"""What may be released and what it costs: plans, accountants and calibration."""

@@ -11,7 +11,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.noise_search import calibrate_plan
 from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full, Sampler, sampler_named
+from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 """A result says which algorithm ran, and no paper is named for what is not its own."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -51,6 +54,23 @@ def test_of_a_regression_every_name_runs_newton_steps(method):
 def test_options_that_ask_for_a_papers_algorithm_get_its_name(method, settings, ran):
     model = model_of("logistic", draw_data(60, seed=1))
     assert algorithms(model, method, **settings) == ran
+
+
+def test_only_the_registry_imports_algorithms_to_the_letter_of_papers():
+    package = Path(pymc_dp.__file__).parent
+    room = package / "methods/papers"
+    importers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if path.parent != room and "methods.papers" in imported(path)
+    }
+    assert importers == {"methods/registry.py"}
+
+
+def imported(path):
+    tree = ast.parse(path.read_text())
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
+    return " ".join(map(ast.unparse, nodes))
 
 
 def test_the_result_its_report_and_its_summary_say_the_algorithm():

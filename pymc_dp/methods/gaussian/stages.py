@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.goodness_of_fit import CLIP_NORM, compares_outcomes, goodness_of_fit
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
@@ -36,6 +35,7 @@ from pymc_dp.methods.gaussian.state import Gradient, State
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import Full
 
 SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
 COMPARISON = "goodness of fit"

@@ -1,6 +1,7 @@
 """Stochastic expectation propagation, private (Vinaroz and Park) and not (Li et al. 2015)."""
 
 import math
+from functools import partial
 from typing import Any
 
 from pymc_dp.methods.algorithm import (
@@ -29,7 +30,7 @@ MODEL_CLASSES = (
         regression.build,
         regression.roles,
         lambda records, structure: NEWTON,
-        forms=("damped", "algorithm3"),
+        forms=("damped",),
         options=("step", "feature_bound"),
         near=is_near_regression,
     ),
@@ -64,7 +65,9 @@ MODEL_CLASSES = (
 )
 
 
-def build(records: Records, options: Settings) -> Method | OnRealLine:
+def build(
+    classes: tuple[ModelClass, ...], records: Records, options: Settings
+) -> Method | OnRealLine:
     """Build private stochastic expectation propagation for one model.
 
     Without ``num_records`` the cavity takes out one of as many sites as the releases count.
@@ -72,12 +75,12 @@ def build(records: Records, options: Settings) -> Method | OnRealLine:
     **Privacy.** Every release is one clipped sum of the records' sites. Sites of single records
     stay behind the wall.
     """
-    return build_matching("dp_sep", MODEL_CLASSES, records, options)
+    return build_matching("dp_sep", classes, records, options)
 
 
 def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
     """Build the same without clipping and noise."""
-    built = build(records, Settings(**vars(options), clip_norm=math.inf))
+    built = build(MODEL_CLASSES, records, Settings(**vars(options), clip_norm=math.inf))
     return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
 
 
@@ -85,18 +88,22 @@ def _plain(records: Records, structure: Any) -> Algorithm:
     return NOT_PRIVATE_EP
 
 
-DP_SEP = MethodSpec(
-    name="dp_sep",
-    build=build,
-    options=Settings,
-    fits="regressions, Gaussian mixtures, Bayesian neural networks",
-    by=f"regressions and most mixtures: as dp_advi; other mixtures: {EXPECTATION_PROPAGATION}; "
-    f"networks: {BACKPROPAGATION}",
-    page="dp_sep",
-    constrained=True,
-    model_classes=MODEL_CLASSES,
-)
-SEP = DP_SEP._replace(
+def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
+    """Return the method for models of these classes."""
+    return MethodSpec(
+        name="dp_sep",
+        build=partial(build, classes),
+        options=Settings,
+        fits="regressions, Gaussian mixtures, Bayesian neural networks",
+        by=f"regressions and most mixtures: as dp_advi; other mixtures: {EXPECTATION_PROPAGATION}; "
+        f"networks: {BACKPROPAGATION}",
+        page="dp_sep",
+        constrained=True,
+        model_classes=classes,
+    )
+
+
+SEP = dp_sep()._replace(
     name="sep",
     build=build_plain,
     options=PlainSettings,

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.methods.algorithm import BACKPROPAGATION
 from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
@@ -27,6 +26,7 @@ from pymc_dp.methods.sep.network.start import bounded_layout, scales_of, start_o
 from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
 
 
 class State(NamedTuple):

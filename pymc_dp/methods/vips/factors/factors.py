@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.methods.algorithm import FACTORS
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural
@@ -25,6 +24,7 @@ from pymc_dp.methods.vips.factors.updates import update
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import Full
 
 
 def build(records: Records, structure: FactorModel, settings: Settings) -> Method:

@@ -12,17 +12,17 @@ import xarray as xr
 
 from pymc_dp.accounting.mechanisms import EXPONENTIAL
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import FixedSize, Full
 from pymc_dp.contributions.posterior_draw import posterior_draw
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.algorithm import POSTERIOR_SAMPLING
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options, option
+from pymc_dp.methods.papers.sampling_defaults import DEFAULTS
 from pymc_dp.methods.refusal import require_shared_latents
-from pymc_dp.methods.sampling.defaults import DEFAULTS
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import FixedSize, Full
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import shared
 
-from pymc_dp.methods.advi.defaults import DEFAULTS
-from pymc_dp.methods.advi.families import Params
+from pymc_dp.methods.papers.families import Params
+from pymc_dp.methods.papers.gradient_defaults import DEFAULTS
 from pymc_dp.model.compile import function
 
 new_variable: Callable[..., Any] = shared

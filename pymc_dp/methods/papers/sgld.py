@@ -20,9 +20,9 @@ from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import BatchOptions, option
+from pymc_dp.methods.papers.sampling_defaults import DEFAULTS
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
-from pymc_dp.methods.sampling.defaults import DEFAULTS
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 

@@ -7,8 +7,8 @@ from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
-from pymc_dp.accounting.samplers import subset
 from pymc_dp.contributions.posterior_draw import EXPONENTIAL
+from pymc_dp.sampling.samplers import subset
 
 MECHANISMS = {each.name: each for each in (GAUSSIAN, EXPONENTIAL)}
 

@@ -16,9 +16,7 @@ START, END = "<!-- methods: made by docs/_ext/method_tables.py -->", "<!-- /meth
 
 def readme() -> str:
     """Return the table of the README: what each method fits, and how."""
-    rows = [
-        (f'`"{name}"`', spec.fits, f"{spec.by} ({spec.source})") for name, spec in METHODS.items()
-    ]
+    rows = [(f'`"{name}"`', spec.fits, spec.by) for name, spec in METHODS.items()]
     return table(("`method=`", "fits", "by"), rows)
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from pymc_dp.accounting.amplification import event_of_batch
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
-from pymc_dp.accounting.samplers import FixedSize, Full, Poisson, Sampler
+from pymc_dp.sampling.samplers import FixedSize, Full, Poisson, Sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -91,7 +92,8 @@ class Accountant(ABC):
         for release in plan.releases:
             of_library = self.doubles and release.mechanism == GAUSSIAN
             noise = release.noise_multiplier if of_library else plan.noise(release)
-            event = release.sampler.event(release.mechanism.event(noise), plan.num_records)
+            of_all = release.mechanism.event(noise)
+            event = event_of_batch(release.sampler, of_all, plan.num_records)
             events.append(dp.SelfComposedDpEvent(event, int(release.count)))
         return dp.ComposedDpEvent(events)
 

@@ -11,16 +11,12 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.noise_search import calibrate_plan
 from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full, Sampler, sampler_named
+from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What a fit may spend: the arguments of `pymc_dp.fit`, whose text becomes values here.
-
-    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
-    <Neighbours.ADD_REMOVE: 'add_remove'>
-    """
+class FitTerms:
+    """The keywords of `pymc_dp.fit` that say what is spent, as a caller gave them: unchecked."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -30,6 +26,15 @@ class Budget:
     accountant: str = "pld"
     num_records: int | None = None
     unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Budget(FitTerms):
+    """What a fit may spend: terms that were checked, whose text becomes values here.
+
+    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
+    <Neighbours.ADD_REMOVE: 'add_remove'>
+    """
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):

@@ -22,8 +22,8 @@ import numpy as np
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours, unit_label
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
-from pymc_dp.accounting.samplers import FixedSize
 from pymc_dp.errors import PrivacyWarning
+from pymc_dp.sampling.samplers import FixedSize
 
 if TYPE_CHECKING:
     from pymc_dp.accounting.accountant import Accountant
@@ -46,7 +46,7 @@ class Plan:
     ``clip_norm`` in every case.
 
     >>> from pymc_dp.accounting.accountants import PLD
-    >>> from pymc_dp.accounting.samplers import Poisson
+    >>> from pymc_dp.sampling.samplers import Poisson
     >>> score = Release("score", Poisson(0.1), 1.0, noise_multiplier=3.0, count=300)
     >>> plan = Plan((score,), Neighbours.ADD_REMOVE, 1e-5, PLD)
     >>> round(plan.epsilon(), 2)

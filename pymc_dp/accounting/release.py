@@ -12,7 +12,7 @@ from typing import Any
 from pymc_dp.accounting.arguments import MOST
 from pymc_dp.accounting.mechanisms import GAUSSIAN, Mechanism
 from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.samplers import Full, Sampler, sampler_named
+from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 # Below, clipped vectors are so short that their entries round.
 SMALLEST_CLIP_NORM = 1e-12

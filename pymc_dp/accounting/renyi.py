@@ -21,8 +21,8 @@ from pymc_dp.accounting.accountant import (
 )
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
-from pymc_dp.accounting.samplers import FixedSize
 from pymc_dp.errors import PrivacyWarning
+from pymc_dp.sampling.samplers import FixedSize
 
 ORDERS = (
     *(order / 10 for order in range(11, 110)),

@@ -38,7 +38,7 @@ class Selection:
     Papernot and Steinke (2022), with K from a negative binomial law of shape `ETA` without zero.
 
     >>> from pymc_dp.accounting.neighbours import Neighbours
-    >>> from pymc_dp.accounting.samplers import Poisson
+    >>> from pymc_dp.sampling.samplers import Poisson
     >>> terms = Plan((), Neighbours.ADD_REMOVE, 1e-5, RDP_DP_ACCOUNTING)
     >>> plan = terms.granting([ReleaseSpec("score", Poisson(0.1), 1.0, count=200)], 10.0)
     >>> round(plan.epsilon(), 2), round(Selection((plan,), runs=20.0).epsilon(), 2)

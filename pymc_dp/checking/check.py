@@ -11,6 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.checking.prior import prior_draws, widths
+from pymc_dp.methods.doubts import Doubt, Kind, doubts_in
 from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.summary import by_label, leaves_noise_out, noise_sd_of, share_of
 
@@ -177,8 +178,7 @@ def _hidden(idata: xr.DataTree) -> Check:
         return Check("hidden", math.nan, UNKNOWN, "This method does not measure the curvature.")
     hidden, whole = int(fit["hidden_directions"]), int(fit["directions"])
     finding = f"Noise hides the data's curvature in {hidden} of {whole} directions of the latents"
-    doubts = json.loads(privacy_of(idata).attrs["doubts"])
-    if hidden and not any(doubt.startswith("Noise hides") for doubt in doubts):
+    if hidden and not _doubts(idata, Kind.HIDDEN):
         share = hidden / whole
         return Check("hidden", share, FINE, f"{finding}, where scores alone tell enough.")
     return _judged(
@@ -190,14 +190,16 @@ def _hidden(idata: xr.DataTree) -> Check:
     )
 
 
+def _doubts(idata: xr.DataTree, kind: Kind) -> list[Doubt]:
+    """Return the doubts of a kind that a result states."""
+    return [one for one in doubts_in(privacy_of(idata).attrs["doubts"]) if one.kind is kind]
+
+
 def _clipping(idata: xr.DataTree) -> Check:
     fit = idata["fit"].to_dataset()
-    doubts = json.loads(privacy_of(idata).attrs["doubts"])
-    uncentred = [doubt for doubt in doubts if doubt.startswith("Contributions of")]
     taken = 1 - float(fit["variance_share"]) if "variance_share" in fit else math.nan
-    if uncentred:
-        finding, advice = uncentred[0].split(": ", 1)
-        return Check("clipping", taken, LOOK, f"{finding}.", advice[0].upper() + advice[1:])
+    if uncentred := _doubts(idata, Kind.UNCENTRED):
+        return Check("clipping", taken, LOOK, uncentred[0].text)
     if math.isnan(taken):
         return Check("clipping", taken, UNKNOWN, "This method does not measure what it clips.")
     return _judged(

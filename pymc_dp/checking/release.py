@@ -12,7 +12,6 @@ import xarray as xr
 
 from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup, compile_method, separation
 from pymc_dp.ledger.ledger import Ledger
@@ -25,6 +24,7 @@ from pymc_dp.privacy.contribution import Contribution, UnitVector
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.build import Outcome
+from pymc_dp.sampling.samplers import Full
 
 
 class Fitted(NamedTuple):
@@ -114,6 +114,7 @@ def ask(
         describe=lambda state: xr.Dataset(),
         trace=lambda state: {},
         settings={},
+        algorithms=(),
     )
     plan = budget.settle(method.releases)
     setup = Setup(name, records, data, method, plan)

@@ -10,10 +10,11 @@ import pymc as pm
 
 from pymc_dp.accounting.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
-from pymc_dp.driver.advice import advice_on_counts, advice_on_groups, advice_on_rows
+from pymc_dp.driver.data_advice import advice_on_counts, advice_on_groups, advice_on_rows
 from pymc_dp.driver.run_time import default_passes
 from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.algorithm import Algorithm
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
@@ -23,22 +24,22 @@ from pymc_dp.model.released import withheld_in_words
 
 
 class Fits(NamedTuple):
-    """Whether a method has updates for a model."""
+    """Whether a method fits a model, and by which algorithm."""
 
-    why: str
-    # {variable: role}: what each latent and each term of the likelihood is to these updates;
-    # empty where there are none
-    roles: dict[str, str]
+    ok: bool
+    reason: str  # why it fits, or why not
+    # {variable: role}: what each latent and each term of the likelihood is to the updates; empty
+    # where there are none
+    roles: Mapping[str, str] = MappingProxyType({})
+    # what runs where no option asks for another; None if the method does not fit
+    algorithm: Algorithm | None = None
     # why it is the method to take; empty where another is as good
     better: str = ""
 
-    @property
-    def ok(self) -> bool:
-        """Whether the method can fit the model."""
-        return self.why.startswith("fit")
-
     def __str__(self) -> str:
-        return "\n".join([self.why, *(f"    {name}: {role}" for name, role in self.roles.items())])
+        by = [f"    by {self.algorithm}"] if self.algorithm else []
+        roles = [f"    {name}: {role}" for name, role in self.roles.items()]
+        return "\n".join([self.reason, *by, *roles])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -62,7 +63,7 @@ class Explanation:
     @property
     def dp_advi(self) -> str:
         """Why the gradient methods and posterior sampling fit or do not fit."""
-        return self.methods["dp_advi"].why
+        return self.methods["dp_advi"].reason
 
     @property
     def vips(self) -> Fits:
@@ -131,6 +132,7 @@ def explain(
     ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
     >>> print(pymc_dp.explain(model).vips)
     fits, as a model of conjugate blocks and mixtures.
+        by stochastic variational Bayes on noisy expected sufficient statistics (Park et al. 2020)
         p: Beta block
         y: conjugate likelihood
     """
@@ -163,7 +165,9 @@ def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> 
     if not fits["dp_advi"].ok:
         able = [name for name, found in fits.items() if found.ok and METHODS[name].private]
         if not able:
-            raise NotSeparableError(f"No method fits. dp_advi and its like {fits['dp_advi'].why}")
+            raise NotSeparableError(
+                f"No method fits. dp_advi and its like {fits['dp_advi'].reason}"
+            )
         return able[0], "the other methods refuse the latents of single records"
     if records.local_latents:
         names = ", ".join(f"`{name}`" for name in records.local_latents)
@@ -182,23 +186,28 @@ def _fits(spec: MethodSpec, records: Records) -> Fits:
         return _any_model(spec, records)
     model_class, structure, reasons = match(spec.model_classes, records)
     if model_class is not None:
-        roles = model_class.roles(records, structure)
-        better = model_class.better(records, structure)
-        return Fits(f"fits, as a model of {model_class.title}.", roles, better)
+        return Fits(
+            True,
+            f"fits, as a model of {model_class.title}.",
+            model_class.roles(records, structure),
+            model_class.algorithm(records, structure),
+            model_class.better(records, structure),
+        )
     near = {c.title: reasons[c.title] for c in spec.model_classes if c.near(records)}
     others = {", ".join(reasons): "its latents and outcomes are of other kinds"}
     listed = ";".join(f"\n    not of {x}: {reason}" for x, reason in (near or others).items())
-    return Fits(f"does not fit:{listed}.", {})
+    return Fits(False, f"does not fit:{listed}.")
 
 
 def _any_model(spec: MethodSpec, records: Records) -> Fits:
     if not records.local_latents:
-        return Fits("fit, as any model does.", {})
+        return Fits(True, "fit, as any model does.", algorithm=spec.algorithm)
     try:
         if not spec.integrates:
             require_shared_latents(records)
         require_integrable(records)
     except NotSeparableError as reason:
-        return Fits(f"do not fit: {reason}", {})
+        return Fits(False, f"do not fit: {reason}")
     how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
-    return Fits("fit; latents of single records are integrated out, and never released.", how)
+    said = "fit; latents of single records are integrated out, and never released."
+    return Fits(True, said, how, spec.algorithm)

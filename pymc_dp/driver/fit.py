@@ -11,11 +11,12 @@ import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.budget import FitTerms
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
-from pymc_dp.driver.setup import Setup, compile_method, set_up
+from pymc_dp.driver.setup import ModelInputs, Setup, compile_method, set_up_method, settled
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.registry import described
@@ -159,13 +160,7 @@ def fit(
     True
     """
     public = tuple(public)
-    setup = set_up(
-        model,
-        method,
-        n,
-        public=public,
-        data=data,
-        public_start=public_start,
+    terms = FitTerms(
         epsilon=epsilon,
         delta=delta,
         noise_multiplier=noise_multiplier,
@@ -174,8 +169,9 @@ def fit(
         accountant=accountant,
         num_records=num_records,
         unit=unit,
-        **options,
     )
+    inputs = ModelInputs(public, data, public_start)
+    setup = settled(*set_up_method(model, method, n, terms, inputs, options))
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
     ledger = open_ledger(ledger)

@@ -1,7 +1,6 @@
 """The result of a fit: tried before the first release, and built after the last."""
 
 import copy
-import json
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +12,7 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.driver.setup import Setup
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.errors import PosteriorWarning
+from pymc_dp.methods.doubts import Doubt, Kind, doubts_in
 from pymc_dp.model import Records
 from pymc_dp.results.build import Outcome, build_result
 from pymc_dp.results.posterior import released_groups, transform_draws
@@ -60,8 +60,8 @@ def make_result(
         except Exception as error:
             setup = _without_failing(setup, states[-1], draws, copy.deepcopy(again), error)
             idata = _result(setup, states, outcome, draws, again)
-        for doubt in json.loads(idata["privacy"].attrs["doubts"]):
-            warnings.warn(doubt, PosteriorWarning, stacklevel=3)
+        for doubt in doubts_in(idata["privacy"].attrs["doubts"]):
+            warnings.warn(doubt.text, PosteriorWarning, stacklevel=3)
     return idata
 
 
@@ -93,10 +93,11 @@ def _without_failing(
     failing = [name for name in graphs if fails(name)]
     if not failing or len(failing) == len(graphs):
         raise error
-    lacking = (
+    text = (
         f"The result lacks {', '.join(f'`{name}`' for name in failing)}: at some draws of the "
         f"posterior it cannot be computed ({type(error).__name__}: {error})."
     )
+    lacking = Doubt(Kind.INCOMPLETE, tuple(failing), text)
     return setup._replace(
         records=keeping(name for name in graphs if name not in failing),
         method=method._replace(doubts=lambda state: (*method.doubts(state), lacking)),

@@ -16,6 +16,7 @@ from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.methods.algorithm import in_words
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
@@ -84,7 +85,15 @@ def run_releases(
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)
     source = wall.random
-    outcome = Outcome(setup.name, plan, wall.made, source.label, source.valid, compiled.is_exact)
+    outcome = Outcome(
+        setup.name,
+        plan,
+        wall.made,
+        source.label,
+        source.valid,
+        compiled.is_exact,
+        algorithm=in_words(method.algorithms),
+    )
     return states, outcome
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec
-from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records
@@ -23,6 +22,7 @@ from pymc_dp.privacy.contribution import Contribution, with_draws
 from pymc_dp.privacy.partitions import number_of_records
 from pymc_dp.privacy.private_data import PrivateData
 from pymc_dp.privacy.probe import moderate_records
+from pymc_dp.sampling.samplers import Poisson
 
 # rows that an undeclared data set is taken to have where only speed depends on it
 NOMINAL_RECORDS = 10_000

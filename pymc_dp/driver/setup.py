@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_dp.accounting.arguments import check_count
-from pymc_dp.accounting.budget import Budget
+from pymc_dp.accounting.budget import Budget, FitTerms
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.compiling.compile import compile_mode
@@ -47,7 +47,7 @@ REFUSED = {
     "more_obj_params": "they would be fitted to private gradients",
     "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
 }
-TERMS = tuple(field.name for field in dataclasses.fields(Budget))
+TERMS = frozenset(field.name for field in dataclasses.fields(FitTerms))
 
 # seconds on the Python linker from which on Numba, which compiles for up to a minute, is tried too
 WORTH_COMPILING = 60.0
@@ -76,10 +76,33 @@ def model_in_use(model: pm.Model | None) -> pm.Model:
     return found
 
 
-def set_up(model: pm.Model | None, method: str, n: int | None, **settings: Any) -> Setup:
-    """Check every input of a fit and settle its plan; takes what `set_up_method` takes."""
-    setup, budget = set_up_method(model, method, n, **settings)
+class ModelInputs(NamedTuple):
+    """The keywords of `pymc_dp.fit` that say what of a model is public, and what its data are."""
+
+    public: Iterable[str] = ()
+    data: Mapping[str, Any] | None = None
+    public_start: Mapping[str, Any] | None = None
+
+
+def set_up(model: pm.Model | None, method: str, n: int | None, **keywords: Any) -> Setup:
+    """Check every input of a fit that is given as keywords, and settle its plan."""
+    return settled(*set_up_method(model, method, n, *sorted_keywords(keywords)))
+
+
+def settled(setup: Setup, budget: Budget) -> Setup:
+    """Settle the plan of a fit, with the releases that its method asks for."""
     return setup._replace(plan=budget.settle(setup.method.releases))
+
+
+def sorted_keywords(
+    keywords: Mapping[str, Any],
+) -> tuple[FitTerms, ModelInputs, dict[str, Any]]:
+    """Sort keywords that a caller gave by name into terms, inputs and options of the method."""
+    of_terms = {name: x for name, x in keywords.items() if name in TERMS}
+    of_model = {name: x for name, x in keywords.items() if name in ModelInputs._fields}
+    known = {*of_terms, *of_model}
+    options = {name: x for name, x in keywords.items() if name not in known}
+    return FitTerms(**of_terms), ModelInputs(**of_model), options
 
 
 @np.errstate(all="ignore")  # sums over records may overflow
@@ -87,20 +110,22 @@ def set_up_method(
     model: pm.Model | None,
     method: str,
     n: int | None,
-    *,
-    public: Iterable[str] = (),
-    data: Mapping[str, Any] | None = None,
-    public_start: Mapping[str, Any] | None = None,
-    **settings: Any,
+    terms: FitTerms,
+    inputs: ModelInputs,
+    keywords: Mapping[str, Any],
 ) -> tuple[Setup, Budget]:
-    """Check every input of a fit; the plan has its terms and no releases yet."""
-    model, public = model_in_use(model), tuple(public)
+    """Check every input of a fit; the plan has its terms and no releases yet.
+
+    ``keywords`` are the caller's options of the method.
+    """
+    model, public = model_in_use(model), tuple(inputs.public)
     spec = method_named(method)
-    terms = {key: settings.pop(key) for key in TERMS if key in settings}
-    _check_keywords(spec, settings)
+    _check_keywords(spec, keywords)
     budget = _budget(spec, terms)
-    options = _options(spec, budget, n, settings)
-    separated = separation(model, budget, public=public, data=data, start=public_start)
+    options = _options(spec, budget, n, keywords)
+    separated = separation(
+        model, budget, public=public, data=inputs.data, start=inputs.public_start
+    )
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
     while not isinstance(built, Method):
@@ -150,17 +175,17 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
             raise TypeError(f"{name!r} is an unknown keyword; {spec.name} takes {known}.")
 
 
-def _budget(spec: MethodSpec, terms: dict[str, Any]) -> Budget:
+def _budget(spec: MethodSpec, terms: FitTerms) -> Budget:
     """Read the budget; that of a method without privacy is infinite, and must not be given."""
     if spec.private:
-        return Budget(**terms)
+        return Budget(**vars(terms))
     for term in ("epsilon", "delta", "noise_multiplier"):
-        if terms.get(term) is not None:
+        if getattr(terms, term) is not None:
             raise ValueError(
                 f"method={spec.name!r} is not private and takes no {term}=: use "
                 f"method='dp_{spec.name}', or leave {term}= out."
             )
-    return Budget(**terms | {"epsilon": math.inf})
+    return Budget(**vars(dataclasses.replace(terms, epsilon=math.inf)))
 
 
 def _options(

@@ -81,6 +81,7 @@ def chain(first: Method, *stages: Stage) -> Method:
         trace=by_stage("trace"),
         doubts=by_stage("doubts"),
         rehearsal=partial(_trials, first, stages, start),
+        algorithms=tuple(dict.fromkeys(each for part in parts for each in part.algorithms)),
         defaults=tuple(dict.fromkeys(found for part in parts for found in part.defaults)),
     )
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from pymc_dp.accounting.samplers import Full, Sampler
+from pymc_dp.sampling.samplers import Full, Sampler
 
 
 class Defaults(NamedTuple):

@@ -1,6 +1,43 @@
-"""What is doubtful about a posterior, in sentences for the result, the report and a warning."""
+"""What is doubtful about a posterior, for the result, the report, `pymc_dp.check` and a warning."""
 
+import json
 from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What is doubtful."""
+
+    UNCENTRED = "uncentred"  # clipping may bias the posterior
+    MISFIT = "misfit"  # outcomes are not distributed as the model says
+    HIDDEN = "hidden"  # noise hides the curvature
+    MERGED = "merged"  # components of a mixture may have become one, or have no records
+    UNFINISHED = "unfinished"  # the mode may not have been reached
+    MIXING = "mixing"  # Markov chains did not move
+    TOO_NARROW = "too narrow"  # updates leave variance out
+    INCOMPLETE = "incomplete"  # the result lacks variables
+
+
+class Doubt(NamedTuple):
+    """A doubt about a posterior; programs read its kind and its names, people its text."""
+
+    kind: Kind
+    names: tuple[str, ...]  # of the variables, or elements of them, that it is about
+    text: str  # a sentence or more: what is doubtful, and what to do
+
+
+def doubts_in(attribute: str) -> tuple[Doubt, ...]:
+    """Read the attribute ``doubts`` of a result.
+
+    >>> doubts_in('[{"kind": "misfit", "names": ["y"], "text": "Look at it."}]')[0].names
+    ('y',)
+    """
+    return tuple(
+        Doubt(Kind(each["kind"]), tuple(each["names"]), each["text"])
+        for each in json.loads(attribute)
+    )
+
 
 # what to do about it, for methods that clip to a norm of the caller's
 BY_ROUNDS = (
@@ -11,17 +48,19 @@ BY_ROUNDS = (
 MOST_NAMED = 6
 
 
-def uncentred(names: Iterable[str], way_out: str) -> str:
+def uncentred(names: Iterable[str], way_out: str) -> Doubt:
     """Say that clipping may bias a posterior, and what to do about it.
 
-    >>> uncentred(["y"], BY_ROUNDS)[:52]
+    >>> uncentred(["y"], BY_ROUNDS).text[:52]
     'Contributions of `y` are clipped without being centr'
     """
-    return (
+    names = tuple(names)
+    text = (
         f"Contributions of {quoted(names)} are clipped without being centred: no draws of outcomes "
         "say what their clipped mean should be, so where they are skewed the posterior is biased. "
         f"{way_out}"
     )
+    return Doubt(Kind.UNCENTRED, names, text)
 
 
 def quoted(names: Iterable[str]) -> str:

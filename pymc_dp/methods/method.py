@@ -8,6 +8,8 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.methods.algorithm import Algorithm
+from pymc_dp.methods.doubts import Doubt
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Contributions
 from pymc_dp.privacy.query import Noisy, Query
@@ -60,6 +62,9 @@ class Method(NamedTuple):
     # state -> {name: (dims, array)}: what of a state goes to ``fit_stats`` after a release
     trace: Callable[[Any], Trace]
     settings: dict[str, Any]  # the method's own settings, for the result
+    # what it computes, in the order in which the algorithms run; none of a release by itself. What
+    # only chooses where an algorithm begins is not listed.
+    algorithms: tuple[Algorithm, ...]
     # as wide as records and privacy noise together make it. None where the caller declined it; it
     # returns None for states of which the noise is not known, as after an early stop.
     noise_aware: Callable[[Any, int, np.random.Generator], Draws | None] | None = None
@@ -68,8 +73,8 @@ class Method(NamedTuple):
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
     # how many posterior draws there are where the releases themselves are the draws
     most_draws: int | None = None
-    # state -> sentences: what is doubtful about its posterior, from released or public numbers
-    doubts: Callable[[Any], tuple[str, ...]] = lambda state: ()
+    # state -> what is doubtful about its posterior, from released or public numbers
+    doubts: Callable[[Any], tuple[Doubt, ...]] = lambda state: ()
     # the tuned constants that it read, for the result; public numbers
     defaults: tuple[Any, ...] = ()
 

@@ -1,15 +1,20 @@
 """What is known of a method before there is a model, and the classes that models belong to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pytensor.graph.utils import MethodNotDefined
 
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.algorithm import Algorithm
 from pymc_dp.methods.method import Method, OnOwnScale, OnRealLine
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
+
+# (records, structure, options) -> Method, or one that needs latents on the whole real line
+Build = Callable[[Records, Any, Any], Method | OnRealLine]
 
 
 class ModelClass(NamedTuple):
@@ -18,12 +23,13 @@ class ModelClass(NamedTuple):
     title: str
     # records -> structure: raises NotConjugateError where the model is of another class
     recognise: Callable[[Records], Any]
-    # (records, structure, options) -> Method, or one that needs latents on the whole real line
-    build: Callable[[Records, Any, Any], Method | OnRealLine]
+    build: Build
     # (records, structure) -> {variable: str}: what each latent and each term of the likelihood is
     # to the updates
     roles: Callable[[Records, Any], dict[str, str]]
-    forms: tuple[str, ...]  # the values that ``form=`` may have
+    # (records, structure) -> what fits the model where no option asks for another algorithm
+    algorithm: Callable[[Records, Any], Algorithm]
+    forms: tuple[str, ...]  # the values that ``form=`` may have, but for those of papers
     options: tuple[str, ...]  # which of the options that not every class has it reads
     # records -> whether the kinds of their latents and outcomes could be those of the class: only
     # then is it of interest why the model does not belong to it
@@ -31,6 +37,8 @@ class ModelClass(NamedTuple):
     # (records, structure) -> why the method is the one to take for the model; empty where another
     # is as good
     better: Callable[[Records, Any], str] = lambda records, structure: ""
+    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper
+    of_papers: Mapping[str, Build] = MappingProxyType({})
 
 
 def match(
@@ -51,6 +59,13 @@ def match(
     return None, None, reasons
 
 
+def with_forms(
+    classes: Sequence[ModelClass], of_papers: Mapping[str, Mapping[str, Build]]
+) -> tuple[ModelClass, ...]:
+    """Add the forms of papers to classes, by their titles."""
+    return tuple(each._replace(of_papers=of_papers.get(each.title, {})) for each in classes)
+
+
 def build_matching(
     method: str, classes: Sequence[ModelClass], records: Records, options: Options
 ) -> Method | OnRealLine:
@@ -58,7 +73,9 @@ def build_matching(
     model_class, structure, reasons = match(classes, records)
     if model_class is not None:
         _refuse_unread(model_class, classes, options)
-        built = model_class.build(records, structure, options)
+        form = getattr(options, "form", None) or ""
+        build = model_class.of_papers.get(form, model_class.build)
+        built = build(records, structure, options)
         if isinstance(built, OnRealLine) or getattr(options, "noise_aware", True):
             return built
         return built._replace(noise_aware=None)
@@ -74,10 +91,10 @@ def _refuse_unread(
 ) -> None:
     """Refuse a form of another class, and options that nothing would read."""
     form = getattr(options, "form", None)
-    if form not in (None, *model_class.forms):
+    forms = [*model_class.forms, *model_class.of_papers]
+    if form not in (None, *forms):
         raise ValueError(
-            f"form={form!r} is not for {model_class.title}: use one of {list(model_class.forms)}, "
-            "or leave it out."
+            f"form={form!r} is not for {model_class.title}: use one of {forms}, or leave it out."
         )
     fields = options.keywords()
     for name in {name for other in classes for name in other.options} - {*model_class.options}:
@@ -93,8 +110,7 @@ class MethodSpec(NamedTuple):
     build: Callable[[Records, Any], Method | OnRealLine | OnOwnScale]
     options: type[Options]  # the dataclass of its `Options`
     fits: str  # which models it fits, for tables of methods
-    by: str  # how, for tables of methods
-    source: str  # the paper that it is from
+    by: str  # how, with the sources of each algorithm, for tables of methods
     page: str  # its page in docs/methods
     private: bool = True  # whether it takes a budget
     # whether it takes every latent on its own scale, instead of the whole real line
@@ -104,3 +120,5 @@ class MethodSpec(NamedTuple):
     # those it has updates for, in the order in which they are tried. Empty for a method that fits
     # any model.
     model_classes: tuple[ModelClass, ...] = ()
+    # what fits any model where no option asks for another algorithm; None if its class decides
+    algorithm: Algorithm | None = None

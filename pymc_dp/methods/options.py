@@ -14,7 +14,7 @@ from typing import Any, ClassVar, get_args, get_origin
 
 from pymc_dp.accounting.arguments import check_count, checked_number
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import FixedSize, Sampler
+from pymc_dp.sampling.samplers import FixedSize, Sampler
 
 # a number, or one for every step
 Schedule = float | Callable[[int], float]
@@ -116,5 +116,7 @@ def _checked(name: str, declared: Any, value: Any) -> Any:
         raise TypeError(f"{name}={value!r:.40} must be text.")
     schedule = callable(value) and any(get_origin(kind) is not None for kind in kinds)
     if float in kinds and not schedule:
+        if value is None:
+            raise TypeError(f"{name}=None is no number: leave it out for the default.")
         return checked_number(name, value)
     return value

@@ -1,19 +1,33 @@
 """The methods of `pymc_dp.fit`, by name, and the part of its help that is made from them."""
 
 import textwrap
+from functools import partial
 from inspect import cleandoc
 
-from pymc_dp.methods.advi.advi import DP_ADVI, DP_FULLRANK_ADVI
-from pymc_dp.methods.model_class import MethodSpec
-from pymc_dp.methods.sampling.ops import DP_OPS
-from pymc_dp.methods.sampling.sgld import DP_SGLD
-from pymc_dp.methods.sep.sep import DP_SEP, SEP
-from pymc_dp.methods.vips.vips import VIPS
+from pymc_dp.methods.advi.advi import dp_advi, dp_fullrank_advi
+from pymc_dp.methods.model_class import MethodSpec, with_forms
+from pymc_dp.methods.papers import algorithm3, variational_bayes
+from pymc_dp.methods.papers.families import FULL_RANK, MEAN_FIELD
+from pymc_dp.methods.papers.gradient_steps import by_steps
+from pymc_dp.methods.papers.ops import DP_OPS
+from pymc_dp.methods.papers.sgld import DP_SGLD
+from pymc_dp.methods.sep import sep
+from pymc_dp.methods.vips import vips
 
+REGRESSIONS = "linear predictors"
 WIDTH = 100
 
 METHODS: dict[str, MethodSpec] = {
-    spec.name: spec for spec in (DP_ADVI, DP_FULLRANK_ADVI, VIPS, DP_SEP, SEP, DP_SGLD, DP_OPS)
+    spec.name: spec
+    for spec in (
+        dp_advi(partial(by_steps, MEAN_FIELD)),
+        dp_fullrank_advi(partial(by_steps, FULL_RANK)),
+        vips.vips(with_forms(vips.MODEL_CLASSES, {REGRESSIONS: variational_bayes.FORMS})),
+        sep.dp_sep(with_forms(sep.MODEL_CLASSES, {REGRESSIONS: {"algorithm3": algorithm3.build}})),
+        sep.SEP,
+        DP_SGLD,
+        DP_OPS,
+    )
 }
 
 

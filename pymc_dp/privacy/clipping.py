@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
-from pymc_dp.accounting.samplers import subset
 from pymc_dp.privacy.contribution import (
     OWNER,
     Batch,
@@ -29,6 +28,7 @@ from pymc_dp.privacy.contribution import (
 from pymc_dp.privacy.grid import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
 from pymc_dp.privacy.private_data import Partition
+from pymc_dp.sampling.samplers import subset
 
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23

@@ -15,7 +15,6 @@ import numpy as np
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import SMALLEST_CLIP_NORM, Release
-from pymc_dp.accounting.samplers import MOST_IN_FIXED_SIZE
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution, Contributions, FactoredContribution
@@ -24,6 +23,7 @@ from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothi
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.sampling.samplers import MOST_IN_FIXED_SIZE
 
 
 class PrivacyWall:

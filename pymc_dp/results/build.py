@@ -39,6 +39,7 @@ class Outcome(NamedTuple):
     public: tuple[str, ...] = ()
     selected: Mapping[str, str] = MappingProxyType({})
     selection: Selection | None = None
+    algorithm: str = ""  # what the method computed, with its sources
 
     @property
     def spent(self) -> Plan | Selection:
@@ -73,7 +74,7 @@ def build_result(
     }
     about = {
         "withheld": records.outputs.withheld,
-        "doubts": method.doubts(states[-1]),
+        "doubts": [doubt._asdict() for doubt in method.doubts(states[-1])],
         "settings": method.settings | {"noise_aware": "noise_sd" in groups},
         "defaults": method.constants(),
     }
@@ -124,6 +125,7 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
         "epsilon": outcome.epsilon,
         "delta": plan.delta,
         "method": outcome.method,
+        "algorithm": outcome.algorithm,
         "mechanism": _mechanism(outcome),
         "guarantee": _guarantee(outcome),
         "neighbours": plan.neighbours.value,

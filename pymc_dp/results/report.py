@@ -13,6 +13,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.errors import PrivacyWarning
+from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.model import constrained, separate_unread
 from pymc_dp.results.allow_list import added_names, privacy_of
 
@@ -66,10 +67,10 @@ def privacy_report(
     >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
     """
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
-    made = [_guarantee(attrs), _mechanism(attrs), _selected(attrs)]
+    made = [_guarantee(attrs), _mechanism(attrs), _algorithm(attrs), _selected(attrs)]
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs), _trusted(attrs, values)]
-    doubts = " ".join(json.loads(attrs["doubts"]))
+    doubts = " ".join(doubt.text for doubt in doubts_in(attrs["doubts"]))
     parts = [
         *made,
         NUMERICS[attrs["numerics"]],
@@ -125,6 +126,10 @@ def _mechanism(attrs: dict[str, Any]) -> str:
         f"accounted by {attrs['accountant']} ({attrs['accountant_version']}). Stopping early "
         "does not lower epsilon."
     )
+
+
+def _algorithm(attrs: dict[str, Any]) -> str:
+    return attrs["algorithm"] and f"Algorithm of method={attrs['method']!r}: {attrs['algorithm']}."
 
 
 def _selected(attrs: dict[str, Any]) -> str:

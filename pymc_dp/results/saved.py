@@ -1,5 +1,6 @@
 """A result as a file: what its fit released, in netCDF or Zarr."""
 
+import math
 import os
 import warnings
 from pathlib import Path
@@ -43,8 +44,9 @@ def save(idata: xr.DataTree, path: str | os.PathLike[str]) -> None:
     --------
     >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
     """
-    released, guarantee = released_part(idata), privacy_of(idata).attrs["guarantee"]
-    if guarantee.startswith("none"):
+    released, attrs = released_part(idata), privacy_of(idata).attrs
+    guarantee = attrs["guarantee"]
+    if not math.isfinite(attrs["epsilon"]):
         warnings.warn(
             f"The file {os.fspath(path)!r} is NOT PRIVATE: its guarantee is {guarantee!r}.",
             PrivacyWarning,

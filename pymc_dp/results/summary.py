@@ -27,7 +27,8 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     pandas.DataFrame
         One row a variable. ArviZ's columns, then ``noise_sd``, what the privacy noise adds in root
         mean square, and ``noise_share``, its share of the posterior variance: near 0 the records
-        set the width, near 1 the noise does. Both are 0 where epsilon is infinite.
+        set the width, near 1 the noise does. Both are 0 where epsilon is infinite. Its
+        ``attrs["algorithm"]`` says which algorithm ran, with its sources.
 
     Raises
     ------
@@ -50,6 +51,7 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     """
     noise = noise_sd_of(idata)
     table = az.summary(idata, **{"kind": "stats", **kwargs})
+    table.attrs["algorithm"] = privacy_of(idata).attrs["algorithm"]
     columns = {"noise_sd": by_label(noise), "noise_share": by_label(share_of(idata, noise))}
     return table.assign(**{name: x.reindex(table.index) for name, x in columns.items()})
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.predictive_density import Range, predictive_density
 from pymc_dp.methods.chain import Stage, Staged, chain
 from pymc_dp.methods.method import Compiled, Method
@@ -19,6 +18,7 @@ from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import Full
 
 NAME = "log predictive density"
 

@@ -20,7 +20,7 @@ from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.fit import number_of_draws
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import build_wall, run_releases
-from pymc_dp.driver.setup import Setup, compile_method, set_up_method
+from pymc_dp.driver.setup import Setup, compile_method, set_up_method, sorted_keywords
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled
@@ -180,7 +180,8 @@ def _refuse_budget(where: str, keywords: Iterable[str]) -> None:
 def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
-    fit, _ = set_up_method(model, method, n, accountant="rdp_dp_accounting", **keywords)
+    keywords["accountant"] = "rdp_dp_accounting"
+    fit, _ = set_up_method(model, method, n, *sorted_keywords(keywords))
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
     return fit._replace(method=with_score(fit.records, fit.method, limits))

@@ -11,9 +11,9 @@ from pymc_dp.accounting.accountant import _cached
 from pymc_dp.accounting.noise_search import calibrate_plan
 from pymc_dp.accounting.privacy_loss import Pld
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full, Poisson
 from pymc_dp.driver.calibration import calibrate, epsilon
 from pymc_dp.errors import PrivacyWarning
+from pymc_dp.sampling.samplers import Full, Poisson
 from tests.plans import plan_from, release_from
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_dp_accounting")

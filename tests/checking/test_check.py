@@ -1,5 +1,6 @@
 """Checks say what is wrong with a fit where something is, and nothing where all is well."""
 
+import json
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp.checking.prior import prior_draws, widths
+from pymc_dp.methods.doubts import Doubt, Kind
 from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
@@ -69,6 +71,14 @@ def test_hidden_directions_that_scores_tell_of_are_fine(starved):
     found = pymc_dp.check(told)["hidden"]
     assert found.verdict == "fine"
     assert "of 8 directions of the latents, where scores alone tell enough" in found.finding
+
+
+@pytest.mark.parametrize(("name", "kind"), [("hidden", Kind.HIDDEN), ("clipping", Kind.UNCENTRED)])
+def test_a_verdict_follows_from_the_kind_of_a_doubt_and_not_from_its_text(starved, name, kind):
+    _, idata = starved
+    told = idata.copy(deep=True)
+    told["privacy"].attrs["doubts"] = json.dumps([Doubt(kind, ("b",), "Told anew.")._asdict()])
+    assert pymc_dp.check(told)[name].verdict == "look"
 
 
 def test_skewed_outcomes_of_a_normal_model_are_seen():

@@ -56,10 +56,10 @@ def test_one_noise_for_two_releases_is_rejected(model):
 
 
 def test_a_query_that_reads_data_is_rejected(model, monkeypatch):
-    set_up = driver.set_up
+    settled = driver.settled
 
-    def leaking(*args, **settings):
-        found = set_up(*args, **settings)
+    def leaking(*args):
+        found = settled(*args)
         mean = open_private(found.data).columns["X"].values.mean()
 
         def query(state, rng):
@@ -68,20 +68,20 @@ def test_a_query_that_reads_data_is_rejected(model, monkeypatch):
 
         return found._replace(method=found.method._replace(query=query))
 
-    monkeypatch.setattr(driver, "set_up", leaking)
+    monkeypatch.setattr(driver, "settled", leaking)
     with pytest.raises(AssertionError):
         checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
 
 
 def test_the_number_of_records_in_a_result_is_rejected(model, monkeypatch):
-    set_up = driver.set_up
+    settled = driver.settled
 
-    def leaking(*args, **settings):
-        found = set_up(*args, **settings)
+    def leaking(*args):
+        found = settled(*args)
         known = {**found.method.settings, "batch": open_private(found.data).number}
         return found._replace(method=found.method._replace(settings=known))
 
-    monkeypatch.setattr(driver, "set_up", leaking)
+    monkeypatch.setattr(driver, "settled", leaking)
     with pytest.raises(AssertionError):
         checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
 

@@ -20,7 +20,7 @@ SECTIONS = [
     "Tests",
 ]
 # every file here is part of a mechanism, or the index says that it is not
-FOLDERS = ["accounting", "checking", "contributions", "ledger", "privacy", "tuning"]
+FOLDERS = ["accounting", "checking", "contributions", "ledger", "privacy", "sampling", "tuning"]
 
 
 def extension():

@@ -9,7 +9,7 @@ from scipy import sparse
 
 import pymc_dp
 from pymc_dp import NotSeparableError, PrivacyWarning
-from pymc_dp.methods.advi import advi
+from pymc_dp.methods.papers import gradient_steps
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.wall import PrivacyWall
 
@@ -260,6 +260,6 @@ def test_a_graph_that_a_backend_cannot_run_is_refused_before_any_release(monkeyp
         return FactoredContribution(2, 0, norms=None, weighted_sum=None, prepare=prepare)
 
     monkeypatch.setattr(PrivacyWall, "release", lambda *a, **k: pytest.fail("released"))
-    monkeypatch.setattr(advi, "gradient", cannot_run)
+    monkeypatch.setattr(gradient_steps, "gradient", cannot_run)
     with pytest.raises(NotImplementedError, match="no rule for this operation.*Nothing was"):
         pymc_dp.fit(model=regression(), **{**GOOD, "n": 40})

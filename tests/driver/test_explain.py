@@ -88,8 +88,8 @@ def test_every_part_of_a_model_gets_its_role(describe, roles):
 def test_a_model_without_closed_form_updates_gets_the_reasons(describe, block):
     explanation = explained(describe)
     assert not explanation.vips.roles
-    assert "does not fit" in explanation.vips.why
-    assert block in explanation.vips.why
+    assert "does not fit" in explanation.vips.reason
+    assert block in explanation.vips.reason
 
 
 def scale():
@@ -156,7 +156,7 @@ def test_only_model_classes_near_the_model_give_reasons():
         assert far not in text
     assert "tau=pm.Gamma(...) in place of sigma=" in text
     assert "not Gaussian" not in text
-    assert "its latents and outcomes are of other kinds" in explained(factors).dp_sep.why
+    assert "its latents and outcomes are of other kinds" in explained(factors).dp_sep.reason
 
 
 def binomial(n=9):
@@ -327,7 +327,7 @@ def test_latents_of_single_records_are_integrated_out_or_refused():
     assert explained(probit).dp_advi == "fit, as any model does."
     found = explained(local).methods
     assert "integrated out by adaptive" in found["dp_advi"].roles["z"]
-    assert "`z` has an entry for every record" in found["dp_ops"].why
+    assert "`z` has an entry for every record" in found["dp_ops"].reason
 
 
 def without_names():

@@ -16,12 +16,13 @@ from scipy.stats import norm
 from pymc_dp.accounting import accountants
 from pymc_dp.accounting import plan as plan_module
 from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT
+from pymc_dp.accounting.amplification import event_of_batch
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise, with_shares
-from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Full, Poisson
 from pymc_dp.driver.calibration import epsilon
 from pymc_dp.results.composition import plan_from_json
+from pymc_dp.sampling.samplers import SAMPLERS, FixedSize, Full, Poisson, Sampler
 from tests.plans import batch_of, plan_from, release_from
 
 
@@ -145,11 +146,11 @@ def test_an_impossible_epsilon_is_refused(monkeypatch, impossible):
 # --- samplers say what they draw ---
 
 
-def likely(sampler, number=400, steps=400):
+def likely(sampler, event_of=event_of_batch, number=400, steps=400):
     """Whether batches look like those of the sampler's event: their sizes, and their spread."""
     rng = np.random.default_rng(1)
     sizes = np.array([len(batch_of(sampler, rng, number)) for _ in range(steps)])
-    event = sampler.event(dp.GaussianDpEvent(1.0), number)
+    event = event_of(sampler, dp.GaussianDpEvent(1.0), number)
     if isinstance(event, dp.PoissonSampledDpEvent):
         mean = number * event.sampling_probability
         variance = mean * (1 - event.sampling_probability)
@@ -165,7 +166,9 @@ def likely(sampler, number=400, steps=400):
 def test_a_sampler_says_the_event_of_what_it_draws(sampler):
     assert likely(sampler)
     gaussian = dp.GaussianDpEvent(1.0)
-    assert (sampler.event(gaussian, 400) == gaussian) == (sampler.effective_rate(400) == 1)
+    assert (event_of_batch(sampler, gaussian, 400) == gaussian) == (
+        sampler.effective_rate(400) == 1
+    )
 
 
 class DrawsMore(Poisson):
@@ -178,31 +181,47 @@ class DrawsAtLeastOne(Poisson):
         return max(super()._size(rng, number), round(self.rate * number))
 
 
-class SaysPoisson(FixedSize):
-    def _amplified(self, release, num_records):
-        return dp.PoissonSampledDpEvent(self.rate, release)
+class DrawsLikeNone(FixedSize):
+    pass
 
 
-class SaysFewer(FixedSize):
-    def _amplified(self, release, num_records):
-        return dp.SampledWithoutReplacementDpEvent(num_records, 1, release)
+class DrawsAllLikeNone(Full):
+    pass
 
 
-class SaysSampled(Full):
-    def event(self, release, num_records):
-        return dp.PoissonSampledDpEvent(0.1, release)
+def poisson_event(sampler, release, num_records):
+    return dp.PoissonSampledDpEvent(0.1, release)
+
+
+def event_of_one_row(sampler, release, num_records):
+    return dp.SampledWithoutReplacementDpEvent(num_records, 1, release)
 
 
 @pytest.mark.parametrize(
-    "sampler",
-    [DrawsMore(0.1), DrawsAtLeastOne(0.1), SaysPoisson(0.1), SaysFewer(0.1), SaysSampled()],
+    ("sampler", "event_of"),
+    [
+        (DrawsMore(0.1), event_of_batch),
+        (DrawsAtLeastOne(0.1), event_of_batch),
+        (FixedSize(0.1), poisson_event),
+        (FixedSize(0.1), event_of_one_row),
+        (Full(), poisson_event),
+    ],
 )
-def test_a_sampler_that_says_another_event_is_caught(sampler):
-    assert not likely(sampler)
+def test_a_sampler_that_says_another_event_is_caught(sampler, event_of):
+    assert not likely(sampler, event_of)
+
+
+def test_a_sampler_of_no_known_kind_has_no_event():
+    class Some(Sampler):
+        def _size(self, rng, number):
+            return number
+
+    with pytest.raises(ValueError, match="No event is known for batches drawn by Some"):
+        event_of_batch(Some(0.5), dp.GaussianDpEvent(1.0), 400)
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("faulty", [DrawsMore(0.1), SaysPoisson(0.1), SaysSampled()])
+@pytest.mark.parametrize("faulty", [DrawsMore(0.1), DrawsLikeNone(0.1), DrawsAllLikeNone()])
 @pytest.mark.parametrize("accountant", ACCOUNTANTS.values())
 def test_no_accountant_takes_a_sampler_that_it_does_not_know(accountant, faulty, neighbours):
     with pytest.raises(ValueError, match="No proof covers"):

@@ -22,6 +22,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.compiling import same_graph
 from pymc_dp.compiling.compile import function
+from pymc_dp.driver.setup import set_up
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import as_made, operations, separate
 from pymc_dp.model.axis_rules import needs
@@ -340,3 +341,11 @@ def test_planted_faults_let_a_change_pass(fault, monkeypatch):
     module, name, faulty, what = fault
     monkeypatch.setattr(module, name, faulty)
     assert not operations.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
+
+
+def test_a_mixture_can_be_read_again():
+    with pm.Model() as model:
+        centres = pm.Normal("centres", 0, 3, shape=2)
+        pm.NormalMixture("y", pm.Dirichlet("w", [2.0, 3.0]), centres, sigma=0.7, observed=Y)
+    plans = [set_up(model, "dp_advi", None, epsilon=1.0, delta=1e-5).plan for _ in range(3)]
+    assert plans[0] == plans[-1]

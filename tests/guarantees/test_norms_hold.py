@@ -11,8 +11,7 @@ import pytest
 
 from pymc_dp.contributions import frontier, gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError
-from pymc_dp.contributions.gradients import gradient, plain_gradient
-from pymc_dp.methods.advi.advi import Directions
+from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.toys import before_noise, wall_of
 from tests.zoo import separated

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Poisson, sampler_named, subset
+from pymc_dp.sampling.samplers import SAMPLERS, FixedSize, Poisson, sampler_named, subset
 from tests.plans import batch_of
 
 ALPHA = 1e-6

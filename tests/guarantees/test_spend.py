@@ -19,11 +19,11 @@ import pymc_dp.privacy.clipping
 import pymc_dp.privacy.wall
 from pymc_dp import ReleaseError
 from pymc_dp.accounting.release import Release
-from pymc_dp.accounting.samplers import Sampler
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.sampling.samplers import Sampler
 from tests.guarantees.toys import vectors, wall_of
 from tests.plans import plan_from
 

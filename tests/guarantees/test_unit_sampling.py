@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.privacy import clipping
+from pymc_dp.sampling.samplers import Poisson
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees.toys import before_noise, wall_of
 

@@ -15,7 +15,6 @@ import pymc_dp
 import pymc_dp.testing
 from benchmarks.truth.cell import private_fits
 from benchmarks.truth.problems import PROBLEMS
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.driver.run import run
 from pymc_dp.driver.setup import compile_method, set_up
 from pymc_dp.methods.chain import Staged
@@ -24,6 +23,7 @@ from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES
 from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.sampling.samplers import Full
 
 pytestmark = pytest.mark.usefixtures("fixed_keys")
 

@@ -10,10 +10,10 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.options import Options, option
 from pymc_dp.methods.registry import METHODS, method_named
+from pymc_dp.sampling.samplers import Poisson
 
 TERMS = {"sampling": Poisson, "num_records": None, "noise": 1.0}
 WRONG = {bool: "yes", int: 1.5, float: "many"}

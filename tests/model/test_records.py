@@ -1,6 +1,6 @@
 """A model is split into records: each record's gradient is that of the author's own model."""
 
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,20 +13,22 @@ from hypothesis import strategies as st
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.accounting.samplers import Poisson
 from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi.advi import build
-from pymc_dp.methods.advi.families import MEAN_FIELD
 from pymc_dp.methods.advi.options import AdviOptions
+from pymc_dp.methods.papers.families import MEAN_FIELD
+from pymc_dp.methods.papers.gradient_steps import by_steps
 from pymc_dp.model import separate
+from pymc_dp.sampling.samplers import Poisson
 from tests import zoo
 from tests.zoo import separated
 
 REPEATED = [0, 3, 5, 5, 7, 3, 12]
 ONE = [9]
 FIVE = [12, 0, 1, 2, 11]
+BY_STEPS = partial(by_steps, MEAN_FIELD)
 close = {"rtol": 1e-9, "atol": 1e-11}
 # few records make small groups; the warning has a test of its own
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
@@ -185,9 +187,9 @@ def test_local_latents_are_found_and_are_no_result(describe, name):
     options = AdviOptions(sampling=Poisson, num_records=None, noise=1.0)
     if not records.latents:
         with pytest.raises(NotSeparableError, match=f"`{name}` .*nothing that a fit may release"):
-            build(records, options, MEAN_FIELD)
+            build(BY_STEPS, records, options)
         return
-    method = build(records, options, MEAN_FIELD)
+    method = build(BY_STEPS, records, options)
     assert not any(name == label.split("[")[0] for label in records.labels)
     assert method.size == vector_size(records.size)
     assert (
@@ -202,7 +204,7 @@ def test_too_many_local_latents_are_refused():
 
     records, _ = separated(zoo.build(describe))
     with pytest.raises(NotSeparableError, match="`e` are 6 latents for every single record"):
-        build(records, AdviOptions(sampling=Poisson, num_records=None, noise=1.0), MEAN_FIELD)
+        build(BY_STEPS, records, AdviOptions(sampling=Poisson, num_records=None, noise=1.0))
 
 
 def test_splitting_leaves_the_authors_model_alone():

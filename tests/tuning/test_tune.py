@@ -23,14 +23,14 @@ from pymc_dp import Ledger, ReleaseError
 from pymc_dp.accounting import renyi
 from pymc_dp.accounting.release import Release, ReleaseSpec, relative_noise, with_noise
 from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
-from pymc_dp.accounting.samplers import Full, Poisson
 from pymc_dp.accounting.selection import ETA, Selection, calibrate_selection, draw_runs, halting
 from pymc_dp.contributions.predictive_density import Range
-from pymc_dp.driver.setup import compile_method, set_up, set_up_method
+from pymc_dp.driver.setup import ModelInputs, compile_method, set_up
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.model import PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.sampling.samplers import Full, Poisson
 from pymc_dp.tuning import scoring
 from pymc_dp.tuning.scoring import NAME, with_score
 from tests.plans import plan_from, release_from
@@ -520,10 +520,8 @@ def test_what_is_no_setting_stays_out_of_the_result(model, ledger, name):
 
 def test_a_setting_holds_nothing_but_the_method_and_its_options(model, ledger):
     of_tune = inspect.signature(pymc_dp.tune).parameters.keys() - {"method"}
-    named = [
-        p for p in inspect.signature(set_up_method).parameters.values() if p.name != "settings"
-    ]
-    assert {p.name for p in named} - of_tune == {"method", "n"}
+    named = {"model", "method", "n", *ModelInputs._fields}
+    assert named - of_tune == {"method", "n"}
     with pytest.raises(TypeError, match="'start_sigmas' is an unknown keyword"):
         tune(model, [{"start_sigmas": [0.0, 1.0]}, {"n": 9}], ledger=ledger)
     with pytest.raises(ValueError, match="at least two dicts"):

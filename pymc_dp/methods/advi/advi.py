@@ -1,84 +1,48 @@
-"""DP-ADVI (Jälkö, Dikmen and Honkela 2017), with aligned gradients (Jälkö et al. 2022).
+"""dp_advi and dp_fullrank_advi: rounds in whitened coordinates, for any model.
 
-A record's contribution is d log p(record | z) / dz, d numbers; all else is post-processing.
+Options of gradient steps put the steps of private ADVI (`pymc_dp.methods.papers`) before them.
 """
 
-import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
-from pymc_dp.contributions import clipped_count
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
-from pymc_dp.methods.advi.defaults import DEFAULTS
-from pymc_dp.methods.advi.families import FULL_RANK, MEAN_FIELD, Family, Params, mean_field_slopes
-from pymc_dp.methods.advi.optimizers import Optimizer, decaying_adam, from_pymc
 from pymc_dp.methods.advi.options import AdviOptions
+from pymc_dp.methods.algorithm import ADVI, NEWTON
 from pymc_dp.methods.by_rounds import whitened_method
 from pymc_dp.methods.chain import chain
-from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
-from pymc_dp.methods.doubts import uncentred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
-from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.private_start import FindStart, PrivateStart
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
-from pymc_dp.methods.method import Compiled, Draws, Method, OnOwnScale, OnRealLine, Trace
+from pymc_dp.methods.method import Method, OnOwnScale, OnRealLine
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.model import Records
-from pymc_dp.privacy.query import Noisy, Query
 
-BY_STEPS = (
-    "Rounds, which noise_aware=False leaves out, centre them where outcomes have distributions, in "
-    "place of potentials, and a CustomDist a random= that public= names; or a larger clip_norm= "
-    "clips less."
-)
-
-
-class State(NamedTuple):
-    """State of a fit: released values and public draws alone."""
-
-    t: int
-    params: Params
-    average: Params
-    optimizer: Any
-    clip_factor: float
-    noise_to_signal: float
-
-
-Update = Callable[[State, Query, Noisy], State]
 # backend -> gradient of the log prior
 Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]
+# makes the method of gradient steps, whose states have the ``average`` of the parameters
+BySteps = Callable[[Records, Prior, AdviOptions], Method]
 
 
-def build(records: Records, options: AdviOptions, family: Family) -> Method | OnOwnScale:
-    """Build private ADVI for one model.
+def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnOwnScale:
+    """Build rounds for any model.
 
     By default `whitened_method` makes all releases. Options of gradient steps put steps before it,
     and ``noise_aware=False`` leaves the steps alone, as in the paper.
-
-    **Privacy.** Steps release the sum of the records' gradients, each clipped to ``clip_norm`` in
-    L2 norm, which is the sensitivity (twice that under replace-one neighbours). Prior, entropy,
-    steps, averages and draws are post-processing.
-
-    Source: equations 1 and 2 of Jälkö et al. (2017); aligned gradients: Jälkö et al. (2022).
     """
     require_integrable(records)
-    if not options.aligned and family is FULL_RANK:
-        raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
     prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     if not options.takes_steps:
         return _by_rounds(records, prior, options)
-    fitted = _by_steps(records, prior, options, family)
+    fitted = by_steps(records, prior, options)
     if not options.takes_rounds:
         return fitted
     return chain(
@@ -119,143 +83,23 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
     return OnOwnScale(lambda own: OnRealLine(lambda _: build(partial(sketched, own))))
 
 
-def _by_steps(records: Records, prior: Prior, options: AdviOptions, family: Family) -> Method:
-    """Release gradients, as the papers do; the releases of rounds are left for later."""
-    draws, aligned, rounds = options.obj_n_mc, options.aligned, options.releases_of_rounds
-    count = (DEFAULTS.releases if options.n is None else options.n) - rounds
-    steps = options.schedule(records.size, count)
-    releases = options.releases(steps)
-    if options.adaptive_clip is not None and any(math.isinf(r.clip_norm) for r in releases):
-        raise ValueError("adaptive_clip= needs a finite clip_norm= to start from.")
-    rates = {name: pace * DEFAULTS.learning_rate for name, pace in family.pace.items()}
-    optimizer = (
-        from_pymc(options.obj_optimizer)
-        if options.obj_optimizer
-        else decaying_adam(rates, len(steps))
-    )
-    contribute = gradient if aligned else plain_gradient
-    clip_norms = tuple(clip for _, clip in steps)
-    clipped = not all(map(math.isinf, clip_norms))
-
-    def compile_parts(backend: str) -> Compiled:
-        score = contribute(records, backend, draws)
-        update: Update = partial(_update, family, optimizer, prior(backend), aligned)
-        if options.adaptive_clip is not None:
-            score = clipped_count.with_clipped_count(score, options.adaptive_clip)
-            update = _counted(update)
-        return Compiled({"score": score}, update)
-
-    return Method(
-        size=records.size * draws * (1 if aligned else 2),
-        releases=releases,
-        compile=compile_parts,
-        init=lambda rng: _init(records, family, optimizer),
-        query=partial(_query, family, options, clip_norms),
-        posterior=partial(_posterior, records, family),
-        describe=partial(_describe, records, family),
-        trace=_trace,
-        settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
-        doubts=lambda state: (uncentred(records.term_names, BY_STEPS),) if clipped else (),
-        defaults=(DEFAULTS, OF_GRADIENTS),
+def dp_advi(by_steps: BySteps) -> MethodSpec:
+    """Return the method whose gradient steps are those of a variational family."""
+    return MethodSpec(
+        name="dp_advi",
+        build=partial(build, by_steps),
+        options=AdviOptions,
+        fits="any model; integrates latents of single records out",
+        integrates=True,
+        by=f"{NEWTON}; with options of gradient steps also {ADVI}",
+        algorithm=NEWTON,
+        page="dp_advi",
     )
 
 
-DP_ADVI = MethodSpec(
-    name="dp_advi",
-    build=partial(build, family=MEAN_FIELD),
-    options=AdviOptions,
-    fits="any model; integrates latents of single records out",
-    integrates=True,
-    by="private scores and curvatures in whitened coordinates, or private gradients",
-    source="Jälkö et al. 2017, 2022",
-    page="dp_advi",
-)
-DP_FULLRANK_ADVI = DP_ADVI._replace(
-    name="dp_fullrank_advi",
-    build=partial(build, family=FULL_RANK),
-    fits="the same, with all correlations from the first step on",
-)
-
-
-def _init(records: Records, family: Family, optimizer: Optimizer) -> State:
-    params = family.init(records.start, DEFAULTS.start_sd)
-    return State(0, params, params, optimizer.init(params), 1.0, np.nan)
-
-
-def _query(
-    family: Family,
-    options: AdviOptions,
-    clip_norms: tuple[float, ...],
-    state: State,
-    rng: np.random.Generator,
-) -> Query:
-    eps = rng.standard_normal((options.obj_n_mc, state.params["mu"].size))
-    points = family.sample(state.params, eps)
-    context: Any = points
-    if not options.aligned:
-        context = Directions(points, mean_field_slopes(state.params, eps))
-    clip_norm = clip_norms[state.t] * state.clip_factor
-    if options.adaptive_clip is not None:
-        context = clipped_count.AtClipNorm(context, clip_norm)
-        clip_norm = clip_norm * clipped_count.JOINT
-    return Query("score", context, clip_norm, (points, eps))
-
-
-def _update(
-    family: Family,
-    optimizer: Optimizer,
-    prior: Callable[[np.ndarray], np.ndarray],
-    aligned: bool,
-    state: State,
-    query: Query,
-    noisy: Noisy,
-) -> State:
-    """One step uphill on E[log p(z)] + entropy; prior and entropy are exact."""
-    points, eps = query.draw
-    slopes = np.stack([prior(z) for z in points])
-    scores = noisy.value.reshape(len(points), -1, points.shape[1]) / noisy.sample_rate
-    if aligned:
-        slopes += scores[:, 0]
-    ascent = family.gradient(state.params, eps, slopes)
-    if not aligned:
-        mu, rho = scores.mean(axis=0)
-        ascent = {"mu": ascent["mu"] + mu, "rho": ascent["rho"] + rho}
-    optimizer_state, params = optimizer.step(state.optimizer, state.params, ascent, state.t)
-    weight = (DEFAULTS.average_power + 1) / (state.t + DEFAULTS.average_power + 1)
-    average = {k: a + weight * (params[k] - a) for k, a in state.average.items()}
-    return State(
-        state.t + 1, params, average, optimizer_state, state.clip_factor, noisy.noise_to_signal
+def dp_fullrank_advi(by_steps: BySteps) -> MethodSpec:
+    """Return the method whose gradient steps have a full covariance."""
+    return dp_advi(by_steps)._replace(
+        name="dp_fullrank_advi",
+        fits="the same, with all correlations from the first step on",
     )
-
-
-def _counted(update: Update) -> Update:
-    """Update from the sum, and move the clip norm by the released count of clipped records."""
-
-    def update_both(state: State, query: Query, noisy: Noisy) -> State:
-        total, many_clipped = clipped_count.split(noisy.value)
-        state = update(state, query, noisy._replace(value=total))
-        change = float(np.exp(DEFAULTS.clip_step if many_clipped else -DEFAULTS.clip_step))
-        return state._replace(clip_factor=state.clip_factor * change)
-
-    return update_both
-
-
-def _describe(records: Records, family: Family, state: State) -> xr.Dataset:
-    mean, covariance = state.average["mu"], family.covariance(state.average)
-    return describe_gaussian(mean, covariance, records.labels)
-
-
-def _posterior(
-    records: Records, family: Family, state: State, draws: int, rng: np.random.Generator
-) -> Draws:
-    eps = rng.standard_normal((draws, records.size))
-    values = records.split(family.sample(state.average, eps))
-    return dict(zip(records.point, values, strict=True))
-
-
-def _trace(state: State) -> Trace:
-    return {
-        "mean_path": (("rows",), state.params["mu"]),
-        "noise_to_signal": ((), state.noise_to_signal),
-        "clip_factor": ((), state.clip_factor),
-    }

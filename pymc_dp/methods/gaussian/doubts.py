@@ -4,7 +4,7 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from scipy.linalg import null_space
 
-from pymc_dp.methods.doubts import quoted, uncentred
+from pymc_dp.methods.doubts import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
 from pymc_dp.methods.gaussian.long_steps import Way
@@ -33,43 +33,47 @@ MISFIT = (
 )
 
 
-def doubts_of_rounds(records: Records, state: State) -> tuple[str, ...]:
+def doubts_of_rounds(records: Records, state: State) -> tuple[Doubt, ...]:
     """List what is doubtful about the posterior of the last round."""
     curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.way)
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return tuple(long_steps)
     clipped = [uncentred(records.term_names, BY_DRAWS)] if records.outcomes is None else []
-    misfit = [MISFIT.format(quoted(records.term_names))] if state.is_misfit else []
-    return (*clipped, *misfit, *_hidden(records, state, curvature), *long_steps)
+    names = records.term_names
+    misfit = Doubt(Kind.MISFIT, names, MISFIT.format(quoted(names)))
+    compared = [misfit] if state.is_misfit else []
+    return (*clipped, *compared, *_hidden(records, state, curvature), *long_steps)
 
 
-def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[str, ...]:
+def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[Doubt, ...]:
     """Say whether the chains moved that drew the latents which no record reads."""
     mixing = hyper.mixing.get(state.learnt.mode.mean.tobytes(), Mixing(0.0, ()))
     return (*_stuck(hyper, mixing.stuck), *_unmixed(mixing.unmixed))
 
 
-def _unmixed(labels: tuple[str, ...]) -> list[str]:
+def _unmixed(labels: tuple[str, ...]) -> list[Doubt]:
     if not labels:
         return []
-    return [
+    text = (
         f"The Markov chains that draw {quoted(labels)} stayed near the places where they began, so "
         "the posterior of these may be that of their start. That is so where some latents are all "
         "but fixed given others, and are not normal given them: a public number in place of one of "
         "these mends it."
-    ]
+    )
+    return [Doubt(Kind.MIXING, labels, text)]
 
 
-def _stuck(hyper: Hyperpriors, stuck: float) -> tuple[str, ...]:
+def _stuck(hyper: Hyperpriors, stuck: float) -> tuple[Doubt, ...]:
     if stuck <= MOST_STUCK:
         return ()
-    unread = [name for name in hyper.records.latents if name not in hyper.reduced.latents]
-    return (
+    unread = tuple(name for name in hyper.records.latents if name not in hyper.reduced.latents)
+    text = (
         f"{stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so the "
         "posterior of these, and of what has them in its prior, is not right. A prior that spans "
         "fewer orders of magnitude, such as pm.HalfNormal for a spread, may mend it, or a public "
-        "number in place of one of them.",
+        "number in place of one of them."
     )
+    return (Doubt(Kind.MIXING, unread, text),)
 
 
 def _read_by_records(records: Records) -> np.ndarray:
@@ -94,7 +98,7 @@ def _spectrum(records: Records, state: State, curvature: Curvature) -> Curvature
     return CurvatureSpectrum(values, seen @ vectors)
 
 
-def _hidden(records: Records, state: State, curvature: Curvature) -> list[str]:
+def _hidden(records: Records, state: State, curvature: Curvature) -> list[Doubt]:
     """Name the latents of which more than half of the noise lies in hidden directions.
 
     Directions of which scores alone tell much, so that they are far from as wide as in the prior,
@@ -108,13 +112,13 @@ def _hidden(records: Records, state: State, curvature: Curvature) -> list[str]:
     labels = np.array(records.labels)[_read_by_records(records)]
     mostly = labels[parts[:, hidden].sum(axis=1) > parts.sum(axis=1) / 2]
     names = f", most of all of {quoted(mostly)}" if mostly.size else ""
-    return [
+    text = (
         f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
         f"latents{names}. There the posterior rests on the prior, and its width on a guess. A "
         "larger epsilon, more records or fewer latents would show more, and priors from public "
-        "knowledge say more.",
-        *_merged(records.mixtures),
-    ]
+        "knowledge say more."
+    )
+    return [Doubt(Kind.HIDDEN, tuple(map(str, mostly)), text), *_merged(records.mixtures)]
 
 
 def _posterior_over_prior(
@@ -129,22 +133,24 @@ def _posterior_over_prior(
     return np.asarray(((L * (posterior @ L)).sum(axis=0) / (L * (prior @ L)).sum(axis=0)) ** 0.5)
 
 
-def _merged(mixtures: tuple[str, ...]) -> list[str]:
+def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
     if not mixtures:
         return []
-    return [
+    text = (
         f"{quoted(mixtures)} is a mixture. Where something of it is hidden, components may have "
         "become one: then no location, spread or weight of theirs is right. Start them apart, by "
         "public numbers, or fix their spreads."
-    ]
+    )
+    return [Doubt(Kind.MERGED, mixtures, text)]
 
 
-def _long_steps(records: Records, way: Way) -> list[str]:
+def _long_steps(records: Records, way: Way) -> list[Doubt]:
     moving = np.flatnonzero(way.unfinished)
     if not moving.size:
         return []
-    names = quoted(records.labels[i] for i in moving)
-    return [
-        f"The last step of {names} was a long one, so the mode may not have been reached: "
+    names = tuple(records.labels[i] for i in moving)
+    text = (
+        f"The last step of {quoted(names)} was a long one, so the mode may not have been reached: "
         "more releases (n=) or a larger epsilon would tell."
-    ]
+    )
+    return [Doubt(Kind.UNFINISHED, names, text)]

@@ -53,4 +53,5 @@ def reported_as(own: Method, method: Method, found: Callable[[Any], Any]) -> Met
         trace=lambda state: method.trace(found(state)),
         doubts=lambda state: method.doubts(found(state)),
         settings=method.settings,
+        algorithms=method.algorithms,
     )

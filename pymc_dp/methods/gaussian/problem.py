@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
+from pymc_dp.methods.doubts import Doubt, Kind
 from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
 from pymc_dp.methods.gaussian.expected_scores import expected_scores
@@ -43,11 +44,11 @@ class Problem(NamedTuple):
     # state -> that of all latents: which results are made of, and where their rounds begin
     reported: Callable[[State], State] = lambda state: state
 
-    def doubts(self, state: State) -> tuple[str, ...]:
+    def doubts(self, state: State) -> tuple[Doubt, ...]:
         """List what is doubtful about the posterior."""
         state = self.reported(state)
         if state.learnt.curvature is None and state.learnt.along_shifts is not None:
-            return (GROUPS_TOGETHER,)
+            return (Doubt(Kind.UNFINISHED, (), GROUPS_TOGETHER),)
         return doubts_of_rounds(self.records, state)
 
     @property

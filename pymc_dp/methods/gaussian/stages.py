@@ -8,10 +8,10 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.methods.algorithm import NEWTON
 from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
@@ -33,6 +33,7 @@ from pymc_dp.methods.gaussian.state import Gradient, State
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import Full
 
 SCALES, SHIFTED, SCORES = "score scales", "whitened scores of shifts", "whitened scores"
 
@@ -96,6 +97,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
         size=vector_size(problem.d),
         init=lambda rng: problem.begin(problem.start),
         settings={},
+        algorithms=(NEWTON,),
         releases=(_spec(SCALES, histograms**0.5, share * shares.of_scales),),
         compile=lambda backend: Compiled(
             {SCALES: score_scales(problem.scores(), problem.observed)},

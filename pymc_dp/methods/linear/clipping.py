@@ -95,11 +95,6 @@ def bounds_of(layout: Layout, scale: Scale) -> Bounds | None:
     return Bounds(left**0.5, scale.clip_norm * (of_noise / scale.precisions) ** 0.5)
 
 
-def paper_scaled(layout: Layout, scale: Scale) -> Layout:
-    """Keep the paper's ratio of sensitivities, 2 and 1/2: noise on the curvature is a quarter."""
-    return scaled(layout, scale).with_scales(curvature=DEFAULTS.papers_ratio)
-
-
 def rescaled(scale: Scale, first: Sums, noise: Sums, releases: int, least: float) -> Scale:
     """Take the typical length from the first release, as far as its noise allows.
 

@@ -34,8 +34,6 @@ class Defaults(NamedTuple):
     clipped_energies: float = 0.05
     # coefficients below this are taken as it: half a Normal outcome's
     least_shape: float = 0.25
-    # ratio of the two sensitivities in the VIPS paper
-    papers_ratio: float = 4.0
     # how far the first release may move the public guess of a length, and the standard deviations
     # of noise that its interval has on each side
     largest_change: float = 10.0

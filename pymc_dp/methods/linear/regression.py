@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
+from pymc_dp.methods.algorithm import Algorithm
+from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import GaussianPrior
@@ -45,6 +46,7 @@ class Form(NamedTuple):
     """How likelihoods are made quadratic, and how the mean follows from the sums."""
 
     title: str
+    algorithm: Algorithm
     expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
     # (solved, mean, number of records) -> (mean, covariance): posterior or cavity for the next
     # batch
@@ -114,6 +116,7 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
             "clip_norm": ((), state.scale.clip_norm),
         },
         settings={"form": form.title},
+        algorithms=(form.algorithm,),
         doubts=lambda state: _doubts(records, predictors) if settings.noisy else (),
         defaults=(DEFAULTS, *form.defaults),
     )
@@ -124,7 +127,7 @@ def _clip_norm(settings: LinearOptions) -> float | None:
     return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
 
 
-def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[str, ...]:
+def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[Doubt, ...]:
     pairs = zip(records.term_names, predictors, strict=True)
     skewed = [name for name, found in pairs if found.form == OTHER]
     return (uncentred(skewed, BY_ROUNDS),) if skewed else ()

@@ -7,7 +7,7 @@ import xarray as xr
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import DirichletRV
 
-from pymc_dp.methods.doubts import quoted
+from pymc_dp.methods.doubts import Doubt, Kind, quoted
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.model import Records
 
@@ -25,7 +25,7 @@ WAY_OUT = (
 
 def lost_components(
     records: Records, slope: Callable[[np.ndarray], np.ndarray], described: xr.Dataset
-) -> tuple[str, ...]:
+) -> tuple[Doubt, ...]:
     """List what speaks against a normal approximation of a mixture's posterior.
 
     ``slope`` is the gradient of the log prior, and ``described`` has the posterior's moments by
@@ -42,19 +42,19 @@ def lost_components(
     mixtures = f"of the mixture {quoted(records.mixtures)}"
     far = _far(records, slope, described, unit) & read
     empty = _known_less(records, described, unit) & read
-    doubts = []
+    texts = []
     if far.any():
-        doubts.append(
+        texts.append(
             f"The posterior {mixtures} has {_named(records, far)} more than "
             f"{MOST_PRIOR_SDS:g} standard deviations of the prior from the prior's middle "
             f"and from the start. {WAY_OUT}"
         )
     if empty.any():
-        doubts.append(
+        texts.append(
             f"The posterior {mixtures} is more than {MOST_WIDTH_RATIO:g} times as wide in "
             f"{_named(records, empty)} as in other components. {WAY_OUT}"
         )
-    return tuple(doubts)
+    return tuple(Doubt(Kind.MERGED, tuple(records.mixtures), text) for text in texts)
 
 
 def _named(records: Records, chosen: np.ndarray) -> str:

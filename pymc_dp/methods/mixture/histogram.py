@@ -13,7 +13,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
@@ -26,6 +25,7 @@ from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
 
 HISTOGRAM = "outcome histogram"
 LARGEST_LOSS = 1e300

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.averaging import number_of
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values
@@ -19,6 +18,7 @@ from pymc_dp.methods.mixture.sketch import CLIP_NORM, contribution, frequencies_
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
 
 SKETCH = "sketch"
 

@@ -1,7 +1,16 @@
 """Stochastic expectation propagation, private (Vinaroz and Park) and not (Li et al. 2015)."""
 
 import math
+from functools import partial
+from typing import Any
 
+from pymc_dp.methods.algorithm import (
+    BACKPROPAGATION,
+    EXPECTATION_PROPAGATION,
+    NEWTON,
+    NOT_PRIVATE_EP,
+    Algorithm,
+)
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
@@ -20,7 +29,8 @@ MODEL_CLASSES = (
         regression.recognise,
         regression.build,
         regression.roles,
-        forms=("damped", "algorithm3"),
+        lambda records, structure: NEWTON,
+        forms=("damped",),
         options=("step", "feature_bound"),
         near=is_near_regression,
     ),
@@ -29,6 +39,7 @@ MODEL_CLASSES = (
         mixture_model.recognise,
         mixture.build,
         mixture_model.roles,
+        mixture.algorithm,
         forms=("damped",),
         options=("step",),
         near=mixture_model.is_near,
@@ -43,6 +54,7 @@ MODEL_CLASSES = (
         network_model.recognise,
         network.build,
         network_model.roles,
+        lambda records, structure: BACKPROPAGATION,
         forms=("damped",),
         options=("step",),
         near=network_model.is_near,
@@ -53,7 +65,9 @@ MODEL_CLASSES = (
 )
 
 
-def build(records: Records, options: Settings) -> Method | OnRealLine:
+def build(
+    classes: tuple[ModelClass, ...], records: Records, options: Settings
+) -> Method | OnRealLine:
     """Build private stochastic expectation propagation for one model.
 
     Without ``num_records`` the cavity takes out one of as many sites as the releases count.
@@ -61,27 +75,40 @@ def build(records: Records, options: Settings) -> Method | OnRealLine:
     **Privacy.** Every release is one clipped sum of the records' sites. Sites of single records
     stay behind the wall.
     """
-    return build_matching("dp_sep", MODEL_CLASSES, records, options)
+    return build_matching("dp_sep", classes, records, options)
 
 
-DP_SEP = MethodSpec(
-    name="dp_sep",
-    build=build,
-    options=Settings,
-    fits="regressions, Gaussian mixtures, Bayesian neural networks",
-    by="private stochastic expectation propagation",
-    source="Vinaroz and Park 2022",
-    page="dp_sep",
-    constrained=True,
-    model_classes=MODEL_CLASSES,
-)
-SEP = DP_SEP._replace(
+def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
+    """Build the same without clipping and noise."""
+    built = build(MODEL_CLASSES, records, Settings(**vars(options), clip_norm=math.inf))
+    return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
+
+
+def _plain(records: Records, structure: Any) -> Algorithm:
+    return NOT_PRIVATE_EP
+
+
+def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
+    """Return the method for models of these classes."""
+    return MethodSpec(
+        name="dp_sep",
+        build=partial(build, classes),
+        options=Settings,
+        fits="regressions, Gaussian mixtures, Bayesian neural networks",
+        by=f"regressions and most mixtures: as dp_advi; other mixtures: {EXPECTATION_PROPAGATION}; "
+        f"networks: {BACKPROPAGATION}",
+        page="dp_sep",
+        constrained=True,
+        model_classes=classes,
+    )
+
+
+SEP = dp_sep()._replace(
     name="sep",
-    # no clipping and no noise
-    build=lambda records, options: build(records, Settings(**vars(options), clip_norm=math.inf)),
+    build=build_plain,
     options=PlainSettings,
     fits="the same without privacy, to compare with; takes no budget",
-    by="stochastic expectation propagation",
-    source="Li et al. 2015",
+    by=f"without privacy: {NOT_PRIVATE_EP}",
     private=False,
+    model_classes=tuple(each._replace(algorithm=_plain) for each in MODEL_CLASSES),
 )

@@ -4,11 +4,14 @@ For linear predictors the residual form releases the score at the current mean, 
 the curvature only preconditions; the absolute form (the paper's) solves with both noisy statistics.
 """
 
+from functools import partial
+
+from pymc_dp.methods.algorithm import FACTORS, NEWTON, TOPICS, VARIATIONAL_BAYES, VARIATIONAL_NEWTON
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor, regression
-from pymc_dp.methods.linear.clipping import paper_scaled, scaled
+from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.predictor import is_near_regression
-from pymc_dp.methods.linear.quadratic import from_origin, own_curvature, variational
+from pymc_dp.methods.linear.quadratic import own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
@@ -31,6 +34,7 @@ NEVER_RELEASED = "it fits the latents of single records in closed form, and neve
 
 BOUNDED = Form(
     title="residual",
+    algorithm=VARIATIONAL_NEWTON,
     expect=lambda records, predictor, backend: variational(predictor),
     next_context=lambda solved, mean, number: (mean, solved.step_covariance),
     scaled=scaled,
@@ -38,16 +42,6 @@ BOUNDED = Form(
 )
 # the curvature of Pólya-Gamma variables is a bound: posteriors come out too narrow with it
 OWN = BOUNDED._replace(expect=lambda records, predictor, backend: own_curvature(predictor))
-ABSOLUTE = BOUNDED._replace(
-    title="absolute",
-    expect=lambda records, predictor, backend: from_origin(variational(predictor)),
-    step=None,
-)
-FORMS = {
-    "residual": BOUNDED,
-    "absolute": ABSOLUTE,
-    "paper": ABSOLUTE._replace(title="the paper's, for reproduction", scaled=paper_scaled),
-}
 
 
 def recognise_regression(records: Records) -> Structure:
@@ -66,13 +60,9 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
 def build_regression(
     records: Records, structure: Structure, settings: Settings
 ) -> Method | OnRealLine:
-    """Build VIPS for linear predictors: by default rounds, else one of its own forms."""
-    if settings.rounds:
-        return settings.rounds
-    form = FORMS[settings.form or "residual"]
-    if form is BOUNDED and settings.noise_aware:
-        form = OWN
-    return regression.build(records, structure, settings, form)
+    """Build VIPS for linear predictors: by default rounds, else updates of its own."""
+    form = OWN if settings.noise_aware else BOUNDED
+    return settings.rounds or regression.build(records, structure, settings, form)
 
 
 def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
@@ -102,7 +92,8 @@ MODEL_CLASSES = (
         recognise_regression,
         build_regression,
         regression_roles,
-        forms=tuple(FORMS),
+        lambda records, structure: NEWTON,
+        forms=("residual",),
         options=("feature_bound", "tau0", "kappa"),
         near=is_near_regression,
     ),
@@ -111,6 +102,7 @@ MODEL_CLASSES = (
         conjugate_model.recognise,
         conjugate.build,
         conjugate_model.roles,
+        conjugate.algorithm,
         forms=("absolute",),
         options=("tau0", "kappa"),
         near=lambda records: not records.local_latents,
@@ -121,6 +113,7 @@ MODEL_CLASSES = (
         topic_model.recognise,
         topics.build,
         topic_model.roles,
+        lambda records, structure: TOPICS,
         forms=tuple(topics.FORMS),
         options=("iterations", "tau0", "kappa"),
         near=topic_model.is_near,
@@ -131,6 +124,7 @@ MODEL_CLASSES = (
         factor_model.recognise,
         factors.build,
         factor_model.roles,
+        lambda records, structure: FACTORS,
         forms=("residual",),
         options=("iterations",),
         near=factor_model.is_near,
@@ -139,26 +133,30 @@ MODEL_CLASSES = (
 )
 
 
-def build(records: Records, options: Settings) -> Method | OnRealLine:
+def build(
+    classes: tuple[ModelClass, ...], records: Records, options: Settings
+) -> Method | OnRealLine:
     """Build VIPS for one model.
 
     **Privacy.** Every release is one clipped sum of the records' vectors. Latents of single
     records are optimised behind the wall and never released.
     """
-    built = build_matching("vips", MODEL_CLASSES, records, options)
+    built = build_matching("vips", classes, records, options)
     if isinstance(built, OnRealLine):
         return built
     return built._replace(defaults=(*built.defaults, DEFAULTS))
 
 
-VIPS = MethodSpec(
-    name="vips",
-    build=build,
-    options=Settings,
-    fits="conjugate models, regressions, mixtures, topics, factors",
-    by="private expected statistics, with Pólya-Gamma variables for logistic links",
-    source="Park et al. 2020",
-    page="vips",
-    constrained=True,
-    model_classes=MODEL_CLASSES,
-)
+def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
+    """Return the method for models of these classes."""
+    return MethodSpec(
+        name="vips",
+        build=partial(build, classes),
+        options=Settings,
+        fits="conjugate models, regressions, mixtures, topics, factors",
+        by=f"regressions and mixtures: as dp_advi; counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
+        f"factors: {FACTORS}",
+        page="vips",
+        constrained=True,
+        model_classes=classes,
+    )

@@ -7,7 +7,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.accounting.samplers import Full
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.methods.advi.options import AdviOptions
@@ -15,6 +14,7 @@ from pymc_dp.methods.gaussian import stages
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, find_groups
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED
+from pymc_dp.sampling.samplers import Full
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 from tests.guarantees.test_whitened_norms import rows_of

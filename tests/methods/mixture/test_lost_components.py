@@ -1,6 +1,5 @@
 """A mixture whose prior and start are far from its records is doubted; a well-placed one is not."""
 
-import json
 import warnings
 
 import numpy as np
@@ -8,6 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.methods.mixture import doubts
 from pymc_dp.testing import deterministic_noise
 
@@ -31,7 +31,8 @@ def doubts_of(middles, sd=3.0):
         idata = pymc_dp.fit(
             model=model, epsilon=2, delta=1e-5, progressbar=False, random_seed=1, backend="python"
         )
-    return " ".join(json.loads(idata["privacy"].attrs["doubts"])), idata["posterior"]["mu"]
+    found = doubts_in(idata["privacy"].attrs["doubts"])
+    return " ".join(doubt.text for doubt in found), idata["posterior"]["mu"]
 
 
 @pytest.mark.parametrize(("middles", "named"), FAR.values(), ids=FAR)

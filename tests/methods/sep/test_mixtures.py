@@ -217,7 +217,7 @@ def test_a_sketch_comes_first_where_components_start_alike():
 def refused(build):
     with pm.Model() as model:
         build()
-    return pymc_dp.explain(model, public=["w_known"]).dp_sep.why
+    return pymc_dp.explain(model, public=["w_known"]).dp_sep.reason
 
 
 def unknown_spread():

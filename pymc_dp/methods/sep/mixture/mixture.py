@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION, NEWTON, Algorithm
 from pymc_dp.methods.conjugate.description import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
@@ -127,12 +128,19 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
             "temperature": ((), state.context.temperature),
         },
         settings={"form": "damped"},
+        algorithms=(EXPECTATION_PROPAGATION,),
         doubts=lambda state: (uncentred(records.term_names, BY_ROUNDS),) if settings.noisy else (),
         defaults=(DEFAULTS, LINEAR),
     )
     if sketched is None:
         return method
     return sketched.before(method, partial(_begin_at, fit), number)
+
+
+def algorithm(records: Records, model: MixtureModel) -> Algorithm:
+    """Return what fits a mixture by default."""
+    has_start = model.starts_apart or SketchedStart.of(records, model)
+    return NEWTON if has_start else EXPECTATION_PROPAGATION
 
 
 def _begin(fit: _Fit, rng: np.random.Generator) -> State:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.samplers import Full
+from pymc_dp.methods.algorithm import BACKPROPAGATION
 from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
@@ -26,6 +26,7 @@ from pymc_dp.methods.sep.network.start import bounded_layout, scales_of, start_o
 from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
 
 
 class State(NamedTuple):
@@ -109,6 +110,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
         describe=lambda state: _posterior(fit, state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean), "step": ((), state.step)},
         settings={"form": "damped"},
+        algorithms=(BACKPROPAGATION,),
         defaults=(DEFAULTS,),
     )
 

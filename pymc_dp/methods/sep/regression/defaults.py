@@ -17,12 +17,6 @@ class Defaults(NamedTuple):
     narrow: float = 0.1
     # a tilted variance is at least this share of the cavity's
     least_tilted: float = 1e-6
-    # the paper's experiments: passes over the data, damping gamma, and clip norm
-    papers_passes: int = 100
-    papers_damping: float = 1.0
-    papers_clip_norm: float = 1.0
-    # there natural parameters are clipped unscaled, and the count of records is not used
-    papers_count_scale: float = 1e-6
 
 
 DEFAULTS = Defaults()

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
@@ -13,7 +14,6 @@ from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.sep import algorithm3
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
 from pymc_dp.methods.sep.regression.tilted import sites
 from pymc_dp.methods.sep.settings import Settings
@@ -47,6 +47,7 @@ def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> Cavity:
 
 DAMPED = Form(
     title="damped",
+    algorithm=EXPECTATION_PROPAGATION,
     expect=sites,
     next_context=cavity_of,
     scaled=scaled,
@@ -56,10 +57,8 @@ DAMPED = Form(
 
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
-    """Build a method for linear predictors: by default rounds, else one of dp_sep's own forms."""
+    """Build a method for linear predictors: by default rounds, else damped updates of sites."""
     if settings.rounds:
         return settings.rounds
-    if settings.form == "algorithm3":
-        return algorithm3.build(records, structure, settings)
     form = DAMPED if settings.step is None else DAMPED._replace(step=settings.step)
     return build_regression(records, structure, settings, form)

@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.methods.algorithm import NEWTON, VARIATIONAL_BAYES, Algorithm
 from pymc_dp.methods.conjugate.description import describe, flat_moments
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.doubts import BY_ROUNDS, quoted, uncentred
+from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
@@ -71,6 +72,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
             "mean_path": (("rows",), flat_moments(families, state.context.posterior)[0])
         },
         settings={"form": "absolute"},
+        algorithms=(VARIATIONAL_BAYES,),
         doubts=lambda state: doubts,
         defaults=(DEFAULTS,),
     )
@@ -85,14 +87,23 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     return sketched.before(method, partial(state_at, fit, sketched.model), settings.records_in_sums)
 
 
-def _too_narrow(structure: Structure) -> tuple[str, ...]:
+def algorithm(records: Records, structure: Structure) -> Algorithm:
+    """Return what fits a model by default."""
+    if structure.mixtures:
+        return NEWTON
+    norm = common_norm(records, structure, Statistics(records, structure, "python"))
+    return NEWTON if norm is None else VARIATIONAL_BAYES
+
+
+def _too_narrow(structure: Structure) -> tuple[Doubt, ...]:
     """Say what a variational posterior leaves out of mixtures."""
     if not structure.mixtures:
         return ()
-    return (
+    text = (
         f"Intervals of {quoted(structure.in_likelihood)} are too narrow where components overlap: "
-        "closed-form updates count records as if it were known to which component they belong.",
+        "closed-form updates count records as if it were known to which component they belong."
     )
+    return (Doubt(Kind.TOO_NARROW, tuple(structure.in_likelihood), text),)
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:

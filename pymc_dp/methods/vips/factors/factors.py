@@ -11,10 +11,10 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
+from pymc_dp.methods.algorithm import FACTORS
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural
-from pymc_dp.methods.doubts import quoted
+from pymc_dp.methods.doubts import Doubt, Kind, quoted
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
@@ -24,6 +24,7 @@ from pymc_dp.methods.vips.factors.updates import update
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import Full
 
 
 def build(records: Records, structure: FactorModel, settings: Settings) -> Method:
@@ -54,22 +55,24 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
         describe=partial(_describe, fit),
         trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},
         settings={"form": "residual"},
+        algorithms=(FACTORS,),
         doubts=lambda state: _too_narrow(structure) if settings.noisy else (),
         defaults=(DEFAULTS,),
     )
 
 
-def _too_narrow(structure: FactorModel) -> tuple[str, ...]:
+def _too_narrow(structure: FactorModel) -> tuple[Doubt, ...]:
     """Say what a variational posterior leaves out of factor models."""
     way_out = (
         ""
         if structure.latent.binary
         else " method='dp_advi' integrates them out, from public initial loadings that differ."
     )
-    return (
+    text = (
         f"Intervals of {quoted(structure.prior.families)} are too narrow: closed-form updates take "
-        f"the latents of single records as known, and clip sums without centring them.{way_out}",
+        f"the latents of single records as known, and clip sums without centring them.{way_out}"
     )
+    return (Doubt(Kind.TOO_NARROW, tuple(structure.prior.families), text),)
 
 
 def inference_of(structure: FactorModel, iterations: int | None) -> Infer:

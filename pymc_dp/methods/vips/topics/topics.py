@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import Full
+from pymc_dp.methods.algorithm import TOPICS, VARIATIONAL_BAYES
 from pymc_dp.methods.conjugate.description import dims_of
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, geometric_mean
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
@@ -21,6 +21,7 @@ from pymc_dp.methods.vips.topics.model import TopicModel
 from pymc_dp.methods.vips.topics.shrinkage import Released, denoised, normalised, shrunk
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
 
 # numbers in all posterior draws together: half a gigabyte
 MOST_DRAWN = 2**26
@@ -197,6 +198,7 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
             "topic_share": ((topic,), normalised(state.mass()[None])[0])
         },
         settings={"form": name},
+        algorithms=(TOPICS if name == "shrunk" else VARIATIONAL_BAYES,),
         defaults=(DEFAULTS,),
     )
 

@@ -1,20 +1,15 @@
-"""How the rows of one batch are drawn, and which event that is to an accountant.
+"""How the rows of one batch are drawn.
 
 Shuffled epochs are missing on purpose: they are not amplified by sampling, however often this is
 claimed.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
 
 # NumPy's multivariate hypergeometric numbers are of fewer than 1e9 rows
 MOST_IN_FIXED_SIZE = 10**9 - 1
@@ -40,21 +35,12 @@ class Sampler(ABC):
         """
         return np.array([self._size(rng, int(number)) for number in numbers])
 
-    def event(self, release: DpEvent, num_records: int | None) -> DpEvent:
-        """Describe a release of one batch; a batch of every row is not amplified."""
-        if self.effective_rate(num_records) == 1:
-            return release
-        return self._amplified(release, num_records)
-
     def effective_rate(self, num_records: int | None) -> float:
         """Rate at which a record is really drawn."""
         return self.rate
 
     @abstractmethod
     def _size(self, rng: np.random.Generator, number: int) -> int: ...
-
-    @abstractmethod
-    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent: ...
 
 
 class Poisson(Sampler):
@@ -69,11 +55,6 @@ class Poisson(Sampler):
 
     def _size(self, rng: np.random.Generator, number: int) -> int:
         return int(rng.binomial(number, self.rate))
-
-    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
-        import dp_accounting as dp
-
-        return dp.PoissonSampledDpEvent(self.rate, release)
 
 
 class FixedSize(Sampler):
@@ -103,14 +84,6 @@ class FixedSize(Sampler):
         size = self._size(rng, int(np.sum(numbers)))
         return rng.multivariate_hypergeometric(np.asarray(numbers, np.int64), size)
 
-    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
-        import dp_accounting as dp
-
-        if num_records is None:
-            raise ValueError("Batches of fixed size are amplified only over a known num_records.")
-        size = self.batch_size(num_records)
-        return dp.SampledWithoutReplacementDpEvent(num_records, size, release)
-
 
 @dataclass(frozen=True)
 class Full(Sampler):
@@ -128,9 +101,6 @@ class Full(Sampler):
 
     def _size(self, rng: np.random.Generator, number: int) -> int:
         return number
-
-    def _amplified(self, release: DpEvent, num_records: int | None) -> DpEvent:
-        return release
 
 
 def subset(rng: np.random.Generator, number: int, size: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from pymc_dp.methods.advi.defaults import DEFAULTS
+from pymc_dp.methods.papers.gradient_defaults import DEFAULTS
 
 Params = dict[str, np.ndarray]
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
+from pymc_dp.methods.algorithm import ALGORITHM_3
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas
@@ -20,11 +21,24 @@ from pymc_dp.methods.linear.quadratic import Context, Sums, contribution, from_o
 from pymc_dp.methods.linear.regression import Structure
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.sep.regression.defaults import DEFAULTS
+from pymc_dp.methods.sep.regression.defaults import DEFAULTS as OF_SITES
 from pymc_dp.methods.sep.regression.tilted import sites
 from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
+
+
+class Defaults(NamedTuple):
+    """Those of the paper's experiments; public numbers."""
+
+    passes: int = 100  # over the data
+    damping: float = 1.0  # gamma
+    clip_norm: float = 1.0
+    # natural parameters are clipped unscaled, and the count of records is not used
+    count_scale: float = 1e-6
+
+
+DEFAULTS = Defaults()
 
 
 class State(NamedTuple):
@@ -63,10 +77,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
             "form='algorithm3' has the number of records in its update: give num_records=, a "
             "public number."
         )
-    gamma = DEFAULTS.papers_damping if settings.step is None else settings.step
-    release = settings.release_spec(
-        DEFAULTS.papers_passes * number, DEFAULTS.papers_clip_norm, 1 / number
-    )
+    gamma = DEFAULTS.damping if settings.step is None else settings.step
+    release = settings.release_spec(DEFAULTS.passes * number, DEFAULTS.clip_norm, 1 / number)
     passed = gamma * release.count * release.sampler.rate / number
     warnings.warn(
         f"form='algorithm3' is for reproduction: with these settings {math.exp(-passed):.1%} of "
@@ -74,7 +86,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         stacklevel=3,
     )
     predictors, prior = structure
-    layout = layout_of(len(predictors), prior.d).with_scales(number=DEFAULTS.papers_count_scale)
+    layout = layout_of(len(predictors), prior.d).with_scales(number=DEFAULTS.count_scale)
     fit = _Fit(structure, number, gamma, release.clip_norm, layout)
 
     def compile_parts(backend: str) -> Compiled:
@@ -94,7 +106,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
         describe=lambda state: _posterior(state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
         settings={"form": "algorithm3, for reproduction"},
-        defaults=(DEFAULTS, LINEAR),
+        algorithms=(ALGORITHM_3,),
+        defaults=(DEFAULTS, OF_SITES, LINEAR),
     )
 
 

@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import shared
 
 from pymc_dp.compiling.compile import function
-from pymc_dp.methods.advi.defaults import DEFAULTS
-from pymc_dp.methods.advi.families import Params
+from pymc_dp.methods.papers.families import Params
+from pymc_dp.methods.papers.gradient_defaults import DEFAULTS
 
 new_variable: Callable[..., Any] = shared
 

@@ -14,14 +14,15 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions.gradients import gradient
+from pymc_dp.methods.algorithm import SGLD
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import BatchOptions, option
+from pymc_dp.methods.papers.sampling_defaults import DEFAULTS
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
-from pymc_dp.methods.sampling.defaults import DEFAULTS
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -95,6 +96,7 @@ def build(records: Records, options: SgldOptions) -> Method:
         describe=partial(_describe, records),
         trace=_trace,
         settings={"step": float(step)},
+        algorithms=(SGLD,),
         defaults=(DEFAULTS, OF_GRADIENTS),
         most_draws=count - int(DEFAULTS.burn_in * count),
     )
@@ -106,8 +108,8 @@ DP_SGLD = MethodSpec(
     options=SgldOptions,
     integrates=True,
     fits="as dp_advi, a baseline: posterior draws, released one by one",
-    by="stochastic gradient Langevin dynamics",
-    source="Wang et al. 2015",
+    by=str(SGLD),
+    algorithm=SGLD,
     page="posterior_sampling",
 )
 

@@ -11,16 +11,17 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.samplers import FixedSize, Full
 from pymc_dp.contributions.posterior_draw import EXPONENTIAL, posterior_draw
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.algorithm import POSTERIOR_SAMPLING
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options, option
+from pymc_dp.methods.papers.sampling_defaults import DEFAULTS
 from pymc_dp.methods.refusal import require_shared_latents
-from pymc_dp.methods.sampling.defaults import DEFAULTS
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import FixedSize, Full
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,7 @@ def build(records: Records, options: OpsOptions) -> Method:
         describe=describe,
         trace=lambda state: {"sample_path": (("rows",), released(state)[-1])},
         settings={"loglik_bound": bound, "transitions": transitions},
+        algorithms=(POSTERIOR_SAMPLING,),
         defaults=(DEFAULTS,),
         most_draws=count,
     )
@@ -106,8 +108,8 @@ DP_OPS = MethodSpec(
     build=build,
     options=OpsOptions,
     fits="no latents of single records; private if its draws are exact",
-    by="posterior samples, as exact as a Markov chain",
-    source="Wang et al. 2015",
+    by=str(POSTERIOR_SAMPLING),
+    algorithm=POSTERIOR_SAMPLING,
     page="posterior_sampling",
 )
 

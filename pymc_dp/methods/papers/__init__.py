@@ -1,0 +1,1 @@
+"""Algorithms to the letter of their papers, for reproduction: only the registry imports them."""

@@ -1,1 +1,0 @@
-"""Posterior draws themselves as releases: dp_sgld and dp_ops."""

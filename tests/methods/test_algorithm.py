@@ -1,0 +1,90 @@
+"""A result says which algorithm ran, and no paper is named for what is not its own."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pymc_dp
+from pymc_dp.driver.setup import set_up
+from pymc_dp.methods.algorithm import ADVI, ALGORITHM_3, NEWTON, VARIATIONAL_BAYES
+from pymc_dp.methods.registry import METHODS
+from tests.conformance.model_classes import CLASSES, draw_data, model_of
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+REGRESSIONS = ("dp_advi", "dp_fullrank_advi", "vips", "dp_sep")
+
+
+def algorithms(model, method, **settings):
+    budget = BUDGET if METHODS[method].private else {}
+    return set_up(model, method, settings.pop("n", None), **budget, **settings).method.algorithms
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_explain_says_what_a_fit_with_the_defaults_runs(name):
+    model = model_of(name, draw_data(60, seed=1))
+    able = {k: fits for k, fits in pymc_dp.explain(model).methods.items() if fits.ok}
+    assert able
+    for method, fits in able.items():
+        assert algorithms(model, method) == (fits.algorithm,)
+        assert str(fits.algorithm) in str(fits)
+
+
+@pytest.mark.parametrize("method", REGRESSIONS)
+def test_of_a_regression_every_name_runs_newton_steps(method):
+    model = model_of("logistic", draw_data(60, seed=1))
+    assert algorithms(model, method) == (NEWTON,)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "ran"),
+    [
+        ("dp_advi", {"noise_aware": False}, (ADVI,)),
+        ("dp_advi", {"n": 40}, (ADVI, NEWTON)),
+        ("vips", {"form": "paper"}, (VARIATIONAL_BAYES,)),
+        pytest.param(
+            "dp_sep",
+            {"form": "algorithm3", "num_records": 60},
+            (ALGORITHM_3,),
+            marks=pytest.mark.filterwarnings("ignore:form='algorithm3'"),
+        ),
+    ],
+)
+def test_options_that_ask_for_a_papers_algorithm_get_its_name(method, settings, ran):
+    model = model_of("logistic", draw_data(60, seed=1))
+    assert algorithms(model, method, **settings) == ran
+
+
+def test_only_the_registry_imports_algorithms_to_the_letter_of_papers():
+    package = Path(pymc_dp.__file__).parent
+    room = package / "methods/papers"
+    importers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if path.parent != room and "methods.papers" in imported(path)
+    }
+    assert importers == {"methods/registry.py"}
+
+
+def imported(path):
+    tree = ast.parse(path.read_text())
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
+    return " ".join(map(ast.unparse, nodes))
+
+
+def test_the_result_its_report_and_its_summary_say_the_algorithm():
+    model = model_of("logistic", draw_data(60, seed=1))
+    idata = pymc_dp.fit(method="vips", model=model, **BUDGET, backend="python", progressbar=False)
+    ran = idata["privacy"].attrs["algorithm"]
+    assert ran == str(NEWTON)
+    assert f"Algorithm of method='vips': {ran}." in pymc_dp.privacy_report(idata)
+    assert pymc_dp.summary(idata).attrs["algorithm"] == ran
+    assert "Park" not in ran
+
+
+def test_steps_before_rounds_are_named_in_their_order():
+    model = model_of("conjugate", draw_data(60, seed=1))
+    idata = pymc_dp.fit(40, "dp_advi", model, **BUDGET, backend="python", progressbar=False)
+    assert idata["privacy"].attrs["algorithm"] == f"{ADVI}, then {NEWTON}"
+    assert np.isfinite(idata["posterior"]["rate"]).all()

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
-from pymc_dp.accounting.budget import Budget
+from pymc_dp.calibration.budget import Budget
 from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,

@@ -10,8 +10,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.calibration.budget import Budget
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup, compile_method, separation
 from pymc_dp.ledger.ledger import Ledger

@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.budget import Budget
+from pymc_dp.calibration.budget import Budget
 from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
 from pymc_dp.driver.setup import model_in_use

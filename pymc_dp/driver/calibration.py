@@ -1,7 +1,7 @@
 """Epsilon of equal releases, and the noise with which they keep to one."""
 
-from pymc_dp.accounting.budget import Budget
 from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.calibration.budget import Budget
 
 
 def epsilon(

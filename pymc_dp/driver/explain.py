@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 
-from pymc_dp.accounting.budget import Budget
+from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
 from pymc_dp.driver.data_advice import advice_on_counts, advice_on_groups, advice_on_rows
 from pymc_dp.driver.run_time import default_passes

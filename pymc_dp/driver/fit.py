@@ -11,7 +11,7 @@ import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.arguments import check_count
-from pymc_dp.accounting.budget import FitTerms
+from pymc_dp.calibration.budget import FitTerms
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases

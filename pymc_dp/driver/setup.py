@@ -10,9 +10,9 @@ import numpy as np
 import pymc as pm
 
 from pymc_dp.accounting.arguments import check_count
-from pymc_dp.accounting.budget import Budget, FitTerms
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.calibration.budget import Budget, FitTerms
 from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit

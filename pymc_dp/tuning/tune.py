@@ -15,7 +15,8 @@ import xarray as xr
 
 from pymc_dp.accounting.arguments import MOST, checked_number
 from pymc_dp.accounting.mechanisms import GAUSSIAN
-from pymc_dp.accounting.selection import Selection, calibrate_selection, draw_runs
+from pymc_dp.accounting.selection import Selection, draw_runs
+from pymc_dp.calibration.selection import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.fit import number_of_draws
 from pymc_dp.driver.result import make_result, rehearse_result

@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 import pymc_dp
-from pymc_dp.accounting.budget import Budget, FitTerms
+from pymc_dp.calibration.budget import Budget, FitTerms
 from pymc_dp.driver.setup import ModelInputs, sorted_keywords
 
 OF_FIT = inspect.signature(pymc_dp.fit).parameters

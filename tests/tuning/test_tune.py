@@ -23,7 +23,8 @@ from pymc_dp import Ledger, ReleaseError
 from pymc_dp.accounting import renyi
 from pymc_dp.accounting.release import Release, ReleaseSpec, relative_noise, with_noise
 from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
-from pymc_dp.accounting.selection import ETA, Selection, calibrate_selection, draw_runs, halting
+from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
+from pymc_dp.calibration.selection import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.driver.setup import ModelInputs, compile_method, set_up
 from pymc_dp.ledger.file import fits_of

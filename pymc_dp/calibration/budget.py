@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pymc_dp.accounting.accountants import accountant_named
 from pymc_dp.accounting.arguments import check_count, checked_number
 from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.noise_search import calibrate_plan
 from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
 from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.calibration.noise_search import calibrate_plan
 from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 

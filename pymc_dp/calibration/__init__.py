@@ -1,0 +1,1 @@
+"""The noise with which releases keep to a budget: a search, whose result is accounted for anew."""

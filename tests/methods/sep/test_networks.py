@@ -8,6 +8,7 @@ from scipy.stats import gamma
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.registry import METHODS
 from pymc_dp.methods.sep import sep
 from pymc_dp.methods.sep.network import model as network_model
 from pymc_dp.methods.sep.network import network
@@ -22,6 +23,7 @@ WEIGHTS = np.array([0.8, -0.5, 0.3])
 LINE = X @ WEIGHTS + 0.5 * RNG.normal(size=N)
 NOISE_SD = 0.3
 [NETWORK] = [found for found in sep.MODEL_CLASSES if found.build is network.build]
+METHOD_OF_NETWORKS = sep.dp_sep((NETWORK,))
 
 
 def wave(rows, seed):
@@ -122,7 +124,7 @@ def test_sites_of_a_known_output_are_those_of_a_conjugate_gamma():
 
 
 def test_a_fit_without_hidden_units_finds_the_conjugate_mean(monkeypatch):
-    monkeypatch.setattr(sep, "MODEL_CLASSES", (NETWORK,))
+    monkeypatch.setitem(METHODS, METHOD_OF_NETWORKS.name, METHOD_OF_NETWORKS)
     idata = fit(lambda: linear(sigma=0.5), sampling="full", num_records=N, n=300)
     precision = X.T @ X / 0.25 + np.eye(D) / 4
     mean = np.linalg.solve(precision, X.T @ LINE / 0.25)
@@ -147,7 +149,7 @@ def late_swing():
 
 
 def test_steps_do_not_swing_across_a_steep_direction(monkeypatch):
-    monkeypatch.setattr(sep, "MODEL_CLASSES", (NETWORK,))
+    monkeypatch.setitem(METHODS, METHOD_OF_NETWORKS.name, METHOD_OF_NETWORKS)
     assert late_swing() < 0.1
     looser = network.DEFAULTS._replace(step=0.5, trust_radius=0.3, memory=0.0)
     monkeypatch.setattr(network, "DEFAULTS", looser)

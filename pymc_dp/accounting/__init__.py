@@ -1,1 +1,1 @@
-"""What may be released and what it costs: plans, accountants, a search for noise."""
+"""What may be released and what it costs: plans and accountants."""

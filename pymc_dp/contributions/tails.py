@@ -29,9 +29,21 @@ def memberships(norms: np.ndarray) -> np.ndarray:
            [0.  , 0.75, 0.25, 0.  ],
            [0.  , 0.  , 0.  , 1.  ]])
     """
+    each = np.reshape(norms, (-1, 1))
+    return shared(each, np.ones_like(each)).reshape(*np.shape(norms), BINS)
+
+
+def shared(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Add up the memberships of a row's norms, (rows, k), each times its chance, (rows, k)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = np.clip(np.log2(norms) - LEAST, 0, BINS - 1)
-    return np.asarray(np.maximum(0.0, 1 - abs(places[..., None] - np.arange(BINS))))
+        places = np.clip(np.nan_to_num(np.log2(norms) - LEAST), 0, BINS - 1)
+    low = np.minimum(places.astype(int), BINS - 2)
+    above = chances * (places - low)
+    total, rows = np.zeros((len(norms), BINS)), np.arange(len(norms))
+    for k in range(norms.shape[1]):
+        total[rows, low[:, k]] += chances[:, k] - above[:, k]
+        total[rows, low[:, k] + 1] += above[:, k]
+    return total
 
 
 def counts(norms: np.ndarray, usual: np.ndarray, chances: np.ndarray) -> np.ndarray:
@@ -47,9 +59,10 @@ def counts(norms: np.ndarray, usual: np.ndarray, chances: np.ndarray) -> np.ndar
     outcomes e is zero, and it is smaller.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = memberships(np.where(norms > 0, norms / usual, norms))
-    observed, expected = each[:, 0], (each[:, 1:] * chances[..., None]).sum(axis=1)
-    of_leverage = memberships(usual[:, 0])
+        multiples = np.where(norms > 0, norms / usual, norms)
+    one = np.ones((len(norms), 1))
+    observed, expected = shared(multiples[:, :1], one), shared(multiples[:, 1:], chances)
+    of_leverage = shared(usual[:, :1], one)
     return np.concatenate(
         [observed - expected, EXPECTED * expected, EXPECTED * of_leverage], axis=1
     )

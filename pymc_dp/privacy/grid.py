@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 # No more units are read. Their sum, in grid steps, is a whole number of 64 bits.
-MOST_UNITS = 2**30
+MOST_UNITS = 2**28
 FINEST = 2.0**-32  # the smallest grid step, over the clip norm: MOST_UNITS of them stay below 2^63
 STEPS_OF_NOISE = 2.0**28  # grid steps in a standard deviation of the noise
 # the largest share of the clip norm by which rounding to the grid may move a sum
@@ -20,9 +20,9 @@ SHARE_OF_ROUNDING = 2.0**-14
 NORM_MARGIN = 1e-6
 # Floating-point sums of r vectors that are each split into parts, whose norms add up to at most
 # L times its own, are off by at most r L 2^-53 of the sum of the norms (Higham 2002, 4.4). With
-# r L at most 2^13 in each sum, and the errors of two neighbouring data sets, this is a share of
-# 2 MOST_UNITS 2^-40 of the clip norm.
-MOST_IN_FLOATING_SUM = 2**13
+# r L at most 2^15 in each sum, and the errors of two neighbouring data sets, this is a share of
+# 2 MOST_UNITS 2^-38 of the clip norm.
+MOST_IN_FLOATING_SUM = 2**15
 FLOATING_SUM_MARGIN = 2 * MOST_UNITS * MOST_IN_FLOATING_SUM * 2.0**-53
 
 

@@ -35,14 +35,15 @@ def test_counts_of_lengths_of_any_size_stay_within_their_norm(drawn):
     check_norms(drawn)
 
 
-def whole_units(norms):
-    """A hard bin, and the one beside it."""
+def whole_units(norms, chances):
+    """Count a whole unit in both of a length's bins."""
     places = np.clip(np.log2(norms) - tails.LEAST, 0, BINS - 1)
-    return (abs(places[..., None] - np.arange(BINS)) < 1).astype(float)
+    each = (abs(places[..., None] - np.arange(BINS)) < 1).astype(float)
+    return (each * chances[..., None]).sum(axis=1)
 
 
 def test_a_record_that_counts_in_two_bins_is_seen(monkeypatch):
-    monkeypatch.setattr(tails, "memberships", whole_units)
+    monkeypatch.setattr(tails, "shared", whole_units)
     with pytest.raises(AssertionError):
         check_norms(DRAWS)
 

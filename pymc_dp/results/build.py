@@ -98,7 +98,7 @@ def _trusted(records: Records) -> list[str]:
     # count is smaller by one
     names, many = records.term_names, len(records.term_names) - len(records.local_latents)
     kinds = dict.fromkeys(names[:many], "likelihood") | dict.fromkeys(names[many:], "prior")
-    others = [x for x in records.trusted if x.partition(":")[0].partition(" of ")[2] not in kinds]
+    others = [str(x) for x in records.trusted if x.name not in kinds or x.kind == "operation"]
     return [*others, *(f"{kind} of {name}" for name, kind in kinds.items())]
 
 

@@ -160,7 +160,7 @@ def _values(model: pm.Model, public: list[str]) -> dict[str, str]:
         for each in (model, constrained(model)):
             records, _ = separate_unread(each, public=public)
             for line, numbers in records.trusted.items():
-                found[line] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
+                found[str(line)] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
     return found
 
 

@@ -308,7 +308,7 @@ def test_an_operation_that_the_author_declared_is_accepted_and_listed():
     public = ["standardised", "Shift"]
     records, _ = separate(model, public=public)
     assert records.outputs.withheld == ()
-    assert {"operation Shift", "operation standardised"} <= set(records.trusted)
+    assert {"operation Shift", "operation standardised"} <= {*map(str, records.trusted)}
 
 
 def test_a_result_and_its_report_name_an_operation_that_was_allowed():

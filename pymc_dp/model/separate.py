@@ -155,7 +155,7 @@ def separate_unread(
     dims = find_dims(split, units and units.name)
     refuse_record_dims(split, dims)
     refuse_mixing(split.terms, split.axes, dims.lengths)
-    point = initial_point(hardened.model, hardened.initvals)
+    point = initial_point(hardened.model, prior, hardened.initvals)
     shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
     checks.refuse_undeclared(split)
     checks.refuse_data_in_prior(split, shapes)

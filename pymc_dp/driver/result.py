@@ -95,7 +95,7 @@ def _without_failing(
         raise error
     lacking = (
         f"The result lacks {', '.join(f'`{name}`' for name in failing)}: at some draws of the "
-        f"posterior it cannot be computed ({type(error).__name__}: {error})."
+        f"posterior it cannot be computed ({type(error).__name__})."  # its text may hold data
     )
     return setup._replace(
         records=keeping(name for name in graphs if name not in failing),

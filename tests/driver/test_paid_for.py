@@ -14,6 +14,7 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.raise_op import Assert
 
 import pymc_dp
 from pymc_dp.driver import fit as driver
@@ -103,6 +104,19 @@ def test_a_variable_that_fails_at_some_draws_is_left_out_and_the_others_are_not(
         idata = pymc_dp.fit(model=model_of(compute=sometimes_singular), public=["computed"], **GOOD)
     assert list(idata["posterior"].data_vars) == ["b"]
     assert "lacks `computed`" in idata["privacy"].attrs["doubts"]
+
+
+def says_a_number_of_the_data(b):
+    # an assertion's text is the author's, and no check reads it
+    return Assert(f"the largest outcome was {Y.max():.6f}")(b, pt.gt(b[0], -0.1))
+
+
+def test_the_text_of_an_error_is_not_published():
+    with pytest.warns(PosteriorWarning, match=r"cannot be computed \(AssertionError\)"):
+        idata = pymc_dp.fit(
+            model=model_of(compute=says_a_number_of_the_data), public=["computed"], **GOOD
+        )
+    assert f"{Y.max():.6f}" not in idata["privacy"].attrs["doubts"]
 
 
 def test_where_every_variable_fails_the_reason_is_raised(monkeypatch):

@@ -18,9 +18,10 @@ from pymc_dp.accounting import plan as plan_module
 from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise, with_shares
+from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
 from pymc_dp.accounting.samplers import SAMPLERS, FixedSize, Full, Poisson
 from pymc_dp.driver.calibration import epsilon
+from pymc_dp.methods.chain import with_shares
 from pymc_dp.results.composition import plan_from_json
 from tests.plans import batch_of, plan_from, release_from
 

@@ -19,6 +19,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp
+from pymc_dp.results import build as build_module
 
 NUMBER = 123456.78125
 N = 40
@@ -234,6 +235,36 @@ def test_predictions_hold_no_canary_and_leave_the_model_alone(fitted):
     assert found_in(*everything(predictions)) == set()
     assert predictions["predictions"]["y"].shape == (1, 6, 3)
     assert np.array_equal(model["X"].get_value(), private_arrays()[0])
+
+
+class Text(str):
+    """Text that carries what its author gives it."""
+
+    def __new__(cls, text):
+        made = super().__new__(cls, text)
+        made.held = private_arrays()[0]
+        return made
+
+
+def of_texts():
+    with pm.Model(coords={Text("side"): [Text("left"), None]}) as model:
+        b = pm.Normal(Text("b"), dims=(Text("side"),))
+        pm.Data(Text("id"), np.arange(N) // 2)
+        pm.Deterministic(Text("difference"), b[0] - b[1])
+        pm.Normal(Text("y"), private_arrays()[0][:, 1] * b[0] + b[1], observed=np.ones(N))
+    return pickle.dumps(pymc_dp.fit(model=model, unit=Text("id"), **SETTINGS))
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+def test_names_and_labels_are_text_and_nothing_more():
+    assert found_in(of_texts()) == set()
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+def test_as_the_author_gives_them_they_would_carry_data(monkeypatch):
+    """The planted fault."""
+    monkeypatch.setattr(build_module, "_of_text", lambda group: group)
+    assert "a column" in found_in(of_texts())
 
 
 def structure(tree):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,16 +95,6 @@ class Release:
             fields["noise_multiplier"],
             fields["count"],
         )
-
-
-def with_shares(before: Iterable[ReleaseSpec], *added: ReleaseSpec) -> tuple[ReleaseSpec, ...]:
-    """Append releases that take their shares of a budget from those before."""
-    left = 1 - sum(spec.share or 0.0 for spec in added)
-    kept = (
-        spec if spec.share is None else dataclasses.replace(spec, share=spec.share * left)
-        for spec in before
-    )
-    return (*kept, *added)
 
 
 def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:

@@ -1,4 +1,6 @@
-"""Advice on the data that a model is meant for: what one row, and one group, must be."""
+"""Advice on the data that a model is meant for: on one row, one group and what is withheld."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
@@ -87,3 +89,18 @@ def _is_one(number: AnyVariable) -> bool:
     while isinstance(number.owner_op, DimShuffle):
         number = number.owner.inputs[0]
     return isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item() == 1
+
+
+def withheld_in_words(declarable: Sequence[str]) -> str:
+    """Say which deterministics the result will lack, of those that ``public=`` would let go.
+
+    >>> withheld_in_words(["total"])
+    'The result will lack `total`: a number in it, or the labels of its dimension, may come ...'
+    """
+    if not declarable:
+        return ""
+    names = ", ".join(f"`{name}`" for name in declarable)
+    return (
+        f"The result will lack {names}: a number in it, or the labels of its dimension, may come "
+        "from the data. If none does, name it in public=[...]; or compute it from the draws."
+    )

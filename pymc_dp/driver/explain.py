@@ -10,7 +10,12 @@ import pymc as pm
 
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
-from pymc_dp.driver.data_advice import advice_on_counts, advice_on_groups, advice_on_rows
+from pymc_dp.driver.data_advice import (
+    advice_on_counts,
+    advice_on_groups,
+    advice_on_rows,
+    withheld_in_words,
+)
 from pymc_dp.driver.run_time import default_passes
 from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError
@@ -20,7 +25,6 @@ from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
-from pymc_dp.model.released import withheld_in_words
 
 
 class Fits(NamedTuple):

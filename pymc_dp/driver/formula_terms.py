@@ -27,7 +27,13 @@ _OWN_COLUMN = "compute a column before the formula by public numbers, such as (a
 _KNOTS = ("knots", "lower_bound", "upper_bound")
 _PUBLIC_KNOTS = "give public numbers in knots=, lower_bound= and upper_bound="
 _SCALE = Computed("the mean of the records, and mostly their scale", (), _OWN_COLUMN)
-_NUMBER = Computed("a number of all records", (), _OWN_COLUMN)
+_OTHER = Computed(
+    "what may be of all records",
+    (),
+    "compute the column before the formula, from one record each and public numbers, and give it "
+    "by its name",
+)
+_LEVELS = Computed("the levels that occur", ("levels",), "name all in C(..., levels=[...])")
 
 FUNCTIONS = {
     "center": _SCALE,
@@ -35,6 +41,10 @@ FUNCTIONS = {
     "standardize": _SCALE,
     "poly": Computed("what makes polynomials orthogonal on the records", ("raw",), "say raw=True"),
     "binary": Computed("the first of the levels that occur", ("success",), "name it in success="),
+    "B": Computed("the first of the levels that occur", ("success",), "name it in success="),
+    "C": _LEVELS,
+    "T": _LEVELS,
+    "S": _LEVELS,
     "bs": Computed("knots and bounds from the records", _KNOTS, _PUBLIC_KNOTS),
     "cr": Computed("knots and bounds from the records", _KNOTS, _PUBLIC_KNOTS),
     "cc": Computed("knots and bounds from the records", _KNOTS, _PUBLIC_KNOTS),
@@ -46,17 +56,22 @@ FUNCTIONS = {
         "public grid",
     ),
 }
-# of NumPy and pandas, and of no name of one's own: np.mean(x), x.mean()
-NUMBERS = ("mean", "median", "std", "var", "min", "max", "ptp", "quantile", "percentile", "average")
+# what takes one record at a time, by whatever name of a module it is called: NumPy's functions of
+# numbers, marks of formulas, and what an outcome of Bambi is written with
+PRODUCTS = {"matmul", "matvec", "vecdot", "vecmat"}
+ELEMENTWISE = {name for name in dir(np) if isinstance(getattr(np, name), np.ufunc)} - PRODUCTS
+ELEMENTWISE |= {"clip", "where", "round", "around", "logit", "expit", "I", "Q", "Treatment", "Sum"}
+ELEMENTWISE |= {"offset", "p", "prop", "proportion", "c", "censored", "truncated", "constrained"}
+ELEMENTWISE |= {"weighted", "astype", "int", "float"}
 
 
 def refuse_computed_terms(model: pm.Model) -> None:
-    """Refuse coefficients, outcomes and labels whose names show what reads all records."""
+    """Refuse coefficients, outcomes and columns whose names show what may read all records."""
     for name in _names(model):
         for function, arguments in _calls(name):
-            module, _, last = function.rpartition(".")
-            found = _NUMBER if module and last in NUMBERS else FUNCTIONS.get(last)
-            if found is None or _is_public(found, arguments):
+            last = function.rpartition(".")[2]
+            found = FUNCTIONS.get(last, _OTHER)
+            if _is_public(found, arguments) or (last in ELEMENTWISE and not _picks(arguments)):
                 continue
             raise NotSeparableError(
                 f"`{name}` has the name of a term of a formula, where {function}() takes "
@@ -69,8 +84,10 @@ def _names(model: pm.Model) -> Iterator[str]:
     yield from (str(rv.name) for rv in (*model.free_RVs, *model.observed_RVs))
     for labels in model.coords.values():
         array = np.asarray(labels if labels is not None else ())
-        if array.dtype.kind in "UO":
-            yield from (str(label) for label in array.ravel() if "(" in str(label))
+        texts = [str(label) for label in array.ravel()] if array.dtype.kind in "UO" else []
+        # labels such as "cr(mg/dl)" are no columns of a formula, which has others beside them
+        if any(text == "Intercept" or re.search(r"\)\[[^]]*\]$", text) for text in texts):
+            yield from texts
 
 
 def _calls(name: str) -> Iterator[tuple[str, str]]:
@@ -79,7 +96,7 @@ def _calls(name: str) -> Iterator[tuple[str, str]]:
     >>> list(_calls("scale(x):np.clip(bs(z, df=4), 0, 1)[0]"))
     [('scale', 'x'), ('np.clip', 'bs(z, df=4), 0, 1'), ('bs', 'z, df=4')]
     """
-    for call in re.finditer(r"([A-Za-z_][\w.]*)\(", name):
+    for call in re.finditer(r"([A-Za-z_][\w.]*) *\(", name):
         depth, end = 1, call.end()
         while depth and end < len(name):
             depth += {"(": 1, ")": -1}.get(name[end], 0)
@@ -89,5 +106,15 @@ def _calls(name: str) -> Iterator[tuple[str, str]]:
 
 def _is_public(function: Computed, arguments: str) -> bool:
     given = dict(re.findall(r"(\w+) *= *([^,]+)", arguments))
-    values = [given.get(name) for name in function.public]
-    return bool(values) and not {None, "None", "False"}.intersection(values)
+    values = {name: given.get(name, "None").strip() for name in function.public}
+    left_out = {"None", "False"}.intersection(values.values()) or values.get("raw") == "0"
+    return bool(values) and not left_out
+
+
+def _picks(arguments: str) -> bool:
+    """Whether arguments pick records, or add up over them.
+
+    >>> _picks("x - x[0]"), _picks("x @ x"), _picks("x in [1, 2]")
+    (True, True, False)
+    """
+    return bool(re.search(r"[\w)]\[|@", arguments))

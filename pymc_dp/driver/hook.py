@@ -134,7 +134,7 @@ def _is_ours(draws: Any) -> bool:
 
 def _mark(result: Any) -> None:
     """Say in every group that was added that nothing is guaranteed for it."""
-    from pymc_dp.results.allow_list import added_names
+    from pymc_dp.results.report import added_names
 
     if isinstance(result, xr.DataTree):
         ours = "privacy" in result.children

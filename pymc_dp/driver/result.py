@@ -95,7 +95,7 @@ def _without_failing(
         raise error
     text = (
         f"The result lacks {', '.join(f'`{name}`' for name in failing)}: at some draws of the "
-        f"posterior it cannot be computed ({type(error).__name__}: {error})."
+        f"posterior it cannot be computed ({type(error).__name__})."  # its text may hold data
     )
     lacking = Doubt(Kind.INCOMPLETE, tuple(failing), text)
     return setup._replace(

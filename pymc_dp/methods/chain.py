@@ -4,13 +4,14 @@ What comes after a first method, such as rounds in whitened coordinates or a sco
 any other to the plan, the wall, the driver and the result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.release import with_shares
+from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.method import Compiled, Draws, Method
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -99,3 +100,12 @@ def _trials(
         state = stage.hand_over(state)
         tried.append(start(i, state))
     return tuple(tried)
+
+
+def with_shares(before: Iterable[ReleaseSpec], *added: ReleaseSpec) -> tuple[ReleaseSpec, ...]:
+    """Append releases that take their shares of a budget from those before."""
+    left = 1 - sum(spec.share or 0.0 for spec in added)
+    kept = (
+        spec if spec.share is None else replace(spec, share=spec.share * left) for spec in before
+    )
+    return (*kept, *added)

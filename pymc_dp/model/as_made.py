@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar.basic as ps
+from pymc.logprob.transforms import Transform
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
 from pytensor.graph.basic import Apply, FrozenApply, NominalVariable, Variable
 from pytensor.graph.fg import FrozenFunctionGraph
@@ -152,11 +153,41 @@ def is_plain(value: object) -> bool:
 
 def _is_of_library(thing: type | FunctionType) -> bool:
     """Whether a library holds a class or a function under the name that it gives itself."""
-    module = str(thing.__module__)
-    own: object = modules.get(module)
-    for name in thing.__qualname__.split("."):
-        own = getattr(own, name, None)
-    return own is thing and module.partition(".")[0] in LIBRARIES
+    known = str(thing.__module__).partition(".")[0] in LIBRARIES
+    return known and _looked_up(thing.__module__, thing.__qualname__) is thing
+
+
+def _looked_up(module: str, names: str) -> object:
+    found: object = modules.get(module)
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def is_known_transform(thing: object) -> bool:
+    """Whether a transform, or what it holds, is a library's own, which makes one graph every time.
+
+    The bounds of an interval are a function, which a function of the library defines.
+    """
+    if isinstance(thing, tuple | list):
+        return all(map(is_known_transform, thing))
+    if isinstance(thing, FunctionType):
+        closed_over = [cell.cell_contents for cell in thing.__closure__ or ()]
+        return _is_defined_by_library(thing) and is_known_transform(closed_over)
+    if isinstance(thing, Transform):
+        return _is_of_library(type(thing)) and is_known_transform([*vars(thing).values()])
+    return _is_value(thing)
+
+
+def _is_defined_by_library(function: FunctionType) -> bool:
+    outer = _looked_up(function.__module__, function.__qualname__.partition(".<locals>.")[0])
+    return (
+        isinstance(outer, FunctionType)
+        and _is_of_library(outer)
+        and function.__globals__ is outer.__globals__
+        and function.__code__ in outer.__code__.co_consts
+        and not (function.__defaults__ or function.__kwdefaults__)
+    )
 
 
 def _is_whole(graph: FrozenFunctionGraph) -> bool:

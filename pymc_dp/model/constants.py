@@ -1,6 +1,7 @@
 """Numbers in a model that no check can see into: they are trusted, and listed by name."""
 
 from collections.abc import Container, Hashable, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from pymc.distributions.mixture import MixtureRV
@@ -17,12 +18,24 @@ from pymc_dp.model.walk import inner_variables, tensor_constants
 CLOSED = (MixtureRV, *KEPT_WHOLE)
 
 
+class Trusted(NamedTuple):
+    """What is trusted: names are the author's, and may hold any text, so none is made of them."""
+
+    kind: str
+    name: str
+    numbers: str = ""
+
+    def __str__(self) -> str:
+        """Write the line that a result lists."""
+        return f"{self.kind} {self.name}" + (f": {self.numbers}" if self.numbers else "")
+
+
 def trusted_constants(
     split: Split,
     read: Mapping[str, Iterable[AnyVariable]],
     operations: Iterable[str],
     released: Iterable[AnyVariable],
-) -> dict[str, tuple[float, ...]]:
+) -> dict[Trusted, tuple[float, ...]]:
     """Count the numbers in a model that no check can see into; one line for each name.
 
     Initial values and the ``operations`` that were declared public have a line each, too.
@@ -48,7 +61,7 @@ def trusted_constants(
     # an observed distribution may read records that its term does not, such as trials
     single = {variable: leaf for variable, leaf in counted.items() if leaf.value.ndim == 0}
     variables = set(model.basic_RVs)
-    lines: dict[str, tuple[float, ...]] = {}
+    lines: dict[Trusted, tuple[float, ...]] = {}
     kinds = {rv.name: "likelihood" for rv in model.observed_RVs}
     kinds |= {potential.name: "potential" for potential in model.potentials}
     for name, graphs in read.items():
@@ -62,17 +75,22 @@ def trusted_constants(
         count = sum(arguments.values())
         others = sum(density[key] for key in density.keys() - arguments.keys())
         if count or others:
-            line = f"{kind} of {name}: {count} number{'s' * (count != 1)}"
-            line += f", and {others} in its density" if others else ""
+            text = _in_words(count) + (f", and {others} in its density" if others else "")
+            line = Trusted(f"{kind} of", name, text)
             lines[line] = () if name in split.terms else _shown(arguments)
     for variable in released:
         numbers = _numbers([variable], variables, counted, split.axes)
         if count := sum(numbers.values()):
-            line = f"deterministic of {variable.name}: {count} number{'s' * (count != 1)}"
-            lines[line] = _shown(numbers)
-    named = [f"initial value of {name}" for name in split.hardened.initvals]
-    named += [f"operation {name}" for name in sorted(operations)]
+            lines[Trusted("deterministic of", str(variable.name), _in_words(count))] = _shown(
+                numbers
+            )
+    named = [Trusted("initial value of", name) for name in split.hardened.initvals]
+    named += [Trusted("operation", name) for name in sorted(operations)]
     return {**lines, **{line: () for line in named}}
+
+
+def _in_words(count: int) -> str:
+    return f"{count} number{'s' * (count != 1)}"
 
 
 def _shown(numbers: Iterable[Hashable]) -> tuple[float, ...]:

@@ -18,7 +18,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.utils import import_func_from_string
 
-from pymc_dp.model.as_made import forget, is_as_made, is_known, is_plain
+from pymc_dp.model.as_made import forget, is_as_made, is_known, is_known_transform, is_plain
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.walk import all_variables, operations_of
 
@@ -85,7 +85,9 @@ def unproved_by_variable(
     evaluated |= {name: [density, *others] for name, (density, _, *others) in prior.items()}
     for name, graph in evaluated.items():
         found[name] = found.get(name, frozenset()) | unproved_in(graph, seen=seen)
-    return found
+    # they make graphs anew each time that they are asked
+    own = {rv.name: t for rv, t in model.rvs_to_transforms.items() if not is_known_transform(t)}
+    return found | {name: found[name] | {type(t).__name__} for name, t in own.items()}
 
 
 def is_proved(op: Op) -> bool:

@@ -8,17 +8,14 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import Ordered
-from pymc.initial_point import (
-    convert_str_to_rv_dict,
-    make_initial_point_expression,
-    make_initial_point_fn,
-)
+from pymc.initial_point import make_initial_point_expression
 from pymc.logprob.utils import ParameterValueError
-from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc.pytensorf import compile, find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pytensor.compile.mode import FAST_COMPILE
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.sort import sort
 
 from pymc_dp.model.graph_types import AnyVariable, Tensor, stored_value
@@ -36,20 +33,25 @@ def prior_graphs(
     The output is what a posterior calls the latent: its value, transformed back. ``densities`` are
     those of the model's variables.
 
-    Numbers that the author wrote as initial values have no graph: they are trusted, and listed.
+    Numbers that the author wrote as initial values are inputs: they are trusted, and listed.
     """
     latents = model.free_RVs
-    initvals = {k: value for k, value in initvals.items() if isinstance(value, str | Variable)}
     terms = simplify([densities[rv] for rv in latents])
     starts = make_initial_point_expression(
         free_rvs=latents,
         rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies={rv: initvals.get(rv.name) for rv in latents},
+        initval_strategies={rv: _without_numbers(rv, initvals.get(rv.name)) for rv in latents},
         return_transformed=True,
     )
     outputs = model.replace_rvs_by_values(latents)
     graphs = zip(latents, terms, _on_leaves(starts, model), outputs, strict=True)
     return {rv.name: [term, rv, start, output] for rv, term, start, output in graphs}
+
+
+def _without_numbers(rv: Tensor, initval: Any) -> Any:
+    if initval is None or isinstance(initval, str | Variable):
+        return initval
+    return pt.tensor(rv.name, dtype=rv.dtype, shape=np.shape(initval))
 
 
 def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
@@ -101,23 +103,23 @@ def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[An
     return tuple(unconstrained(by_name[name]) for name in latents)
 
 
-def initial_point(model: pm.Model, initvals: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
-    strategies = dict(model.rvs_to_initial_values) | convert_str_to_rv_dict(model, dict(initvals))
-    starts = make_initial_point_expression(
-        free_rvs=model.free_RVs,
-        rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies=strategies,
-        return_transformed=True,
-    )
-    graphs = replace_rng_nodes(starts)
+def initial_point(
+    model: pm.Model, prior: Prior, initvals: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data.
+
+    It is that of the graphs in ``prior``, which are checked: an author's code is not asked again.
+    """
+    graphs = replace_rng_nodes([prior[rv.name][2] for rv in model.free_RVs])
     reseed_rngs(find_rng_nodes(graphs), 0)
+    inputs: list[Any] = list(explicit_graph_inputs(graphs))
+    numbers = [np.asarray(initvals[str(x.name)], x.dtype) for x in inputs]
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
     with suppress(ParameterValueError):
-        point = dict(zip(names, as_written([], graphs)(), strict=True))
-        if all(np.isfinite(value).all() for value in point.values()):
-            return {name: np.asarray(value, "float64") for name, value in point.items()}
+        found = as_written(inputs, graphs)(*numbers)
+        if all(np.isfinite(value).all() for value in found):
+            return {n: np.asarray(value, "float64") for n, value in zip(names, found, strict=True)}
     # PyMC rewrites the graphs, and checks no parameters
     with without_c():
-        point = make_initial_point_fn(model=model, overrides=dict(initvals))(0)
-    return {name: np.asarray(value, "float64") for name, value in point.items()}
+        found = compile(inputs, graphs, random_seed=0, mode=FAST_COMPILE)(*numbers)
+    return {n: np.asarray(value, "float64") for n, value in zip(names, found, strict=True)}

@@ -118,18 +118,3 @@ def _of_records(
             "labels. Leave the dimension out."
         )
     return None
-
-
-def withheld_in_words(declarable: Sequence[str]) -> str:
-    """Say which deterministics the result will lack, of those that ``public=`` would let go.
-
-    >>> withheld_in_words(["total"])
-    'The result will lack `total`: a number in it, or the labels of its dimension, may come ...'
-    """
-    if not declarable:
-        return ""
-    names = ", ".join(f"`{name}`" for name in declarable)
-    return (
-        f"The result will lack {names}: a number in it, or the labels of its dimension, may come "
-        "from the data. If none does, name it in public=[...]; or compute it from the draws."
-    )

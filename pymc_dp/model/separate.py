@@ -13,7 +13,7 @@ from pymc_dp.model import checks
 from pymc_dp.model.axis import refuse_mixing
 from pymc_dp.model.batch import RecordGraph, build_graph
 from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing
-from pymc_dp.model.constants import trusted_constants
+from pymc_dp.model.constants import Trusted, trusted_constants
 from pymc_dp.model.copied import refuse_centres, refuse_copies
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
@@ -61,8 +61,8 @@ class Records(NamedTuple):
     # draws of local latents and of observed variables for a batch, stage by stage; None where the
     # model does not say how
     outcomes: tuple[Outcomes, ...] | None
-    # the constants that no check can see into, in words, with the numbers of some
-    trusted: dict[str, tuple[float, ...]]
+    # the constants that no check can see into, with the numbers of some
+    trusted: dict[Trusted, tuple[float, ...]]
     unnamed: dict[str, str]  # the records' arrays that their author gave no name, in words
 
     @property
@@ -155,7 +155,7 @@ def separate_unread(
     dims = find_dims(split, units and units.name)
     refuse_record_dims(split, dims)
     refuse_mixing(split.terms, split.axes, dims.lengths)
-    point = initial_point(hardened.model, hardened.initvals)
+    point = initial_point(hardened.model, prior, hardened.initvals)
     shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
     checks.refuse_undeclared(split)
     checks.refuse_data_in_prior(split, shapes)

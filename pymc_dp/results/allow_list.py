@@ -27,7 +27,7 @@ def privacy_of(idata: xr.DataTree) -> xr.Dataset:
 def released_part(idata: xr.DataTree) -> xr.DataTree:
     """Return the part of a tree that its fit released; all else is dropped."""
     groups = {}
-    for name, names in _released(idata).items():
+    for name, names in listed(idata).items():
         if name in idata.children:
             group = idata[name].to_dataset()
             kept = group.drop_vars([x for x in group.variables if x not in names])
@@ -36,19 +36,7 @@ def released_part(idata: xr.DataTree) -> xr.DataTree:
     return xr.DataTree.from_dict(groups)
 
 
-def added_names(idata: xr.DataTree) -> list[str]:
-    """Name what was added to a result since its fit: groups, variables and attributes."""
-    found = []
-    released = _released(idata)
-    for name, group in idata.children.items():
-        if name not in released:
-            found.append(name)
-            continue
-        held = {*map(str, (*group.to_dataset().variables, *group.attrs))}
-        found += [f"{name}/{member}" for member in sorted(held - released[name])]
-    return found
-
-
-def _released(idata: xr.DataTree) -> dict[str, set[str]]:
+def listed(idata: xr.DataTree) -> dict[str, set[str]]:
+    """Return the names of variables and attributes that a fit released, by group."""
     listed = json.loads(privacy_of(idata).attrs["released"])
     return {name: set(names) for name, names in listed.items()}

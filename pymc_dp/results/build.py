@@ -88,9 +88,16 @@ def with_guarantee(
     privacy = _privacy(outcome)
     known = {"declared_public": sorted(outcome.public), "trusted_constants": _trusted(records)}
     privacy.attrs |= {name: json.dumps(value) for name, value in (known | dict(about)).items()}
-    whole = {**groups, "privacy": privacy}
-    privacy.attrs["released"] = json.dumps(released_names(whole))
+    whole = {name: _of_text(group) for name, group in {**groups, "privacy": privacy}.items()}
+    whole["privacy"].attrs["released"] = json.dumps(released_names(whole))
     return xr.DataTree.from_dict(whole)
+
+
+def _of_text(group: xr.Dataset) -> xr.Dataset:
+    """Copy a group with text for names: an object that is text and more carries what it has."""
+    names = {name: str.__str__(name) for name in (*group.variables, *group.dims)}
+    attrs = {k: str.__str__(x) if isinstance(x, str) else x for k, x in group.attrs.items()}
+    return group.rename(names).drop_attrs(deep=False).assign_attrs(attrs)
 
 
 def _trusted(records: Records) -> list[str]:
@@ -99,7 +106,7 @@ def _trusted(records: Records) -> list[str]:
     # count is smaller by one
     names, many = records.term_names, len(records.term_names) - len(records.local_latents)
     kinds = dict.fromkeys(names[:many], "likelihood") | dict.fromkeys(names[many:], "prior")
-    others = [x for x in records.trusted if x.partition(":")[0].partition(" of ")[2] not in kinds]
+    others = [str(x) for x in records.trusted if x.name not in kinds or x.kind == "operation"]
     return [*others, *(f"{kind} of {name}" for name, kind in kinds.items())]
 
 

@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from pymc_dp.compiling.compile import at_draws
@@ -53,7 +54,17 @@ def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
         dims = named_dims(outputs.dims[name], name, value.ndim - 1)
         variables[name] = (("chain", "draw", *dims), value[None])
     draws = next(iter(values.values())).shape[0]
-    return xr.Dataset(variables, {"chain": [0], "draw": np.arange(draws), **outputs.coords})
+    coords = {dim: _labels(x) for dim, x in outputs.coords.items()}
+    return xr.Dataset(variables, {"chain": [0], "draw": np.arange(draws), **coords})
+
+
+def _labels(labels: np.ndarray) -> np.ndarray:
+    """Return labels as numbers, times or text: files hold no others, and objects may hold data."""
+    if labels.dtype == object:
+        labels = pd.Index(labels).to_numpy()  # which knows times
+    if labels.dtype != object:
+        return labels
+    return np.array([x if x is None else str.__str__(str(x)) for x in labels], object)
 
 
 def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import xarray as xr
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.model import constrained, separate_unread
-from pymc_dp.results.allow_list import added_names, privacy_of
+from pymc_dp.results.allow_list import listed, privacy_of
 
 NEIGHBOURS = {
     "add_remove": "adding or removing one {unit}; the number of {unit}s stays private",
@@ -165,7 +165,7 @@ def _values(model: pm.Model, public: list[str]) -> dict[str, str]:
         for each in (model, constrained(model)):
             records, _ = separate_unread(each, public=public)
             for line, numbers in records.trusted.items():
-                found[line] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
+                found[str(line)] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
     return found
 
 
@@ -194,3 +194,18 @@ def _added(idata: xr.DataTree) -> str:
         f"WARNING: this tree also holds {added}, which the fit did not release and which may be "
         "private. pymc_dp.save leaves them out; to_netcdf and to_zarr write them."
     )
+
+
+def added_names(idata: xr.DataTree) -> list[str]:
+    """Name what was added to a result since its fit: groups, variables and attributes of any."""
+    released, found = listed(idata), []
+    for node in idata.subtree:
+        path, group = node.path.strip("/"), node.to_dataset(inherit=False)
+        names = released.get(path, set())
+        if path and path not in released:
+            found.append(path)
+            continue
+        held = {*map(str, (*group.variables, *group.attrs))} - names
+        held |= {f"{name}.{key}" for name, x in group.variables.items() for key in x.attrs}
+        found += [f"{path}/{member}".strip("/") for member in sorted(held)]
+    return found

@@ -80,7 +80,7 @@ def test_automatic_priors_move_with_one_person_and_no_check_can_see_it():
     one, other = neighbours(center_predictors=False)
     assert prior_numbers(one)["age"] != prior_numbers(other)["age"]
     trusted = separate(one)[0].trusted
-    assert "prior of age: 2 numbers, and 3 in its density" in trusted
+    assert "prior of age: 2 numbers, and 3 in its density" in map(str, trusted)
     assert [*trusted] == [*separate(other)[0].trusted]
     assert trusted != separate(other)[0].trusted  # which a report shows the curator alone
     assert pymc_dp.plan(one, method="vips", **BUDGET).epsilon <= 1

@@ -21,6 +21,7 @@ PERSONS = pd.DataFrame(
         "score": rng.normal(size=200),
     }
 )
+LEVELS = ["a", "b", "c"]
 KNOTS = np.array([20.0, 40.0, 80.0])
 BUDGET = {"epsilon": 1, "delta": 1e-5}
 
@@ -55,6 +56,10 @@ def named(name, **coords):
         ("score ~ I(age - np.mean(age))", "public numbers"),
         ("score ~ poly(age, 2)", "raw=True"),
         ("score ~ binary(arm)", "success="),
+        ("score ~ I(age - np.nanmean(age))", "from one record each"),
+        ("score ~ np.cumsum(age)", "from one record each"),
+        ("score ~ poly(age, 2, raw=0)", "raw=True"),
+        ("score ~ C(arm)", "levels="),
     ],
 )
 def test_a_term_that_reads_all_records_is_refused_with_a_public_spelling(formula, instead):
@@ -70,6 +75,9 @@ def test_a_term_that_reads_all_records_is_refused_with_a_public_spelling(formula
         "score ~ log(income) + np.clip(age, 18, 65):arm",
         "score ~ binary(arm, success='a')",
         "score ~ age + (1|arm)",
+        "score ~ I(age * 0.05 - 2.5) + np.where(age > 60, 1, 0)",
+        "score ~ C(arm, levels=LEVELS)",
+        "log(income) ~ age",
     ],
 )
 def test_a_term_of_public_numbers_is_not(formula):
@@ -81,7 +89,28 @@ def test_labels_of_a_design_matrix_show_it_too():
         pymc_dp.plan(model=named("b", term=["bs(x, df=1)[0]"]), **BUDGET)
 
 
-@pytest.mark.parametrize("name", ["mean(alpha)", "log(scale)", "scale", "abs(b)", "poly"])
+OF_ALL = ["zscore(x)", "pd.qcut(x, 4)", "x.rank()", "scale (x)", "I(x - x[0])", "np.matmul(x, x)"]
+OF_ALL += ["bs(x, knots=k, lower_bound=min(x), upper_bound=9)", "np.add.reduce(x)", "I(x @ x)"]
+
+
+@pytest.mark.parametrize("name", OF_ALL)
+def test_any_function_that_may_read_all_records_is_refused(name):
+    with pytest.raises(NotSeparableError, match="name of a term of a formula"):
+        pymc_dp.plan(model=named(name), **BUDGET)
+
+
+@pytest.mark.parametrize("label", ["scale(1-5)", "cr(mg/dl)", "poly(A)", "temp.max(C)"])
+def test_a_label_that_looks_like_a_call_is_no_term(label):
+    pymc_dp.plan(model=named("b", term=[label]), **BUDGET)
+
+
+@pytest.mark.parametrize("columns", [["Intercept", "scale(x)"], ["C(g)[T.b]", "zscore(x)"]])
+def test_a_label_beside_other_columns_of_a_formula_is_one(columns):
+    with pytest.raises(NotSeparableError, match="name of a term of a formula"):
+        setup.refuse_computed_terms(pm.Model(coords={"term": columns}))
+
+
+@pytest.mark.parametrize("name", ["log(scale)", "scale", "abs(b)", "poly"])
 def test_names_of_ones_own_are_left_alone(name):
     pymc_dp.plan(model=named(name), **BUDGET)
 

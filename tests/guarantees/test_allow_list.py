@@ -19,6 +19,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp
+from pymc_dp.results import build as build_module
 
 NUMBER = 123456.78125
 N = 40
@@ -41,11 +42,11 @@ def private_arrays(rows=N):
     return X, rng.integers(0, 4, rows), rng.integers(0, 2, rows)
 
 
-def build(rows=N):
+def build(rows=N, name=""):
     """A model that names its private data wherever PyMC lets it."""
     X, site, y = private_arrays(rows)
     coords = {"patient": [f"CANARY-{i}" for i in range(rows)], "site": ["n", "e", "s", "w"]}
-    with pm.Model(coords=coords) as model:
+    with pm.Model(coords=coords, name=name) as model:
         X = pm.Data("X", X, dims=("patient", "feature"))
         site = pm.Data("site_of", site, dims="patient")
         unit = pm.Data("unit", NUMBER)
@@ -236,6 +237,36 @@ def test_predictions_hold_no_canary_and_leave_the_model_alone(fitted):
     assert np.array_equal(model["X"].get_value(), private_arrays()[0])
 
 
+class Text(str):
+    """Text that carries what its author gives it."""
+
+    def __new__(cls, text):
+        made = super().__new__(cls, text)
+        made.held = private_arrays()[0]
+        return made
+
+
+def of_texts():
+    with pm.Model(coords={Text("side"): [Text("left"), None]}) as model:
+        b = pm.Normal(Text("b"), dims=(Text("side"),))
+        pm.Data(Text("id"), np.arange(N) // 2)
+        pm.Deterministic(Text("difference"), b[0] - b[1])
+        pm.Normal(Text("y"), private_arrays()[0][:, 1] * b[0] + b[1], observed=np.ones(N))
+    return pickle.dumps(pymc_dp.fit(model=model, unit=Text("id"), **SETTINGS))
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+def test_names_and_labels_are_text_and_nothing_more():
+    assert found_in(of_texts()) == set()
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+def test_as_the_author_gives_them_they_would_carry_data(monkeypatch):
+    """The planted fault."""
+    monkeypatch.setattr(build_module, "_of_text", lambda group: group)
+    assert "a column" in found_in(of_texts())
+
+
 def structure(tree):
     """All of a result but the numbers that noise and public draws drive."""
     random = {"b", "g", "contrast", "mean_vector", "standard_deviation", "mean_path"}
@@ -244,15 +275,16 @@ def structure(tree):
     for node in tree.subtree:
         found[node.path] = dict(node.attrs)
         for name, variable in node.variables.items():
-            values = None if name in random else variable.values.tolist()
+            values = None if name.rpartition("::")[2] in random else variable.values.tolist()
             found[node.path, name] = variable.dims, variable.shape, str(variable.dtype), values
     return found
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+@pytest.mark.parametrize("name", ["", "survey"])  # every name of a named model has two colons
 @pytest.mark.parametrize("terms", [{}, {"adaptive_clip": 0.5}, {"neighbours": "zero_out"}])
-def test_the_number_of_records_leaves_no_trace(terms):
-    few, many = (pymc_dp.fit(model=build(rows), **SETTINGS, **terms) for rows in (25, 60))
+def test_the_number_of_records_leaves_no_trace(terms, name):
+    few, many = (pymc_dp.fit(model=build(rows, name), **SETTINGS, **terms) for rows in (25, 60))
     for tree in (few, many):  # what released numbers decide
         tree["fit_stats"] = tree["fit_stats"].to_dataset().drop_vars("clip_factor")
         found = ["variance_share", "hidden_directions", "misfit"]

@@ -12,10 +12,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions import transforms
 from pymc.distributions.transforms import Transform
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Exp, UnaryScalarOp
 from pytensor.scan import scan
 from pytensor.tensor.blockwise import Blockwise
@@ -25,6 +27,8 @@ import pymc_dp
 from pymc_dp.compiling import same_graph
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import operations, separate, walk
+from pymc_dp.model.as_made import is_known_transform
+from pymc_dp.model.walk import tensor_constants
 
 N = 40
 X = np.random.default_rng(0).normal(size=(N, 2))
@@ -308,7 +312,7 @@ def test_an_operation_that_the_author_declared_is_accepted_and_listed():
     public = ["standardised", "Shift"]
     records, _ = separate(model, public=public)
     assert records.outputs.withheld == ()
-    assert {"operation Shift", "operation standardised"} <= set(records.trusted)
+    assert {"operation Shift", "operation standardised"} <= {*map(str, records.trusted)}
 
 
 def test_a_result_and_its_report_name_an_operation_that_was_allowed():
@@ -410,3 +414,132 @@ def test_planted_faults_let_an_attack_in(fault, monkeypatch):
     assert not accepted(ATTACKS[attack])
     monkeypatch.setattr(module, name, faulty)
     assert accepted(ATTACKS[attack])
+
+
+class Later(Transform):
+    """Add nothing while the checks ask, and data when a result is built."""
+
+    name = "later"
+
+    def __init__(self, calls=0):
+        self.left = calls
+
+    def _made(self, value):
+        self.left -= 1
+        return value + 0.0 if self.left >= 0 else value * 0.0 + pt.constant(Y[:2].copy())
+
+    def forward(self, value, *inputs):
+        return self._made(value)
+
+    def backward(self, value, *inputs):
+        return self._made(value)
+
+    def log_jac_det(self, value, *inputs):
+        return pt.zeros_like(value)
+
+
+class Own(transforms.LogTransform):
+    """Inherit from one of PyMC's own."""
+
+
+def with_a_method_of_an_author():
+    changed = transforms.LogTransform()
+    changed.backward = Later().backward
+    return changed
+
+
+def with_bounds_that_claim_to_be_of_pymc():
+    def bounds(*inputs):
+        return Y.min(), None
+
+    bounds.__module__ = "pymc.distributions.transforms"
+    bounds.__qualname__ = "Interval.__init__.<locals>.bounds_fn"
+    return transforms.Interval(bounds_fn=bounds)
+
+
+STATEFUL = [
+    Later,
+    Own,
+    with_a_method_of_an_author,
+    with_bounds_that_claim_to_be_of_pymc,
+    lambda: transforms.Interval(bounds_fn=lambda *inputs: (0.0, None)),
+    lambda: transforms.Chain([transforms.log, Later()]),
+]
+
+
+def transformed(transform):
+    def prior():
+        return pm.Normal("b", shape=2, initval=[1.0, 2.0], transform=transform)
+
+    return regression(prior=prior)
+
+
+@pytest.mark.parametrize("transform", STATEFUL)
+def test_a_transform_that_is_no_librarys_is_refused(transform):
+    """It makes its graphs anew when a result is built: the checks have seen others."""
+    with pytest.raises(NotSeparableError, match="`b` is computed by the operation"):
+        separate(transformed(transform()))
+
+
+def test_a_transform_in_public_is_trusted_and_listed():
+    records, _ = separate(transformed(Later(10**9)), public=["Later"])
+    assert "operation Later" in map(str, records.trusted)
+
+
+def returns_data(calls):
+    try:
+        graph = separate(transformed(Later(calls)))[0].outputs.graphs["b"]
+    except NotSeparableError:
+        return False
+    return any(np.array_equal(x.data, Y[:2]) for x in tensor_constants(ancestors([graph])))
+
+
+def test_a_check_of_graphs_alone_would_pass_what_is_made_later(monkeypatch):
+    """The planted fault: what was checked before."""
+    assert not any(map(returns_data, range(9)))
+    monkeypatch.setattr(operations, "is_known_transform", lambda transform: True)
+    assert any(map(returns_data, range(9)))
+
+
+LATENTS = {
+    "log": lambda: pm.HalfNormal("b"),
+    "log odds": lambda: pm.Beta("b", 2, 3),
+    "an interval": lambda: pm.Uniform("b", -1, pm.HalfNormal("s")),
+    "a half line": lambda: pm.Pareto("b", 2, 3.0),
+    "an interval of one's own": lambda: pm.Normal("b", transform=transforms.Interval(0, None)),
+    "a triangle": lambda: pm.Triangular("b", 0, 1, 0.5),
+    "a truncated one": lambda: pm.Truncated("b", pm.Normal.dist(), 0, 2),
+    "a mixture": lambda: pm.Mixture("b", [0.5, 0.5], [pm.Uniform.dist(0, 1)] * 2),
+    "a circle": lambda: pm.VonMises("b", 0, 1),
+    "an order": lambda: pm.Normal("b", shape=3, transform=transforms.ordered),
+    "a chain": lambda: pm.Uniform(
+        "b", 0, 1, shape=3, transform=transforms.Chain([transforms.logodds, transforms.ordered])
+    ),
+    "a simplex": lambda: pm.Dirichlet("b", np.ones(3)),
+    "a zero sum": lambda: pm.ZeroSumNormal("b", shape=3),
+    "correlations": lambda: pm.LKJCorr("b", 3, 1.0),
+    "a covariance": lambda: pm.LKJCholeskyCov(
+        "b", eta=1, n=2, sd_dist=pm.HalfNormal.dist(), compute_corr=False
+    ),
+}
+
+
+@pytest.mark.parametrize("latent", LATENTS.values(), ids=LATENTS)
+def test_every_transform_of_pymc_is_known(latent):
+    with pm.Model() as model:
+        latent()
+    assert all(map(is_known_transform, model.rvs_to_transforms.values()))
+
+
+def test_the_starting_point_is_that_of_the_graphs_that_are_checked():
+    """The author's function for it is asked once."""
+    calls = []
+
+    def start(rv, size):
+        calls.append(rv)
+        return pt.constant(0.5 if len(calls) == 1 else float(Y[0]))
+
+    with pm.Model() as model:
+        b = pm.CustomDist("b", logp=lambda value: -(value**2), support_point=start)
+        pm.Normal("y", b, 1, observed=Y)
+    assert separate(model)[0].point["b"] == 0.5

@@ -3,6 +3,7 @@
 Soundness, rules 8, 14 and 21.
 """
 
+import json
 import re
 from importlib import import_module
 
@@ -10,10 +11,13 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from pytensor.compile.builders import OpFromGraph
 from pytensor.scan import scan
 
+import pymc_dp
 from pymc_dp.model import separate
+from pymc_dp.results.build import Outcome, with_guarantee
 
 separate_module = import_module("pymc_dp.model.separate")
 
@@ -24,7 +28,7 @@ Y = np.random.default_rng(0).normal(size=N)
 def trusted(build, **settings):
     with pm.Model() as model:
         build()
-    return separate(model, **settings)[0].trusted
+    return [*map(str, separate(model, **settings)[0].trusted)]
 
 
 def sharp_potential():
@@ -124,7 +128,8 @@ def listed(what, build, **settings):
 
 
 def prior_of_b(number, prior):
-    return listed("prior of b", lambda: pm.Normal("y", prior(number), 1, observed=Y))
+    public = ["Scaled"] if prior in (by_backward, by_jacobian) else []
+    return listed("prior of b", lambda: pm.Normal("y", prior(number), 1, observed=Y), public=public)
 
 
 @pytest.mark.parametrize("prior", HIDDEN)
@@ -216,12 +221,58 @@ def test_an_array_inside_a_transform_is_refused(array):
         pm.Normal("y", b.sum(), 1, observed=Y)
 
     with pytest.raises(ValueError, match="`b` reads an unnamed array"):
-        trusted(build)
+        trusted(build, public=["Scaled"])
 
 
 def test_a_list_of_trusted_numbers_does_not_tell_how_many_records_there_are():
     lines = trusted(ones, number_is_public=True)
     assert not any(str(count) in line for line in lines for count in range(N - 1, N + 4))
+
+
+def results_of(rows, name, inside=""):
+    with pm.Model(name=inside) as model:
+        b = pm.Normal("b")
+        pm.Normal(name, b * 100.0, pm.HalfNormal("s"), observed=np.resize(Y, rows))
+    groups = {"posterior": xr.Dataset()}
+    about = {"withheld": (), "doubts": ()}
+    plan = pymc_dp.plan(model=model, epsilon=1, delta=1e-5).plan
+    outcome = Outcome("dp_advi", plan, (), "", True, True)
+    records = separate(model)[0]
+    attrs = with_guarantee(groups, records, outcome, about)["privacy"].attrs
+    return json.loads(attrs["trusted_constants"])
+
+
+# a named model writes a colon in all names
+NAMES = [
+    ("y", ""),
+    ("y", "survey"),
+    ("score: total", ""),
+    ("likelihood of y: 1", ""),
+    ("a of b", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "inside"), NAMES)
+def test_a_result_lists_the_same_of_one_record_more_whatever_the_names(name, inside):
+    """A hundred is a number of the model: where it is that of records, one number fewer counts."""
+    assert results_of(100, name, inside) == results_of(101, name, inside)
+
+
+@pytest.mark.parametrize(("name", "inside"), NAMES[1:4])
+def test_lines_that_are_cut_at_a_colon_would_count_the_records(name, inside, monkeypatch):
+    """The planted fault: what read names out of text."""
+
+    def cut(line):
+        return line._replace(name=str(line).partition(":")[0].partition(" of ")[2])
+
+    every = separate_module.trusted_constants
+    monkeypatch.setattr(
+        separate_module,
+        "trusted_constants",
+        lambda *read: {cut(line): numbers for line, numbers in every(*read).items()},
+    )
+    with pytest.raises(AssertionError):
+        test_a_result_lists_the_same_of_one_record_more_whatever_the_names(name, inside)
 
 
 def test_an_initial_value_has_the_shape_of_its_latent():

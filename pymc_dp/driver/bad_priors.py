@@ -5,13 +5,16 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.scalar.basic as ps
 from pymc.distributions.continuous import Interpolated
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import stored_value
+from pymc_dp.model.graph_types import AnyVariable, Node, stored_value
 from pymc_dp.model.modes import as_written
 from pymc_dp.model.terms import simplify
 from pymc_dp.model.walk import tensor_constants
@@ -68,7 +71,17 @@ def refuse_bad_priors(model: pm.Model, records: Records) -> None:
 def _numbers(rv: Any) -> list[np.ndarray]:
     read = list(ancestors([rv]))
     shared = [stored_value(v) for v in read if isinstance(v, SharedVariable)]
-    return [np.asarray(x) for x in (*(v.data for v in tensor_constants(read)), *shared)]
+    guards = {x for v in read if v.owner for x in _guards(v.owner)}
+    constants = [v.data for v in tensor_constants(read) if not (v in guards and abs(v.data) < 1)]
+    return [np.asarray(x) for x in (*constants, *shared)]
+
+
+def _guards(node: Node) -> list[AnyVariable]:
+    """Return single numbers that keep others off zero, by addition or as the least: any may do."""
+    if not isinstance(getattr(node.op, "scalar_op", None), ps.Add | ps.ScalarMaximum | ps.Clip):
+        return []
+    operands = [x.owner.inputs[0] if isinstance(x.owner_op, DimShuffle) else x for x in node.inputs]
+    return [x for x in operands if isinstance(x, Constant) and np.size(x.data) == 1]
 
 
 def _has_extremes(numbers: np.ndarray) -> bool:

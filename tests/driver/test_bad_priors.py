@@ -62,10 +62,12 @@ def test_a_start_that_is_no_number_is_refused_with_a_sentence(start):
         lambda: pm.Normal("a", 0, 1e20),
         lambda: pm.Normal("a", [0.0, 1e-20, 5], 1).sum(),
         lambda: pm.Normal("a", 0, 1, initval=30.0),
+        lambda: pm.Normal("a", 0, pm.HalfNormal("s") + np.finfo(float).tiny),
+        lambda: pm.Normal("a", 0, pm.math.maximum(pm.HalfNormal("s"), 1e-300), shape=2).sum(),
     ],
 )
 def test_a_wide_prior_is_not(prior):
-    separate(model_of(prior))
+    pymc_dp.plan(model=model_of(prior), epsilon=1, delta=1e-5)
 
 
 def test_a_point_of_the_prior_reads_no_data():

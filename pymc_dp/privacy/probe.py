@@ -37,6 +37,7 @@ DISTINCT = 64
 # rows of a batch in which vectors are compared to the last bit with those of records alone: matrix
 # products take other kernels from some hundreds of rows on; and how many of them are compared
 MANY, COMPARED = 1000, 4
+InBatch = Callable[[int], tuple[bytes, bytes]]  # place -> norm, vector
 
 
 class FaultyContributionError(Exception):
@@ -85,8 +86,7 @@ def is_same_in_any_batch(
 ) -> bool:
     """Whether artificial records, or units, add the same vector in any batch, to the last bit.
 
-    `privacy.grid` relies on it: see `privacy.rowwise`. Records that are not finite, or zero, are
-    among those of the large batch.
+    `privacy.grid` relies on it: see `privacy.rowwise`. Norms are compared beside bad records, too.
     """
     batch = probe_records(spec, np.random.default_rng(0))
     batch = with_draws(contribution, batch, context, np.random.default_rng(0))
@@ -101,30 +101,13 @@ def is_same_in_any_batch(
     in_many = vectors_in(contribution, take_rows(batch, spec, many), context)
     for place in range(0, len(many) // at_once, 1 + len(many) // COMPARED):
         two = np.tile(many[at_once * place :][:at_once], 2)
-        if in_many(place) != vectors_in(contribution, take_rows(batch, spec, two), context)(0):
-            return False
-    return of_units or _norms_are_same(contribution, batch, spec, context, kept)
-
-
-def _norms_are_same(
-    contribution: Contribution,
-    batch: Batch,
-    spec: Mapping[str, ColumnSpec],
-    context: Any,
-    kept: np.ndarray,
-) -> bool:
-    """Whether records have the same norms with bad records beside them, and alone."""
-    norms = contribution.norms(contribution.prepare(batch, context), context)
-    for i in kept[:: 1 + len(kept) // COMPARED]:
-        alone = contribution.prepare(take_rows(batch, spec, np.array([i, i])), context)
-        if contribution.norms(alone, context)[0] != norms[i]:
+        alone = vectors_in(contribution, take_rows(batch, spec, two), context)(0)
+        if in_many(place) != alone or not (of_units or norms[two[0]].tobytes() == alone[0]):
             return False
     return True
 
 
-def _records_in(
-    contribution: Contribution, batch: Batch, context: Any
-) -> Callable[[int], tuple[bytes, bytes]]:
+def _records_in(contribution: Contribution, batch: Batch, context: Any) -> InBatch:
     """Return a function for the norm of a record in a batch, and what it adds, as bytes."""
     prepared = contribution.prepare(batch, context)
     norms = contribution.norms(prepared, context)
@@ -140,9 +123,7 @@ def _records_in(
     return one
 
 
-def _units_in(
-    contribution: Contribution, batch: Batch, context: Any
-) -> Callable[[int], tuple[bytes, bytes]]:
+def _units_in(contribution: Contribution, batch: Batch, context: Any) -> InBatch:
     """Return the same for units of three records each, in their order."""
     owner = np.arange(len(next(iter(batch.values())))) // 3
     batch = batch | {OWNER: owner} if contribution.together else batch

@@ -49,9 +49,8 @@ def prior_graphs(
 
 
 def _without_numbers(rv: Tensor, initval: Any) -> Any:
-    if initval is None or isinstance(initval, str | Variable):
-        return initval
-    return pt.tensor(rv.name, dtype=rv.dtype, shape=np.shape(initval))
+    given = initval is None or isinstance(initval, str | Variable)
+    return initval if given else pt.tensor(rv.name, dtype=rv.dtype, shape=np.shape(initval))
 
 
 def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:

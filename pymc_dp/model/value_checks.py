@@ -38,7 +38,7 @@ AS_MANY = (
     "with unit= that of units, is public."
 )
 AS_MANY_COLUMNS = (
-    "as there are records or units, or one less, as a kernel matrix, its Cholesky factor and an "
+    "as there are records or units, or one less, or an intercept more, as a kernel matrix and an "
     "indicator of every person have: each row would be made of all records. Compute columns from "
     "one record each, such as kernels at a few public places or the basis of pm.gp.HSGP, and let "
     "latents of persons be indexed by the array that unit= names. If there are few records, as in "
@@ -195,7 +195,8 @@ def refuse_as_many(
     numbers = {data.number, rows}
     for name, column in data.columns.items():
         public = number_is_public and name in split.hardened.public
-        if not public and _as_many(column.spec.shape, numbers):
+        as_many = _as_many(column.spec.shape, numbers) or _has_intercept(name, data, numbers)
+        if not public and as_many:
             raise NotSeparableError(f"`{name}` has as many columns {AS_MANY_COLUMNS}")
     private = numbers - ({data.number} if number_is_public else set())
     for name in split.shared:
@@ -216,6 +217,21 @@ def refuse_as_many(
         lengths += [np.shape(x.data) for x in tensor_constants(read) if np.size(x.data) > 1]
         if any(_as_many(shape, private) for shape in lengths):
             raise NotSeparableError(f"`{name}` reads an array with as many entries {AS_MANY}")
+
+
+def _has_intercept(name: str, data: Partition, numbers: set[int]) -> bool:
+    """Whether one column stands beside as many as there are records or units, and is constant."""
+    column = data.columns[name]
+    if len(column.spec.shape) != 2 or column.spec.width - 1 not in numbers:
+        return False
+    ends = np.stack(in_partitions({name: column}, data.units).read(partial(_ends, name)))
+    return bool((ends[:, 0].min(axis=0) == ends[:, 1].max(axis=0)).any())
+
+
+def _ends(name: str, partition: Partition) -> np.ndarray:
+    column = partition.columns[name]
+    values = column.values.toarray() if issparse(column.values) else column.values
+    return np.stack([values.min(axis=column.axis), values.max(axis=column.axis)])
 
 
 def _as_many(shape: Iterable[int | None], numbers: set[int]) -> bool:

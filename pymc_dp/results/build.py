@@ -88,16 +88,15 @@ def with_guarantee(
     privacy = _privacy(outcome)
     known = {"declared_public": sorted(outcome.public), "trusted_constants": _trusted(records)}
     privacy.attrs |= {name: json.dumps(value) for name, value in (known | dict(about)).items()}
-    whole = {name: _of_text(group) for name, group in {**groups, "privacy": privacy}.items()}
-    whole["privacy"].attrs["released"] = json.dumps(released_names(whole))
+    whole = {name: _of_text(group) for name, group in groups.items()} | {"privacy": privacy}
+    privacy.attrs["released"] = json.dumps(released_names(whole))
     return xr.DataTree.from_dict(whole)
 
 
 def _of_text(group: xr.Dataset) -> xr.Dataset:
     """Copy a group with text for names: an object that is text and more carries what it has."""
     names = {name: str.__str__(name) for name in (*group.variables, *group.dims)}
-    attrs = {k: str.__str__(x) if isinstance(x, str) else x for k, x in group.attrs.items()}
-    return group.rename(names).drop_attrs(deep=False).assign_attrs(attrs)
+    return group.rename(names)
 
 
 def _trusted(records: Records) -> list[str]:
@@ -156,7 +155,7 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
     if plan.num_records is not None:
         attrs["num_records"] = plan.num_records
     if plan.unit is not None:
-        attrs["unit"] = plan.unit
+        attrs["unit"] = str.__str__(plan.unit)
     return attrs | dict(outcome.selected)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model import separate
+from pymc_dp.model import separate, value_checks
 from tests.guarantees.test_trusted_numbers import N, Y, separate_module
 
 
@@ -114,6 +114,8 @@ KERNEL = np.exp(-((PLACES[:, None] - PLACES) ** 2)) + 1e-6 * np.eye(N)
 COUPLED = {
     "a kernel matrix": KERNEL,
     "its Cholesky factor": np.linalg.cholesky(KERNEL),
+    "a kernel matrix beside an intercept": np.c_[np.ones(N), KERNEL],
+    "an intercept beside its Cholesky factor": np.c_[np.linalg.cholesky(KERNEL), np.full(N, 2.0)],
     "indicators of all records but one": np.eye(N)[:, 1:],
     "indicators of all persons but one": np.eye(N // 2)[:, 1:].repeat(2, axis=0),
 }
@@ -162,6 +164,18 @@ def test_indicators_of_all_persons_but_one_are_known_beside_predictors(neighbour
     terms = {"epsilon": 1, "delta": 1e-5, "neighbours": neighbours}
     with pytest.raises(NotSeparableError, match="a column of its own"):
         pymc_dp.plan(model=weighted(matrix, named=True), **terms)
+
+
+def test_without_a_look_for_an_intercept_the_kernel_matrix_passes(monkeypatch):
+    """The planted fault."""
+    matrix = COUPLED["a kernel matrix beside an intercept"]
+    monkeypatch.setattr(value_checks, "_has_intercept", lambda *arguments: False)
+    separate(weighted(matrix, named=True))
+
+
+def test_one_predictor_more_than_records_is_not_refused():
+    X = np.random.default_rng(1).normal(size=(N, N + 1))
+    separate(weighted(X, named=True))
 
 
 def test_as_many_predictors_and_some_more_may_have_a_coefficient_each():

@@ -26,7 +26,7 @@ def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
     monkeypatch.setattr(consistent_clipping, "SWEEPS", 300)
     at = At(np.zeros(2), np.eye(2), score, curvature, 0.7, direction=np.array([0.6, 0.8]))
     x = np.array([1.0, -2.0])
-    outcomes = np.arange(5000) < 5000 * p
+    outcomes = np.arange(40_000) < 40_000 * p
     # weights follow from the first three
     means = scores_of(p, x, [1, 0])[0] ** 2 @ np.ones(2) @ [p, 1 - p]
     weighing = np.full(whitened.WEIGHING, np.sqrt(means))[:, None] * x / np.linalg.norm(x)
@@ -43,11 +43,11 @@ def test_the_clipped_scores_mean_is_zero_and_its_slope_the_curvature(score, curv
     at = At(np.zeros(2), np.eye(2), score, curvature, 0.7, direction=np.array([0.6, 0.8]))
     p, x = 0.1, np.array([3.0, 1.0])
     each = [split(vectors(scores_of(p, x, [k, 0, 1]), at)[0], at) for k in (0, 1)]
-    np.testing.assert_allclose(p * each[1].score + (1 - p) * each[0].score, 0, atol=1e-12)
+    np.testing.assert_allclose(p * each[1].score + (1 - p) * each[0].score, 0, atol=1e-7)
     # with the predictor's slope, at which the shift stays as it is: d E[u] / d psi = E[u s] / x
     slope = p * np.outer(each[1].score, (1 - p) * x) - (1 - p) * np.outer(each[0].score, p * x)
-    np.testing.assert_allclose(each[0].curvature, slope, rtol=1e-9)
-    assert each[0].along == pytest.approx(at.direction @ slope @ at.direction)
+    np.testing.assert_allclose(each[0].curvature, slope, rtol=1e-6)
+    assert each[0].along == pytest.approx(at.direction @ slope @ at.direction, rel=1e-5)
     variance = p * each[1].score @ each[1].score + (1 - p) * each[0].score @ each[0].score
     assert each[0].variance == pytest.approx(variance)
 

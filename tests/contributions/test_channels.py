@@ -88,7 +88,8 @@ def vectors_and_norms(contribution, batch, at):
 
 
 def assert_equal(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10 * abs(expected).max())
+    # scores are whitened by products of 26 bits, and vectors that span them by others
+    np.testing.assert_allclose(found, expected, rtol=0, atol=3e-7 * abs(expected).max())
 
 
 @pytest.mark.parametrize("name", [*FACTORED, SLOW])

@@ -158,7 +158,8 @@ def test_a_norm_is_finite_only_where_its_row_is(norms):
 
 @pytest.mark.parametrize(("x", "r"), [(1e-23, 1e25), (1e-200, 1e202), (1e200, 1e-198)])
 def test_a_product_of_tiny_and_huge_keeps_its_norm(x, r):
-    records, columns = regression(np.array([[x, 0.0], [0.0, x], [x, 0.0]]), np.array([r, -r, r]))
+    rows = np.array([[x, 0.0], [0.0, x], [x, 0.0], [0.0, 0.0]])
+    records, columns = regression(rows, np.array([r, -r, r, r]))
     batch = zoo.take(columns, [0, 1, 2])
     norms, total = contribute(gradient(records, "python"), batch, np.zeros((1, 2)), np.ones(3))
     np.testing.assert_allclose(norms, 100.0, rtol=1e-12)

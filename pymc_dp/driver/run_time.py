@@ -18,10 +18,10 @@ from pymc_dp.accounting.release import Release, ReleaseSpec
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Contribution, with_draws
+from pymc_dp.privacy.contribution import Batch, Contribution, take_rows, with_draws
 from pymc_dp.privacy.partitions import number_of_records
-from pymc_dp.privacy.private_data import PrivateData
-from pymc_dp.privacy.probe import moderate_records
+from pymc_dp.privacy.private_data import ColumnSpec, PrivateData
+from pymc_dp.privacy.probe import ALIKE, made_up_column
 from pymc_dp.sampling.samplers import Poisson
 
 # rows that an undeclared data set is taken to have where only speed depends on it
@@ -31,6 +31,8 @@ MANY_RECORDS = 1_000_000
 # rows that are timed: so many, and more, up to those that take so many seconds or are such a share
 # of a batch
 FEWEST_ROWS, TIMED_SECONDS, SHARE_OF_BATCH = 32, 0.1, 0.25
+# moderate records that differ
+DISTINCT = 64
 # what a release is taken to last that a coarse clock does not see
 UNSEEN_SECONDS = 1e-4
 # seconds from which on a fit is announced
@@ -43,6 +45,17 @@ class ReleaseTime(NamedTuple):
     once: float  # whatever the number of records
     each: float  # more for each record of the batch
     update: float = 0.0  # what follows it, which has no part in the choice of a backend
+
+
+def moderate_records(spec: Mapping[str, ColumnSpec], rows: int) -> Batch:
+    """Generate records of moderate size, most of them in the support of most likelihoods.
+
+    >>> moderate_records({"x": ColumnSpec((None, 2), "float64")}, 100)["x"].shape
+    (100, 2)
+    """
+    rng, kinds = np.random.default_rng(0), np.arange(DISTINCT) % ALIKE
+    few = {name: made_up_column(column, kinds, rng) for name, column in spec.items()}
+    return take_rows(few, spec, np.arange(rows) % DISTINCT)
 
 
 def timed(contribution: Contribution, data: PrivateData, context: Any, batch: float) -> ReleaseTime:

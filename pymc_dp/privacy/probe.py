@@ -32,8 +32,6 @@ WHOLE = (0, 1, 2, 1, 3, 0, 1, 5)
 SCALES = (1e-3, 1.0, 30.0, 1e3, 1e6)
 # records whose columns are all of one kind, and records whose columns are of random kinds
 ALIKE, MIXED = 8, 16
-# moderate records that differ
-DISTINCT = 64
 # rows of a batch in which vectors are compared to the last bit with those of records alone: matrix
 # products take other kernels from some hundreds of rows on; and how many of them are compared
 MANY, COMPARED = 1000, 4
@@ -157,7 +155,7 @@ def _is_moderate(record: int) -> bool:
 
 def probe_records(spec: Mapping[str, ColumnSpec], rng: np.random.Generator) -> Batch:
     """Generate records of several magnitudes, some in the support of most likelihoods."""
-    return {name: _column(column, _kinds(rng), rng) for name, column in spec.items()}
+    return {name: made_up_column(column, _kinds(rng), rng) for name, column in spec.items()}
 
 
 def _kinds(rng: np.random.Generator) -> Iterator[int]:
@@ -165,18 +163,8 @@ def _kinds(rng: np.random.Generator) -> Iterator[int]:
     yield from rng.integers(0, 20, MIXED).tolist()
 
 
-def moderate_records(spec: Mapping[str, ColumnSpec], rows: int) -> Batch:
-    """Generate records of moderate size, most of them in the support of most likelihoods.
-
-    >>> moderate_records({"x": ColumnSpec((None, 2), "float64")}, 100)["x"].shape
-    (100, 2)
-    """
-    rng, places = np.random.default_rng(0), np.arange(rows) % DISTINCT
-    few = {name: _column(column, np.arange(DISTINCT) % ALIKE, rng) for name, column in spec.items()}
-    return take_rows(few, spec, places)
-
-
-def _column(spec: ColumnSpec, kinds: Iterable[int], rng: np.random.Generator) -> np.ndarray:
+def made_up_column(spec: ColumnSpec, kinds: Iterable[int], rng: np.random.Generator) -> np.ndarray:
+    """Generate records of one column, each of a kind."""
     core = [length for length in spec.shape if length is not None]
     rows = [_record(spec.dtype, core, kind, rng) for kind in kinds]
     return np.ascontiguousarray(np.moveaxis(np.stack(rows), 0, spec.axis), dtype=spec.dtype)

@@ -132,8 +132,8 @@ def curvature_along_a_direction_as_it_is(monkeypatch):
 
 
 def two_counts_for_each_length(monkeypatch):
-    share = tails.memberships
-    monkeypatch.setattr(tails, "memberships", lambda norms: 2 * share(norms))
+    share = tails.shared
+    monkeypatch.setattr(tails, "shared", lambda norms, chances: 2 * share(norms, chances))
 
 
 FAULTS = [

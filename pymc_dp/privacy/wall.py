@@ -114,8 +114,7 @@ class PrivacyWall:
             raise ReleaseError(f"Release {query.name!r} is asked with clip_norm={bound!r}.")
         sd = release.noise_multiplier * bound if release.noise_multiplier else 0.0
         sizes = release.sampler.sizes(self.random.generator, self._partitions.numbers)
-        in_floating_point = isinstance(contribution, FactoredContribution)
-        grid = Grid.of(bound, sd, contribution.size, in_floating_point)
+        grid = Grid.of(bound, sd, contribution.size, isinstance(contribution, FactoredContribution))
         steps = self._clipped_sum(contribution.size, sizes, query, grid)
         if grid.step:
             steps = steps + self.random.rounded_gaussian(sd, grid.step, steps.size)

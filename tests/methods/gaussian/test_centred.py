@@ -207,7 +207,7 @@ def fitted_as_one():
 def test_however_the_groups_are_written_their_posterior_is_the_same(write):
     found = fitted(write, *rows_of(np.random.default_rng(5), 6))
     for name, (mean, sd) in fitted_as_one().items():
-        # each fit draws outcomes of its own to centre scores: .4 sd of a difference, or more with noise
+        # each fit draws outcomes of its own, which centre scores: that and noise make a difference
         assert abs(found[name][0] - mean) < 1.5 * sd
         assert 0.6 < found[name][1] / sd < 1.6
 

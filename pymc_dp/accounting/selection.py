@@ -35,6 +35,7 @@ class Selection:
     the largest of the settings' at every order. The best of K runs costs as in theorem 2 of
     Papernot and Steinke (2022), with K from a negative binomial law of shape `ETA` without zero.
 
+    >>> from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING
     >>> from pymc_dp.accounting.neighbours import Neighbours
     >>> from pymc_dp.sampling.samplers import Poisson
     >>> terms = Plan((), Neighbours.ADD_REMOVE, 1e-5, RDP_DP_ACCOUNTING)

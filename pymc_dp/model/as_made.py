@@ -128,8 +128,6 @@ def is_plain(value: object) -> bool:
     """Whether a value is of numbers, text, types, operations, frozen graphs, or a library's own."""
     if type(value) in AT_ONCE:
         return True
-    if type(value) is tuple:
-        return all(map(is_plain, value))
     if isinstance(value, type | FunctionType):
         return _is_of_library(value)
     if isinstance(value, np.dtype | Variable):  # an operation's variables are those of its graph

@@ -15,7 +15,7 @@ from pymc_dp.errors import PosteriorWarning
 from pymc_dp.methods.doubts import Doubt, Kind, doubts_in
 from pymc_dp.model import Records
 from pymc_dp.results.build import Outcome, build_result
-from pymc_dp.results.posterior import released_groups, transform_draws
+from pymc_dp.results.posterior import latent_draws, released_groups, transform_draws
 
 # a posterior holds at most so many numbers: 4 GB in double precision
 MOST_NUMBERS = 2**29
@@ -77,7 +77,8 @@ def _without_failing(
 ) -> Setup:
     """Leave out the variables that fail at some draw, as a doubt; raise what that does not mend."""
     records, method = setup.records, setup.method
-    latents, graphs = method.posterior(state, draws, rng), records.outputs.graphs
+    latents, _ = latent_draws(method, state, draws, rng)
+    graphs = records.outputs.graphs
 
     def keeping(names: Iterable[str]) -> Records:
         kept = {name: graphs[name] for name in names}

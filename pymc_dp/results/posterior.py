@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dp.compiling.compile import at_draws
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.method import Draws, Method
 from pymc_dp.model import Records
 from pymc_dp.model.dims import named_dims
 
@@ -32,19 +32,31 @@ def _posteriors(
     records: Records, method: Method, state: Any, draws: int, rng: np.random.Generator
 ) -> dict[str, xr.Dataset]:
     """Draw the posterior, and say how much of its width is privacy noise."""
-    # the draws with and without noise share their random numbers, so that what they differ by is
-    # the noise
-    same = copy.deepcopy(rng)
-    aware = method.noise_aware and method.noise_aware(state, draws, same)
-    latents = method.posterior(state, draws, rng)
-    if not aware:
-        return {"posterior": _posterior(records, transform_draws(records, latents))}
-    both = {name: np.concatenate([x, aware[name]]) for name, x in latents.items()}
-    halves = {n: np.split(x, 2) for n, x in transform_draws(records, both).items()}
+    latents, has_both = latent_draws(method, state, draws, rng)
+    values = transform_draws(records, latents)
+    if not has_both:
+        return {"posterior": _posterior(records, values)}
+    halves = {name: np.split(x, 2) for name, x in values.items()}
     without = _posterior(records, {name: half[0] for name, half in halves.items()})
     posterior = _posterior(records, {name: half[1] for name, half in halves.items()})
     wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
     return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
+
+
+def latent_draws(
+    method: Method, state: Any, draws: int, rng: np.random.Generator
+) -> tuple[Draws, bool]:
+    """Draw the latents; where the noise is known, without its width and then with it.
+
+    Return also whether both are drawn. They share their random numbers, so that what they differ
+    by is the noise.
+    """
+    same = copy.deepcopy(rng)
+    aware = method.noise_aware and method.noise_aware(state, draws, same)
+    latents = method.posterior(state, draws, rng)
+    if not aware:
+        return latents, False
+    return {name: np.concatenate([x, aware[name]]) for name, x in latents.items()}, True
 
 
 def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:

@@ -39,6 +39,7 @@ class Channels(NamedTuple):
 
     weights: Tensor  # (rows, c)
     vectors: list[Tensor]  # c graphs of shape (rows, d), the same whatever the outcome
+    reach: np.ndarray  # which latents each of them reads, (c, d): others have a score of 0
     # what else is the same whatever the outcome, and the axis of the records in it: predictors, and
     # whether a record's indices are valid
     fixed: dict[Tensor, int]
@@ -79,6 +80,8 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     ]
     vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
     vectors += _coordinates(own, records)
+    reach = [_reach(c, records) for c in (*others, *spread) for _ in range(c.width)]
+    reach += [np.eye(records.size, dtype=bool)[k] for name in own for k in _places(records, name)]
     leaves = {graph.inputs[name] for name in outcomes}
     most = records.size // 2 if records.size <= MANY_LATENTS else MOST_FOR_MANY
     if len(vectors) > most or not _values_read(vectors).isdisjoint(leaves):
@@ -86,7 +89,8 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
     if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):
         fixed[graph.valid] = 0
-    return Channels(checked(records, pt.concatenate(weights, axis=1)), vectors, fixed)
+    graphs = checked(records, pt.concatenate(weights, axis=1)), vectors
+    return Channels(*graphs, np.array(reach), fixed)
 
 
 def _shapes(records: Records, edges: Collection[Edge]) -> dict[Edge, tuple[int, ...]]:
@@ -159,9 +163,23 @@ def _block(edge: Edge, latent: Tensor, shape: tuple[int, ...], j: int) -> Tensor
 
 def _coordinates(names: list[str], records: Records) -> list[Tensor]:
     """Return a vector for each coordinate of some latents, which is 1 there."""
-    places = dict(zip(records.latents, records.split(np.arange(records.size)), strict=True))
     one, shape = np.eye(records.size), (records.batch.rows, records.size)
-    return [pt.broadcast_to(one[k], shape) for name in names for k in places[name].ravel()]
+    return [pt.broadcast_to(one[k], shape) for name in names for k in _places(records, name)]
+
+
+def _places(records: Records, name: str) -> np.ndarray:
+    """Return the coordinates of a latent."""
+    places = dict(zip(records.latents, records.split(np.arange(records.size)), strict=True))
+    return np.asarray(places[name].ravel())
+
+
+def _reach(channel: _Channel, records: Records) -> np.ndarray:
+    """Return which latents a channel's edges touch, (d,)."""
+    touched = [
+        np.full(latent.size, bool(edges_of(records.latents[name], channel.edges)))
+        for name, latent in records.point.items()
+    ]
+    return np.concatenate(touched)
 
 
 def _values_read(graphs: Collection[Tensor]) -> set[AnyVariable]:

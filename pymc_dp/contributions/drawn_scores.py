@@ -69,6 +69,8 @@ class DrawnScores(NamedTuple):
     outcomes: int  # how many a record has: the observed one, and the draws or both
     outcomes_in_units: int  # the same where records belong to units
     channels: int  # how many vectors a record's scores are made of; 0 where scores are formed
+    reach: np.ndarray  # which latents each of these vectors reads, (channels, d)
+    dispersion: np.ndarray  # which latents are those of the dispersion of outcomes, (d,)
     of_batch: Callable[[Batch, np.ndarray], Scores]
     draw: Draw | None
     draw_for_units: Draw | None  # in place of ``draw``, where records belong to units
@@ -96,15 +98,17 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
     try:
         channels = record_channels(shared, [*names, *local])
     except NoFrontierRuleError:
-        of_batch, count = _formed(records, names, backend), 0
+        of_batch, reach = _formed(records, names, backend), np.zeros((0, records.size), bool)
     else:
-        of_batch, count = _factored(shared, channels, names, backend), len(channels.vectors)
+        of_batch, reach = _factored(shared, channels, names, backend), channels.reach
     in_units = 1 + (DRAWS if draw else 0)
     return DrawnScores(
         d=records.size,
         outcomes=1 + len(BOTH) if both else in_units,
         outcomes_in_units=in_units,
-        channels=count,
+        channels=len(reach),
+        reach=reach,
+        dispersion=np.zeros(records.size, bool),
         of_batch=of_batch,
         draw=both or draw,
         draw_for_units=draw,

@@ -28,18 +28,31 @@ def joint_norm(ratio: float) -> float:
     return float((1 + ratio**2 + VARIANCE**2 + ALONG**2 + COUNTS**2) ** 0.5)
 
 
+class Dispersion(NamedTuple):
+    """The part of scores in latents of the dispersion of outcomes, which is clipped by itself.
+
+    Its scores are quadratic in residuals, so that a few outcomes far out have nearly all of it.
+    """
+
+    latents: np.ndarray  # which they are, (d,)
+    bound: float  # norm that this part is clipped to
+    share: float  # of the squared norm of the whole score
+
+
 class At(NamedTuple):
     """A point z, the coordinates of scores there, and the bounds of a vector's parts."""
 
     point: np.ndarray
-    # W, shape (d, d): a score g becomes W g; its diagonal, (d,), for many latents
+    # W, shape (d, d): a score g becomes W g; its diagonal, (d,), for many latents. It is zero
+    # between latents of the dispersion and others
     whitening: np.ndarray
-    score_bound: float  # norm that W g is clipped to
+    score_bound: float  # norm that W g is clipped to, in latents that are not of the dispersion
     curvature_bound: float  # norm that the slope of W g is clipped to, and weights follow from
     ratio: float  # of the curvature's part of the joint vector to the score's
     # the direction in which the curvature is released by itself, a whitened vector of length 1,
     # (d,); None for none
     direction: np.ndarray | None = None
+    dispersion: Dispersion | None = None
 
     @property
     def is_diagonal(self) -> bool:
@@ -47,21 +60,44 @@ class At(NamedTuple):
         return self.whitening.ndim == 1
 
     @property
+    def score_norm(self) -> float:
+        """The largest norm of the whole score, the dispersion's part in the units of the vector."""
+        own = self.dispersion.share if self.dispersion else 0.0
+        return float(self.score_bound / (1 - own) ** 0.5)
+
+    @property
+    def dispersion_scale(self) -> float:
+        """The factor of the dispersion's part of the score in the vector."""
+        if self.dispersion is None or np.isinf(self.score_bound):
+            return 1.0
+        return float(self.score_norm * self.dispersion.share**0.5 / self.dispersion.bound)
+
+    @property
+    def is_dispersion(self) -> np.ndarray:
+        """Which latents are of the dispersion, (d,)."""
+        return self.dispersion.latents if self.dispersion else np.zeros(self.point.size, bool)
+
+    @property
+    def score_scales(self) -> np.ndarray:
+        """The factors of the latents' scores in the vector, (d,)."""
+        return np.where(self.is_dispersion, self.dispersion_scale, 1.0)
+
+    @property
     def clip_norm(self) -> float:
         """The largest norm of a record's whole vector."""
-        return self.score_bound * joint_norm(self.ratio)
+        return self.score_norm * joint_norm(self.ratio)
 
     @property
     def curvature_scale(self) -> float:
         """The factor of curvatures in the vector."""
         if np.isinf(self.score_bound):
             return 1.0
-        return self.ratio * self.score_bound / self.curvature_bound
+        return self.ratio * self.score_norm / self.curvature_bound
 
     @property
     def variance_scale(self) -> float:
         """The factor of squared norms of scores in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else VARIANCE / self.score_bound
+        return 1.0 if np.isinf(self.score_bound) else VARIANCE / self.score_norm
 
     @property
     def along_bound(self) -> float:
@@ -71,12 +107,19 @@ class At(NamedTuple):
     @property
     def along_scale(self) -> float:
         """The factor of the curvature along the direction in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else ALONG * self.score_bound / ALONG_BOUND
+        return 1.0 if np.isinf(self.score_bound) else ALONG * self.score_norm / ALONG_BOUND
+
+    @property
+    def parts(self) -> int:
+        """How many parts of scores are clipped by themselves, each with counts of its lengths."""
+        return 2 if self.dispersion else 1
 
     @property
     def counts_scale(self) -> float:
         """The factor of counts of lengths in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else COUNTS * self.score_bound / COUNTS_NORM
+        if np.isinf(self.score_bound):
+            return 1.0
+        return float(COUNTS * self.score_norm / (COUNTS_NORM * self.parts**0.5))
 
 
 class Sums(NamedTuple):
@@ -84,21 +127,21 @@ class Sums(NamedTuple):
 
     score: np.ndarray  # (d,)
     curvature: np.ndarray  # (d, d): minus the slope of the expected score
-    counts: np.ndarray  # of lengths
+    counts: np.ndarray  # of lengths, (parts, SIZE)
     along: float  # the curvature along the direction, clipped by itself; 0 without one
     variance: float  # of the scores, their squared norms
 
 
 def split(value: np.ndarray, at: At) -> Sums:
     """Split a released vector into its parts, without their scales."""
-    d = at.point.size
-    packed = value[d : -2 - SIZE] / at.curvature_scale
+    d, counted = at.point.size, -2 - SIZE * at.parts
+    packed = value[d:counted] / at.curvature_scale
     curvature = np.diag(packed) if at.is_diagonal else smat(packed)
     along, variance = value[-2] / at.along_scale, value[-1] / at.variance_scale
-    counts = value[-2 - SIZE : -2] / at.counts_scale
-    return Sums(value[:d], curvature, counts, float(along), float(variance))
+    counts = value[counted:-2].reshape(at.parts, SIZE) / at.counts_scale
+    return Sums(value[:d] / at.score_scales, curvature, counts, float(along), float(variance))
 
 
-def vector_size(d: int) -> int:
-    """Return the length of the joint vector for ``d`` latents."""
-    return d + (d if d > MANY_LATENTS else d * (d + 1) // 2) + SIZE + 2
+def vector_size(d: int, parts: int = 1) -> int:
+    """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
+    return d + (d if d > MANY_LATENTS else d * (d + 1) // 2) + SIZE * parts + 2

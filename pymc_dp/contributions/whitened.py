@@ -9,16 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.consistent_clipping import clip_both, clip_consistently, lengths
-from pymc_dp.contributions.drawn_scores import (
-    WEIGHING,
-    DrawnScores,
-    probabilities,
-    without_weighing,
-)
+from pymc_dp.contributions.clipped_scores import Clipped, clipped_scores
+from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
-from pymc_dp.contributions.outcomes import BOTH, Draw
+from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.contributions.spans import (
     combined,
     coordinates,
@@ -27,7 +22,7 @@ from pymc_dp.contributions.spans import (
     scaled_pairs,
     sum_of_products,
 )
-from pymc_dp.contributions.tails import SIZE, counts, of_others
+from pymc_dp.contributions.tails import SIZE
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
@@ -35,14 +30,14 @@ from pymc_dp.privacy.contribution import (
     RowContribution,
     UnitVector,
 )
-from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, joint_norms, row_norms
-from pymc_dp.privacy.rowwise import each_product, product, rounded_product
+from pymc_dp.privacy.norms import clip_factors, joint_norms, row_norms
+from pymc_dp.privacy.rowwise import product, rounded_product
 
 
 class InSpan(NamedTuple):
     """Records' vectors in coordinates of the span of their scores."""
 
-    basis: np.ndarray  # (c, rows, d): orthogonal
+    basis: np.ndarray  # (c, rows, d): orthogonal, each in latents of one part of scores
     shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
     # (rows, ...): score, its slope, counts, that along a direction, and variance. Their norms are
@@ -50,15 +45,19 @@ class InSpan(NamedTuple):
     vectors: np.ndarray
 
 
-# (clipped, whitened scores), each (rows, k, d) -> means of their products, as vectors: of symmetric
-# parts, or of diagonals alone
-Slopes = Callable[[np.ndarray, np.ndarray], np.ndarray]
+class Coordinates(NamedTuple):
+    """Coordinates in which scores are clipped: those of latents, or of a basis of each record."""
+
+    dispersion: np.ndarray  # which are of the dispersion of outcomes, (c,)
+    direction: np.ndarray | None  # that of the round, (c,), or (rows, c)
+    slopes: Callable[[Clipped], np.ndarray]  # as vectors: symmetric matrices, or diagonals alone
 
 
 def whitened_scores(scores: DrawnScores) -> Contribution:
     """Contribute the score, its slope, counts of lengths, slope along a direction, squared norm.
 
-    The context is an `At`.
+    The context is an `At`. Scores of the latents of the dispersion, if there are any, are weighted,
+    clipped and counted by themselves.
 
     A record of weight w adds u = clip(w W g - a), where a is the shift that makes u zero on average
     over outcomes of the model at ``At.point``; w depends on other draws of the outcome, never on
@@ -69,14 +68,15 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.
     Draws are made for each record alone, from random numbers that never leave the wall.
     """
-    return _formed(scores) if scores.channels == 0 else _in_span(scores)
+    return _in_span(scores) if scores.channels else _formed(scores)
 
 
 def _formed(scores: DrawnScores) -> RowContribution:
     d, count = scores.d, scores.outcomes_in_units
+    size = vector_size(d, parts_of(scores.dispersion))
     return RowContribution(
-        size=vector_size(d),
-        width=3 * scores.width + 2 * vector_size(d),
+        size=size,
+        width=3 * scores.width + 2 * size,
         rows=vectors,
         prepare=lambda batch, at: scores.of_batch(batch, at.point).weights,
         unit=UnitVector(
@@ -91,33 +91,38 @@ def _formed(scores: DrawnScores) -> RowContribution:
 
 
 def _in_span(scores: DrawnScores) -> FactoredContribution:
-    d, c, count = scores.d, scores.channels, scores.outcomes_in_units
+    d, count, dispersion = scores.d, scores.outcomes_in_units, scores.dispersion
+    parts = parts_of(dispersion)
+    # the latents of each part, and the channels that read them
+    spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
+    own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
+    c, counted = len(own), -2 - SIZE * parts
 
     def prepare(batch: Batch, at: At) -> InSpan:
         weights, of_records = scores.of_batch(batch, at.point)
-        basis, shares, R = orthogonal(whitened(of_records, at))
-        z = coordinates(R, weights)
+        basis, shares, z = _in_basis(weights, whitened(of_records, at), spans)
 
-        def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
-            return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
+        def of_latents(clipped: Clipped) -> np.ndarray:
+            return diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares)))
 
-        slopes = of_latents if at.is_diagonal else _matrices
+        slopes = of_latents if at.is_diagonal else Clipped.slopes
         direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction))
+        vectors = joint_vectors(z, at, Coordinates(own, direction, slopes))
+        return InSpan(basis, shares, z, vectors)
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
         in_basis = weighted[:, :c].T * held.shares
         score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
-        curvature = weighted[:, c : -2 - SIZE]
+        curvature = weighted[:, c:counted]
         if at.is_diagonal:
             total = curvature.sum(axis=0)
         else:
             total = svec(sum_of_products(held.basis, scaled_pairs(curvature, held.shares)))
-        return np.concatenate([score, total, weighted[:, -2 - SIZE :].sum(axis=0)])
+        return np.concatenate([score, total, weighted[:, counted:].sum(axis=0)])
 
     return FactoredContribution(
-        size=vector_size(d),
+        size=vector_size(d, parts),
         width=5 * scores.width + 2 * d,
         norms=lambda held, at: joint_norms(*held.vectors.T),
         weighted_sum=weighted_sum,
@@ -137,6 +142,27 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
     )
 
 
+def _in_basis(
+    weights: np.ndarray, vectors: np.ndarray, spans: list[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a basis of the vectors, part by part, its shares, and scores in it."""
+    if not spans[1][0].any():
+        basis, shares, R = orthogonal(vectors)
+        return basis, shares, coordinates(R, weights)
+    each = [(*orthogonal(vectors[reach] * part), weights[..., reach]) for part, reach in spans]
+    rows = vectors.shape[1]
+    return (
+        np.concatenate([basis for basis, *_ in each]),
+        np.concatenate([np.broadcast_to(shares, (len(shares), rows)) for _, shares, *_ in each]),
+        np.concatenate([coordinates(R, own) for *_, R, own in each], axis=-1),
+    )
+
+
+def parts_of(dispersion: np.ndarray) -> int:
+    """Return how many parts of scores are clipped by themselves."""
+    return 2 if dispersion.any() else 1
+
+
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:
     """Bring vectors (..., d) to the coordinates of a round."""
     return np.asarray(
@@ -150,104 +176,24 @@ def vectors(scores: np.ndarray, at: At) -> np.ndarray:
 
 
 def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
-    return joint_vectors(z, at, _diagonals if at.is_diagonal else _matrices, at.direction)
+    slopes = Clipped.diagonals if at.is_diagonal else Clipped.slopes
+    return joint_vectors(z, at, Coordinates(at.is_dispersion, at.direction, slopes))
 
 
-def joint_vectors(
-    z: np.ndarray, at: At, slopes: Slopes, direction: np.ndarray | None
-) -> np.ndarray:
-    """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first.
-
-    ``direction`` is that of the round in coordinates of the scores, (d,), or (rows, d) where each
-    record has its own.
-    """
-    z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
-    of_both = z.shape[1] == 1 + len(BOTH)
-    clipped = (_from_both if of_both else _from_draws)(z, at)
-    curvature = slopes(clipped.scores, clipped.whole)
+def joint_vectors(z: np.ndarray, at: At, coordinates: Coordinates) -> np.ndarray:
+    """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first."""
+    clipped = clipped_scores(z, at, coordinates.dispersion)
+    curvature = coordinates.slopes(clipped)
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
-    along = _along(clipped, direction, at.along_bound)
+    along = clipped.along(coordinates.direction, at.along_bound)
     parts = [
-        clipped.score.T,
+        np.where(coordinates.dispersion, at.dispersion_scale, 1.0)[:, None] * clipped.score.T,
         at.curvature_scale * curvature.T,
-        at.counts_scale * _counts(z).T,
+        at.counts_scale * clipped.counts.T,
         at.along_scale * along[None],
         at.variance_scale * clipped.variance[None],
     ]
     return np.concatenate(parts).T  # in this order in memory, loops over records are long
-
-
-def _counts(z: np.ndarray) -> np.ndarray:
-    """Count the lengths of whitened scores, before they are weighted and clipped."""
-    norms = np.minimum(lengths(z), LARGEST_NORM)
-    observed, drawn = norms[:, :1], norms[:, 1:]
-    if not drawn.shape[1]:
-        return counts(observed, np.ones_like(observed), np.zeros((len(z), 0)))
-    if drawn.shape[1] == len(BOTH):
-        usual = np.sqrt(drawn[:, :1]) * np.sqrt(drawn[:, 1:])
-        return counts(norms, np.repeat(usual, 3, axis=1), probabilities(drawn))
-    # under the model all outcomes are alike, and so is each as a multiple of the others
-    return counts(norms, of_others(norms), np.full(drawn.shape, 1 / drawn.shape[1]))
-
-
-class Clipped(NamedTuple):
-    """Records' clipped scores; their slopes are means of products of ``scores`` and ``whole``."""
-
-    score: np.ndarray  # (rows, d): at the observed outcome
-    scores: np.ndarray  # (rows, k, d): at k outcomes
-    whole: np.ndarray  # (rows, k, d): these before they were clipped
-    variance: np.ndarray  # (rows,)
-
-
-def _along(clipped: Clipped, direction: np.ndarray | None, bound: float) -> np.ndarray:
-    """Return the slopes along the direction of a round, (rows,), clipped."""
-    if direction is None:
-        return np.zeros(len(clipped.score))
-    u, whole = (np.vecdot(x, direction[..., None, :]) for x in (clipped.scores, clipped.whole))
-    return np.asarray(np.clip((u * whole).mean(axis=1), -bound, bound))
-
-
-def _from_draws(z: np.ndarray, at: At) -> Clipped:
-    """Clip observed scores; estimate their slopes and variances from drawn ones."""
-    weighted, drawn = z[:, :1], z[:, :1]
-    if z.shape[1] > 1:
-        weights = weights_of((z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1), at)
-        kept = without_weighing(z)
-        weighted, drawn = weights[:, None, None] * kept, kept
-    u = clip_consistently(weighted, at.score_bound)
-    first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
-    variance = (u[:, first:] ** 2).sum(axis=-1).mean(axis=1)
-    return Clipped(u[:, 0], u[:, first:], drawn[:, first:], variance)
-
-
-def _from_both(z: np.ndarray, at: At) -> Clipped:
-    """Clip observed scores beside those of both outcomes, from which all means follow.
-
-    Scores have zero mean: those of probabilities q and p = 1 - q are -p x and q x, so that every
-    mean of their products, p q x x', is minus their product.
-    """
-    no, yes = z[:, 1:2], z[:, 2:]
-    variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
-    u = clip_both(z, weights_of(variance, at), at.score_bound)
-    of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
-    return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped)
-
-
-def weights_of(variance: np.ndarray, at: At) -> np.ndarray:
-    """Return the weights of records whose scores have these variances."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.fmin(1.0, at.curvature_bound / variance))
-
-
-def _diagonals(u: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Average the products of clipped and whitened scores, latent by latent."""
-    return np.asarray((u * z).mean(axis=1))
-
-
-def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Average the products of clipped and whitened scores; symmetric parts as vectors."""
-    slope = each_product(np.swapaxes(u, 1, 2), z) / u.shape[1]
-    return svec((slope + np.swapaxes(slope, 1, 2)) / 2)
 
 
 def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.contributions import consistent_clipping, whitened
+from pymc_dp.contributions import clipped_scores, consistent_clipping
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.joint_vector import At, split
 from pymc_dp.contributions.outcomes import both_outcomes
@@ -29,7 +29,7 @@ def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
     outcomes = np.arange(40_000) < 40_000 * p
     # weights follow from the first three
     means = scores_of(p, x, [1, 0])[0] ** 2 @ np.ones(2) @ [p, 1 - p]
-    weighing = np.full(whitened.WEIGHING, np.sqrt(means))[:, None] * x / np.linalg.norm(x)
+    weighing = np.full(clipped_scores.WEIGHING, np.sqrt(means))[:, None] * x / np.linalg.norm(x)
     for observed in (0, 1):
         drawn = scores_of(p, x, [observed, *outcomes])
         drawn = np.concatenate([drawn[:, :1], weighing[None], drawn[:, 1:]], axis=1)
@@ -59,7 +59,7 @@ def clipped_apart(scores, weights, bound):
 
 
 def test_scores_that_are_clipped_apart_are_seen(monkeypatch):
-    monkeypatch.setattr(whitened, "clip_both", clipped_apart)
+    monkeypatch.setattr(clipped_scores, "clip_both", clipped_apart)
     with pytest.raises(AssertionError):
         test_the_clipped_scores_mean_is_zero_and_its_slope_the_curvature(*BOUNDS[0])
 

@@ -11,7 +11,7 @@ from pymc_dp.contributions import spans
 from pymc_dp.contributions.channels import record_channels
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.frontier import NoFrontierRuleError
-from pymc_dp.contributions.joint_vector import At
+from pymc_dp.contributions.joint_vector import At, Dispersion
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.spans import (
     orthogonal,
@@ -109,6 +109,24 @@ def test_vectors_and_norms_are_those_of_formed_scores(name):
         strict=True,
     ):
         np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["weibull", "zero_inflated", "hierarchical"])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_they_are_so_where_scores_of_the_dispersion_are_clipped_by_themselves(name, diagonal):
+    *_, factored, formed = made(name)
+    own = np.arange(factored.d) == factored.d - 1
+    for bounds in BOUNDS[:2]:
+        at = context(name, bounds, diagonal)
+        W = at.whitening if diagonal else np.where(np.equal.outer(own, own), at.whitening, 0.0)
+        at = at._replace(whitening=W, dispersion=Dispersion(own, bound=0.2, share=0.3))
+        batch = batch_of(name, at._replace(dispersion=None))
+        found, expected = (
+            vectors_and_norms(whitened_scores(scores._replace(dispersion=own)), batch, at)
+            for scores in (factored, formed)
+        )
+        for one, other in zip(found, expected, strict=True):
+            assert_equal(one, other)
 
 
 @pytest.mark.parametrize("name", FACTORED)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pymc_dp.privacy.clipping
-from pymc_dp.contributions import tails, whitened
+from pymc_dp.contributions import clipped_scores, tails, whitened
 from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
-from pymc_dp.contributions.joint_vector import ALONG_BOUND, At
+from pymc_dp.contributions.joint_vector import ALONG_BOUND, At, Dispersion
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.score_scales import BINS, score_scales
@@ -33,6 +33,10 @@ MODELS = {
         for name in ("hierarchical", "normal_mixture", "categorical", "weibull")
     },
 }
+
+
+# one latent of four, whose scores may be many times as long as those of others
+DISPERSION = Dispersion(np.array([False, False, True, False]), bound=40.0, share=0.3)
 
 
 @cache
@@ -77,21 +81,24 @@ def test_no_vector_is_longer_than_the_clip_norm(name, score):
 
 @pytest.mark.parametrize("many", [1, 1 + len(BOTH), 1 + DRAWS])
 @pytest.mark.parametrize("coordinates", ["matrix", "diagonal"])
-def test_scores_of_any_length_stay_within_the_bounds_of_their_parts(many, coordinates):
-    check_parts(many, coordinates)
+@pytest.mark.parametrize("dispersion", [None, DISPERSION])
+def test_scores_of_any_length_stay_within_the_bounds_of_their_parts(many, coordinates, dispersion):
+    check_parts(many, coordinates, dispersion)
 
 
-def check_parts(many, coordinates):
+def check_parts(many, coordinates, dispersion):
     rng, d = np.random.default_rng(2), 4
     lengths = 10.0 ** rng.uniform(-200, 200, (500, many, 1))
     lengths[:100] = 10.0 ** rng.uniform(-1, 2, (100, many, 1))
     W = np.ones(d) if coordinates == "diagonal" else np.eye(d)
-    context = At(np.zeros(d), W, 1.5, 2.0, 0.7, direction=unit_vector(d))
+    context = At(np.zeros(d), W, 1.5, 2.0, 0.7, unit_vector(d), dispersion)
+    own = context.is_dispersion
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-        counts = -2 - SIZE
+        counts = -2 - SIZE * context.parts
         parts = (
-            rows[:, :d],
+            rows[:, :d][:, ~own],
+            rows[:, :d][:, own],
             rows[:, d:counts],
             rows[:, counts:-2],
             rows[:, -2:-1],
@@ -101,10 +108,11 @@ def check_parts(many, coordinates):
         norms = [row_norms(part) for part in parts]
     limits = (
         1.5,
+        context.score_norm * (dispersion.share if dispersion else 0.0) ** 0.5,
         2.0 * context.curvature_scale,
-        COUNTS_NORM * context.counts_scale,
+        COUNTS_NORM * context.parts**0.5 * context.counts_scale,
         ALONG_BOUND * context.along_scale,
-        1.5**2 * context.variance_scale,
+        context.score_norm**2 * context.variance_scale,
         context.clip_norm,
     )
     for found, limit in zip(norms, limits, strict=True):
@@ -121,10 +129,16 @@ def curvatures_as_they_are(monkeypatch):
 
 def scores_after_the_shift(monkeypatch):
     """The shift is added after clipping, where nothing bounds it."""
-    clip = whitened.clip_consistently
+    clip = clipped_scores.clip_consistently
     monkeypatch.setattr(
-        whitened, "clip_consistently", lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True)
+        clipped_scores,
+        "clip_consistently",
+        lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True),
     )
+
+
+def dispersion_in_its_own_units(monkeypatch):
+    monkeypatch.setattr(At, "dispersion_scale", 1.0)
 
 
 def curvature_along_a_direction_as_it_is(monkeypatch):
@@ -139,6 +153,7 @@ def two_counts_for_each_length(monkeypatch):
 FAULTS = [
     curvatures_as_they_are,
     scores_after_the_shift,
+    dispersion_in_its_own_units,
     curvature_along_a_direction_as_it_is,
     two_counts_for_each_length,
 ]
@@ -148,7 +163,7 @@ FAULTS = [
 def test_a_part_that_is_not_bounded_is_seen(fault, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        check_parts(1 + DRAWS, "matrix")
+        check_parts(1 + DRAWS, "matrix", DISPERSION)
 
 
 @pytest.mark.parametrize("name", MODELS)

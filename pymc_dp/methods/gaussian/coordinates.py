@@ -33,9 +33,9 @@ def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray)
 def norm_bounds(
     d: int, number: float, noise_unit: float, shares: list[Shares], visible: float
 ) -> tuple[float, float]:
-    """Return the norms that scores and curvatures are clipped to: larger where noise is less.
+    """Return norms of scores, over the root of their size, and of curvatures.
 
-    Both are in units of a whitened score without outliers, whose squared norm is ``visible``.
+    They are larger where noise is less; ``visible`` is the mean squared norm of whitened scores.
     """
     if noise_unit == 0:
         return np.inf, np.inf
@@ -45,7 +45,7 @@ def norm_bounds(
     curvature = number * sum(s.curvature for s in shares) ** 0.5
     curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
     curvature = max(DEFAULTS.curvature_bound * curvature, DEFAULTS.least_curvature_norm)
-    return float(score * visible**0.5), float(curvature * visible)
+    return float(score), float(curvature * visible)
 
 
 def noise_of_score(number: float, noise_unit: float, shares: list[Shares]) -> float:
@@ -53,8 +53,12 @@ def noise_of_score(number: float, noise_unit: float, shares: list[Shares]) -> fl
     return float(noise_unit / (number * sum(s.score for s in shares)) ** 0.5)
 
 
-def whitening(precision: np.ndarray, number: float) -> np.ndarray:
-    """Return W with W precision W' = number I; by the diagonal alone, (d,), for many latents."""
+def whitening(precision: np.ndarray, number: float, dispersion: np.ndarray) -> np.ndarray:
+    """Return W with W precision W' = number I; by the diagonal alone, (d,), for many latents.
+
+    What ``dispersion`` picks, (d,), is whitened by itself, as if it were independent of the others.
+    """
+    precision = np.where(np.equal.outer(dispersion, dispersion), precision, 0.0)
     if len(precision) > MANY_LATENTS:
         return np.asarray((number / np.diag(precision)) ** 0.5)
     return whitening_of(precision, number)

@@ -85,7 +85,8 @@ def expected_scores(
         if not np.isfinite(total).all():
             return None
         sums, back = split(total / len(kept), at), np.linalg.inv(at.whitening)
-        share = sums.variance / max(float(np.trace(sums.curvature)), np.finfo(float).tiny)
+        trace = float(np.diag(sums.curvature) @ at.score_scales**2)
+        share = sums.variance / max(trace, np.finfo(float).tiny)
         return Expected(symmetric(back @ sums.curvature @ back.T), share)
 
     return expected

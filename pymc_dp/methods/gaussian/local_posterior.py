@@ -47,20 +47,22 @@ class LocalPosterior(NamedTuple):
         return np.asarray(self.step_curvature + self.along_last_step + self.prior_precision)
 
     def units(self, step: np.ndarray, weakly_correlated: np.ndarray) -> np.ndarray:
-        """Return a whitened unit by latents, (d,).
+        """Return a unit of steps by latents, (d,): a whitened one where the curvature changes.
 
-        They are at most some standard deviations of the prior, and no longer than at the start. A
-        prior with heavy tails flattens out, and a step by its curvature there would go to the end
-        of the line. Where the prior's curvature exceeds that at the start they are shorter, but for
-        latents whose step the prior's gradient favours. Those of latents that are not
-        ``weakly_correlated``, (d,), may be longer: such steps cancel each other.
+        Where it is constant Newton's step is exact. Units are at most some standard deviations of
+        the prior, and no longer than at the start. A prior with heavy tails flattens out, and a
+        step by its curvature there would go to the end of the line. Where the prior's curvature
+        exceeds that at the start they are shorter, but for latents whose step the prior's gradient
+        favours. Those of latents that are not ``weakly_correlated``, (d,), may be longer: such
+        steps cancel each other.
         """
         at_start = np.diag(self.prior_at_start)
         goes_back = step * self.prior_gradient(self.point) > 0
         precision = np.maximum(np.where(goes_back, 0.0, np.diag(self.prior_precision)), at_start)
         alone, together = DEFAULTS.prior_sds, DEFAULTS.prior_sds_together
         least = precision / np.where(weakly_correlated, alone, together) ** 2
-        unit: np.ndarray = (1 / (np.diag(self.total_curvature) / self.number + least)) ** 0.5
+        of_average = np.where(self.bending, np.diag(self.total_curvature) / self.number, 0.0)
+        unit: np.ndarray = (1 / (of_average + least)) ** 0.5
         return unit
 
     def whitened(self, gradient: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms
 from pymc_dp.methods.gaussian.shifts import Shifts, groups_that_never_meet
-from pymc_dp.methods.gaussian.start import apart, begin, near_prior_mode
+from pymc_dp.methods.gaussian.start import apart, begin, in_parts, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
 from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
 from pymc_dp.methods.method import Draws
@@ -38,6 +38,7 @@ class Problem(NamedTuple):
     start: np.ndarray  # (d,)
     scores: Callable[[], DrawnScores]
     known: Callable[[], Known]
+    dispersion: Callable[[], np.ndarray]  # as in `Known`
     observed: tuple[int, ...]  # coordinates whose scores at observed outcomes are released, too
     begin: Callable[[np.ndarray], State]  # start -> first state
     draw: Draw
@@ -69,7 +70,9 @@ def problem_of_latents(
     """Return the problem of all latents."""
     slope = cache(lambda: prior("python"))
     # some passes over the records: any faster backend would take longer to compile
-    scores = cache(lambda: drawn_scores(records, "python"))
+    shapes = cache(lambda: shape_latents(records))
+    dispersion = cache(lambda: dispersion_latents(shapes(), scale))
+    scores = cache(lambda: drawn_scores(records, "python")._replace(dispersion=dispersion()))
     return Problem(
         records=records,
         start=records.start,
@@ -81,17 +84,29 @@ def problem_of_latents(
                 terms.number,
                 scale,
                 unseen_directions(records, scores()),
-                shape_latents(records),
+                shapes(),
+                dispersion(),
                 constant_latents(records),
                 records.outcomes is not None,
                 expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
             )
         ),
+        dispersion=dispersion,
         observed=() if scale is None else (scale.latent,),
-        begin=lambda start: begin(_near_prior(records, start, slope()), slope(), terms.number),
+        begin=lambda start: in_parts(
+            begin(_near_prior(records, start, slope()), slope(), terms.number), dispersion()
+        ),
         draw=draw,
     )
+
+
+def dispersion_latents(shapes: np.ndarray, scale: OutcomeScale | None) -> np.ndarray:
+    """Return which latents set the scale or the shape of outcomes, (d,); none if all do."""
+    found = shapes.copy()
+    if scale is not None:
+        found[scale.latent] = True
+    return np.zeros_like(found) if found.all() else found
 
 
 def _near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
@@ -113,6 +128,10 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
         return Shifts(_near_prior(records, records.start, slope), V)
 
     @cache
+    def dispersion() -> np.ndarray:
+        return np.asarray(problem.dispersion() @ V > 0)
+
+    @cache
     def known() -> Known:
         of_latents = problem.known()
         return Known(
@@ -122,6 +141,7 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
             scale=shifts().scale(of_latents.scale),
             unseen=unseen_among(of_latents.unseen, V),
             shapes=of_latents.shapes @ V > 0,
+            dispersion=dispersion(),
             constant=of_latents.constant @ V > 0,
             is_centred=of_latents.is_centred,
             start_width=of_latents.start_width,
@@ -132,8 +152,9 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
         start=np.zeros(V.shape[1]),
         scores=cache(lambda: shifts().scores(problem.scores())),
         known=known,
+        dispersion=dispersion,
         observed=observed,
-        begin=lambda start: begin(start, known().prior_gradient, number),
+        begin=lambda start: in_parts(begin(start, known().prior_gradient, number), dispersion()),
         reported=lambda state: apart(problem.known(), shifts(), state),
     )
 

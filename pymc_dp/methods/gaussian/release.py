@@ -25,10 +25,11 @@ class Release(NamedTuple):
     curvature: Curvature  # of the log likelihood: minus the slope of the score
     along: Along | None  # the same along the way from where rounds began; None at the first
     whitening: np.ndarray  # W, (d, d)
+    scales: np.ndarray  # by which whitened scores were multiplied, (d,)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
     variance_noise_sd: float
     squared_bound: float  # what the squared norms of all records are clipped to, in total
-    counts: np.ndarray  # of lengths of scores, and the sd of its privacy noise
+    counts: np.ndarray  # of lengths of scores, (parts, SIZE), and the sd of its privacy noise
     counts_noise_sd: float
 
     def length(self, gradient: np.ndarray, number: float) -> float:
@@ -51,13 +52,14 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
         along = Along((W.T @ at.direction)[:, None], found)
     return Release(
         score=back @ sums.score,
-        score_noise=max(noisy.sd, least) ** 2 * spread,
+        score_noise=symmetric((back * (max(noisy.sd, least) / at.score_scales) ** 2) @ back.T),
         curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
         along=along,
         whitening=W,
+        scales=at.score_scales,
         whitened_variance=sums.variance,
         variance_noise_sd=noisy.sd / at.variance_scale,
-        squared_bound=state.number * at.score_bound**2,
+        squared_bound=state.number * at.score_norm**2,
         counts=sums.counts,
         counts_noise_sd=noisy.sd / at.counts_scale,
     )

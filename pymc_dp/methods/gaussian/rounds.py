@@ -93,26 +93,28 @@ def _counted(state: State, release: Release, known: Known) -> State:
 
     Far from it scores are longer than those of outcomes that the model draws there.
     """
-    learnt, at, tails = state.learnt, state.at, state.tails
+    learnt, tails = state.learnt, state.tails
     is_first = learnt.curvature is None
     if not (is_first or state.reach > 1 or state.held.any()):
         far = learnt.mode.covariance + np.diag(learnt.way.unfinished**2)
         spread = float(np.trace(learnt.likelihood_curvature @ far))
         off = (max(spread, 0.0) / state.number) ** 0.5
-        tails = tails.add(release.counts, release.counts_noise_sd, off)
-    misfit = tails.misfit() if known.is_centred else np.nan
+        tails = tuple(
+            each.add(counts, release.counts_noise_sd, off)
+            for each, counts in zip(tails, release.counts, strict=True)
+        )
+    misfit = max(each.misfit() for each in tails) if known.is_centred else np.nan
     state = state._replace(tails=tails, misfit=misfit)
     if state.noise_unit == 0:
         return state
-    return state._replace(bias=state.left(known).bias(at.score_bound, at.curvature_bound))
+    return state._replace(bias=state.bias_of(state.left(known.is_centred)))
 
 
 def _less_sure(state: State, known: Known) -> State:
     """Let the rounds so far count less where the next one's bias is smaller than theirs."""
-    if state.noise_unit == 0 or not state.tails.weight:
+    if state.noise_unit == 0 or not state.tails[0].weight:
         return state
-    learnt, at = state.learnt, state.at
-    of_next = state.left(known).bias(at.score_bound, at.curvature_bound)
+    learnt, of_next = state.learnt, state.bias_of(state.left(known.is_centred))
     more = np.sqrt(np.maximum(state.bias**2 - of_next**2, 0.0))
     if not more.any():
         return state
@@ -237,7 +239,7 @@ def _units(local: LocalPosterior, end: np.ndarray) -> np.ndarray:
 def _variance_share(
     before: VarianceShare, release: Release, spectrum: CurvatureSpectrum, expected: Expected | None
 ) -> VarianceShare:
-    W = release.whitening
+    W = release.scales[:, None] * release.whitening
     trace = float(np.trace(W @ spectrum.matrix(DEFAULTS.floor_on_average) @ W.T))
     noise_sd = release.variance_noise_sd
     of_bound = expected_share(trace, release.squared_bound)

@@ -49,6 +49,8 @@ class Shifts(NamedTuple):
 
         return scores._replace(
             d=V.shape[1],
+            reach=scores.reach @ V > 0,
+            dispersion=scores.dispersion @ V > 0,
             formed=scores.width,
             of_batch=of_batch,
             draw=self._draw(scores.draw),

@@ -10,7 +10,7 @@ import xarray as xr
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.whitened import parts_of, whitened_scores
 from pymc_dp.methods.algorithm import NEWTON
 from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
@@ -94,7 +94,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
     """Release the scales of scores."""
     histograms, of_all = problem.d + len(problem.observed), problem.reported
     return Method(
-        size=vector_size(problem.d),
+        size=vector_size(problem.d, parts_of(problem.dispersion())),
         init=lambda rng: problem.begin(problem.start),
         settings={},
         algorithms=(NEWTON,),
@@ -118,7 +118,8 @@ def _rounds(problem: Problem, shares: BudgetShares, share: float, name: str) -> 
     return _scales(problem, shares, share)._replace(
         releases=tuple(_spec(name, clip_norm, share * own.of_release) for own in shares.of_rounds),
         compile=lambda backend: Compiled(
-            {name: whitened_scores(problem.scores())}, partial(step, problem.known())
+            {name: whitened_scores(problem.scores())},
+            partial(step, problem.known()),
         ),
         query=lambda state, rng: Query(name, state.at, state.at.clip_norm),
         noise_aware=lambda state, draws, rng: _noise_aware(problem.draw, of_all(state), draws, rng),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_dp.contributions.joint_vector import At
+from pymc_dp.contributions.joint_vector import At, Dispersion
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
@@ -51,12 +51,20 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
     return _at_start(start, prior_gradient, number or 1.0, least, DEFAULTS.start_width)
 
 
+def in_parts(state: State, dispersion: np.ndarray) -> State:
+    """Clip scores of the dispersion, (d,), by themselves, if there are any."""
+    if not dispersion.any():
+        return state
+    at = state.at._replace(dispersion=Dispersion(dispersion, bound=1.0, share=0.5))
+    return state._replace(at=at, tails=(Tails.nothing(),) * 2)
+
+
 def _at_start(
     start: np.ndarray, prior_gradient: Gradient, number: float, least: np.ndarray, width: float
 ) -> State:
     d, precision = len(start), prior_precision(prior_gradient, start, least)
     covariance = np.linalg.inv(precision)
-    nothing = np.zeros((d, d))
+    nothing, W = np.zeros((d, d)), whitening(np.eye(d), 1.0, np.zeros(d, bool))
     mode = Mode(start, width * covariance)
     learnt = Learnt(
         start=start,
@@ -80,7 +88,7 @@ def _at_start(
     return State(
         t=0,
         # the direction is for the probe before a fit alone: the first round has none
-        at=At(start, whitening(np.eye(d), 1.0), 1.0, 1.0, 1.0, direction=np.full(d, d**-0.5)),
+        at=At(start, W, 1.0, 1.0, 1.0, direction=np.full(d, d**-0.5)),
         number=number,
         number_sd=0.0,
         noise_unit=0.0,
@@ -91,7 +99,7 @@ def _at_start(
         scale=None,
         unseen=np.zeros((d, 0)),
         held=np.zeros(d, bool),
-        tails=Tails.nothing(),
+        tails=(Tails.nothing(),),
         misfit=np.nan,
         bias=np.zeros(d),
         visible=float(d),
@@ -120,12 +128,14 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         expected = 1 + float(scores[scale.location].sum()) / number
         initial, point = point, scale.started(point, every[d], noisy.sd, expected)
         independent = independent.in_units(scale.units(initial, point))
-    nowhere_clipped = At(point, np.eye(d), np.inf, np.inf, 1.0)
+    nowhere_clipped = state.at._replace(
+        point=point, whitening=np.eye(d), score_bound=np.inf, curvature_bound=np.inf, direction=None
+    )
     of_model = known.expected and known.expected(nowhere_clipped)
     if of_model:
         independent = of_model.of(number, number_sd)
     state = _at_start(point, known.prior_gradient, number, least, known.start_width)
-    state = state._replace(
+    state = in_parts(state, known.dispersion)._replace(
         t=1,
         number_sd=number_sd,
         # the sensitivity is the root of the number of histograms, and noise falls with the root of
@@ -145,7 +155,7 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
     """Start rounds of all latents where those of shifts have ended."""
     point, least = shifts.point(found.learnt.point), shifts.directions @ found.least_prior
     state = _at_start(point, known.prior_gradient, found.number, least, known.start_width)
-    state = state._replace(
+    state = in_parts(state, known.dispersion)._replace(
         t=found.t,
         noise_unit=found.noise_unit,
         noise_to_signal=found.noise_to_signal,

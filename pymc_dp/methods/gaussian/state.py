@@ -23,7 +23,7 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import BudgetShares
 from pymc_dp.methods.gaussian.secant import Fall
-from pymc_dp.methods.gaussian.tails import Left, Tails
+from pymc_dp.methods.gaussian.tails import Left, Norms, Part, Tails, norms_of
 from pymc_dp.methods.prior import prior_curvature
 
 Gradient = Callable[[np.ndarray], np.ndarray]
@@ -38,6 +38,7 @@ class Known(NamedTuple):
     scale: OutcomeScale | None
     unseen: np.ndarray  # directions in which no record has a score, (d, k)
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
+    dispersion: np.ndarray  # these, and the scale, unless there are no others, (d,)
     constant: np.ndarray  # with which the curvature of the log likelihood does not change, (d,)
     is_centred: bool  # whether draws centre clipped scores
     # what the model expects of scores where nothing but outcomes are data
@@ -110,7 +111,7 @@ class State(NamedTuple):
     unseen: np.ndarray  # as in `Known`
     # latents of the shape of outcomes, (d,): they keep still while the location is far
     held: np.ndarray
-    tails: Tails  # lengths of scores, from rounds near the mode
+    tails: tuple[Tails, ...]  # lengths of each part of scores, from rounds near the mode
     # how far outcomes are from those of the model, over what chance explains; nan if not known
     misfit: float
     # what clipping may leave in the latest round's score, in posterior sds: as a bound, (d,)
@@ -123,12 +124,30 @@ class State(NamedTuple):
         """Whether outcomes are not distributed as the model says."""
         return self.misfit > 1
 
-    def left(self, known: Known) -> Left:
-        """Say what clipping leaves out."""
-        shapes = known.shapes.copy()
-        if known.scale is not None:
-            shapes[known.scale.latent] = True
-        return self.tails.left(self.number, self.visible, known.is_centred, shapes)
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of scores: those of the location, and of the dispersion if there are any."""
+        d, dispersion = self.at.point.size, self.at.dispersion
+        if dispersion is None:
+            return (Part.location(self.visible, d),)
+        own = int(dispersion.latents.sum())
+        return Part.location(max(self.visible - own, 1.0), d - own), Part.dispersion(own)
+
+    def left(self, is_centred: bool) -> tuple[Left, ...]:
+        """Say what clipping leaves out of each part of scores."""
+        return tuple(
+            tails.left(self.number, part, is_centred)
+            for tails, part in zip(self.tails, self.parts, strict=True)
+        )
+
+    def bias_of(self, left: tuple[Left, ...]) -> np.ndarray:
+        """Bound what the next round leaves out, in posterior sds, (d,)."""
+        at = self.at
+        location = left[0].bias(at.score_bound, at.curvature_bound)
+        if at.dispersion is None:
+            return np.full(at.point.size, location)
+        own = left[1].bias(at.dispersion.bound, at.curvature_bound)
+        return np.where(at.dispersion.latents, own, location)
 
 
 def prior_precision(
@@ -153,7 +172,7 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
     """Set the point, the coordinates and the bounds of the next round."""
     learnt = state.learnt
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
-    W = whitening(np.outer(units, units) * precision, state.number)
+    W = whitening(np.outer(units, units) * precision, state.number, known.dispersion)
     direction = whitened_direction(W, learnt.point - learnt.start)
     at = state.at._replace(point=learnt.point, whitening=W, direction=direction)
     return bounded(state._replace(at=at, visible=visible), known)
@@ -165,10 +184,17 @@ def bounded(state: State, known: Known) -> State:
     own = shares[min(state.t, len(shares)) - 1]
     public = state.at.point.size, state.number, state.noise_unit, shares
     of_score, of_curvature = norm_bounds(*public, state.visible)
-    if state.tails.weight and state.noise_unit:
+    sizes = [part.squares for part in state.parts]
+    norms = Norms(*(of_score * size**0.5 for size in sizes))
+    if norms.dispersion:
+        norms = norms._replace(share=sizes[1] / sum(sizes))
+    if state.tails[0].weight and state.noise_unit:
         noise = noise_of_score(state.number, state.noise_unit, shares[: max(state.t, 1)])
-        of_score = state.left(known).score_norm(noise, state.visible**0.5)
+        norms = norms_of(state.left(known.is_centred), of_curvature, noise)
     at = state.at._replace(
-        score_bound=state.reach * of_score, curvature_bound=of_curvature, ratio=own.ratio
+        score_bound=state.reach * norms.location, curvature_bound=of_curvature, ratio=own.ratio
     )
+    if at.dispersion is not None:
+        bound = state.reach * norms.dispersion
+        at = at._replace(dispersion=at.dispersion._replace(bound=bound, share=norms.share))
     return state._replace(at=at)

@@ -5,6 +5,7 @@ is released in every round, and what may be left of it beyond a clip norm follow
 number of records makes smaller. It is part of the width, and of the choice of the norms.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,81 +17,118 @@ from pymc_dp.contributions.tails import (
     BINS,
     CENTRES,
     EXPECTED,
-    LEAST,
     memberships,
     split_counts,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
-# no larger share of the scores can be so many times as long as is usual (Chebyshev)
-POWER = 2
-# how wrong a model may be, as a share of all records, before anything is released; and how much
-# more often than such tails let expect records lie far out: every magnitude alike
-SHARES, FACTORS = np.geomspace(1e-3, 0.3, 25), np.geomspace(1.0, 1e3, 25)
-# how much larger a single count may be than all of them let expect, with a finite variance
-ALONE, RARELY = np.geomspace(1.0, 1e3, 13), np.geomspace(1.0, 1e3, 13) ** -3
+# finite moments of lengths over their root mean square, and their powers: the fourth of residuals,
+# 3 if they are normal, and the second of their squares and of leverages. By Chebyshev, no
+# larger share than the moment over t to this power is t times as long as is usual
+LOCATION, DISPERSION, LEVERAGE = (3.0, 4), (1.0, 2), (1.0, 2)
+# how many times that bound there may be in a bin: every magnitude up to 3 is as likely, and more
+# less likely, with a finite variance. The logarithm of the ratio of neighbouring bins has a Laplace
+# distribution of scale 1
+FACTORS = np.geomspace(1e-2, 1e6, 65)
+LIKELY, STEPS = (
+    np.minimum(1.0, (FACTORS / 3.0) ** -3),
+    softmax(-np.abs(np.subtract.outer(*[np.log(FACTORS)] * 2)), axis=1),
+)
 HIDDEN = 1e30  # variance of what was not measured
-NORMS = np.geomspace(CENTRES[0], CENTRES[-1], 161)  # among which those of a round are chosen
+# among which the norms of a round, and the share of the dispersion's part, are chosen
+NORMS, DISPERSION_SHARES = np.geomspace(CENTRES[0], CENTRES[-1], 161), np.geomspace(0.01, 0.5, 18)
+
+
+class Part(NamedTuple):
+    """A part of scores that is clipped by itself."""
+
+    squares: float  # mean squared length of whitened scores: about the number of latents
+    moment: tuple[float, int]  # of lengths that is finite, and its power
+    of_latent: float  # the share of what is left out that each latent may have
+
+    @classmethod
+    def location(cls, squares: float, latents: int) -> "Part":
+        """Return the part of the location: long scores point wherever predictors do."""
+        return cls(squares, LOCATION, latents**-0.5)
+
+    @classmethod
+    def dispersion(cls, latents: int) -> "Part":
+        """Return the part of the dispersion: long scores have one sign."""
+        return cls(float(latents), DISPERSION, 1.0)
 
 
 class Left(NamedTuple):
-    """What is known of the lengths of scores, by bins; all (BINS,).
+    """What is known of the lengths of one part of scores, by bins; arrays are (BINS,).
 
     A score is as long as its leverage times its relative length, which no leverage changes.
     """
 
-    excess: np.ndarray  # root mean square of observed less expected counts, by relative length
+    excess: np.ndarray  # observed less expected counts, by relative length: mean, and sd
+    excess_sd: np.ndarray
     expected: np.ndarray  # counts of drawn outcomes, by relative length
     leverage: np.ndarray  # counts of root mean square scores
-    share: float  # how wrong the model is, as a share of all records
+    share: float  # of all records: how many have lengths that the model does not expect
     number: float  # of records
-    squares: float  # mean squared length
-    directions: np.ndarray  # share of the bias that each latent may have, (d,)
+    part: Part
 
-    def bias(self, score_norm: float, weight_norm: float) -> np.ndarray:
-        """Bound what is left out of the sum of all scores, (d,), in posterior standard deviations.
+    def bias(self, score_norm: float, weight_norm: float) -> float:
+        """Return what is left out of the sum of all scores, in posterior sds of a latent.
 
         That is what is longer than the norm of scores, of the observed ones that the model does
-        not expect; and what weights take, so far as the model is wrong.
+        not expect, as a root mean square; and what weights take, so far as the model is wrong.
         """
-        whole = self._of_clipping(score_norm) + self._of_weights(weight_norm)
-        return np.asarray(whole * self.directions)
+        clipped = float(self._clipped(np.array([score_norm]), weight_norm)[0]) ** 0.5
+        weighted = float(self.share * (_less(weight_norm) @ self.leverage))
+        return float(self.part.of_latent * (clipped + weighted) / self.number**0.5)
 
-    def score_norm(self, noise: float, least: float) -> float:
-        """Return the norm of scores, ``least`` or longer, whose squared errors are least.
+    def errors(self, weight_norm: float) -> np.ndarray:
+        """Return squared errors without noise at each of `NORMS`, in posterior variances.
 
-        Errors are the bias, the ``noise`` of a norm of 1, in posterior standard deviations, and
-        what clipping costs if the model is right.
+        Errors are the bias, and what clipping costs if the model is right.
         """
-        each, share = NORMS[NORMS >= least], float((self.directions**2).mean())
-        errors = [
-            (noise * c) ** 2 + share * self._of_clipping(c) ** 2 + self._lost_by_clipping(c)
-            for c in each
-        ]
-        return float(each[np.argmin(errors)])
+        bias = self._clipped(NORMS, weight_norm) / self.number
+        lost = self._cut(NORMS, weight_norm, 2) @ self.expected / (self.number * self.part.squares)
+        return np.asarray(self.part.of_latent**2 * bias + lost)
 
-    def _of_clipping(self, norm: float) -> float:
-        return float(self._by_leverage(_cut(norm)) @ self.excess / self.number**0.5)
+    def _clipped(self, norms: np.ndarray, weight_norm: float) -> np.ndarray:
+        """Return the mean square of what these norms cut off of scores not expected.
 
-    def _of_weights(self, norm: float) -> float:
-        return float(self.share * (_less(norm) @ self.leverage) / self.number**0.5)
+        What is not known of counts has one sign: tails are heavier than expected, or lighter.
+        """
+        cut = self._cut(norms, weight_norm)
+        return np.asarray((cut @ self.excess) ** 2 + (cut @ self.excess_sd) ** 2)
 
-    def _lost_by_clipping(self, norm: float) -> float:
-        """Return the variance of what is cut off if the model is right, as a share of them all."""
-        lost = float(self._by_leverage(_cut(norm) ** 2) @ self.expected)
-        return lost / (self.number * self.squares)
-
-    def _by_leverage(self, left: np.ndarray) -> np.ndarray:
-        """Average what is left of a length, (2 BINS,), over leverages, by relative length."""
+    def _cut(self, norms: np.ndarray, weight_norm: float, power: int = 1) -> np.ndarray:
+        """Average what these norms cut off, to a power, over leverages: (norms, BINS)."""
         shares = self.leverage / max(float(self.leverage.sum()), 1.0)
-        places = np.arange(BINS)
-        return np.asarray(left[np.add.outer(places, places)] @ shares)
+        lengths = np.outer(CENTRES, CENTRES - _less(weight_norm))
+        return np.asarray(np.maximum(lengths - norms[:, None, None], 0.0) ** power @ shares)
 
 
-def _cut(norm: float) -> np.ndarray:
-    """Return what clipping takes of a product of lengths, by the sum of their bins, (2 BINS,)."""
-    products = 2.0 ** (2 * LEAST + np.arange(2 * BINS))
-    return np.asarray(np.maximum(products - norm, 0.0))
+class Norms(NamedTuple):
+    """Norms that the parts of scores are clipped to, and the second's share of the vector."""
+
+    location: float
+    dispersion: float = 0.0
+    share: float = 0.0
+
+
+def norms_of(parts: Sequence[Left], weight_norm: float, noise: float) -> Norms:
+    """Return the norms of parts of scores, none shorter than is usual, of least error.
+
+    ``noise`` is that of a norm of 1, in posterior sds. The noise of a part falls as its share of
+    the vector grows; that share is the one that makes the volume of the posterior least.
+    """
+    shares = DISPERSION_SHARES if parts[1:] else np.zeros(1)
+    volume, best = np.zeros(len(shares)), []
+    for left, own in zip(parts, (1 - shares, shares), strict=False):
+        size = left.part.squares
+        each = np.where(NORMS**2 >= size, left.errors(weight_norm), np.inf)
+        with_noise = each + (noise * NORMS) ** 2 / own[:, None]
+        best.append(NORMS[with_noise.argmin(axis=1)])
+        volume += size * np.log1p(with_noise.min(axis=1))
+    least = int(volume.argmin())
+    return Norms(*(float(norms[least]) for norms in best), *shares[[least] if parts[1:] else []])
 
 
 def _less(norm: float) -> np.ndarray:
@@ -130,33 +168,32 @@ class Tails(NamedTuple):
             self.weight + weight,
         )
 
-    def left(self, number: float, squares: float, centred: bool, shapes: np.ndarray) -> Left:
-        """Say what clipping may leave out of so many records' scores of this mean square.
+    def left(self, number: float, part: Part, centred: bool) -> Left:
+        """Say what clipping may leave out of so many records' scores.
 
-        Long scores point wherever predictors do, but those of latents of the scale and of the
-        ``shapes`` of outcomes, (d,), have one sign. Where no outcomes are drawn all that is cut off
-        is left out, and tails are taken to be exponential.
+        Where no outcomes are drawn all that is cut off is left out, and tails are taken to be
+        exponential.
         """
         excess, variance, of_counts = self._means()
-        directions = np.where(shapes, 1.0, len(shapes) ** -0.5)
+        whole = part.squares**0.5
         if not centred:  # nor have records weights, or leverages
-            mean = _exponential_mean(excess, number) if self.weight else squares**0.5
+            mean = _exponential_mean(excess, number) if self.weight else whole
             tail, one = number * _exponential(mean), number * memberships(np.array(1.0))
-            return Left(tail, np.zeros(BINS), one, 0.0, number, squares, directions)
-        usual, far = (number * np.minimum(1.0, (x / CENTRES) ** POWER) for x in (1.0, squares**0.5))
-        found = _estimated(excess, variance, usual, SHARES)
-        expected = _estimated(self._pooled(self.expected), of_counts, usual, FACTORS).mean
-        leverage = _estimated(self._pooled(self.leverage), of_counts, far, FACTORS).mean
+            return Left(tail, 0 * tail, 0 * tail, one, 0.0, number, part)
+        usual, far = number * _chebyshev(*part.moment, 1.0), number * _chebyshev(*LEVERAGE, whole)
+        found = _estimated(excess, variance, usual)
+        expected = _estimated(self._pooled(self.expected), of_counts, usual).mean
+        leverage = _estimated(self._pooled(self.leverage), of_counts, far).mean
         leverage = np.maximum(leverage, 0.0)
         hidden = max(number - float(leverage.sum()), 0.0)
         return Left(
-            found.rms,
+            found.mean,
+            found.sd,
             np.maximum(expected, 0.0),
-            leverage + hidden * memberships(np.array(squares**0.5)),
-            found.amplitude,
+            leverage + hidden * memberships(np.array(whole)),
+            min(1.0, float(found.size.sum() / (2 * number))),
             number,
-            squares,
-            directions,
+            part,
         )
 
     def misfit(self) -> float:
@@ -183,6 +220,11 @@ class Tails(NamedTuple):
         return sums / self.weight if self.weight else np.zeros(BINS)
 
 
+def _chebyshev(moment: float, power: int, unit: float) -> np.ndarray:
+    """Bound the shares, (BINS,), of lengths that are as long or longer, by a moment."""
+    return np.asarray(np.minimum(1.0, moment * (unit / CENTRES) ** power))
+
+
 def _exponential(mean: float) -> np.ndarray:
     """Return the memberships, (BINS,), of exponential lengths of this mean."""
     chances = (np.arange(1000) + 0.5) / 1000
@@ -198,36 +240,46 @@ def _exponential_mean(counts: np.ndarray, number: float) -> float:
 
 
 class Estimated(NamedTuple):
-    """Counts that were measured with noise, under a heavy-tailed prior of unknown amplitude."""
+    """Counts that were measured with noise, and are about as large as is usual, or much smaller."""
 
     mean: np.ndarray
-    rms: np.ndarray
-    amplitude: float  # root mean square
+    sd: np.ndarray
+
+    @property
+    def size(self) -> np.ndarray:
+        """Their root mean square."""
+        return np.asarray(np.hypot(self.mean, self.sd))
 
 
-def _estimated(
-    measured: np.ndarray, variance: np.ndarray, usual: np.ndarray, amplitudes: np.ndarray
-) -> Estimated:
-    """Estimate counts x ~ N(0, (a b usual)^2), where all amplitudes a are equally likely.
+def _estimated(measured: np.ndarray, variance: np.ndarray, usual: np.ndarray) -> Estimated:
+    """Estimate counts x ~ N(0, (f usual)^2) of neighbouring bins, whose factors f are alike.
 
-    Every count has a factor b of its own.
-
-    >>> usual, amplitudes = np.array([100.0, 10.0, 1.0]), np.array([0.01, 1.0])
-    >>> seen, hidden = (
-    ...     _estimated(np.array([90.0, 0.0, 0.0]), np.full(3, v), usual, amplitudes)
-    ...     for v in (9, 1e9)
+    >>> usual = np.array([1000.0, 100.0, 10.0])
+    >>> heavy, light, measured = (
+    ...     _estimated(np.array([x, 0.0, 0.0]), np.array([9.0, v, v]), usual)
+    ...     for x, v in ((900.0, 1e9), (0.0, 1e9), (900.0, 9.0))
     ... )
-    >>> seen.rms.round(), round(seen.amplitude, 1), round(hidden.amplitude, 1)
-    (array([90.,  3.,  1.]), 1.0, 0.7)
+    >>> heavy.sd.round(), light.sd.round(), measured.sd.round()
+    (array([  3., 324.,  33.]), array([ 2., 28.,  4.]), array([3., 3., 1.]))
     """
-    prior = (amplitudes[:, None, None] * ALONE[:, None] * usual) ** 2
-    known = 1 / (prior + np.minimum(variance, HIDDEN))
-    shrunk, surprise = prior * known, measured**2 * known - np.log(known)
-    alone = np.log(RARELY / RARELY.sum())[:, None] - surprise / 2
-    together = np.logaddexp.reduce(alone, axis=1)  # by amplitude and count
-    likely = softmax(together.sum(axis=1))
-    weights = likely[:, None, None] * np.exp(alone - together[:, None])
-    means = shrunk * measured
-    squares = (weights * (means**2 + (1 - shrunk) * prior)).sum(axis=(0, 1))
-    amplitude = float(likely @ amplitudes**2) ** 0.5
-    return Estimated((weights * means).sum(axis=(0, 1)), np.sqrt(squares), amplitude)
+    prior = (FACTORS * usual[:, None]) ** 2
+    known = 1 / (prior + np.minimum(variance, HIDDEN)[:, None])
+    weights = _alike((np.log(known) - measured[:, None] ** 2 * known) / 2)
+    shrunk = prior * known
+    means = shrunk * measured[:, None]
+    mean = (weights * means).sum(axis=1)
+    squares = (weights * (means**2 + (1 - shrunk) * prior)).sum(axis=1)
+    return Estimated(mean, np.sqrt(np.maximum(squares - mean**2, 0.0)))
+
+
+def _alike(log_likelihoods: np.ndarray) -> np.ndarray:
+    """Return how likely each bin's factors are, (bins, factors), by forward and backward sums."""
+    likely = LIKELY * np.exp(log_likelihoods - log_likelihoods.max(axis=1, keepdims=True))
+    before, after = np.ones_like(likely), np.ones_like(likely)
+    for k in range(1, len(likely)):
+        onward = (before[k - 1] * likely[k - 1]) @ STEPS
+        before[k] = onward / onward.sum()
+        back = STEPS @ (after[-k] * likely[-k])
+        after[-k - 1] = back / back.sum()
+    weights = before * likely * after
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

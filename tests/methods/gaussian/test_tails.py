@@ -10,13 +10,13 @@ import pymc_dp
 from pymc_dp.contributions.tails import BINS, CENTRES, COUNTS_NORM, SIZE, counts
 from pymc_dp.methods.gaussian.coordinates import norm_bounds
 from pymc_dp.methods.gaussian.schedule import Shares
-from pymc_dp.methods.gaussian.tails import Left, Tails
+from pymc_dp.methods.gaussian.tails import LOCATION, Left, Part, Tails, norms_of
 from pymc_dp.testing import deterministic_noise
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 
 ROWS = 5000
-NO_SHAPES = np.zeros(3, bool)
+ALONE = Part(squares=1.0, moment=LOCATION, of_latent=1.0)
 
 
 # --- what is concluded from counts ---------------------------------------------------------------
@@ -31,7 +31,7 @@ def released(observed, noise, rng):
 
 def left_of(observed, noise, rng):
     tails = Tails.nothing().add(released(observed, noise, rng), noise, off=0.0)
-    return tails.left(len(observed), 1.0, True, np.zeros(1, bool)), tails
+    return tails.left(len(observed), ALONE, centred=True), tails
 
 
 OBSERVED = {
@@ -45,14 +45,14 @@ OBSERVED = {
 @pytest.mark.parametrize("name", OBSERVED)
 @pytest.mark.parametrize("noise", [5.0, 20.0])
 @pytest.mark.parametrize("norm", [2.0, 5.0, 12.0])
-def test_the_bound_holds_what_clipping_has_left_out(name, noise, norm):
+def test_what_clipping_has_left_out_is_within_two_root_mean_squares(name, noise, norm):
     """Outcomes that are all on one side: nothing of what is cut off cancels."""
     rng, number = np.random.default_rng(0), 30_000
     observed = abs(OBSERVED[name](rng, number))
     left, _ = left_of(observed, noise, rng)
     expected = np.maximum(abs(rng.normal(size=10**6)) - norm, 0.0).mean()
     bias = (np.maximum(observed - norm, 0.0).mean() - expected) * number**0.5
-    assert abs(bias) < 1.1 * left.bias(norm, np.inf)[0] + 1
+    assert abs(bias) < 2 * left.bias(norm, np.inf) + 1
 
 
 def test_if_the_model_is_right_the_bound_is_small_at_any_noise():
@@ -60,7 +60,7 @@ def test_if_the_model_is_right_the_bound_is_small_at_any_noise():
     rng = np.random.default_rng(0)
     for noise in (3.0, 30.0, 100.0):
         left, _ = left_of(rng.normal(size=30_000), noise, rng)
-        assert left.bias(3.0, np.inf)[0] < 0.1 * noise
+        assert left.bias(3.0, np.inf) < 0.1 * noise
 
 
 @pytest.mark.parametrize("name", OBSERVED)
@@ -69,8 +69,8 @@ def test_norms_grow_without_a_ceiling_and_biases_go_to_nothing(name):
     for noise in (30.0, 1.0, 0.03):
         rng = np.random.default_rng(0)
         left, _ = left_of(OBSERVED[name](rng, 30_000), noise, rng)
-        norm = left.score_norm(noise / 100, least=1.0)
-        chosen.append((norm, left.bias(norm, np.inf)[0]))
+        norm = norms_of([left], np.inf, noise / 100).location
+        chosen.append((norm, left.bias(norm, np.inf)))
     norms, biases = np.array(chosen).T
     assert norms[-1] > 2 * norms[0] or norms[0] > 30
     assert biases[-1] < 0.2 * max(biases[0], 0.1)
@@ -84,24 +84,42 @@ def test_norms_of_curvatures_have_no_ceiling_either():
 
 
 def test_before_any_release_bounds_are_as_wide_as_a_wrong_model_is():
-    left = Tails.nothing().left(1000, 3.0, True, NO_SHAPES)
-    assert left.bias(3.0, np.inf).min() > 0.3
-    assert (left.bias(3.0, np.inf) > left.bias(30.0, np.inf)).all()
+    left = Tails.nothing().left(1000, Part.location(3.0, latents=3), centred=True)
+    assert left.bias(6.0, np.inf) < left.bias(3.0, np.inf)
+    assert left.bias(3.0, np.inf) > 0.3
 
 
 def test_where_nothing_centres_all_that_is_cut_off_is_left_out():
     rng = np.random.default_rng(0)
     observed = rng.exponential(size=(30_000, 1))
     total = counts(observed, np.ones_like(observed), np.zeros((30_000, 0))).sum(axis=0)
-    left = Tails.nothing().add(total, 1.0, 0.0).left(30_000, 1.0, False, np.ones(1, bool))
+    left = Tails.nothing().add(total, 1.0, 0.0).left(30_000, ALONE, centred=False)
     bias = np.maximum(observed - 3.0, 0.0).mean() * 30_000**0.5
-    assert 0.5 * bias < left.bias(3.0, np.inf)[0] < 4 * bias
+    assert 0.5 * bias < left.bias(3.0, np.inf) < 4 * bias
 
 
-def test_a_bias_has_one_sign_for_scales_and_spreads_over_other_latents():
-    shapes = np.array([False, False, False, True])
-    *others, of_scale = Tails.nothing().left(1000, 3.0, True, shapes).bias(3.0, 9.0)
-    np.testing.assert_allclose(others, of_scale / 2)
+def test_a_bias_spreads_over_latents_of_the_location_and_not_of_the_dispersion():
+    whole, spread = (
+        Tails.nothing().left(1000, ALONE._replace(of_latent=x), centred=True).bias(3.0, 9.0)
+        for x in (Part.dispersion(1).of_latent, Part.location(3.0, latents=4).of_latent)
+    )
+    assert spread == pytest.approx(whole / 2)
+
+
+def test_heavy_tails_of_residuals_cost_their_scale_and_not_their_location():
+    """Of the dispersion, whose scores are squares, more is cut off; it has a norm of its own."""
+    rng = np.random.default_rng(0)
+    residuals = rng.standard_t(4, 30_000) / 2**0.5
+    parts = {Part.location(3.0, 3): residuals, Part.dispersion(1): (residuals**2 - 1) / 2**0.5}
+    lefts = [
+        Tails.nothing().add(released(scores, 10.0, rng), 10.0, 0.0).left(30_000, part, centred=True)
+        for part, scores in parts.items()
+    ]
+    norms = norms_of(lefts, np.inf, noise=0.05)
+    assert norms.dispersion > 3 * norms.location / 3**0.5
+    together = norms_of(lefts[1:], np.inf, noise=0.05)  # one norm for all, as long as scales need
+    assert lefts[0].bias(norms.location, np.inf) < 0.5
+    assert together.location > 2 * norms.location / 3**0.5
 
 
 def test_false_alarms_are_no_more_than_the_size_of_the_test_says():
@@ -190,7 +208,7 @@ def test_the_shape_of_outcomes_does_not_bias_a_fit(name, epsilon):
 def test_a_fit_that_takes_the_model_to_be_right_is_biased(name, monkeypatch):
     """The planted fault."""
     right = farthest(name, 1.0)
-    monkeypatch.setattr(Left, "_of_clipping", lambda left, norm: 0.0)
+    monkeypatch.setattr(Left, "_clipped", lambda left, norms, weight_norm: 0.0 * norms)
     assert farthest(name, 1.0) > max(3.0, 1.5 * right)
 
 

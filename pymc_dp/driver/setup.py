@@ -36,6 +36,7 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
 from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.tables.formula import pymc_model
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -64,13 +65,15 @@ class Setup(NamedTuple):
 
 
 def model_in_use(model: pm.Model | None) -> pm.Model:
-    """Return a model, or the one of the context."""
+    """Return a model, that of a formula, or the one of the context."""
+    model = pymc_model(model)
     if model is not None and not isinstance(model, pm.Model):
         raise TypeError(
-            f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
-            "model inside `with pm.Model() as model:`, and give that."
+            f"model= must be a pm.Model, or a model of bambi, not an object of type "
+            f"{type(model).__name__}: build the model inside `with pm.Model() as model:`, and give "
+            "that."
         )
-    found = pm.Model.get_context(error_if_none=False) if model is None else model
+    found = pymc_model(pm.Model.get_context(error_if_none=False)) if model is None else model
     if found is None:
         raise TypeError("There is no model: give model=, or call this inside `with model:`.")
     return found

@@ -24,6 +24,7 @@ from .results.composition import Composition, compose
 from .results.report import privacy_report
 from .results.saved import load, save
 from .results.summary import summary
+from .tables.censoring import censored_at
 from .tuning.tune import tune
 
 __version__: str
@@ -43,6 +44,7 @@ __all__ = [
     "ReleaseError",
     "audit",
     "calibrate",
+    "censored_at",
     "check",
     "compose",
     "epsilon",

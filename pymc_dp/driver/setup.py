@@ -16,7 +16,7 @@ from pymc_dp.calibration.budget import Budget, FitTerms
 from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
-from pymc_dp.driver.formula_terms import refuse_computed_terms
+from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
@@ -151,6 +151,7 @@ def separation(
     The values are not checked before they are asked for.
     """
     refuse_unfit(model)
+    refuse_weights(model)
     if budget.noisy:
         refuse_computed_terms(model)
     data = read_tables(data)

@@ -5,7 +5,7 @@ has, after the factor: in ``(1|person)`` they become a `pm.Data` called ``person
 can name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.model.graph_types import AnyVariable, shared
+from pymc_dp.model.graph_types import AnyVariable, Tensor, shared
 from pymc_dp.model.harden import copied
 
 FACTOR_DIM = "__factor_dim"  # ends the names of bambi's dimensions of levels
@@ -46,31 +46,40 @@ def with_named_factors(model: pm.Model) -> pm.Model:
     factors -= model.named_vars.keys()
     if not factors:
         return model
+
+    def name_factors(fgraph: FunctionGraph) -> None:
+        for name, column in _columns_of(fgraph, factors).items():
+            fgraph.add_output(model_named(column, name), import_missing=True)
+
+    return changed_copy(model, name_factors)
+
+
+def changed_copy(model: pm.Model, change: Callable[[FunctionGraph], None]) -> pm.Model:
+    """Copy a model with a change of its graph; the order of its variables stays."""
     initial = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    (fgraph, _), partly_named = copied(model, fgraph_from_model)
-    columns = _name_factors(fgraph, factors)
-    for name, column in columns.items():
-        fgraph.add_output(model_named(column, name), import_missing=True)
-    named = model_from_fgraph(fgraph, mutate_fgraph=True)
-    named.named_vars_to_dims.update(partly_named)
-    named.rvs_to_initial_values.update({rv: initial[rv.name] for rv in named.free_RVs})
     order = list(model.named_vars)
-    for variables in (named.free_RVs, named.observed_RVs, named.deterministics):
+    (fgraph, _), partly_named = copied(model, fgraph_from_model)
+    change(fgraph)
+    copy = model_from_fgraph(fgraph, mutate_fgraph=True)
+    copy.named_vars_to_dims.update(partly_named)
+    copy.rvs_to_initial_values.update({rv: initial[rv.name] for rv in copy.free_RVs})
+    for variables in (copy.free_RVs, copy.observed_RVs, copy.deterministics):
         variables.sort(key=lambda variable: order.index(variable.name))
-    return named
+    return copy
 
 
-def _name_factors(fgraph: FunctionGraph, factors: set[str]) -> dict[str, AnyVariable]:
+def _columns_of(fgraph: FunctionGraph, factors: set[str]) -> dict[str, AnyVariable]:
     """Put one column in place of all arrays that index effects of one factor."""
     columns: dict[str, AnyVariable] = {}
     for node in fgraph.toposort():
         if not isinstance(node.op, AdvancedSubtensor) or not isinstance(node.inputs[1], Constant):
             continue
+        levels: Tensor
         effects, levels, *others = node.inputs
         for name in factors.intersection(_factors(effects)):
             own = shared(np.asarray(levels.data, "int64"), name=name, shape=(None,))
             column = columns.setdefault(name, own)
-            picked = node.op(effects, column, *others)
+            picked: Tensor = node.op(effects, column, *others)
             fgraph.replace(node.outputs[0], picked, import_missing=True)
     return columns
 

@@ -27,7 +27,7 @@ def named(latent, scale, predictor, group, outcome, effects):
     return model
 
 
-@pytest.mark.parametrize("first", range(len(NAMES)))
+@pytest.mark.parametrize("first", range(0, len(NAMES), 3))
 def test_names_that_look_like_types_are_names(first):
     latent, scale, predictor, group, outcome, effects = np.roll(NAMES, -first)[:ROLES]
     model = named(latent, scale, predictor, group, outcome, effects)

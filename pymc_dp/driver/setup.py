@@ -37,6 +37,8 @@ from pymc_dp.privacy.contribution import (
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.tables.formula import pymc_model
+from pymc_dp.tables.given import read_numbers, refuse_given
+from pymc_dp.tables.indices import refuse_bad_indices
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -66,12 +68,13 @@ class Setup(NamedTuple):
 
 def model_in_use(model: pm.Model | None) -> pm.Model:
     """Return a model, that of a formula, or the one of the context."""
+    if isinstance(model, pm.Model):
+        refuse_given(model)
     model = pymc_model(model)
     if model is not None and not isinstance(model, pm.Model):
         raise TypeError(
-            f"model= must be a pm.Model, or a model of bambi, not an object of type "
-            f"{type(model).__name__}: build the model inside `with pm.Model() as model:`, and give "
-            "that."
+            f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
+            "model inside `with pm.Model() as model:`, and give that, or give one of bambi."
         )
     found = pymc_model(pm.Model.get_context(error_if_none=False)) if model is None else model
     if found is None:
@@ -154,7 +157,8 @@ def separation(
     refuse_weights(model)
     if budget.noisy:
         refuse_computed_terms(model)
-    data = read_tables(data)
+    data = read_tables(read_numbers(data))
+    refuse_bad_indices(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}

@@ -99,11 +99,12 @@ def predict(
     --------
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
+    of_formula = data is not None and is_bambi(model)
+    model = model if of_formula else model_in_use(model)
     attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
     declared, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
     own = sorted({public} if isinstance(public, str) else set(public))
-    of_formula = data is not None and is_bambi(model)
-    model, data = on_rows(model, data, unit) if of_formula else (model_in_use(model), data)
+    model, data = on_rows(model, data, unit) if of_formula else (model, data)
     # a data frame is no mapping, and its columns are
     data = {} if data is None else {name: data[name] for name in getattr(data, "columns", data)}
     hardened = declare_public(harden(model), declared)

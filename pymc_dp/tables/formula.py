@@ -6,6 +6,8 @@ can name.
 """
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -30,10 +32,30 @@ def is_bambi(model: object) -> bool:
 def pymc_model(model: Any) -> Any:
     """Return the PyMC model of a bambi model, with its factors named; all else as it is."""
     if is_bambi(model):
+        _refuse_objects(model)
         if not model.built:
             model.build()
         model = model.backend.model
     return with_named_factors(model) if isinstance(model, pm.Model) else model
+
+
+def _refuse_objects(model: Any) -> None:
+    """Refuse numbers that pandas holds as objects: bambi takes every one for a level."""
+    for name in sorted(set(_predictors(model)).intersection(model.data.columns)):
+        levels = getattr(getattr(model.data[name], "cat", None), "categories", ())
+        if getattr(levels, "dtype", None) == "object":
+            if all(isinstance(level, Real | Decimal) for level in levels):
+                raise ValueError(
+                    f"The column `{name}` holds numbers as objects, and bambi takes every one for "
+                    "a level: convert it by astype(float), or list levels in a pd.Categorical."
+                )
+
+
+def _predictors(model: Any) -> Iterator[str]:
+    """Name the columns that the predictors of a formula read, but for grouping factors."""
+    for part in model.conditional_parameters.values():
+        for term in part.terms.values():
+            yield from getattr(getattr(term.term, "expr", term.term), "var_names", ())
 
 
 def with_named_factors(model: pm.Model) -> pm.Model:

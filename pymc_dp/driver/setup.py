@@ -37,7 +37,7 @@ from pymc_dp.privacy.contribution import (
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.tables.formula import pymc_model
-from pymc_dp.tables.given import read_numbers, refuse_given
+from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.indices import refuse_bad_indices
 
 # keywords of pm.fit that would carry data into a fit, or out of it
@@ -68,8 +68,6 @@ class Setup(NamedTuple):
 
 def model_in_use(model: pm.Model | None) -> pm.Model:
     """Return a model, that of a formula, or the one of the context."""
-    if isinstance(model, pm.Model):
-        refuse_given(model)
     model = pymc_model(model)
     if model is not None and not isinstance(model, pm.Model):
         raise TypeError(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pandas.api.types import is_numeric_dtype
 from pymc.model.fgraph import ModelVar, fgraph_from_model, model_from_fgraph, model_named
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
@@ -20,6 +21,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.graph_types import AnyVariable, Tensor, shared
 from pymc_dp.model.harden import copied
+from pymc_dp.tables.given import refuse_given
 
 FACTOR_DIM = "__factor_dim"  # ends the names of bambi's dimensions of levels
 
@@ -36,19 +38,26 @@ def pymc_model(model: Any) -> Any:
         if not model.built:
             model.build()
         model = model.backend.model
-    return with_named_factors(model) if isinstance(model, pm.Model) else model
+    if not isinstance(model, pm.Model):
+        return model
+    refuse_given(model)
+    return with_named_factors(model)
 
 
 def _refuse_objects(model: Any) -> None:
-    """Refuse numbers that pandas holds as objects: bambi takes every one for a level."""
+    """Refuse numbers that bambi takes for levels, one for each that occurs."""
     for name in sorted(set(_predictors(model)).intersection(model.data.columns)):
-        levels = getattr(getattr(model.data[name], "cat", None), "categories", ())
-        if getattr(levels, "dtype", None) == "object":
-            if all(isinstance(level, Real | Decimal) for level in levels):
-                raise ValueError(
-                    f"The column `{name}` holds numbers as objects, and bambi takes every one for "
-                    "a level: convert it by astype(float), or list levels in a pd.Categorical."
-                )
+        column = model.data[name]
+        if is_numeric_dtype(column) or getattr(column.dtype, "ordered", False):
+            continue
+        levels = getattr(column.dtype, "categories", column.unique())
+        if len(levels) and all(isinstance(level, Real | Decimal) for level in levels):
+            raise ValueError(
+                f"The column `{name}` holds numbers as objects or as categories without an order, "
+                "and bambi takes for levels those that occur. If they are numbers, convert them by "
+                "astype(float); if they are levels, list all: pd.Categorical(x, categories=[...], "
+                "ordered=True)."
+            )
 
 
 def _predictors(model: Any) -> Iterator[str]:

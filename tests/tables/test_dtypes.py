@@ -157,6 +157,11 @@ def test_a_kind_is_read_as_float64_is_or_refused(door, kind):
         assert found == reference(door, numbers)
 
 
+@pytest.mark.parametrize("door", ["pm.Data", "observed=", "data="])
+def test_rows_of_the_same_labels_in_another_order_are_not_paired_by_position(door):
+    assert at_the_wall(door, KINDS["labels in another order"][1]) is None
+
+
 def test_most_kinds_are_read():
     closed = [kind for kind in KINDS if at_the_wall("data=", KINDS[kind][1]) is None]
     assert len(KINDS) - len(closed) > 25

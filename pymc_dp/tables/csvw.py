@@ -12,7 +12,8 @@ from pymc_dp.tables.public_table import PublicColumn, PublicTable
 
 NUMERIC = {"number", "decimal", "double", "float", "integer", "int", "long", "short", "byte"}
 NUMERIC |= {"nonNegativeInteger", "positiveInteger", "unsignedInt", "unsignedLong"}
-LOWEST, HIGHEST = ("minimum", "minInclusive", "minExclusive"), ("maximum", "maxInclusive")
+LOWEST = ("minimum", "minInclusive", "minExclusive")
+HIGHEST = ("maximum", "maxInclusive", "maxExclusive")
 
 
 def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
@@ -110,22 +111,22 @@ def _column(source: str, column: Mapping[str, Any]) -> PublicColumn | None:
         return None
     if base == "boolean":
         return PublicColumn(name, source, is_yes_no=True)
-    partitions = list(_partitions(column))
-    if base in NUMERIC and not any(isinstance(x, Hashable) for x in partitions):
-        low, high = _range(source, name, {**details, **column}, partitions)
+    levels = tuple(_levels(column)) or _alternatives(details)
+    if base in NUMERIC and not levels:
+        low, high = _range(source, name, {**details, **column})
         return PublicColumn(name, source, low, high)
-    levels = tuple(x for x in partitions if isinstance(x, Hashable)) or _alternatives(details)
     if len(set(levels)) < len(levels):
         raise ValueError(f"{source} lists a level of the column `{name}` twice.")
     return PublicColumn(name, source, levels=levels or None)
 
 
-def _partitions(column: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the levels that a column lists, and as mappings the intervals."""
+def _levels(column: Mapping[str, Any]) -> Iterator[Hashable]:
+    """Yield the levels that a column lists as public partitions; intervals are none."""
     for each in column.get("partitions", column.get("publicPartitions", ())):
         terms = _plain(each)
         terms = _plain(terms["predicate"]) if "predicate" in terms else terms
-        yield terms.get("partitionValue", terms) if terms else each
+        if "partitionValue" in terms or not terms:
+            yield terms["partitionValue"] if terms else each
 
 
 def _alternatives(details: Mapping[str, Any]) -> tuple[str, ...]:
@@ -136,17 +137,14 @@ def _alternatives(details: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _range(
-    source: str, name: str, terms: Mapping[str, Any], intervals: list[Any]
+    source: str, name: str, terms: Mapping[str, Any]
 ) -> tuple[float, float] | tuple[None, None]:
-    """Return the range of a column: its own, or that of its intervals together."""
-    lows = [terms[key] for key in LOWEST if key in terms]
-    highs = [terms[key] for key in (*HIGHEST, "maxExclusive") if key in terms]
-    lows = lows[:1] or [x["lowerBound"] for x in intervals if "lowerBound" in x]
-    highs = highs[:1] or [x["upperBound"] for x in intervals if "upperBound" in x]
+    """Return the range that a column declares, if it does."""
+    lows, highs = ([terms[key] for key in keys if key in terms] for keys in (LOWEST, HIGHEST))
     if not lows or not highs:
         return None, None
     try:
-        low, high = min(map(float, lows)), max(map(float, highs))
+        low, high = float(lows[0]), float(highs[0])
     except (TypeError, ValueError):
         low = high = math.nan
     if not -math.inf < low < high < math.inf:

@@ -46,7 +46,7 @@ def pymc_model(model: Any) -> Any:
 
 def _refuse_objects(model: Any) -> None:
     """Refuse numbers that bambi takes for levels, one for each that occurs."""
-    for name in sorted(set(_predictors(model)).intersection(model.data.columns)):
+    for name in sorted(columns_read(model, "expr")):  # factors have levels of any kind
         column = model.data[name]
         if is_numeric_dtype(column) or getattr(column.dtype, "ordered", False):
             continue
@@ -60,11 +60,11 @@ def _refuse_objects(model: Any) -> None:
             )
 
 
-def _predictors(model: Any) -> Iterator[str]:
-    """Name the columns that the predictors of a formula read, but for grouping factors."""
-    for part in model.conditional_parameters.values():
-        for term in part.terms.values():
-            yield from getattr(getattr(term.term, "expr", term.term), "var_names", ())
+def columns_read(model: Any, part_of_term: str = "term") -> set[str]:
+    """Name the columns of its data that the predictors of a formula read."""
+    terms = [x.term for part in model.conditional_parameters.values() for x in part.terms.values()]
+    read = [getattr(getattr(x, part_of_term, x), "var_names", ()) for x in terms]
+    return set().union(*read) & set(model.data.columns)
 
 
 def with_named_factors(model: pm.Model) -> pm.Model:

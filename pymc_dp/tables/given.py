@@ -7,6 +7,7 @@ a private fit of that model refuses what was not kept. Nothing else changes for 
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from itertools import combinations
 from numbers import Real
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -82,8 +83,7 @@ def _labels(table: Any) -> pd.Index | None:
 
 
 def _refuse_orders(labelled: list[tuple[str, pd.Index]]) -> None:
-    for what, labels in labelled[1:]:
-        first, others = labelled[0]
+    for (first, labels), (what, others) in combinations(labelled, 2):
         if (
             len(labels) == len(others)
             and not labels.equals(others)

@@ -1,7 +1,6 @@
 """A model of bambi on the rows of another data frame, with the levels that it was made with."""
 
 import warnings
-from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
@@ -10,7 +9,7 @@ import pandas as pd
 import pymc as pm
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.tables.formula import pymc_model
+from pymc_dp.tables.formula import columns_read, pymc_model
 
 
 def on_rows(model: Any, data: Any, unit: str | None) -> tuple[pm.Model, pd.DataFrame]:
@@ -39,7 +38,7 @@ def _check(model: Any, frame: Any, unit: str | None) -> None:
         )
     if frame.empty:
         raise ValueError("data= has no rows: give one for each new record.")
-    for name in sorted(set(_names(model)).intersection(model.data.columns) - {unit}):
+    for name in sorted(columns_read(model) - {unit}):
         if name not in frame:
             raise ValueError(f"data= lacks the column `{name}`, which the formula reads.")
         if frame[name].isna().any():
@@ -54,12 +53,6 @@ def _check(model: Any, frame: Any, unit: str | None) -> None:
             PrivacyWarning,
             stacklevel=4,
         )
-
-
-def _names(model: Any) -> Iterator[str]:
-    for part in model.conditional_parameters.values():
-        for term in part.terms.values():
-            yield from getattr(term.term, "var_names", ())
 
 
 def _part(part: Any, frame: pd.DataFrame, unit: str | None) -> Any:

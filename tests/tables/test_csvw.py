@@ -23,14 +23,7 @@ COLUMNS = [
         ],
     },
     {"name": "visits", "datatype": "integer", "dp:publicPartitions": [0, 1, 2]},
-    {
-        "name": "height",
-        "datatype": "double",
-        "dp:publicPartitions": [
-            {"dp:lowerBound": 100, "dp:upperBound": 150},
-            {"dp:lowerBound": 150, "dp:upperBound": 200},
-        ],
-    },
+    {"name": "height", "datatype": {"base": "double", "minInclusive": 100, "maxInclusive": 200}},
     {"name": "member", "datatype": "boolean"},
     {"name": "person", "datatype": "string", "csvw-safe:public.privacyId": True},
     {"name": "note", "datatype": "string"},

@@ -235,6 +235,19 @@ def test_a_frame_of_which_every_column_is_a_number_is_read():
     np.testing.assert_array_equal(found, np.column_stack([K, F, K > 2]))
 
 
+def test_a_table_of_other_rows_hides_no_two_in_different_orders():
+    model = regression(pd.Series(F, index=range(N, 0, -1)), pd.Series(Y, index=range(1, N + 1)))
+    with pytest.raises(ValueError, match="in another order"):
+        model_in_use(model)
+    with pm.Model() as model:
+        pm.Data("by_region", pd.Series([1.0, 2]))
+        x = pm.Data("x", pd.Series(F, name="x", index=range(N, 0, -1)))
+        y = pd.Series(Y, name="y", index=range(1, N + 1))
+        pm.Normal("y", pm.Normal("b") * x, observed=y)
+    with pytest.raises(ValueError, match="The rows of `x` and of `y` have the same labels"):
+        model_in_use(model)
+
+
 def test_two_tables_of_the_same_labels_in_one_order_are_paired():
     model = regression(pd.Series(F, index=range(N, 0, -1)), pd.Series(Y, index=range(N, 0, -1)))
     assert model_in_use(model) is model

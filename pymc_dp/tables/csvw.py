@@ -110,7 +110,7 @@ def _column(source: str, column: Mapping[str, Any]) -> PublicColumn | None:
     if not name:
         return None
     if base == "boolean":
-        return PublicColumn(name, source, is_yes_no=True)
+        return PublicColumn(name, source, levels=(False, True))
     levels = tuple(_levels(column)) or _alternatives(details)
     if base in NUMERIC and not levels:
         low, high = _range(source, name, {**details, **column})

@@ -5,6 +5,7 @@ PyMC converts its data when a model is built: labels of rows are gone then, whol
 a private fit of that model refuses what was not kept. Nothing else changes for who uses PyMC.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from itertools import combinations
@@ -18,6 +19,8 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from scipy.sparse import issparse
+
+from pymc_dp.errors import PosteriorWarning
 
 LARGEST = np.iinfo("int64").max
 
@@ -71,10 +74,23 @@ def read_numbers(data: Any) -> Any:
     labels = {f"data=`{name}`": _labels(table) for name, table in tables.items()}
     _refuse_orders([(what, index) for what, index in labels.items() if index is not None])
     for name, table in tables.items():
-        plain = isinstance(table, np.ndarray) and not isinstance(table, np.memmap)
-        if plain and not np.ma.isMaskedArray(table) and fault_of(table):
-            raise ValueError(f"data=`{name}` {fault_of(table)}")
+        if isinstance(table, np.ndarray) and not isinstance(table, np.memmap | np.ma.MaskedArray):
+            _check_array(name, table)
     return {name: _array(table) for name, table in tables.items()}
+
+
+def _check_array(name: str, array: np.ndarray) -> None:
+    """Refuse what is no number; warn of missing values, which a fit leaves out by records."""
+    fault = fault_of(array)
+    if array.dtype.kind == "f" and fault:
+        warnings.warn(
+            f"data=`{name}` has missing values, and a record with one adds nothing to the fit, as "
+            "if it were not there. If that is what you mean, drop these records before.",
+            PosteriorWarning,
+            stacklevel=2,
+        )
+    elif fault:
+        raise ValueError(f"data=`{name}` {fault}")
 
 
 def _labels(table: Any) -> pd.Index | None:

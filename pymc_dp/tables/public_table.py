@@ -10,9 +10,6 @@ import pandas as pd
 from pymc_dp.model.constants import Trusted
 from pymc_dp.model.formulas import NUMBERS
 
-TRUE = {True, "true", "1", "True", "yes"}
-FALSE = {False, "false", "0", "False", "no"}
-
 
 class PublicColumn(NamedTuple):
     """What is public about one column."""
@@ -22,7 +19,6 @@ class PublicColumn(NamedTuple):
     low: float | None = None  # low, high: the range of its numbers
     high: float | None = None
     levels: tuple[Hashable, ...] | None = None  # all that it can hold, in their order
-    is_yes_no: bool = False
 
     @property
     def centre(self) -> float:
@@ -60,16 +56,6 @@ class PublicColumn(NamedTuple):
             )
         return pd.Categorical.from_codes(codes, categories=self._levels(), ordered=True)
 
-    def zero_one(self, values: Any) -> np.ndarray:
-        """Turn yes and no into 1 and 0; shape (n,)."""
-        held = pd.Series(values).astype(object)
-        if not held.isin(TRUE | FALSE).all():
-            raise ValueError(
-                f"The column `{self.name}` is declared a boolean in {self.source}, and has other "
-                "values or missing ones: write true and false, and drop incomplete records."
-            )
-        return np.asarray(held.isin(TRUE), "int64")
-
     def _range(self) -> tuple[float, float]:
         if self.low is None or self.high is None:
             raise ValueError(f"{self.source} declares no range for the column `{self.name}`.")
@@ -99,7 +85,7 @@ class PublicTable:
         """Prepare the columns of a data frame by public numbers, each record by itself.
 
         Numbers are clipped to their range and scaled to -1 to 1, listed values become ordered
-        categories, yes and no become 1 and 0, and whom a record belongs to becomes a whole number.
+        categories, and whom a record belongs to becomes a whole number.
         Columns of which the file says nothing of the kind are left out.
         """
         made: dict[str, Any] = {}
@@ -109,8 +95,6 @@ class PublicTable:
                 made[name] = _numbered(name, values)
             elif column.levels is not None:
                 made[name] = column.categories(values)
-            elif column.is_yes_no:
-                made[name] = column.zero_one(values)
             elif column.low is not None:
                 made[name] = column.scaled(values)
         return pd.DataFrame({x: made[x] for x in frame.columns if x in made}, index=frame.index)

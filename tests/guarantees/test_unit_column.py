@@ -80,7 +80,7 @@ CODES = {
     "too many": (np.append(SUBJECT, 3), "has 61 codes for 60 records"),
     "two axes": (SUBJECT[:, None], "has 2 axes"),
     "one number": (7, "has 0 axes"),
-    "nan": (np.where(SUBJECT == 2, np.nan, SUBJECT), "has missing values"),
+    "nan": (np.where(SUBJECT == 2, np.nan, SUBJECT), "needs whole numbers"),
     "real numbers": (SUBJECT + 0.0, "needs whole numbers"),
     "names": (np.array(["ann", "bob"])[SUBJECT % 2], "needs whole numbers"),
     "missing labels": (np.where(SUBJECT == 2, -1, SUBJECT), "has negative codes"),
@@ -89,6 +89,7 @@ CODES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:data=.* has missing values")
 @pytest.mark.parametrize("case", CODES)
 def test_codes_that_are_not_one_whole_number_a_record_are_refused(unspent, case):
     codes, says = CODES[case]

@@ -63,7 +63,7 @@ def test_columns_are_prepared_by_public_numbers_alone(table):
     assert made["health"].cat.categories.tolist() == ["poor", "fair", "good"]
     assert made["region"].cat.ordered
     assert made["visits"].cat.categories.tolist() == [0, 1, 2]
-    assert made["member"].tolist() == [1, 0, 1]
+    assert made["member"].cat.codes.tolist() == [1, 0, 1]
     assert made["person"].tolist() == [0, 1, 0]
 
 
@@ -76,7 +76,7 @@ def test_no_record_moves_another(table):
 
 def test_a_model_takes_its_coords_and_its_unit_from_the_file(table):
     assert table.coords("region") == {"region": REGIONS}
-    assert set(table.coords()) == {"health", "region", "visits"}
+    assert set(table.coords()) == {"health", "region", "visits", "member"}
     assert table.unit == "person"
     assert table["age"].unscaled(table["age"].scaled([60])) == 60
 
@@ -87,7 +87,7 @@ def test_a_model_takes_its_coords_and_its_unit_from_the_file(table):
         ("region", ["east", "north", "north"], "`region` has values that survey.json does not"),
         ("region", [None, "north", "north"], "or missing ones"),
         ("age", [np.nan, 20, 20], "`age` has missing values"),
-        ("member", ["maybe", "yes", "no"], "declared a boolean in survey.json"),
+        ("member", ["maybe", True, False], "`member` has values that survey.json does not"),
         ("person", [None, "ann", "bob"], "records of nobody"),
     ],
 )

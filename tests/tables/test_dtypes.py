@@ -235,6 +235,13 @@ def test_a_frame_of_which_every_column_is_a_number_is_read():
     np.testing.assert_array_equal(found, np.column_stack([K, F, K > 2]))
 
 
+def test_missing_values_of_an_array_are_warned_of():
+    """Records with one add nothing, as from an array of float64: of that a fit says a word."""
+    data = {"x": GAPS, "y": Y}
+    with pytest.warns(pymc_dp.PosteriorWarning, match="data=`x` has missing values.*adds nothing"):
+        pymc_dp.plan(TEMPLATE, data=data, epsilon=1, delta=1e-5, backend="python")
+
+
 def test_a_table_of_other_rows_hides_no_two_in_different_orders():
     model = regression(pd.Series(F, index=range(N, 0, -1)), pd.Series(Y, index=range(1, N + 1)))
     with pytest.raises(ValueError, match="in another order"):

@@ -48,11 +48,11 @@ def _picks(model: pm.Model) -> Iterator[Pick]:
     """Yield once what is picked by an index that is computed from data alone."""
     seen = set()
     for node in toposort([*model.basic_RVs, *model.potentials, *model.deterministics]):
-        if isinstance(node.op, AdvancedSubtensor):
+        masks = any(x.type.dtype == "bool" for x in node.inputs[1:] if hasattr(x.type, "dtype"))
+        if isinstance(node.op, AdvancedSubtensor) and not masks:
             for axis, index in gather_layout(node).arrays.items():
                 pick = Pick(index, node.inputs[0], axis)
-                whole = index.type.dtype != "bool" and index.type.ndim > 0
-                if whole and _is_data(index) and pick not in seen:
+                if index.type.ndim > 0 and _is_data(index) and pick not in seen:
                     seen.add(pick)
                     yield pick
 

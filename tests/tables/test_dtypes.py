@@ -162,6 +162,11 @@ def test_rows_of_the_same_labels_in_another_order_are_not_paired_by_position(doo
     assert at_the_wall(door, KINDS["labels in another order"][1]) is None
 
 
+@pytest.mark.parametrize("kind", ["masked", "missing", "Arrow float, missing"])
+def test_missing_outcomes_of_a_mask_are_read(kind):
+    assert at_the_wall("observed=", KINDS[kind][1]) is not None
+
+
 def test_most_kinds_are_read():
     closed = [kind for kind in KINDS if at_the_wall("data=", KINDS[kind][1]) is None]
     assert len(KINDS) - len(closed) > 25

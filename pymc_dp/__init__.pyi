@@ -24,6 +24,9 @@ from .results.composition import Composition, compose
 from .results.report import privacy_report
 from .results.saved import load, save
 from .results.summary import summary
+from .tables.censoring import censored_at
+from .tables.csvw import read_csvw
+from .tables.public_table import PublicTable
 from .tuning.tune import tune
 
 __version__: str
@@ -40,9 +43,11 @@ __all__ = [
     "NotSeparableError",
     "PosteriorWarning",
     "PrivacyWarning",
+    "PublicTable",
     "ReleaseError",
     "audit",
     "calibrate",
+    "censored_at",
     "check",
     "compose",
     "epsilon",
@@ -59,6 +64,7 @@ __all__ = [
     "ppc",
     "predict",
     "privacy_report",
+    "read_csvw",
     "reconstruct",
     "save",
     "score",

@@ -85,6 +85,7 @@ class Explanation:
         lines += [f"    `{name}` is {what}" for name, what in self.unnamed.items()]
         if self.unnamed:
             lines.append("    To predict new records, name each before the fit: pm.Data('x', ...).")
+            lines.append("    Of a formula, give predict bambi's model and a data frame.")
         alike: dict[str, list[str]] = {}
         for name, fits in self.methods.items():
             alike.setdefault(str(fits), []).append(name)

@@ -80,6 +80,18 @@ def refuse_computed_terms(model: pm.Model) -> None:
             )
 
 
+def refuse_weights(model: pm.Model) -> None:
+    """Refuse the weights of a formula, which bambi keeps inside a Python function."""
+    for name in (str(rv.name) for rv in model.observed_RVs):
+        if any(function == "weighted" for function, _ in _calls(name)):
+            raise NotSeparableError(
+                f"`{name}` holds weights inside a Python function, which no proof can read. Leave "
+                "weighted() out, and take into the formula what the weights were made of; or write "
+                "the model in PyMC, with the weights as w = pm.Data('w', ...) and the likelihood "
+                "as pm.Potential('y', w * pm.logp(...)), whose intervals are not those of a survey."
+            )
+
+
 def _names(model: pm.Model) -> Iterator[str]:
     yield from (str(rv.name) for rv in (*model.free_RVs, *model.observed_RVs))
     for labels in model.coords.values():

@@ -1,7 +1,8 @@
 """PyMC's own doors: ``pm.fit`` takes the private methods, and others say what they do not protect.
 
 Functions of PyMC are given another body, also for who imported them before, and do what they did
-for all other calls. The classes of `pymc_dp.driver.inference` need none of it.
+for all other calls. What PyMC's conversion makes of data is noted, for a private fit of the model.
+The classes of `pymc_dp.driver.inference` need none of it.
 """
 
 import functools
@@ -14,6 +15,7 @@ from typing import Any
 
 import pymc as pm
 import xarray as xr
+from pymc import pytensorf
 from pymc.stats import log_density
 
 from pymc_dp.driver.inference import PrivateInference, private_fit
@@ -145,9 +147,16 @@ def _mark(result: Any) -> None:
         result.attrs["guarantee"] = NOT_COVERED
 
 
+def _converted(original: Callable[..., Any], data: Any) -> Any:
+    from pymc_dp.tables.given import take_note
+
+    return take_note(original, data)
+
+
 WRAPPERS: dict[Callable[..., Any], Callable[..., Any]] = {
     pm.fit: _fit,
     pm.sample: _sample,
+    pytensorf.convert_data: _converted,
     pm.sample_posterior_predictive: _reads_records,
     pm.compute_deterministics: _reads_records,
     log_density.compute_log_likelihood: _reads_records,

@@ -9,8 +9,9 @@ import pymc as pm
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.driver.result import rehearse_result
 from pymc_dp.driver.run_time import RunTime, passes, run_time
-from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.driver.setup import Setup, compile_method, set_up
 from pymc_dp.results.build import numerics
+from pymc_dp.tables.public_table import PublicTable
 
 # keywords of fit that do not change the plan
 WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "ledger", "checkpoint"}
@@ -38,6 +39,8 @@ class PlannedFit:
     run_time: RunTime
     # "exact" if the proof holds for the arithmetic of the machine, "idealized" if for real numbers
     numerics: str
+    # what the model takes on trust, line by line, where `metadata=` was given
+    taken: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         first = self.plan.releases[0]
@@ -48,7 +51,7 @@ class PlannedFit:
             f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g}, "
             f"noise to largest signal {self.noise_to_signal:.2g}; {self.numerics} arithmetic. "
             f"Releases take {self.run_time}."
-        )
+        ) + "".join(f"\n    {line}" for line in self.taken)
 
 
 def plan(
@@ -60,6 +63,7 @@ def plan(
     data: Mapping[str, Any] | None = None,
     public_start: Mapping[str, Any] | None = None,
     backend: str | None = None,
+    metadata: PublicTable | None = None,
     **settings: Any,
 ) -> PlannedFit:
     """Do a dry run: check a fit's inputs and say what it would cost, spending nothing.
@@ -69,6 +73,8 @@ def plan(
     model, n, method, public, data, public_start, backend, **settings
         As in `pymc_dp.fit`, but with the model first; keywords that do not change the plan may be
         given too. With ``num_records`` the text says how the noise compares with the signal.
+    metadata : PublicTable, optional
+        Of `read_csvw`: the text then says which numbers of the model the file declares.
 
     Returns
     -------
@@ -114,4 +120,15 @@ def plan(
         passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
         run_time=run_time(setup.plan, compiled.times),
         numerics=numerics(compiled.is_exact),
+        taken=_taken(setup, metadata),
     )
+
+
+def _taken(setup: Setup, metadata: PublicTable | None) -> tuple[str, ...]:
+    """Say of every line of numbers whether the file declares them, or they are taken on trust."""
+    if metadata is None:
+        return ()
+    trusted = setup.records.trusted
+    declared = metadata.declared(trusted)
+    how = {True: f"declared in {metadata.source}", False: "trusted"}
+    return tuple(f"{line}: {how[str(line) in declared]}" for line in trusted)

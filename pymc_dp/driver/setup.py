@@ -16,7 +16,7 @@ from pymc_dp.calibration.budget import Budget, FitTerms
 from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
-from pymc_dp.driver.formula_terms import refuse_computed_terms
+from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
@@ -36,6 +36,9 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
 from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.tables.formula import pymc_model
+from pymc_dp.tables.given import read_numbers
+from pymc_dp.tables.indices import refuse_bad_indices
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -64,13 +67,14 @@ class Setup(NamedTuple):
 
 
 def model_in_use(model: pm.Model | None) -> pm.Model:
-    """Return a model, or the one of the context."""
+    """Return a model, that of a formula, or the one of the context."""
+    model = pymc_model(model)
     if model is not None and not isinstance(model, pm.Model):
         raise TypeError(
             f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
-            "model inside `with pm.Model() as model:`, and give that."
+            "model inside `with pm.Model() as model:`, and give that, or give one of bambi."
         )
-    found = pm.Model.get_context(error_if_none=False) if model is None else model
+    found = pymc_model(pm.Model.get_context(error_if_none=False)) if model is None else model
     if found is None:
         raise TypeError("There is no model: give model=, or call this inside `with model:`.")
     return found
@@ -148,9 +152,11 @@ def separation(
     The values are not checked before they are asked for.
     """
     refuse_unfit(model)
+    refuse_weights(model)
     if budget.noisy:
         refuse_computed_terms(model)
-    data = read_tables(data)
+    data = read_tables(read_numbers(data))
+    refuse_bad_indices(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}

@@ -98,7 +98,7 @@ def _batch_input(leaf: AnyVariable, axis: int, rows: int | None) -> Tensor:
     lengths = stored_value(leaf).shape if isinstance(leaf, SharedVariable) else ()
     shape = [1 if 1 in ends else ends[0] for ends in zip_longest(leaf.type.shape, lengths)]
     shape[axis] = rows
-    return pt.tensor(leaf.name, dtype=batch_dtype(leaf.type.dtype), shape=tuple(shape))
+    return pt.TensorType(batch_dtype(leaf.type.dtype), tuple(shape))(leaf.name)
 
 
 def batch_dtype(stored: str) -> str:

@@ -54,7 +54,7 @@ def make_columns(
     for name in given.keys() - leaves.keys():
         raise ValueError(
             f"data= names `{name}`, but the model's records are {sorted(leaves)}. "
-            "Use the names of its pm.Data and observed variables."
+            "Use the names of its pm.Data and observed variables; a formula has its own data frame."
         )
     for name in leaves.keys() - given.keys():
         hint = f" It is {leaves[name]}: give it a name by pm.Data('x', ...) first."

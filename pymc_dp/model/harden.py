@@ -126,7 +126,7 @@ def _is_triangle(flat: np.ndarray) -> bool:
 def harden(model: pm.Model) -> HardenedModel:
     """Copy ``model`` with all observed values and constants of several numbers made shared."""
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    (fgraph, _), partly_named = _copied(model, fgraph_from_model)
+    (fgraph, _), partly_named = copied(model, fgraph_from_model)
     masks = join_missing(fgraph)
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
     lifted: list[DataLeaf] = []
@@ -152,14 +152,14 @@ def harden(model: pm.Model) -> HardenedModel:
 
 def constrained(model: pm.Model) -> pm.Model:
     """Copy ``model`` with every latent on its own scale, not on the whole real line."""
-    copy, partly_named = _copied(model, remove_value_transforms)
+    copy, partly_named = copied(model, remove_value_transforms)
     copy.named_vars_to_dims.update(partly_named)
     given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
     copy.rvs_to_initial_values.update({rv: given[rv.name] for rv in copy.free_RVs})
     return copy
 
 
-def _copied(
+def copied(
     model: pm.Model, copy: Callable[[pm.Model], Any]
 ) -> tuple[Any, dict[str, tuple[str | None, ...]]]:
     """Copy a model but for what PyMC copies to no graph; return its dims of which some lack a name.

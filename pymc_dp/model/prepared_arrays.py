@@ -129,8 +129,8 @@ def _warn_of_limits(name: str, outcome: str, limits: list[str], columns: Columns
             warnings.warn(
                 f"`{name}` has a limit of its own at every censored outcome and one and the same "
                 f"at all others: these limits follow from which outcomes were censored, {BIASED} "
-                "Give every record the limit that it had before its outcome was known, such as the "
-                "end of the study less its entry.",
+                "Give every record the limit that it had before its outcome was known: "
+                "pymc_dp.censored_at(model, upper=...), the end of the study less its entry.",
                 PosteriorWarning,
                 stacklevel=2,
             )

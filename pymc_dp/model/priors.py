@@ -50,7 +50,7 @@ def prior_graphs(
 
 def _without_numbers(rv: Tensor, initval: Any) -> Any:
     given = initval is None or isinstance(initval, str | Variable)
-    return initval if given else pt.tensor(rv.name, dtype=rv.dtype, shape=np.shape(initval))
+    return initval if given else pt.TensorType(rv.dtype, np.shape(initval))(rv.name)
 
 
 def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:

@@ -35,7 +35,7 @@ def read_units(
     if name not in held:
         raise ValueError(
             f"unit={name!r} names no pm.Data of the model, which has {sorted(held)}: add "
-            "pm.Data(name, codes) with one whole number a record, equal for records of one person."
+            "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula."
         )
     if name in public:
         raise ValueError(

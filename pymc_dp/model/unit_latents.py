@@ -75,7 +75,7 @@ def find_unit_latents(
         new = [value for value in found if value not in rows]
         for value in new:
             shape = (None, *value.type.shape[1:])  # with one entry a record
-            rows[value] = pt.tensor(value.name, dtype=value.type.dtype, shape=shape)
+            rows[value] = pt.TensorType(value.type.dtype, shape)(value.name)
         bases = {names[value]: prior[names[value]][0] for value in new}
     return UnitLatents(column, rows)
 

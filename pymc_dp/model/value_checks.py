@@ -119,8 +119,8 @@ def _way_out(units: Units | UnitBlocks | None) -> str:
             "integrates it out; or use coarser groups."
         )
     return (
-        "Make what indexes it a pm.Data and name that in unit=, or give it one entry a record and "
-        "no index: method='dp_advi' then integrates it out. Or use coarser groups."
+        "Name in unit= what indexes it, a pm.Data or a factor of a formula, or give it one entry "
+        "a record and no index: method='dp_advi' then integrates it out. Or use coarser groups."
     )
 
 

@@ -1,6 +1,7 @@
 """New records in the place of a model's own."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from pymc_dp.model.columns import column
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel
 from pymc_dp.postprocess.new_records import NewRecords
+
+OF_FORMULA = " Of a formula, give bambi's model, and its data frame of new rows."
 
 
 def put_new_data(
@@ -31,10 +34,13 @@ def put_new_data(
     }
     read = set(ancestors(predicted))
     for name in data.keys() - records.keys():
-        raise ValueError(f"data= names `{name}`, but the model's records are {sorted(records)}.")
+        raise ValueError(
+            f"data= names `{name}`, but the model's records are {sorted(records)}.{OF_FORMULA}"
+        )
     for name, leaf in records.items():
         if leaf.variable in read and name not in data:
-            unnamed = "" if leaf.declared else f" It is {leaf}: make it pm.Data('x', ...)."
+            unnamed = f" It is {leaf}: make it pm.Data('x', ...).{OF_FORMULA}"
+            unnamed = "" if leaf.declared else unnamed
             raise ValueError(
                 f"data= lacks `{name}`, which the predictions depend on: give its values for the "
                 f"new records under this name.{unnamed}"
@@ -45,15 +51,6 @@ def put_new_data(
         raise ValueError(
             "The new records differ in number." if counts else "Say how many rows= to predict."
         )
-    shapes = [(np.shape(new.values), np.shape(records[n].value)) for n, new in columns.items()]
-    if shapes and all(given == own for given, own in shapes):
-        warnings.warn(
-            f"The new values of {', '.join(f'`{name}`' for name in columns)} have the shapes of "
-            "those that the model holds. If they are the fitted records, the predictions are "
-            "computed from them again and are not covered by the guarantee: do not publish them.",
-            PrivacyWarning,
-            stacklevel=3,
-        )
     for name, new_column in columns.items():
         variable: Any = records[name].variable
         variable.set_value(_stored(name, new_column.values, variable.type.dtype))
@@ -62,6 +59,19 @@ def put_new_data(
         held: Any = mask.variable
         held.set_value(np.zeros((count, *mask.values.shape[1:]), bool))
     return count
+
+
+def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:
+    """Warn where new values have the shapes of those of the model."""
+    own = {leaf.name: np.shape(leaf.value) for leaf in hardened.leaves.values()}
+    if data and all(np.shape(values) == own[name] for name, values in data.items()):
+        warnings.warn(
+            f"The new values of {', '.join(f'`{name}`' for name in data)} have the shapes of "
+            "those that the model holds. If they are the fitted records, the predictions are "
+            "computed from them again and are not covered by the guarantee: do not publish them.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
 
 
 def _stored(name: str, values: Any, dtype: str) -> np.ndarray:

@@ -21,7 +21,7 @@ from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.modes import PYTHON, without_c
 from pymc_dp.model.operations import unproved_in
 from pymc_dp.model.terms import declare_public
-from pymc_dp.postprocess.new_data import put_new_data, put_units
+from pymc_dp.postprocess.new_data import put_new_data, put_units, warn_if_fitted
 from pymc_dp.postprocess.new_indices import refuse_missing_levels
 from pymc_dp.postprocess.new_records import (
     NewRecords,
@@ -29,6 +29,8 @@ from pymc_dp.postprocess.new_records import (
     with_declared,
     with_given,
 )
+from pymc_dp.tables.formula import is_bambi
+from pymc_dp.tables.new_rows import on_rows
 
 
 def predict(
@@ -47,9 +49,10 @@ def predict(
     ----------
     idata : DataTree
         A result of `pymc_dp.fit`; every draw of its posterior gives one prediction.
-    model : pymc.Model
+    model : pymc.Model or bambi.Model
         The model that was fitted; its own data are not used.
     data : mapping, optional
+        Of a model of bambi: a data frame with the columns that its formula reads. Else:
         New values by the names of ``pm.Data``, one row a new record, for every array of the model
         that goes by records, except what is predicted. An observed variable that others read, such
         as a predictor with a distribution, may be given too: they then read these values, and draws
@@ -96,18 +99,24 @@ def predict(
     --------
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
-    model = model_in_use(model)
+    of_formula = data is not None and is_bambi(model)
+    model = model if of_formula else model_in_use(model)
     attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
     declared, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
     own = sorted({public} if isinstance(public, str) else set(public))
+    model, data = on_rows(model, data, unit) if of_formula else (model, data)
     # a data frame is no mapping, and its columns are
     data = {} if data is None else {name: data[name] for name in getattr(data, "columns", data)}
     hardened = declare_public(harden(model), declared)
-    new = with_given(with_declared(for_new_records(hardened, unit), hardened, own), hardened, data)
+    new = with_declared(for_new_records(hardened, unit), hardened, own)
     codes = None if unit is None else data.pop(unit, None)
+    data = _held(hardened, new, unit) if of_formula else data
+    new = with_given(new, hardened, data)
     predicted = _chosen(hardened, new, var_names, data)
     _refuse_own_functions(list(predicted.values()), declared)
     number = put_new_data(hardened, new, list(predicted.values()), data, rows)
+    if not of_formula:
+        warn_if_fitted(hardened, data)
     put_units(hardened, unit, codes, number)
     posterior = idata["posterior"].to_dataset()
     points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
@@ -116,9 +125,18 @@ def predict(
     inputs, first = [new.rows, *new.latents.values()], [number, *(x[0] for x in latents)]
     refuse_missing_levels([*predicted.values()], given, inputs, first)
     arrays = _drawn(predicted, inputs, number, latents, random_seed)
+    if of_formula:
+        arrays = {name: array[:, :-1] for name, array in arrays.items()}
     found = _labelled(model, posterior, arrays)
     found.attrs |= {"declared_public": own} if own else {}
     return xr.DataTree.from_dict({"predictions": found})
+
+
+def _held(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, Any]:
+    """Return the predictors of a model that was made on the new rows."""
+    left_out = {unit, *new.observed, *(mask.leaf for mask in hardened.masks)}
+    leaves = hardened.leaves.items()
+    return {x.name: x.value for v, x in leaves if v in new.axes.axis and x.name not in left_out}
 
 
 def _drawn(

@@ -15,7 +15,10 @@ import xarray as xr
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.model import constrained, separate_unread
+from pymc_dp.model.constants import Trusted
 from pymc_dp.results.allow_list import listed, privacy_of
+from pymc_dp.tables.formula import pymc_model
+from pymc_dp.tables.public_table import PublicTable
 
 NEIGHBOURS = {
     "add_remove": "adding or removing one {unit}; the number of {unit}s stays private",
@@ -36,7 +39,11 @@ NUMERICS = {
 
 
 def privacy_report(
-    idata: xr.DataTree, path: str | os.PathLike[str] | None = None, *, model: pm.Model | None = None
+    idata: xr.DataTree,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    model: pm.Model | None = None,
+    metadata: PublicTable | None = None,
 ) -> str:
     """Say in words what a result guarantees, for whom and under which assumptions.
 
@@ -51,6 +58,9 @@ def privacy_report(
         The model that was fitted: single numbers in its priors and potentials that were taken on
         trust are then shown with their values. A result does not hold them, so that one which was
         computed from the data by mistake is not published with it: look before you publish.
+    metadata : PublicTable, optional
+        Of `read_csvw`: numbers of ``model`` that the file declares are then said to be declared
+        there, and so are the number of records and the levels of groups.
 
     Returns
     -------
@@ -60,7 +70,7 @@ def privacy_report(
     Raises
     ------
     ValueError
-        The tree is not a result of pymc_dp.
+        The tree is not a result of pymc_dp; ``metadata`` is given without ``model``.
 
     Examples
     --------
@@ -68,8 +78,10 @@ def privacy_report(
     """
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     made = [_guarantee(attrs), _mechanism(attrs), _algorithm(attrs), _selected(attrs)]
+    if metadata is not None and model is None:
+        raise ValueError("metadata= needs model=, whose numbers the file declares: give both.")
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
-    taken = [_public(attrs), _trusted(attrs, values)]
+    taken = [_public(attrs, idata, metadata), _trusted(attrs, values, metadata)]
     doubts = " ".join(doubt.text for doubt in doubts_in(attrs["doubts"]))
     parts = [
         *made,
@@ -147,35 +159,51 @@ def _numbers(values: Any) -> str:
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _public(attrs: dict[str, Any]) -> str:
+def _public(attrs: dict[str, Any], idata: xr.DataTree, metadata: PublicTable | None) -> str:
     rows = ["the model, its names, dims and group coords", "all settings of the fit"]
     if attrs["neighbours"] != "add_remove":
         rows.append(f"the number of {attrs['privacy_unit']}s")
     if "num_records" in attrs:
-        rows.append(f"num_records={attrs['num_records']}, as declared")
+        same = metadata is not None and metadata.num_records == attrs["num_records"]
+        where = f" in {metadata.source}" if metadata is not None and same else ""
+        rows.append(f"num_records={attrs['num_records']}, as declared{where}")
+    if metadata is not None:
+        held = {name: labels.values.tolist() for name, labels in idata["posterior"].coords.items()}
+        listed = [name for name, levels in metadata.coords().items() if held.get(name) == levels]
+        rows += [f"the levels of `{name}`, declared in {metadata.source}" for name in listed]
     rows += [f"`{name}`, as declared" for name in json.loads(attrs["declared_public"])]
     return "Taken as public: " + "; ".join(rows) + "."
 
 
-def _values(model: pm.Model, public: list[str]) -> dict[str, str]:
+def _values(model: pm.Model, public: list[str]) -> dict[Trusted, tuple[float, ...]]:
     """Find the numbers that a model takes on trust, by the lines that count them."""
-    found: dict[str, str] = {}
+    found: dict[Trusted, tuple[float, ...]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the fit has given them
+        model = pymc_model(model)
         for each in (model, constrained(model)):
             records, _ = separate_unread(each, public=public)
-            for line, numbers in records.trusted.items():
-                found[str(line)] = f" ({', '.join(f'{x:g}' for x in numbers)})" if numbers else ""
+            found |= records.trusted
     return found
 
 
-def _trusted(attrs: dict[str, Any], values: Mapping[str, str]) -> str:
+def _trusted(
+    attrs: dict[str, Any],
+    values: Mapping[Trusted, tuple[float, ...]],
+    metadata: PublicTable | None,
+) -> str:
     trusted, withheld = json.loads(attrs["trusted_constants"]), json.loads(attrs["withheld"])
+    shown = {str(line): f" ({', '.join(f'{x:g}' for x in n)})" for line, n in values.items() if n}
+    declared = set() if metadata is None else metadata.declared(values)
+    words = {line: line + shown.get(line, "") for line in trusted}
     text = ""
-    if trusted:
-        text = (
+    if metadata is not None and not declared.isdisjoint(trusted):
+        lines = "; ".join(words[line] for line in trusted if line in declared)
+        text = f"Declared in {metadata.source}: {lines}. "
+    if not declared.issuperset(trusted):
+        text += (
             "Trusted, because no check can see how these numbers came about: "
-            + "; ".join(line + values.get(line, "") for line in trusted)
+            + "; ".join(words[line] for line in trusted if line not in declared)
             + ". If one was computed from the data, the guarantee does not hold."
         )
     if withheld:

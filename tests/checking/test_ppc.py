@@ -100,6 +100,7 @@ def test_records_of_several_outcomes_count_once():
     )
 
 
+@pytest.mark.filterwarnings("ignore:data=.* has missing values")
 def test_bad_records_add_nothing():
     data = columns()
     bad = {**data, "y": np.where(np.arange(ROWS) < 100, np.nan, data["y"])}

@@ -312,7 +312,7 @@ def by_another_array():
 
 
 def test_an_index_of_single_units_is_told_of_the_array_that_unit_names():
-    with pytest.raises(pymc_dp.NotSeparableError, match="name that in unit=.*method='dp_advi'"):
+    with pytest.raises(pymc_dp.NotSeparableError, match="Name in unit= what.*method='dp_advi'"):
         explained(by_number)
     with pm.Model() as model:
         by_another_array()

@@ -73,11 +73,12 @@ def with_extremes(places, reals=REALS, whole=WHOLE):
     return data
 
 
+@pytest.mark.filterwarnings("ignore:data=.* has missing values")
 @pytest.mark.filterwarnings("ignore:`effect` is indexed by groups of fewer")
 @pytest.mark.parametrize(("method", "name"), [(m, name) for m in METHODS for name in METHODS[m]])
 def test_a_fit_ends_whatever_records_hold(method, name):
     build = BUILDS[name]
-    places = DATA.keys() & {*model_of(build).named_vars}
+    places = DATA.keys() & {*model_of(build).named_vars} - {"group"}  # its extremes are refused
     posterior = fit(build, method, with_extremes(sorted(places)))["posterior"].to_dataset()
     assert all(np.isfinite(x).all() for x in posterior.data_vars.values())
 
@@ -87,6 +88,7 @@ def same(first, second):
     return all(first[name].to_dataset().identical(second[name].to_dataset()) for name in groups)
 
 
+@pytest.mark.filterwarnings("ignore:data=.* has missing values")
 @pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
 def test_a_record_that_no_arithmetic_takes_adds_nothing(method):
     bad = with_extremes(["X", "yes"], reals=REALS[:3], whole=WHOLE[:2])

@@ -89,6 +89,7 @@ CODES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:data=.* has missing values")
 @pytest.mark.parametrize("case", CODES)
 def test_codes_that_are_not_one_whole_number_a_record_are_refused(unspent, case):
     codes, says = CODES[case]

@@ -45,7 +45,6 @@ def columns_of(model, **data):
     [
         (lambda x: pd.DataFrame(x), lambda y: pd.Series(y)),
         (lambda x: pd.DataFrame(x), lambda y: pd.Series(y, dtype="Int64")),
-        (lambda x: pd.DataFrame(x), lambda y: pd.Series(y, index=np.arange(30)[::-1])),
         (lambda x: pl.DataFrame(x), lambda y: pl.Series(y)),
         (lambda x: pa.table({"a": x[:, 0], "b": x[:, 1]}), lambda y: pa.chunked_array([y])),
         (lambda x: xr.DataArray(x), lambda y: xr.DataArray(y)),

@@ -1,0 +1,265 @@
+"""Whatever numbers are kept in: the posterior of float64, or a sentence before any budget.
+
+Every kind goes through four doors: `pm.Data`, ``observed=``, ``data=`` and a formula of bambi. What
+reaches the wall is the same to the last bit as from an array of float64, or the door is closed.
+"""
+
+import logging
+import warnings
+from decimal import Decimal
+
+import bambi as bmb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pymc as pm
+import pytest
+import sparse
+import xarray as xr
+from scipy.sparse import csr_array
+
+import pymc_dp
+from pymc_dp import testing
+from pymc_dp.calibration.budget import Budget
+from pymc_dp.driver.setup import model_in_use, separation
+from pymc_dp.privacy.private_data import open_private
+from pymc_dp.tables import given
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
+
+N = 40
+rng = np.random.default_rng(0)
+K = rng.integers(0, 5, N)
+F = rng.integers(-8, 9, N) / 4
+Y = np.round(rng.normal(size=N) * 16) / 16
+GAPS = np.where(K == 3, np.nan, F)
+DECIMALS = [Decimal(str(x)) for x in F]
+DAYS = pd.Series(pd.date_range("2020", periods=N))
+LISTED = pd.Categorical(K, categories=range(7))
+
+# the values as float64, None where no number stands for them; and what a person has
+KINDS = {
+    "int8": (K, K.astype("int8")),
+    "int64": (K, K),
+    "uint8": (K, K.astype("uint8")),
+    "uint64": (K, K.astype("uint64")),
+    "bool": (K > 2, K > 2),
+    "big-endian int": (K, K.astype(">i4")),
+    "big-endian float": (F, F.astype(">f8")),
+    "float16": (F, F.astype("float16")),
+    "float32": (F, F.astype("float32")),
+    "longdouble": (F, F.astype("longdouble")),
+    "list": (F, F.tolist()),
+    "beyond 2^31": (K + 2**40, K + 2**40),
+    "beyond 2^63": (None, K.astype("uint64") + np.uint64(2**63)),
+    "complex": (None, F + 1j * K),
+    "nullable int": (K, pd.Series(K, dtype="Int64")),
+    "nullable int, missing": (4 * GAPS, pd.Series(4 * F, dtype="Int64").mask(K == 3)),
+    "nullable float": (F, pd.Series(F, dtype="Float64")),
+    "nullable bool": (K > 2, pd.Series(K > 2, dtype="boolean")),
+    "nullable bool, missing": (None, pd.Series(K > 2, dtype="boolean").mask(K == 3)),
+    "Arrow int": (K, pd.Series(K, dtype="int64[pyarrow]")),
+    "Arrow float": (F, pd.Series(F, dtype="double[pyarrow]")),
+    "Arrow float, missing": (GAPS, pd.Series(F, dtype="double[pyarrow]").mask(K == 3)),
+    "Arrow bool": (K > 2, pd.Series(K > 2, dtype="bool[pyarrow]")),
+    "Arrow decimal": (F, pd.Series(DECIMALS, dtype=pd.ArrowDtype(pa.decimal128(9, 2)))),
+    "Arrow array": (F, pa.array(F)),
+    "Arrow array, missing": (GAPS, pa.array(GAPS, from_pandas=True)),
+    "polars": (F, pl.Series(F)),
+    "polars, missing": (GAPS, pl.Series(GAPS, nan_to_null=True)),
+    "decimals": (F, pd.Series(DECIMALS)),
+    "objects": (F, pd.Series(F.tolist(), dtype=object)),
+    "array of objects": (K, np.array(K.tolist(), dtype=object)),
+    "text": (None, pd.Series(K.astype(str))),
+    "categories of numbers": (K, pd.Series(LISTED)),
+    "dates": (None, DAYS),
+    "dates of NumPy": (None, DAYS.to_numpy()),
+    "times": (None, pd.Series(pd.to_timedelta(K, unit="D"))),
+    "periods": (None, DAYS.dt.to_period("D")),
+    "intervals": (None, pd.Series(pd.interval_range(0, N))),
+    "masked": (GAPS, np.ma.masked_array(F, K == 3)),
+    "masked nowhere": (F, np.ma.masked_array(F, np.zeros(N, bool))),
+    "missing": (GAPS, pd.Series(GAPS)),
+    "sparse of pandas": (K, pd.Series(pd.arrays.SparseArray(K))),
+    "sparse bool": (K > 2, pd.Series(pd.arrays.SparseArray(K > 2))),
+    "sparse COO": (F, sparse.COO(F)),
+    "sparse of SciPy": (None, csr_array(F[:, None])),
+    "matrix": (None, np.asmatrix(F).T),
+    "xarray": (F, xr.DataArray(F)),
+    "labels twice": (F, pd.Series(F, index=np.arange(N) // 2)),
+    "labels in another order": (F, pd.Series(F, index=np.arange(N)[::-1])),
+}
+# of these a formula makes levels, as its author means
+LEVELS = {"text", "categories of numbers"}
+# the last are PyMC's, of missing values, and that of sparse, of arrays that are not dense
+SENTENCES = (ValueError, TypeError, NotImplementedError, RuntimeError)
+
+
+def regression(x, y):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("b", 0, 1) * pm.Data("x", x), 1.0, observed=y)
+    return model
+
+
+TEMPLATE = regression(np.zeros(3), np.zeros(3))
+
+
+def of_formula(x):
+    logging.getLogger("bambi").setLevel(logging.ERROR)
+    frame = pd.DataFrame({"x": x})
+    normal, half = bmb.Prior("Normal", mu=0, sigma=1), bmb.Prior("HalfNormal", sigma=1)
+    priors = {"x": normal, "sigma": half}
+    return bmb.Model("y ~ 0 + x", frame.assign(y=Y), priors=priors, auto_scale=False)
+
+
+DOORS = {
+    "pm.Data": lambda x: (regression(x, pd.Series(Y)), None),
+    "observed=": lambda x: (regression(pd.Series(Y), x), None),
+    "data=": lambda x: (TEMPLATE, {"x": x, "y": pd.Series(Y)}),
+    "bambi": lambda x: (of_formula(x), None),
+}
+
+
+def at_the_wall(door, values):
+    """Return what of the values a fit would read, or None where the door is closed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model, data = DOORS[door](values)
+            model = model_in_use(model)
+            budget = Budget(epsilon=1.0, delta=1e-5)
+            _, checked = separation(model, budget, data=data)(model)
+            opened = open_private(checked())
+        except SENTENCES:
+            return None
+    found = opened.take(np.arange(opened.number)).values()
+    return sorted(np.asarray(x, "float64").tobytes() for x in found)
+
+
+REFERENCES = {}
+
+
+def reference(door, values):
+    key = door, np.asarray(values, "float64").tobytes()
+    if key not in REFERENCES:
+        REFERENCES[key] = at_the_wall(door, np.asarray(values, "float64"))
+    return REFERENCES[key]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_kind_is_read_as_float64_is_or_refused(door, kind):
+    numbers, values = KINDS[kind]
+    found = at_the_wall(door, values)
+    if found is not None and not (door == "bambi" and kind in LEVELS):
+        assert numbers is not None
+        assert found == reference(door, numbers)
+
+
+@pytest.mark.parametrize("door", ["pm.Data", "observed=", "data="])
+def test_rows_of_the_same_labels_in_another_order_are_not_paired_by_position(door):
+    assert at_the_wall(door, KINDS["labels in another order"][1]) is None
+
+
+@pytest.mark.parametrize("kind", ["masked", "missing", "Arrow float, missing"])
+def test_missing_outcomes_of_a_mask_are_read(kind):
+    assert at_the_wall("observed=", KINDS[kind][1]) is not None
+
+
+def test_most_kinds_are_read():
+    closed = [kind for kind in KINDS if at_the_wall("data=", KINDS[kind][1]) is None]
+    assert len(KINDS) - len(closed) > 25
+
+
+@pytest.mark.parametrize("fault", ["beyond 2^31", "dates", "labels in another order"])
+def test_without_a_look_at_what_pymc_was_given_other_numbers_are_fitted(monkeypatch, fault):
+    """The planted fault."""
+    monkeypatch.setattr(given, "_fault", lambda data, found: "")
+    monkeypatch.setattr(given, "_labels", lambda data: None)
+    found = at_the_wall("observed=", KINDS[fault][1])
+    assert found is not None
+
+
+def test_the_same_records_at_the_wall_give_the_same_posterior():
+    drawn = []
+    for x in (K.astype("uint8"), K.astype("float64")):
+        with testing.deterministic_noise(1):
+            idata = pymc_dp.fit(
+                model=regression(x, Y), epsilon=1, delta=1e-5, random_seed=1, progressbar=False
+            )
+        drawn.append(idata["posterior"]["b"].to_numpy())
+    np.testing.assert_array_equal(*drawn)
+
+
+# --- indices -------------------------------------------------------------------------------------
+
+MISSING = pd.Series(LISTED.remove_categories([3])).cat.codes
+INDICES = {
+    "codes with an unused level": (pd.Series(LISTED).cat.codes, ""),
+    "unsigned": (K.astype("uint8"), ""),
+    "codes of missing labels": (MISSING, "negative numbers, as pandas writes for missing"),
+    "unsigned less one": (K.astype("uint8") - np.uint8(1), "beyond its last entry"),
+    "a group too many": (K + 3, "beyond its last entry"),
+}
+
+
+def groups(index):
+    with pm.Model(coords={"group": range(7)}) as model:
+        a = pm.Normal("a", dims="group")
+        pm.Normal("y", a[pm.Data("g", index)], 1.0, observed=np.zeros(len(index)))
+    return model
+
+
+@pytest.mark.parametrize("kind", INDICES)
+@pytest.mark.parametrize("door", ["pm.Data", "data="])
+def test_an_index_picks_the_group_that_it_says_or_is_refused(door, kind):
+    index, sentence = INDICES[kind]
+    data = {"g": index, "y": np.zeros(N)} if door == "data=" else None
+    model = groups(np.arange(4) if data else index)
+    settings = {"model": model, "data": data, "epsilon": 1, "delta": 1e-5, "backend": "python"}
+    if sentence:
+        with pytest.raises(ValueError, match=f"The index `g` of `a` .*{sentence}"):
+            pymc_dp.plan(**settings)
+    else:
+        pymc_dp.plan(**settings)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def test_a_frame_of_which_every_column_is_a_number_is_read():
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=3)
+        pm.Normal("y", pm.Data("X", np.eye(4)[:, :3]) @ b, 1.0, observed=np.zeros(4))
+    frame = pd.DataFrame({"a": pd.Series(K, dtype="Int64"), "b": DECIMALS, "c": K > 2})
+    _, checked = separation(
+        model, Budget(epsilon=1.0, delta=1e-5), data={"X": frame, "y": pd.Series(Y)}
+    )(model)
+    found = open_private(checked()).columns["X"].take(np.arange(N))
+    np.testing.assert_array_equal(found, np.column_stack([K, F, K > 2]))
+
+
+def test_missing_values_of_an_array_are_warned_of():
+    """Records with one add nothing, as from an array of float64: of that a fit says a word."""
+    data = {"x": GAPS, "y": Y}
+    with pytest.warns(pymc_dp.PosteriorWarning, match="data=`x` has missing values.*adds nothing"):
+        pymc_dp.plan(TEMPLATE, data=data, epsilon=1, delta=1e-5, backend="python")
+
+
+def test_a_table_of_other_rows_hides_no_two_in_different_orders():
+    model = regression(pd.Series(F, index=range(N, 0, -1)), pd.Series(Y, index=range(1, N + 1)))
+    with pytest.raises(ValueError, match="in another order"):
+        model_in_use(model)
+    with pm.Model() as model:
+        pm.Data("by_region", pd.Series([1.0, 2]))
+        x = pm.Data("x", pd.Series(F, name="x", index=range(N, 0, -1)))
+        y = pd.Series(Y, name="y", index=range(1, N + 1))
+        pm.Normal("y", pm.Normal("b") * x, observed=y)
+    with pytest.raises(ValueError, match="The rows of `x` and of `y` have the same labels"):
+        model_in_use(model)
+
+
+def test_two_tables_of_the_same_labels_in_one_order_are_paired():
+    model = regression(pd.Series(F, index=range(N, 0, -1)), pd.Series(Y, index=range(N, 0, -1)))
+    assert model_in_use(model) is model

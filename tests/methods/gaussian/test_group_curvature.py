@@ -8,9 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.methods.gaussian import problem
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.factors import Model, with_departures
 from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.shifts import find_groups, groups_that_never_meet
 from pymc_dp.testing import deterministic_noise
@@ -130,80 +128,12 @@ def test_what_groups_and_an_intercept_do_not_tell_apart_stays_unknown_without_pa
     assert zeroed > 160
 
 
-def test_the_curvature_without_pairs_is_nearer_to_the_truth():
-    H, groups = design()
-    root = np.linalg.cholesky(H + np.eye(len(H)))
-
-    def error(matrix):
-        return np.linalg.norm(np.linalg.solve(root, np.linalg.solve(root, matrix - H).T))
-
-    errors = []
-    for seed in range(5):
-        found = with_noise(H, 0.1, seed)
-        zeroed = np.where(groups.apart, 0.0, found.estimate)
-        errors.append([error(x) for x in (groups.without_pairs(found).estimate, zeroed)])
-    projected, zeroed = np.mean(errors, axis=0)
-    assert projected < 0.6 * zeroed
-
-
 def of_groups(x_of_group, noise=0.05):
     H, groups = design(x_of_group)
     found = groups.without_pairs(with_noise(H, noise, seed=1))
     of_shifts = with_noise(groups.shifts.T @ H @ groups.shifts, noise / 10, seed=2)
     alike = groups.alike(of_shifts.spectrum().matrix(0.15), found, np.diag(H))
     return H, alike, groups.unlike(found, alike)
-
-
-def predictor_of_groups():
-    """The curvature of an intercept, two slopes and GROUPS groups, one slope's x that of a group.
-
-    The model that groups are alike is wrong along the slope of the groups' predictor and their
-    effects, which cancel.
-    """
-    rng = np.random.default_rng(7)
-    member, w = rng.integers(0, GROUPS, ROWS), rng.normal(size=GROUPS)
-    x = np.column_stack([w[member], rng.normal(size=ROWS)])
-    rows = np.column_stack([np.ones(ROWS), x, np.eye(GROUPS)[member]])
-    H, (_, groups) = rows.T @ rows / 4 + np.eye(3 + GROUPS) / 10, design()
-    found = groups.without_pairs(with_noise(H, 0.1, seed=1))
-    cancels = np.array([0, 1.0, 0, *-w])
-    alike = groups.alike(groups.shifts.T @ H @ groups.shifts, found, np.diag(H))
-    return found, Model(groups.unlike(found, alike), 0.1), cancels
-
-
-def test_directions_that_were_found_with_little_noise_are_not_as_the_model_says():
-    found, model, cancels = predictor_of_groups()
-    departed = with_departures(found, model)
-    before, after = (cancels @ matrix @ cancels for matrix in (model.matrix, departed.matrix))
-    assert after < before / 3
-    assert departed.fitted_share == pytest.approx(model.fitted_share + 2 / (4 + GROUPS))
-
-
-def test_little_departs_from_a_model_that_holds():
-    H = design()[0] + np.eye(3 + GROUPS)
-    model = Model(H, 0.1)
-    departed = [with_departures(with_noise(H, 0.1, seed), model) is not model for seed in range(40)]
-    assert np.mean(departed) < 0.3
-
-
-def test_shifts_that_were_clipped_more_are_brought_to_the_size_of_the_groups():
-    H, groups = design()
-    found = groups.without_pairs(with_noise(H, 0.05, seed=1))
-    clipped = 0.6 * groups.shifts.T @ H @ groups.shifts
-    resized = groups.resized(clipped, found, np.diag(H))
-    np.testing.assert_allclose(np.diag(resized), np.diag(clipped) / 0.6, rtol=0.1)
-    hidden = groups.resized(clipped, with_noise(H, 100.0, seed=1), np.diag(H))
-    np.testing.assert_allclose(hidden, clipped, rtol=0.5)
-
-
-def test_sizes_are_right_where_groups_are_taken_to_be_equal():
-    H, groups = design()
-    together, sizes = groups.shifts.T @ H @ groups.shifts, []
-    for seed in range(10):
-        found = groups.without_pairs(with_noise(H, 1.0, seed))
-        resized = groups.resized(together, found, np.ones(len(H)))
-        sizes.append(resized[0, 0] / together[0, 0])
-    assert np.mean(sizes) == pytest.approx(1, abs=0.1)
 
 
 def information(H, latent=1):
@@ -244,12 +174,6 @@ def test_slopes_beside_many_groups_are_known_nearly_as_well_as_without_privacy()
     assert sd_of_slope(1) < 2.5 * sd_of_slope(np.inf)
 
 
-@no_warning
-def test_without_what_is_known_of_groups_they_are_not(monkeypatch):
-    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, groups: None)
-    assert sd_of_slope(1) > 3 * sd_of_slope(np.inf)
-
-
 def z_of(model, truth, name):
     """How far effects of more groups than have a released matrix are off, without privacy."""
     idata = pymc_dp.fit(model=model, epsilon=np.inf, draws=300, random_seed=0, **QUIETLY)
@@ -270,10 +194,3 @@ def test_effects_of_more_groups_than_have_a_matrix_are_right_without_privacy():
 @no_warning
 def test_lines_of_as_many_groups_are_right_without_privacy():
     assert 0.6 < z_of(*lines(np.random.default_rng(0), 60, 8000), "slope") < 1.4
-
-
-@no_warning
-@pytest.mark.slow
-def test_without_what_is_known_of_groups_these_are_wrong(monkeypatch):
-    monkeypatch.setattr(problem, "groups_that_never_meet", lambda records, groups: None)
-    assert z_of(*many_schools(), "group") > 2

@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import newton
 from pymc_dp.testing import deterministic_noise
 
 ROWS, GROUPS, SCALE = 5000, 20, 0.25
@@ -62,10 +61,3 @@ def test_more_noise_leaves_it_known(model):
     mean, sd = scales(model, epsilon=0.3, keys=(3, 8, 11))
     assert np.all(abs(mean - SCALE) < 2 * sd)
     assert is_known(sd)
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_many_times_what_is_not_known_of_the_location_would_be_too_much(model, monkeypatch):
-    monkeypatch.setattr(newton, "DEFAULTS", newton.DEFAULTS._replace(expected_excess=6.0))
-    mean, sd = scales(model)
-    assert np.all(SCALE - mean > 2 * sd)

@@ -57,9 +57,3 @@ def error_of_the_last_step():
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_steps_without_noise_end():
     assert error_of_the_last_step() < 0.5
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_by_curvatures_of_their_points_alone_they_do_not(monkeypatch):
-    monkeypatch.setattr(Fall, "missing", lambda fall, total, *args: np.zeros_like(total))
-    assert error_of_the_last_step() > 2

@@ -85,17 +85,6 @@ def test_components_keep_the_order_of_their_initial_values(order):
     assert (np.argsort(values["x_log__"]) == np.argsort(RATES[order])).all()
 
 
-def test_without_a_search_of_the_prior_components_stay_together(monkeypatch):
-    """The planted fault: the way down begins at the initial point, where components are alike."""
-    alone = mixture_of(of_counts)
-    alone = alone._replace(latents=alone.latents._replace(draws=alone.latents.draws[:1]))
-    monkeypatch.setitem(globals(), "mixture_of", lambda build: alone)
-    with pytest.raises(AssertionError):
-        np.testing.assert_allclose(
-            centres_of(of_counts, found(of_counts, COUNTS, 0)), RATES, atol=2.0
-        )
-
-
 def test_a_record_counts_once_wherever_its_outcome_lies():
     outcomes = np.array([-1e300, -1.0, 0.0, 0.5, 1.0, 2.0, 1e300])
     rows = outcome_histogram("y", 4).rows({"y": outcomes}, np.array([0.0, 1.0, 1.0]))

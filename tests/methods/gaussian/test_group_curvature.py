@@ -1,14 +1,11 @@
 """No record reads two groups of an array: what that says of the curvature."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.shifts import find_groups, groups_that_never_meet
 from pymc_dp.testing import deterministic_noise
@@ -81,83 +78,6 @@ def test_arrays_that_are_never_read_together_have_one_index_by_a_third():
     elsewhere = np.roll(own, 1, axis=0)
     groups = Groups.of(shifts[:6, :2], [3, 3], np.hstack([own, elsewhere]))
     assert len(np.unique(groups.picked_by)) == 2
-
-
-def test_latents_of_persons_may_join_groups():
-    records, _ = separated(schools(np.random.default_rng(0))[0])
-    of_persons = SimpleNamespace(local_latents={"ability": None})
-    groups = find_groups(records, lambda: drawn_scores(records, "python"))
-    assert groups_that_never_meet(of_persons, groups) is None
-
-
-def design(x_of_group=0.0):
-    """The curvature of an intercept, two slopes and GROUPS groups of records of weight 1/4."""
-    rng = np.random.default_rng(3)
-    member = rng.choice(GROUPS, ROWS, p=rng.dirichlet(np.full(GROUPS, 3)))
-    x = rng.normal(size=(ROWS, 2))
-    x[:, 0] += x_of_group * rng.normal(size=GROUPS)[member]
-    rows = np.column_stack([np.ones(ROWS), x, np.eye(GROUPS)[member]])
-    single, together = np.eye(3), np.ones((GROUPS, 1))
-    V = np.block([[single, np.zeros((3, 1))], [np.zeros((GROUPS, 3)), together]])
-    return rows.T @ rows / 4, Groups.of(V, [1, 2, GROUPS])
-
-
-def with_noise(H, share, seed):
-    """Add the noise that a release in whitened coordinates has."""
-    Q = share * (H + np.eye(len(H)))
-    root = np.linalg.cholesky(Q)
-    G = np.random.default_rng(seed).normal(size=H.shape)
-    return Curvature(H + root @ (G + G.T) / 2 @ root.T, Q)
-
-
-NULL = np.array([1.0, 0, 0, *[-1.0] * GROUPS])  # an intercept up, and all groups down
-
-
-def test_what_groups_and_an_intercept_do_not_tell_apart_stays_unknown_without_pairs():
-    H, groups = design()
-    along = []
-    for seed in range(5):
-        found = with_noise(H, 0.1, seed)
-        apart = groups.without_pairs(found).estimate
-        assert (apart[groups.apart] == 0).all()
-        zeroed = np.where(groups.apart, 0.0, found.estimate)
-        along.append([NULL @ x @ NULL for x in (apart, zeroed)])
-    projected, zeroed = np.sqrt(np.mean(np.square(along), axis=0))
-    # the prior of such a direction, where the spread is 1/2, has the precision 160
-    assert projected < 20
-    assert zeroed > 160
-
-
-def of_groups(x_of_group, noise=0.05):
-    H, groups = design(x_of_group)
-    found = groups.without_pairs(with_noise(H, noise, seed=1))
-    of_shifts = with_noise(groups.shifts.T @ H @ groups.shifts, noise / 10, seed=2)
-    alike = groups.alike(of_shifts.spectrum().matrix(0.15), found, np.diag(H))
-    return H, alike, groups.unlike(found, alike)
-
-
-def information(H, latent=1):
-    """What records say of a latent where the groups are not known."""
-    return 1 / np.linalg.inv(H + np.diag([1.0] * 3 + [4.0] * GROUPS))[latent, latent]
-
-
-def test_groups_whose_records_are_alike_are_as_the_model_of_them_says():
-    H, alike, found = of_groups(x_of_group=0.0)
-    assert information(found) == pytest.approx(information(H), rel=0.1)
-    assert np.array_equal(alike, found)
-
-
-def test_a_predictor_that_differs_between_groups_is_told_from_them():
-    H, alike, found = of_groups(x_of_group=2.0)
-    assert information(found) < 2 * information(H)
-    assert information(alike) > 3 * information(H)  # without what was found to differ
-
-
-def test_curvatures_of_groups_are_positive_definite():
-    for noise in (0.01, 0.1, 1.0):
-        for x_of_group in (0.0, 1.0, 5.0):
-            _, *matrices = of_groups(x_of_group, noise)
-            assert all(np.linalg.eigvalsh(matrix)[0] > 0 for matrix in matrices)
 
 
 def sd_of_slope(epsilon):

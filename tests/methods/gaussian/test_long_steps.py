@@ -1,53 +1,18 @@
 """Steps reach modes that are far away, and do not run from those that are near."""
 
-from itertools import accumulate
-
 import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit
 
 import pymc_dp
-from pymc_dp.methods.gaussian.long_steps import Way, next_reach, shortened
+from pymc_dp.methods.gaussian.long_steps import shortened
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
 PREDICTORS = 20
 ONE, STILL, WEAKLY_CORRELATED = np.ones(1), np.zeros(1), np.full(1, True)
-NO_PRIOR = np.zeros_like
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
-
-
-def steps_down(distance, prior=NO_PRIOR, steps=8):
-    """Newton's steps down a log sd, which are never longer than a half."""
-    way, place = Way.of(STILL), distance
-    for _ in range(steps):
-        step = np.expm1(-2 * place) / 2
-        way = way.then(step, step, ONE, 0.0, prior, 1.0, WEAKLY_CORRELATED)
-        place = place + way.step
-    return place
-
-
-def test_a_log_sd_far_too_large_is_brought_down():
-    assert abs(steps_down(np.array([6.0]))) < 0.2
-
-
-def test_a_prior_that_pulls_back_stops_the_doubling():
-    half = -0.5 * ONE
-
-    def pulls_back(step):
-        return 5.0 * ONE
-
-    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR, 1.0, WEAKLY_CORRELATED).step == -1
-    assert Way.of(half).then(half, half, ONE, 0.0, pulls_back, 1.0, WEAKLY_CORRELATED).step == -0.5
-
-
-@pytest.mark.parametrize("curvature", [0.0, 1e-20, -1e-12])
-def test_a_curvature_of_next_to_nothing_leaves_the_slope(curvature):
-    rng = np.random.default_rng(1)
-    for slope in rng.normal(size=(200, 3)) * 10 ** rng.uniform(1, 20, (200, 1)):
-        found = shortened(np.ones(3), slope, curvature * np.eye(3), np.eye(3), 0.0, reach=1.0)
-        np.testing.assert_allclose(found, slope / abs(slope).max(), rtol=1e-4)
 
 
 def test_a_slope_that_is_not_finite_is_lost():
@@ -78,12 +43,6 @@ def error_of_line(model, X, line, key):
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_steps_keep_the_balance_of_predictors_that_are_nearly_the_same():
     assert error_of_predictors_that_are_nearly_the_same() < 0.2
-
-
-def test_the_reach_doubles_after_full_steps_and_ends_with_the_way():
-    lengths = [9.0, 9.0, 9.0, 9.0, 3.0, 0.4]
-    reach = accumulate(lengths, lambda r, g: next_reach(r, g * ONE, 0.01), initial=1.0)
-    assert list(reach) == [1.0, 2.0, 4.0, 8.0, 16.0, 3.0, 1.0]
 
 
 def counts_far_from_their_prior():

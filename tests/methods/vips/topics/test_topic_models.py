@@ -211,15 +211,6 @@ def test_a_document_that_is_not_made_of_counts_is_left_out(form, bad):
 
 
 @pytest.mark.parametrize("form", ["shrunk", "absolute"])
-def test_negative_whole_counts_are_left_out(form):
-    w = W.copy()
-    w[3, 5] = -4
-    template = lda(np.ones((2, V), int))
-    got = concentration(template, form=form, n=3, data={"w": w})
-    np.testing.assert_allclose(got, without_the_fourth(form), rtol=1e-12)
-
-
-@pytest.mark.parametrize("form", ["shrunk", "absolute"])
 def test_documents_without_words_leave_the_prior(form):
     template = lda(np.ones((2, V), int))
     got = concentration(template, form=form, n=3, data={"w": np.zeros((9, V), int)})

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pymc as pm
+import pytest
 
 import pymc_dp
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.factors import visible_along_steps, with_factors
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.testing import deterministic_noise
 
@@ -72,3 +75,43 @@ def test_strong_effects_are_found_though_curvature_falls_on_the_way_to_them():
 
 def test_many_strong_effects_are_found():
     assert error_of_strong_effects(24, 1.0) < 1.5
+
+
+D = 60
+
+
+def noise(rng, Q):
+    """Draw Q^(1/2) G Q^(1/2) with svec(G) ~ N(0, I)."""
+    root = np.linalg.cholesky(Q)
+    G = rng.normal(size=Q.shape) / 2**0.5
+    return root @ ((G + G.T) / 2**0.5) @ root.T
+
+
+def found_in(rng, H, share):
+    """Release a curvature with noise of this share of each latent's own."""
+    Q = share * np.diag(np.diag(H))
+    return Curvature(H + noise(rng, Q), Q)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_curvature_of_another_form_is_believed_as_it_was_found(seed):
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(D, 2 * D))
+    H = a @ a.T
+    found = found_in(rng, H, 0.01)
+    believed = with_factors(found).curvature.estimate
+    assert np.linalg.norm(believed - H) < 1.2 * np.linalg.norm(found.estimate - H)
+    # as if it were a diagonal
+    assert np.linalg.norm(np.diag(np.diag(H)) - H) > 10 * np.linalg.norm(found.estimate - H)
+
+
+def test_a_step_is_as_short_as_the_curvature_along_it():
+    rng = np.random.default_rng(2)
+    stiff = np.ones(D) / D**0.5
+    H = np.eye(D) + 20 * np.outer(stiff, stiff)
+    found = Curvature(H + noise(rng, np.eye(D)), np.eye(D))
+    hidden, prior = Curvature(np.eye(D), np.eye(D)), 0.01 * np.eye(D)
+    slope = H @ stiff  # the mode is one unit away
+    assert stiff @ np.linalg.solve(hidden.estimate + prior, slope) > 20
+    seen = visible_along_steps(hidden, found, slope, prior).estimate
+    assert stiff @ np.linalg.solve(seen + prior, slope) < 4

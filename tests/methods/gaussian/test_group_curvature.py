@@ -6,6 +6,8 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.factors import Model, with_departures
 from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.shifts import find_groups, groups_that_never_meet
 from pymc_dp.testing import deterministic_noise
@@ -113,4 +115,84 @@ def test_effects_of_more_groups_than_have_a_matrix_are_right_without_privacy():
 
 @no_warning
 def test_lines_of_as_many_groups_are_right_without_privacy():
-    assert 0.6 < z_of(*lines(np.random.default_rng(0), 60, 8000), "slope") < 1.4
+    assert 0.6 < z_of(*lines(np.random.default_rng(0), 40, 5000), "slope") < 1.4
+
+
+def design(x_of_group=0.0):
+    """The curvature of an intercept, two slopes and GROUPS groups of records of weight 1/4."""
+    rng = np.random.default_rng(3)
+    member = rng.choice(GROUPS, ROWS, p=rng.dirichlet(np.full(GROUPS, 3)))
+    x = rng.normal(size=(ROWS, 2))
+    x[:, 0] += x_of_group * rng.normal(size=GROUPS)[member]
+    rows = np.column_stack([np.ones(ROWS), x, np.eye(GROUPS)[member]])
+    single, together = np.eye(3), np.ones((GROUPS, 1))
+    V = np.block([[single, np.zeros((3, 1))], [np.zeros((GROUPS, 3)), together]])
+    return rows.T @ rows / 4, Groups.of(V, [1, 2, GROUPS])
+
+
+def with_noise(H, share, seed):
+    """Add the noise that a release in whitened coordinates has."""
+    Q = share * (H + np.eye(len(H)))
+    root = np.linalg.cholesky(Q)
+    G = np.random.default_rng(seed).normal(size=H.shape)
+    return Curvature(H + root @ (G + G.T) / 2 @ root.T, Q)
+
+
+def of_groups(x_of_group, noise=0.05):
+    H, groups = design(x_of_group)
+    found = groups.without_pairs(with_noise(H, noise, seed=1))
+    of_shifts = with_noise(groups.shifts.T @ H @ groups.shifts, noise / 10, seed=2)
+    alike = groups.alike(of_shifts.spectrum().matrix(0.15), found, np.diag(H))
+    return H, alike, groups.unlike(found, alike)
+
+
+def predictor_of_groups():
+    """The curvature of an intercept, two slopes and GROUPS groups, one slope's x that of a group.
+
+    The model that groups are alike is wrong along the slope of the groups' predictor and their
+    effects, which cancel.
+    """
+    rng = np.random.default_rng(7)
+    member, w = rng.integers(0, GROUPS, ROWS), rng.normal(size=GROUPS)
+    x = np.column_stack([w[member], rng.normal(size=ROWS)])
+    rows = np.column_stack([np.ones(ROWS), x, np.eye(GROUPS)[member]])
+    H, (_, groups) = rows.T @ rows / 4 + np.eye(3 + GROUPS) / 10, design()
+    found = groups.without_pairs(with_noise(H, 0.1, seed=1))
+    cancels = np.array([0, 1.0, 0, *-w])
+    alike = groups.alike(groups.shifts.T @ H @ groups.shifts, found, np.diag(H))
+    return found, Model(groups.unlike(found, alike), 0.1), cancels
+
+
+def test_directions_that_were_found_with_little_noise_are_not_as_the_model_says():
+    found, model, cancels = predictor_of_groups()
+    departed = with_departures(found, model)
+    before, after = (cancels @ matrix @ cancels for matrix in (model.matrix, departed.matrix))
+    assert after < before / 3
+    assert departed.fitted_share == pytest.approx(model.fitted_share + 2 / (4 + GROUPS))
+
+
+def test_shifts_that_were_clipped_more_are_brought_to_the_size_of_the_groups():
+    H, groups = design()
+    found = groups.without_pairs(with_noise(H, 0.05, seed=1))
+    clipped = 0.6 * groups.shifts.T @ H @ groups.shifts
+    resized = groups.resized(clipped, found, np.diag(H))
+    np.testing.assert_allclose(np.diag(resized), np.diag(clipped) / 0.6, rtol=0.1)
+    hidden = groups.resized(clipped, with_noise(H, 100.0, seed=1), np.diag(H))
+    np.testing.assert_allclose(hidden, clipped, rtol=0.5)
+
+
+def information(H, latent=1):
+    """What records say of a latent where the groups are not known."""
+    return 1 / np.linalg.inv(H + np.diag([1.0] * 3 + [4.0] * GROUPS))[latent, latent]
+
+
+def test_groups_whose_records_are_alike_are_as_the_model_of_them_says():
+    H, alike, found = of_groups(x_of_group=0.0)
+    assert information(found) == pytest.approx(information(H), rel=0.1)
+    assert np.array_equal(alike, found)
+
+
+def test_a_predictor_that_differs_between_groups_is_told_from_them():
+    H, alike, found = of_groups(x_of_group=2.0)
+    assert information(found) < 2 * information(H)
+    assert information(alike) > 3 * information(H)  # without what was found to differ

@@ -19,6 +19,7 @@ from pymc_dp.methods.gaussian.hyperpriors import (
 )
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.methods.gaussian.state import Scored
@@ -252,3 +253,58 @@ def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
 def learnt_variance(H):
     """Variance of scores before any round has measured it: the curvature, or a little less."""
     return begin(np.zeros(3), np.negative, 100.0).learnt.variance_share.mean * H
+
+
+def test_exact_scores_count_more_than_noisy_ones():
+    def first_is_noisy(learnt):
+        one, other = learnt.scored
+        return learnt._replace(scored=(one._replace(score=one.score + 9, noise=1e6 * H), other))
+
+    H, peak = 4.0 * np.eye(3), np.ones(3)
+    found = of_scores(H, np.eye(3), peak, 1.0, change=first_is_noisy)
+    assert np.linalg.solve(found.precision, found.linear) == pytest.approx(peak, abs=1e-3)
+
+
+def test_scores_far_from_the_mode_count_less_where_they_may_bend():
+    H, peak = 40.0 * np.eye(3), np.ones(3)
+
+    def bent(learnt):  # it is half as large as it would be if it fell linearly
+        far, near = learnt.scored
+        return learnt._replace(scored=(far._replace(score=far.score / 2), near))
+
+    def found(number):
+        scores = {"points": (-4.0, 1.1), "change": bent, "number": number}
+        of_likelihood = of_scores(H, np.eye(3), peak, 1.0, **scores)
+        return np.linalg.solve(of_likelihood.precision, of_likelihood.linear)
+
+    assert abs(found(number=100.0) - peak).max() < 0.05
+    assert abs(found(number=1e9) - peak).min() > 1
+
+
+def test_the_scale_of_outcomes_is_taken_from_the_mode():
+    H, peak = 4.0 * np.eye(3), np.ones(3)
+    scale = OutcomeScale(2, np.array([True, True, False]), slope=1.0, outcomes=1)
+
+    def elsewhere(learnt):
+        mean, covariance = np.array([1.0, 1.0, 5.0]), 0.5 * np.eye(3)
+        mode = learnt.mode._replace(mean=mean, covariance=covariance)
+        return learnt._replace(mode=mode, reported=learnt.reported._replace(mean=mean))
+
+    found = of_scores(H, np.eye(3), peak, 1.0, change=elsewhere, scale=scale)
+    assert np.linalg.solve(found.precision, found.linear) == pytest.approx([1.0, 1.0, 5.0])
+    # the curvature is 4, and the error of the mode .5
+    variance = learnt_variance(H)[2, 2] / 16 + 0.5
+    assert found.precision[2, 2] == pytest.approx(1 / variance)
+
+
+def test_the_likelihood_lies_where_the_mean_does_and_is_as_wide():
+    prior, H = NormalPrior(np.zeros(3), 50 * np.eye(3)), 100 * np.eye(3)
+
+    def beyond(learnt):
+        own = learnt.reported
+        return learnt._replace(reported=own._replace(mean=own.mean + 0.5, curvature_left=0.5))
+
+    found = of_scores(H, NEXT_TO_NOTHING, np.ones(3), 0.0, prior, change=beyond)
+    peak = np.linalg.solve(found.precision, found.linear)
+    assert peak == pytest.approx(np.full(3, 1.5), rel=1e-3)
+    assert found.precision == pytest.approx(50 * np.eye(3), rel=1e-2)

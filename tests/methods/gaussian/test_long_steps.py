@@ -6,12 +6,14 @@ import pytest
 from scipy.special import expit
 
 import pymc_dp
-from pymc_dp.methods.gaussian.long_steps import shortened
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.long_steps import Way, shortened
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
 PREDICTORS = 20
 ONE, STILL, WEAKLY_CORRELATED = np.ones(1), np.zeros(1), np.full(1, True)
+NO_PRIOR = np.zeros_like
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
 
 
@@ -109,3 +111,42 @@ def share_of_the_way():
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_predictors_that_are_nearly_the_same_go_beyond_their_prior():
     assert share_of_the_way() > 0.93
+
+
+def test_a_long_slope_shortens_steps_in_all_directions():
+    step, slope, even = np.array([9.0, -4.0]), np.array([9.0, 0.9]), np.eye(2)
+    found = [shortened(step, slope, even, even, 0.1, reach) for reach in (1.0, 4.0)]
+    np.testing.assert_allclose(found, [[1.0, 0.1], [4.0, 0.4]])
+
+
+def test_a_step_that_ends_within_the_reach_is_newtons():
+    slope, even = np.array([9.0, 0.1]), np.eye(2)
+    found = shortened(np.ones(2), slope, 90 * even, even, 0.1, reach=1.0)
+    np.testing.assert_allclose(found, slope / 90)
+
+
+def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
+    before = Curvature(np.eye(2), 0.1 * np.eye(2))
+    there = Curvature(np.diag([9.0, 1.1]), 0.1 * np.eye(2))
+    found = before.scaled_like(there, np.full(2, True)).estimate
+    np.testing.assert_allclose(found, np.diag([9.0, 1.0]))
+
+
+def test_a_size_that_grew_is_seen_where_no_single_scale_is():
+    before, there = (Curvature(size * np.eye(12), 0.1 * np.eye(12)) for size in (1.0, 1.3))
+    found = before.scaled_like(there, np.full(12, True)).estimate
+    np.testing.assert_allclose(found, 1.3 * np.eye(12))
+
+
+def steps_down(distance, prior=NO_PRIOR, steps=8):
+    """Newton's steps down a log sd, which are never longer than a half."""
+    way, place = Way.of(STILL), distance
+    for _ in range(steps):
+        step = np.expm1(-2 * place) / 2
+        way = way.then(step, step, ONE, 0.0, prior, 1.0, WEAKLY_CORRELATED)
+        place = place + way.step
+    return place
+
+
+def test_a_log_sd_far_too_large_is_brought_down():
+    assert abs(steps_down(np.array([6.0]))) < 0.2

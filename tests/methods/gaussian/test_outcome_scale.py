@@ -1,12 +1,18 @@
 """The scale of outcomes is found with their location, however far both are."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.outcome_scale import log_of_noisy, outcome_scale
+from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.mode import Mode
+from pymc_dp.methods.gaussian.newton import Step, _without_excess
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy, outcome_scale
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 
@@ -156,3 +162,29 @@ def test_residuals_far_longer_than_the_scale_cost_few_rounds():
     width, error = width_and_error()
     assert width < 3
     assert error < 10
+
+
+def log_scales_far_from_the_mode(correct, draws=200):
+    """The logarithm of the sd of residuals at points around the mode, as a round estimates it."""
+    d, rows, noise = 20, 1000, 0.05
+    draw = np.random.default_rng(7)
+    X = draw.normal(size=(rows, d))
+    H = np.zeros((d + 1, d + 1))
+    H[:d, :d], H[d, d] = X.T @ X, 2 * rows
+    before = Mode(np.zeros(d + 1), np.diag([*np.full(d, noise**2), 1e-4]))
+    local: Any = SimpleNamespace(total_curvature=H, likelihood_curvature=H, number=float(rows))
+    scale = OutcomeScale(d, np.arange(d + 1) < d, 1.0, 1)
+    found = []
+    for _ in range(draws):
+        residuals = draw.normal(size=rows) - X @ (noise * draw.normal(size=d))
+        mode = before._replace(mean=np.append(np.zeros(d), np.log(residuals.std())))
+        step = Step(mode, mode.mean, Way.of(np.zeros(d + 1)), 0.0)
+        found.append(correct(step, scale, before, local).mode.mean[d])
+    return np.array(found)
+
+
+def test_a_scale_is_not_widened_by_what_is_not_known_of_the_location():
+    corrected = log_scales_far_from_the_mode(_without_excess)
+    assert abs(corrected.mean()) < 5 * corrected.std() / len(corrected) ** 0.5
+    as_found = log_scales_far_from_the_mode(lambda step, *_: step)
+    assert as_found.mean() > 5 * as_found.std() / len(as_found) ** 0.5

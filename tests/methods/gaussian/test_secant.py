@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.methods.gaussian.secant import Fall
 
 ROWS = 4000
 rng = np.random.default_rng(2)
@@ -32,3 +33,31 @@ def error_of_the_last_step():
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_steps_without_noise_end():
     assert error_of_the_last_step() < 0.5
+
+
+TINY = 1e-9 * np.eye(2)
+
+
+STEP = np.array([1.0, 0.0])
+
+
+def missing(gradient, noise=TINY):
+    """What is missing of a curvature of I where a slope of (1, 1) has become this one."""
+    there = Fall(np.ones(2), noise, STEP, reach=1.0)
+    return there.missing(np.eye(2), np.array(gradient), noise)
+
+
+def test_a_slope_that_falls_as_the_curvature_says_adds_nothing():
+    assert not missing([0.0, 1.0]).any()
+
+
+def test_one_that_falls_by_more_adds_what_is_missing_along_the_step_alone():
+    np.testing.assert_allclose(missing([-2.0, 5.0]), [[2.0, 0.0], [0.0, 0.0]])
+
+
+def test_a_fall_within_the_noise_adds_nothing():
+    assert not missing([-2.0, 5.0], noise=np.eye(2)).any()
+
+
+def test_one_that_falls_by_less_takes_nothing_away():
+    assert not missing([0.9, 1.0]).any()

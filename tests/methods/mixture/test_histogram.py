@@ -67,7 +67,7 @@ CASES = [(of_counts, COUNTS, RATES, 2.0), (of_unknown_widths, NUMBERS, CENTRES, 
 
 
 @pytest.mark.parametrize(("build", "outcomes", "truth", "off"), CASES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_components_are_found_wherever_they_start(build, outcomes, truth, off, seed):
     values = found(build, outcomes, seed)
     np.testing.assert_allclose(centres_of(build, values), truth, atol=off)
@@ -125,13 +125,13 @@ def around_a_centre_of_their_own():
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
-@pytest.mark.parametrize("build", [of_counts, around_a_centre_of_their_own])
-def test_a_fit_that_is_stopped_before_the_rounds_has_a_result(build):
+def test_a_fit_that_is_stopped_before_the_rounds_has_a_result():
     def stop(state, loss, i):
         raise StopIteration
 
     settings = {"progressbar": False, "backend": "python", "draws": 20, "callbacks": [stop]}
-    idata = pymc_dp.fit(model=model_of(build), epsilon=1, delta=1e-5, **settings)
+    model = model_of(around_a_centre_of_their_own)
+    idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, **settings)
     assert idata["privacy"].attrs["releases_made"] == 1
     assert np.isfinite(idata["posterior"]["x"]).all()
 

@@ -114,8 +114,9 @@ def test_effects_of_more_groups_than_have_a_matrix_are_right_without_privacy():
 
 
 @no_warning
+@pytest.mark.slow
 def test_lines_of_as_many_groups_are_right_without_privacy():
-    assert 0.6 < z_of(*lines(np.random.default_rng(0), 40, 5000), "slope") < 1.4
+    assert 0.6 < z_of(*lines(np.random.default_rng(0), 60, 8000), "slope") < 1.4
 
 
 def design(x_of_group=0.0):

@@ -125,13 +125,15 @@ def around_a_centre_of_their_own():
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
-def test_a_fit_that_is_stopped_before_the_rounds_has_a_result():
+@pytest.mark.parametrize(
+    "build", [of_counts, pytest.param(around_a_centre_of_their_own, marks=pytest.mark.slow)]
+)
+def test_a_fit_that_is_stopped_before_the_rounds_has_a_result(build):
     def stop(state, loss, i):
         raise StopIteration
 
     settings = {"progressbar": False, "backend": "python", "draws": 20, "callbacks": [stop]}
-    model = model_of(around_a_centre_of_their_own)
-    idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, **settings)
+    idata = pymc_dp.fit(model=model_of(build), epsilon=1, delta=1e-5, **settings)
     assert idata["privacy"].attrs["releases_made"] == 1
     assert np.isfinite(idata["posterior"]["x"]).all()
 

@@ -52,6 +52,11 @@ def test_langevin_without_privacy_draws_from_the_posterior():
     assert 0.6 < draws.std() / SD < 1.5
 
 
+def test_a_step_that_forgets_its_noise_is_rejected(monkeypatch):
+    monkeypatch.setattr("pymc_dp.methods.papers.sgld.filling_sd", lambda *a: 0.0)
+    assert langevin().std() / SD < 0.1
+
+
 @pytest.mark.parametrize("step", [1e-6, 1e-3, 1.0])
 def test_a_step_has_langevin_noise_whatever_the_wall_adds(step):
     noisy = Noisy(np.zeros(1), sd=37.0, sample_rate=0.2)

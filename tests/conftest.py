@@ -6,9 +6,13 @@ import os
 import sys
 from types import ModuleType
 
+import hypothesis
 import pytensor
 import pytest
 
+# the same examples in every run, however busy the machine is
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("tests")
 pytensor.config.linker = "py"
 pytensor.config.cxx = ""
 # where a variable was made: read in no test, and written for every one

@@ -3,26 +3,21 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
-import xarray as xr
 from scipy import stats
 
 import pymc_dp
-from benchmarks.papers import full_ep, mixture, mixture_picture, networks, private_em
+from benchmarks.papers import full_ep, private_em
 from benchmarks.papers.mixture_data import (
     COMPONENTS,
     NOISE_VARIANCE,
     PRIOR_VARIANCE,
-    Case,
     D,
     Posterior,
     compare,
     generated,
-    gibbs,
 )
 from benchmarks.papers.mixture_fits import fitter
-from benchmarks.papers.networks_data import Split, score
 from pymc_dp.privacy.randomness import SecretRandom
 
 ALPHA = 1e-6
@@ -164,77 +159,4 @@ def test_a_fit_of_dp_em_costs_its_epsilon_and_no_more_releases_fit_in(
 # errors
 
 
-def test_errors_do_not_depend_on_the_order_of_components(easy):
-    rng = np.random.default_rng(0)
-    fit = Posterior(
-        easy.reference.means + 0.1 * rng.normal(size=(COMPONENTS, D)), rng.random((4, D, D))
-    )
-    swapped = Posterior(*(part[[2, 0, 3, 1]] for part in fit))
-    assert compare(swapped, easy.reference) == pytest.approx(compare(fit, easy.reference))
-
-
-def test_errors_are_averages_over_components_of_squared_norms(easy):
-    means, covariances = easy.reference
-    off = compare(Posterior(means + 0.1, covariances + 0.01), easy.reference)
-    assert off == pytest.approx((0.1**2 * D, 0.01**2 * D * D, True))
-
-
-def test_a_component_that_is_far_off_is_not_found(easy):
-    means, covariances = easy.reference
-    lost = means.copy()
-    lost[0] += 0.6
-    assert not compare(Posterior(lost, covariances), easy.reference).found
-
-
-def test_gibbs_sampling_is_the_conjugate_posterior_where_no_label_is_in_doubt():
-    rng = np.random.default_rng(1)
-    label = rng.integers(COMPONENTS, size=80)
-    centres = 20 * np.eye(COMPONENTS)
-    X = centres[label] + 0.5 * rng.normal(size=(80, D))
-    assert max(relative(gibbs(X, centres, rng), conjugate(X, label))) < 0.01
-
-
-def test_the_score_of_a_line_is_its_residuals():
-    X, w, tau = np.array([[1.0], [2.0]]), 0.5, 4.0
-    rows = Split(X, np.zeros(2), X, np.array([0.7, 0.6]), unit=3.0)
-    draws = xr.Dataset({"w": (("draw", "i"), [[w]]), "a": ("draw", [0.0]), "tau": ("draw", [tau])})
-    found = score(draws, rows)
-    residuals = rows.y_test - w * X[:, 0]
-    assert found.rmse == pytest.approx(3 * np.sqrt(np.mean(residuals**2)))
-    expected = stats.norm.logpdf(3 * residuals, scale=3 * tau**-0.5).mean()
-    assert found.log_likelihood == pytest.approx(expected)
-
-
 # pictures
-
-
-def test_the_mixtures_pictures_show_every_fit(easy):
-    rows = [(label, e) for label in mixture_picture.LINES for e in mixture.EPSILONS]
-    table = pd.DataFrame([*rows, ("sep", math.inf)], columns=["method", "epsilon"])
-    table = table.assign(data="paper", means=1e-3, covariances=1e-6)
-    ax, _ = mixture_picture.draw_errors(table).axes
-    shown = ax.get_legend_handles_labels()[1]
-    assert set(mixture_picture.LINES) <= set(shown)
-
-
-def test_figure_1_reads_the_moments_in_their_order(easy, monkeypatch):
-    monkeypatch.setattr(mixture, "papers_data", lambda folder: easy)
-    monkeypatch.setattr(mixture, "fitter", lambda *panel: lambda X, seed: easy.reference)
-    panel = mixture.Panel("ep", math.inf)
-    arguments = mixture.options("mixture", None, 1).parse_args([])
-    table = pd.DataFrame([panel._asdict() | mixture.moments(panel, arguments)])
-    figure = mixture_picture.draw_clusters(table, Case(*easy))
-    first, second = ([line.get_xydata() for line in ax.lines] for ax in figure.axes[:2])
-    np.testing.assert_allclose(first, second)
-
-
-def test_the_networks_picture_has_a_panel_for_each_table():
-    arguments = networks.options("networks", None, 2).parse_args([])
-    arguments.tables, arguments.units = ["Wine", "Power"], None
-    arguments.methods = list(networks.FITS)
-    table = pd.DataFrame(networks.cells(arguments)).assign(rmse=1.0, log_likelihood=-1.0)
-    assert len(networks.draw(table).axes) == 2
-    assert len(networks.summary(table)) == 1 + 3 * 3 + 3  # sep, the other methods, the paper's rows
-    assert set(table["units"]) == {50}
-    measured = table[(table["method"] != "dp_sep") | (table["epsilon"] < np.inf)]
-    assert len(networks.draw(measured).axes) == 2

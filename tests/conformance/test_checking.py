@@ -83,7 +83,7 @@ def results() -> dict[str, xr.DataTree]:
 
 
 CASES = [("score", "linear"), ("compare", "logistic"), ("ranks", "log_linear")]
-CASES += [("histogram", "linear"), ("histogram", "logistic"), ("ranks", "linear")]
+CASES += [("histogram", "logistic")]
 
 
 @pytest.fixture(params=CASES, ids="-".join)

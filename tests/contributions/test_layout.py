@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_dp.contributions import layout as layout_module
-from pymc_dp.contributions.layout import Layout, Part, svec
+from pymc_dp.contributions.layout import Layout, Part
 
 LENGTHS = st.integers(0, 3)
 SHAPES = st.lists(LENGTHS, max_size=2).map(tuple)
@@ -65,12 +65,6 @@ def test_norms_of_packed_rows_are_those_of_their_parts(layout, seed):
     check_norms(layout, seed)
 
 
-@given(layout=LAYOUTS)
-def test_slices_follow_each_other(layout):
-    taken = [np.arange(layout.size)[where] for where in layout.slices.values()]
-    np.testing.assert_array_equal(np.concatenate(taken), np.arange(layout.size))
-
-
 SYMMETRIC = Layout(
     {
         "score": Part((3,), 2.0),
@@ -123,8 +117,7 @@ def test_a_triangle_without_its_root_of_two_is_caught(monkeypatch):
         check_norms(SYMMETRIC.with_scales(noise=1.0), 0)
 
 
-@settings(max_examples=20)
-@given(factor=st.sampled_from([0.95, 1.05]), name=st.sampled_from(list(SYMMETRIC.parts)))
+@pytest.mark.parametrize(("factor", "name"), [(0.95, "score"), (1.05, "curvature")])
 def test_a_wrong_scale_is_caught(factor, name):
     class Faulty(Layout):
         def noise_variance(self, sd):
@@ -175,8 +168,3 @@ def test_other_names_shapes_and_lengths_are_refused():
         layout.pack({"a": 0.0, "b": 0.0})
     with pytest.raises(ValueError, match="expected 3 entries, got 4"):
         layout.unpack(np.zeros(4))
-
-
-def test_the_norm_of_a_triangle_is_the_frobenius_norm():
-    matrix = np.array([[1.0, 2.0], [2.0, 3.0]])
-    assert np.linalg.norm(svec(matrix)) == pytest.approx(np.linalg.norm(matrix))

@@ -143,22 +143,6 @@ def test_the_first_line_recommends_a_method(describe, method, because):
     assert str(explanation).startswith(f"Use method='{method}': {explanation.recommended[1]}.\n")
 
 
-def test_units_of_several_numbers_have_no_histograms():
-    with pm.Model() as model:
-        mixture()
-        pm.Data("person", np.arange(40) // 2)
-    assert pymc_dp.explain(model, unit="person").recommended[0] == "dp_sep"
-
-
-def test_only_model_classes_near_the_model_give_reasons():
-    text = str(explained(scale))
-    for far in ("topic models", "factor models", "mixtures of Gaussians", "Bayesian networks"):
-        assert far not in text
-    assert "tau=pm.Gamma(...) in place of sigma=" in text
-    assert "not Gaussian" not in text
-    assert "its latents and outcomes are of other kinds" in explained(factors).dp_sep.reason
-
-
 def binomial(n=9):
     pm.Binomial("y", n, pm.math.invlogit(X @ pm.Normal("b", shape=2)), observed=BINARY)
 
@@ -364,11 +348,6 @@ def test_an_error_says_where_an_array_without_a_name_stands():
 @pytest.mark.parametrize("describe", [mixture, local, without_names])
 def test_an_explanation_holds_no_value_of_the_data(describe):
     assert "123" not in str(explained(describe))
-
-
-def test_the_explanation_is_what_a_notebook_shows():
-    explanation = explained(logistic)
-    assert repr(explanation) == str(explanation)
 
 
 def test_passes_over_chunks_are_counted():

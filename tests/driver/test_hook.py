@@ -1,6 +1,5 @@
 """`pm.fit` learns the private methods and stays itself for everything else."""
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -62,25 +61,10 @@ def test_functions_that_were_imported_before_the_package_are_wrapped():
     assert "['PrivacyWarning'] dp_advi" in found
 
 
-def test_installing_again_changes_nothing():
-    before = pm.fit, pm.sample
-    hook.install()
-    importlib.reload(pymc_dp)
-    assert (pm.fit, pm.sample) == before
-
-
 def test_signature_and_documentation_are_pymcs():
     assert inspect.signature(pm.fit) == inspect.signature(original)
     assert pm.fit.__doc__ == original.__doc__
     assert pm.fit.__name__ == "fit"
-
-
-@pytest.mark.parametrize("method", ["dp_advi", "DP_ADVI", "dp_fullrank_advi"])
-def test_private_methods_return_a_tree(model, method):
-    with model:
-        idata = pm.fit(7, method, **PRIVATE)
-    assert isinstance(idata, xr.DataTree)
-    assert idata["privacy"].attrs["method"].lower() == method.lower()
 
 
 def test_the_number_of_releases_is_the_callers_wherever_it_is_given(model):
@@ -117,43 +101,6 @@ def test_pymcs_methods_work_as_before(model, args, kwargs):
     with model:
         approximation = pm.fit(*args, progressbar=False, random_seed=1, **kwargs)
     assert isinstance(approximation, pymc.variational.Approximation)
-
-
-def test_a_method_that_is_an_object_goes_to_pymc(model):
-    with model:
-        approximation = pm.fit(3, method=pm.ADVI(), progressbar=False)
-    assert isinstance(approximation, pymc.variational.Approximation)
-
-
-def test_pymcs_result_is_the_same_with_and_without_the_hook(model):
-    with model:
-        hooked = pm.fit(5, random_seed=3, progressbar=False)
-        plain = original(5, random_seed=3, progressbar=False)
-    assert np.array_equal(hooked.mean.eval(), plain.mean.eval())
-
-
-def test_an_unknown_method_is_pymcs_error(model):
-    with model, pytest.raises(KeyError, match="method should be one of"):
-        pm.fit(3, method="nonsense")
-
-
-def test_a_private_keyword_does_not_make_a_plain_method_private(model):
-    with model, pytest.raises(TypeError):
-        pm.fit(3, method="advi", epsilon=1.0, progressbar=False)
-
-
-def test_pm_sample_still_starts_from_advi(model):
-    from pymc.sampling import mcmc
-
-    class Stop(Exception):  # noqa: N818
-        pass
-
-    with model, mock.patch.object(hook, "private_fit") as private_fit:
-        with mock.patch.object(pm.variational.inference, "ADVI", side_effect=Stop) as advi:
-            with pytest.raises(Stop):
-                mcmc.init_nuts(init="advi", n_init=3, progressbar=False)
-    assert advi.called
-    assert not private_fit.called
 
 
 QUICK = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "progressbar": False}

@@ -85,11 +85,6 @@ def test_what_no_result_can_hold_is_refused_before_the_first_release(unspent, de
         pymc_dp.fit(model=model_of(**described), public=public, **GOOD | {"draws": 1000})
 
 
-def test_more_draws_than_a_result_holds_are_refused(unspent):
-    with pytest.raises(ValueError, match="draws=10000000000 must be .* to 536,870,912"):
-        pymc_dp.fit(model=model_of(), **GOOD | {"draws": 10**10})
-
-
 def test_a_dry_run_refuses_what_a_fit_refuses():
     with pytest.raises(ValueError, match="name of an axis"):
         pymc_dp.plan(model_of("chain"), epsilon=1, delta=1e-5)
@@ -168,8 +163,9 @@ def fit_under_errors(model, method, callbacks=()):
         return pymc_dp.fit(model=model, method=method, callbacks=callbacks, **GOOD)
 
 
-@pytest.mark.parametrize("build", [model_of, mixture])
-@pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
+@pytest.mark.parametrize(
+    ("build", "method"), [(model_of, "dp_advi"), (mixture, "vips"), (mixture, "dp_sep")]
+)
 def test_neither_warnings_nor_floating_point_errors_end_a_fit(build, method):
     posterior = fit_under_errors(build(), method)["posterior"].to_dataset()
     assert all(np.isfinite(x).all() for x in posterior.data_vars.values())

@@ -174,12 +174,6 @@ def test_a_likelihood_that_standardises_by_all_records_is_refused(method):
         plan(regression(mean=shifted_by_records), method)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_potential_of_a_function_that_holds_data_is_refused(method):
-    with pytest.raises(NotSeparableError, match="`p` is computed by the operation `standardised`"):
-        plan(regression(potential=standardised), method)
-
-
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_what_holds_data_is_refused_in_potentials_and_withheld_in_deterministics(attack):
     with pytest.raises(NotSeparableError, match="`p` is computed by the operation"):
@@ -189,11 +183,9 @@ def test_what_holds_data_is_refused_in_potentials_and_withheld_in_deterministics
         separate(regression(deterministic=attack), public=["d"])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_no_method_releases_rows_by_a_deterministic(method):
+def test_no_fit_releases_rows_by_a_deterministic():
     idata = pymc_dp.fit(
         model=regression(deterministic=standardised),
-        method=method,
         epsilon=1,
         delta=1e-5,
         num_records=N,

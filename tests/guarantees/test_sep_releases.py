@@ -21,19 +21,20 @@ from tests.guarantees.test_vips_releases import (
     on_other_data,
     shape_of,
 )
-from tests.guarantees.vips_toys import MIXTURES, PREDICTORS, N, prepared
+from tests.guarantees.vips_toys import MIXTURES, N, prepared
 from tests.plans import plan_from, release_from
 
 pytestmark = pytest.mark.filterwarnings("ignore:form='algorithm3' is for reproduction")
 
 DAMPED = {"method": "dp_sep", "form": "damped"}
 LITERAL = {"method": "dp_sep", "form": "algorithm3", "num_records": N, "sampling": "poisson"}
-CASES = [(model, DAMPED) for model in (*PREDICTORS, *MIXTURES)]
+# what is asked does not depend on the link
+ASKED = [vips_toys.log_link, vips_toys.two_outcomes, *MIXTURES]
 
 
-@pytest.mark.parametrize(("model", "settings"), CASES)
-def test_the_first_query_is_the_same_for_any_data(model, settings, monkeypatch):
-    check_first_query(monkeypatch, model, **settings)
+@pytest.mark.parametrize("model", ASKED)
+def test_the_first_query_is_the_same_for_any_data(model, monkeypatch):
+    check_first_query(monkeypatch, model, **DAMPED)
 
 
 def test_the_first_query_of_algorithm_3_is_the_same_for_any_data(monkeypatch):

@@ -11,9 +11,9 @@ from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.query import Noisy
 from tests.zoo import columns_of
 
-N = 60
+N = 30
 # where a sigmoid is curved, where it rounds to 0 or 1, and far beyond
-SWEEP = np.concatenate([np.linspace(-6, 6, 40), np.linspace(-800, 800, 20)])
+SWEEP = np.concatenate([np.linspace(-6, 6, 20), np.linspace(-800, 800, 10)])
 X = np.column_stack([SWEEP, np.cos(SWEEP)])
 YES = np.arange(N) % 2
 COUNTS = np.arange(N) % 7

@@ -56,18 +56,6 @@ def test_another_number_in_a_prior_makes_other_graphs(other, made):
     np.testing.assert_allclose(of_mean(records_of(mean=5.0)), 5 / 4)
 
 
-def test_a_key_without_the_numbers_would_mix_priors_up(made, monkeypatch):
-    monkeypatch.setattr(graphs_of_prior.same_graph, "graph_key", lambda *_: "a prior")
-    np.testing.assert_array_equal(of_mean(records_of()), of_mean(records_of(mean=5.0)))
-
-
-def test_the_oldest_graphs_are_left(made, monkeypatch):
-    monkeypatch.setattr(graphs_of_prior.same_graph, "MOST_KEPT", 2)
-    for mean in range(4):
-        slope(records_of(mean=float(mean)))
-    assert len(made) == 2
-
-
 def test_what_may_change_is_made_every_time(made, monkeypatch):
     monkeypatch.setattr(graphs_of_prior.same_graph, "graph_key", lambda *_: None)
     slope(records_of())

@@ -167,25 +167,11 @@ def test_without_noise_on_what_was_released_they_are_the_posteriors(case):
     check_variance(draw(family, quiet, DRAWS, np.random.default_rng(5)), plain)
 
 
-def leave_the_noise_out(told):
-    return told._replace(variances=tuple(0 * v for v in told.variances))
-
-
-def take_the_sd_for_the_variance(told):
-    return told._replace(variances=tuple(v**0.5 for v in told.variances))
-
-
-def noise_of_a_part(told):
-    return told._replace(variances=tuple(0.95 * v for v in told.variances))
-
-
-@pytest.mark.parametrize(
-    "fault", [leave_the_noise_out, take_the_sd_for_the_variance, noise_of_a_part]
-)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_draws_with_too_little_noise_are_caught(case, fault):
+def test_five_percent_too_little_noise_is_caught(case):
     family, told, plain, noise = case()
-    values = draw(family, fault(told), DRAWS, np.random.default_rng(5))
+    short = told._replace(variances=tuple(0.95 * v for v in told.variances))
+    values = draw(family, short, DRAWS, np.random.default_rng(5))
     with pytest.raises(AssertionError):
         check_variance(values, plain + noise)
 
@@ -268,16 +254,10 @@ def test_without_noise_there_is_nothing_to_be_aware_of(method):
     assert default["privacy"].attrs["releases"] == 6
 
 
-def test_rounds_without_noise_have_none_to_be_aware_of():
-    idata = fitted(logistic(), "dp_advi", epsilon=math.inf, draws=50)
-    assert "noise_sd" not in idata.children
-
-
-@pytest.mark.parametrize("method", AWARE)
 @pytest.mark.parametrize("value", [1, 0, None, "yes", np.True_])
-def test_noise_aware_is_true_or_false(method, value):
+def test_noise_aware_is_true_or_false(value):
     with pytest.raises(TypeError, match="noise_aware=.* must be True or False"):
-        set_up(logistic(), method, None, noise_aware=value, **BUDGET)
+        set_up(logistic(), "dp_advi", None, noise_aware=value, **BUDGET)
 
 
 @pytest.mark.parametrize("method", ["sep", "dp_sgld", "dp_ops"])
@@ -331,14 +311,6 @@ def test_units_of_several_records_end_with_the_same_steps():
     mean, _ = exact_linear()
     assert (idata["noise_sd"]["b"] > 0).all()
     np.testing.assert_allclose(idata["fit"]["mean_vector"], mean, atol=0.15)
-
-
-def test_a_flat_prior_leaves_the_last_steps_their_curvature():
-    with pm.Model() as model:
-        b = pm.Flat("b", shape=3)
-        pm.Normal("y", pm.Data("X", design()) @ b, 1.0, observed=linear_outcomes())
-    idata = fitted(model, "dp_advi", epsilon=4.0)
-    np.testing.assert_allclose(idata["fit"]["mean_vector"], exact_linear()[0], atol=0.3)
 
 
 # --- what is claimed about the noise, against many fits of the same data -------------------------

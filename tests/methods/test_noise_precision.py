@@ -11,9 +11,9 @@ from scipy import integrate, stats
 import pymc_dp
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import compile_method, set_up
-from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise, mean_with_noise
+from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise
 from pymc_dp.methods.linear.noise_precision import Energies, NoisePrecision
-from pymc_dp.methods.linear.residual_energy import Bounded, energy_of
+from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.testing import deterministic_noise
 
@@ -56,22 +56,6 @@ def test_it_is_no_longer_than_it_says(shape):
     bounded = Bounded.of(np.array(shape))
     values = bounded(np.array([-1e300, 0.0, 1e-9, 1.0, 30.0, 1e300, np.inf]))
     assert np.abs(values).max() == pytest.approx(float(bounded.longest), rel=1e-12)
-
-
-def test_an_energy_that_is_only_cut_off_is_told_apart():
-    bounded = Bounded.of(np.array(0.5))
-    plain = bounded._replace(centre=np.array(0.5))
-    assert abs(expected(plain, 0.5, 1.0)) > 0.02
-
-
-def test_one_step_leads_towards_the_right_energy_from_both_sides():
-    shape = np.array(500.0)
-    bounded = Bounded.of(np.array(0.5))
-    for ratio in (0.01, 0.3, 1.0, 3.0, 100.0):
-        excess = 1000 * expected(bounded, 0.5, ratio)
-        found = float(energy_of(np.array(excess), shape)) / 500
-        assert abs(np.log(found / ratio)) <= max(0.8 * abs(np.log(ratio)), 1e-6)
-        assert found > 0
 
 
 # --- what a noisy sum says about the precision ---------------------------------------------------
@@ -147,35 +131,6 @@ def test_no_noise_makes_a_posterior_wider_than_its_prior(seed):
     assert np.linalg.eigvalsh((found - covariance) / np.outer(unit, unit)).min() > -1e-6
 
 
-def test_adding_the_noise_to_the_covariance_is_told_apart():
-    wide = [widest(c + n, p) for c, n, p in map(matrices, range(20))]
-    assert max(wide) > 1.5
-
-
-def test_small_noise_is_added_to_the_covariance():
-    covariance, noise, precision = matrices(3)
-    noise = 1e-4 * noise * np.trace(precision @ covariance) / np.trace(precision @ noise)
-    zero = np.zeros(len(noise))
-    np.testing.assert_allclose(
-        np.diag(covariance_with_noise(covariance, noise, precision)),
-        np.diag(covariance + noise),
-        rtol=1e-2,
-    )
-    mean = np.sqrt(np.diag(covariance))
-    np.testing.assert_allclose(mean_with_noise(mean, 0 * noise, zero, precision), mean)
-
-
-def test_diagonals_are_matrices():
-    V, N, P = np.array([0.5, 0.2, 1e-3]), np.array([1.0, 0.0, 1e5]), np.array([1.5, 0.1, 100.0])
-    matrix = covariance_with_noise(np.diag(V), np.diag(N), np.diag(P))
-    np.testing.assert_allclose(np.diag(matrix), covariance_with_noise(V, N, P), rtol=1e-6)
-    mean, linear = np.ones(3), np.array([0.3, -1.0, 2.0])
-    np.testing.assert_allclose(
-        mean_with_noise(mean, np.diag(N), linear, np.diag(P)),
-        mean_with_noise(mean, N, linear, P),
-    )
-
-
 # --- whole fits ----------------------------------------------------------------------------------
 
 
@@ -231,17 +186,6 @@ def test_no_noise_carries_the_precision_away(method):
     assert widest_sd < 1.15  # of 400 draws, where the prior has 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_precision_from_the_noisy_sum_alone_is_told_apart(monkeypatch, method):
-    def alone(prior, energies):
-        rate = max(energies.value, energies.variance**0.5)
-        return NoisePrecision(prior, energies, np.array([rate]), np.ones(1))
-
-    monkeypatch.setattr(NoisePrecision, "of", alone)
-    least, most, _ = extremes(method)
-    assert least < 0.3 or most > 5.0
-
-
 def errors_of_log_precision(method):
     """Over data sets: errors of log tau, and its standard deviation."""
     fit = fitter(method, 4000, 4, 2.0)
@@ -255,11 +199,3 @@ def test_the_precision_is_right_although_records_are_clipped(method):
     assert np.all(np.abs(error) < 5 * sd)
     assert abs(np.mean(error / sd)) < 5 / 8**0.5
     assert np.mean(sd) < 0.06  # 8000 ** -0.5 = .022 is what the records allow without noise
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_energies_that_are_only_cut_off_are_told_apart(monkeypatch, method):
-    of = Bounded.of
-    monkeypatch.setattr(Bounded, "of", lambda k: of(k)._replace(centre=k))
-    error, sd = errors_of_log_precision(method)
-    assert abs(np.mean(error / sd)) > 5 / 8**0.5

@@ -43,8 +43,6 @@ def width(kind, method, number, **settings):
 
 FITS = [
     ("line", "dp_advi", {}),
-    ("line", "vips", {}),
-    ("line", "dp_sep", {}),
     ("network", "dp_sep", {"n": 100, "sample_rate": 0.2}),
 ]
 

@@ -132,14 +132,6 @@ def test_a_variance_is_found_as_its_precision_is(method):
     np.testing.assert_allclose(1 / one["v"], other["tau"], rtol=1e-9)
 
 
-def test_a_variance_that_is_taken_for_a_precision_is_told_apart(monkeypatch):
-    monkeypatch.setattr("pymc_dp.methods.gaussian.prior.of_precision", lambda eta: eta)
-    fit = fitted(built(groups), "vips", draws=4000)
-    _, _, (shape, rate), _ = coordinate_ascent_of_groups()
-    law = stats.invgamma(shape, scale=rate)
-    assert stats.kstest(fit["posterior"]["s"].to_numpy().ravel(), law.cdf).pvalue < 1e-6
-
-
 @pytest.mark.parametrize("method", ["vips", "dp_sep"])
 def test_explain_says_what_a_variance_is(method):
     text = str(pymc_dp.explain(built(groups)))

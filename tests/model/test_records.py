@@ -142,7 +142,7 @@ def test_a_minibatch_stands_for_its_full_data():
 
 
 @pytest.mark.parametrize("name", zoo.ACCEPTED)
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=5)
 @given(j=st.integers(0, len(FIVE) - 1), seed=st.integers(0, 2**32 - 1))
 def test_no_record_moves_the_likelihood_of_another(name, j, seed):
     it, rng = split(name), np.random.default_rng(seed)

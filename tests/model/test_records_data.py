@@ -12,7 +12,6 @@ import pytest
 import scipy.sparse as sp
 
 from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
-from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import separate
 from tests import zoo
 from tests.zoo import BINARY, CATEGORY, GROUP, REAL, D, N, X, separated
@@ -115,34 +114,10 @@ def test_replaced_data_give_the_gradients_of_a_model_built_on_them(kind, tmp_pat
     np.testing.assert_array_equal(seen, told)
 
 
-def test_single_precision_is_computed_with_in_double():
-    x = MORE["x"].astype("float32")
-    records, columns = separated(zoo.build(regression), data={"x": x, "y": MORE["y"]})
-    z, rows = np.array([0.3, -1.0, 2.0]), list(range(10))
-    seen = on_batch(records, [], gradient_rows(records), "python")(zoo.take(columns, rows), z)
-    told = (MORE["y"] - x.astype(float) @ z)[:, None] * x.astype(float)
-    np.testing.assert_allclose(seen, told, rtol=1e-12)
-
-
 def test_big_data_are_not_copied(tmp_path):
     mapped = memory_map(tmp_path)
     _, columns = separated(zoo.build(regression), data={"x": mapped, "y": MORE["y"]})
     assert np.shares_memory(columns["x"].values, mapped)
-
-
-def test_rows_are_taken_by_position_whatever_their_labels():
-    pd = pytest.importorskip("pandas")
-    labels = [0, 0, 0, 1, 1, 2, 7, 3, 5, 4]
-    frame, series = pd.DataFrame(MORE["x"], labels), pd.Series(MORE["y"], labels)
-    _, columns = separated(zoo.build(regression), data={"x": frame, "y": series})
-    for name, column in columns.items():
-        np.testing.assert_array_equal(column.take(np.array([0, 7])), MORE[name][[0, 7]])
-
-
-def test_data_may_have_more_groups_of_records_but_every_record_its_own_is_refused():
-    data = {"g": np.arange(2), "y": MORE["y"][:2]}
-    with pytest.raises(NotSeparableError, match="`alpha` has an entry for every single record"):
-        separate(zoo.build(by_group), data=data)
 
 
 @pytest.mark.parametrize("row", [0, 6])
@@ -179,17 +154,6 @@ def test_an_observed_category_out_of_range_contributes_nothing(model, category):
     seen = norms(zoo.ACCEPTED[model], y=changed(CATEGORY.astype("int64"), 5, category))
     assert not seen[5] > 0  # zero, or not a number
     np.testing.assert_allclose(np.delete(seen, 5), np.delete(kept, 5), rtol=1e-14)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(("column", "model"), [("x", regression), ("y", regression)])
-def test_a_number_that_is_none_spoils_its_own_record_alone(column, model, bad):
-    kept = norms(model)
-    values = {"x": X, "y": REAL}[column].copy()
-    values[3] = bad
-    seen = norms(model, **{column: values})
-    assert not np.isfinite(seen[3])
-    np.testing.assert_allclose(np.delete(seen, 3), np.delete(kept, 3), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["weibull", "neural_network", "mv_normal", "hierarchical"])

@@ -9,7 +9,7 @@ from arviz_base.labels import MapLabeller
 from arviz_plots import PlotCollection
 
 import pymc_dp
-from tests.methods.vips.topics.topic_fits import NOISELESS, RNG, lda, result
+from tests.methods.vips.topics.topic_fits import RNG, result
 
 mpl.use("agg")
 TWO = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
@@ -98,33 +98,10 @@ def test_other_backends_draw_them_where_they_are_installed(pictures, name, backe
     assert set(VISUALS[name]) - UNSTORED <= drawn(draw(pictures, name, backend=backend))
 
 
-@ALL
-def test_the_backend_is_arvizs_default(pictures, name):
-    assert draw(pictures, name, backend=None).backend == "matplotlib"
-
-
 @pytest.mark.parametrize(("name", "visual"), [each for each in EACH if each[1] not in UNSTORED])
 def test_a_visual_can_be_left_out(pictures, name, visual):
     every, others = draw(pictures, name), draw(pictures, name, visuals={visual: False})
     assert drawn(every) - drawn(others) == {visual}
-
-
-@pytest.mark.parametrize(("name", "visual"), [("noise", "ticklabels"), ("topics", "words")])
-def test_labels_of_ticks_can_be_left_out(pictures, name, visual):
-    def ticks(**settings):
-        first = axes(draw(pictures, name, backend="matplotlib", **settings))[0]
-        return [*map(str, first.get_xticklabels()), *map(str, first.get_yticklabels())]
-
-    assert ticks() != ticks(visuals={visual: False})
-
-
-def test_the_axis_of_names_can_be_kept(pictures):
-    def is_seen(**settings):
-        forest = axes(draw(pictures, "noise", backend="matplotlib", **settings))[1]
-        return forest.spines["left"].get_visible()
-
-    assert not is_seen()
-    assert is_seen(visuals={"remove_axis": False})
 
 
 STYLED = [each for each in EACH if each[1] not in {"legend", *UNSTORED}]
@@ -144,14 +121,6 @@ def test_a_visual_can_be_restyled(pictures, name, visual):
     styles = [style for style in visuals if isinstance(style, dict)]
     assert styles
     assert all("'chosen'" in str(style) for style in styles)
-
-
-def test_words_and_legend_can_be_restyled(pictures):
-    topics = draw(pictures, "topics", backend="matplotlib", visuals={"words": {"color": "red"}})
-    assert {text.get_color() for text in axes(topics)[0].get_yticklabels()} == {"red"}
-    shares = draw(pictures, "noise", backend="matplotlib", visuals={"legend": {"title": "both"}})
-    [legend] = shares.viz["figure"].item().legends
-    assert legend.get_title().get_text() == "both"
 
 
 @ALL
@@ -177,32 +146,6 @@ def test_a_given_collection_is_drawn_on_and_handed_back(pictures, name):
     assert again is once
     if name != "privacy":
         assert sum(map(len, panels)) > before
-
-
-def test_a_collection_of_the_users_own_is_used(pictures):
-    panels = xr.Dataset({"epsilon": 0.0, "epsilon_spent": 0.0})
-    costs = PlotCollection.wrap(panels, cols=["__variable__"], backend="none")
-    assert draw(pictures, "privacy", plot_collection=costs, backend=None) is costs
-    assert drawn(costs) == set(VISUALS["privacy"])
-    topics = xr.Dataset({"probability": (("topic", "rank"), np.zeros((2, 3)))})
-    topics = topics.assign_coords(topic=[0, 1], rank=[0, 1, 2])
-    own = PlotCollection.wrap(topics, cols=["topic"], aes={"y": ["rank"]}, backend="none")
-    assert draw(pictures, "topics", plot_collection=own, backend=None) is own
-    assert drawn(own) == {"bar", "title", "xlabel"}
-
-
-@ALL
-def test_the_collections_settings_are_those_of_the_caller(pictures, name):
-    size = {"figsize": (7, 5)}
-    figure = draw(pictures, name, backend="matplotlib", figure_kwargs=size).viz["figure"].item()
-    assert figure.get_size_inches().tolist() == [7, 5]
-    assert size == {"figsize": (7, 5)}
-
-
-def test_an_aesthetic_of_the_caller_goes_before_the_default(pictures):
-    coloured = draw(pictures, "topics", aes={"y": ["rank"], "color": ["topic"]}, y=[0, -1, -2])
-    bars = coloured.viz["bar"]["probability"].values
-    assert {bar["color"] for bar in bars[0]}.isdisjoint(bar["color"] for bar in bars[1])
 
 
 @ALL
@@ -286,24 +229,6 @@ def test_intervals_of_the_records_alone_are_narrower(pictures):
     assert width["records alone"] < width["with privacy noise"]
 
 
-def test_variables_and_settings_of_the_forest_can_be_chosen(pictures):
-    assert set(draw(pictures, "noise", var_names=["a"]).viz["share"].data_vars) == {"a"}
-    one = draw(pictures, "noise", coords={"clinic": ["east"]})
-    assert one.viz["share"]["level"].sizes["clinic"] == 1
-    narrow, wide = (draw(pictures, "noise", ci_probs=(0.1, prob)) for prob in (0.5, 0.99))
-    ends = [np.ptp(each.viz["twig"]["a"].values[0]["x"]) for each in (narrow, wide)]
-    assert ends[0] < ends[1]
-
-
-def test_the_legend_is_outside_of_the_panels(pictures):
-    figure = draw(pictures, "noise", backend="matplotlib").viz["figure"].item()
-    figure.draw_without_rendering()
-    [legend] = figure.legends
-    assert [t.get_text() for t in legend.get_texts()] == ["with privacy noise", "records alone"]
-    box = legend.get_window_extent()
-    assert not any(axis.get_tightbbox().overlaps(box) for axis in figure.axes)
-
-
 def test_the_most_probable_words_come_first(pictures):
     panels = axes(draw(pictures, "topics", words=2, backend="matplotlib"))
     assert [axis.get_title() for axis in panels] == ["topic: 0", "topic: 1"]
@@ -313,25 +238,6 @@ def test_the_most_probable_words_come_first(pictures):
     assert heights == [[0, -1]] * 2
     ends = [bar.get_paths()[0].vertices[:, 0].max() for bar in panels[1].collections]
     np.testing.assert_allclose(ends, [0.7, 0.2])
-
-
-def test_topics_can_be_chosen(pictures):
-    [panel] = axes(draw(pictures, "topics", coords={"topic": [1]}, backend="matplotlib"))
-    assert panel.get_title() == "topic: 1"
-
-
-def test_topics_without_coords_are_numbered():
-    idata = pymc_dp.fit(model=lda(), **NOISELESS)
-    panels = axes(pymc_dp.plot_topics(idata, backend="matplotlib"))
-    assert [axis.get_title() for axis in panels] == ["topic: 0", "topic: 1", "topic: 2"]
-
-
-def test_every_column_of_topics_has_an_axis_with_numbers():
-    tree = result(RNG.dirichlet(np.ones(9), size=7), np.ones(7), 1.0)
-    panels = axes(pymc_dp.plot_topics(tree, backend="matplotlib"))[:7]
-    numbered = [axis.xaxis.get_tick_params()["labelbottom"] for axis in panels]
-    assert numbered == [False, False, *[True] * 5]
-    assert [bool(axis.get_xlabel()) for axis in panels] == numbered
 
 
 def test_a_panel_of_checks_has_the_worst_variables_first(pictures, idata):

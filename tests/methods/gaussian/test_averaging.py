@@ -31,35 +31,6 @@ def test_an_average_is_the_weighted_sum_of_the_releases(weights, seed):
     np.testing.assert_allclose(average.variance, coefficients**2 @ variances[:used], atol=1e-12)
 
 
-def check_variance(add):
-    """Average noise of known variance; the variance over draws is the stated one within 2%."""
-    noise = np.random.default_rng(3).normal(0, [[[2.0]], [[1.0]], [[0.5]]], (3, 200_000, 1))
-    average = NoisyAverage(noise[0], np.array([4.0]))
-    average = add(average, noise[1], np.array([1.0]), 0.4)
-    average = add(average, noise[2], np.array([0.25]), 0.7)
-    np.testing.assert_allclose(average.value.var(axis=0), average.variance, rtol=0.02)
-
-
-def test_the_variance_is_that_of_the_noise():
-    check_variance(NoisyAverage.add)
-
-
-def weights_that_are_not_squared(average, latest, variance, weight):
-    value = average.add(latest, variance, weight).value
-    return NoisyAverage(value, (1 - weight) * average.variance + weight * variance)
-
-
-def five_percent_too_little(average, latest, variance, weight):
-    found = average.add(latest, variance, weight)
-    return found._replace(variance=0.95 * found.variance)
-
-
-@pytest.mark.parametrize("fault", [weights_that_are_not_squared, five_percent_too_little])
-def test_a_wrong_variance_is_caught(fault):
-    with pytest.raises(AssertionError):
-        check_variance(fault)
-
-
 def test_containers_stay_and_each_part_may_have_its_weight():
     zero = Sums(np.zeros(2), np.zeros(()))
     one = Sums(np.ones(2), np.ones(()))

@@ -5,7 +5,6 @@ import pytest
 
 from pymc_dp.contributions.joint_vector import At, split
 from pymc_dp.contributions.whitened import vectors
-from pymc_dp.methods.gaussian import clipped_share
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
@@ -54,13 +53,6 @@ def test_where_outcomes_are_all_but_certain_too_little_is_taken_away():
     foreseen, true = foreseen_and_true(drawn, 1.6 * 12**0.5)
     assert foreseen[0] > true[0]
     assert foreseen[1] > true[1]
-
-
-def test_without_the_bound_too_much_variance_would_be_expected(monkeypatch):
-    monkeypatch.setattr(clipped_share, "DEFAULTS", DEFAULTS._replace(clipped_variance=0.0))
-    drawn = scores_of_a_line(4, np.random.default_rng(1))
-    foreseen, true = foreseen_and_true(drawn, 1.2 * 4**0.5)
-    assert foreseen[0] > true[0] + 2 * DEFAULTS.variance_sd
 
 
 def test_what_was_measured_well_counts_more_than_the_bound():

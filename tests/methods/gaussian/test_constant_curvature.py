@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import problem
 from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
@@ -123,9 +122,3 @@ def widths():
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_slopes_are_found_at_a_small_epsilon():
     assert widths() < WIDEST
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_they_are_not_where_the_curvature_might_change(monkeypatch):
-    monkeypatch.setattr(problem, "constant_latents", lambda records: np.zeros(records.size, bool))
-    assert widths() > 2 * WIDEST

@@ -7,7 +7,6 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.joint_vector import At
-from pymc_dp.methods.gaussian import expected_scores as module
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import expected_scores
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
@@ -84,21 +83,6 @@ def test_nothing_is_expected_where_the_models_own_outcomes_have_no_score():
     expected = of(of_two_shapes)
     assert expected(at(0.0, 0.0)) is not None
     assert expected(at(-5.0, -5.0)) is None  # its outcomes are 0 and 1, by rounding
-
-
-def test_outcomes_without_a_score_are_left_out_of_the_sum(monkeypatch):
-    whole = of(of_two_shapes)(at(-1.5, -1.5))
-    assert np.isfinite(whole.curvature).all()
-    monkeypatch.setattr(module, "DEFAULTS", module.DEFAULTS._replace(least_drawn=0.0))
-    some = of(of_two_shapes)(at(-3.0, -3.0))
-    assert np.isfinite(some.curvature).all()
-
-
-def test_an_outcome_outside_of_the_support_is_not_taken_for_observed(monkeypatch):
-    """The planted fault: the made-up outcomes of 0 stay, and no record has a score."""
-    monkeypatch.setattr(module, "drawn_name", lambda leaf: leaf)
-    with pytest.raises((AssertionError, IndexError)):
-        np.testing.assert_allclose(of(lengths)(at(0.2)).curvature, [[2.0]], atol=0.2)
 
 
 def test_what_a_wrong_model_expects_is_corrected_by_releases():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.methods.gaussian import hamiltonian
 from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
 
 DRAWS = 4000
@@ -51,16 +50,6 @@ def test_points_at_which_a_matrix_is_singular_stop_their_own_chains_alone():
     cut = np.exp(-np.exp(-2.0))  # P(log x > -2)
     uniform = 1 - np.exp(-np.exp(x[::4].ravel())) / cut
     assert stats.kstest(uniform, "uniform").pvalue > 1e-6
-
-
-def test_draws_of_trajectories_that_are_always_accepted_are_not_those_of_the_density(monkeypatch):
-    move = hamiltonian.Chains.moved
-    everyone = np.full(100, True)
-    monkeypatch.setattr(hamiltonian.Chains, "moved", lambda self, _, to: move(self, everyone, to))
-    monkeypatch.setattr(hamiltonian.Pace, "after", lambda self, acceptance: self)
-    monkeypatch.setattr(hamiltonian, "DEFAULTS", hamiltonian.DEFAULTS._replace(first_step=0.7))
-    x = np.exp(np.minimum(drawn(log_of_exponential), 100))
-    assert not stats.kstest(x[::4].ravel(), "expon").pvalue > 1e-6
 
 
 def test_the_same_random_numbers_give_the_same_draws():

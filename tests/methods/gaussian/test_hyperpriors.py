@@ -11,7 +11,6 @@ import pymc_dp
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.methods.by_rounds import whitened_method
-from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import (
     Mixing,
@@ -92,26 +91,6 @@ def test_rounds_take_the_latents_that_records_read(found):
 @pytest.mark.parametrize("sd", [0.05, NOISE])
 def test_the_posterior_of_a_spread_is_that_of_its_own_prior(found, sd):
     check_draws(log_tau(found, sd), sd)
-
-
-def joint_mode():
-    """Log spread at the joint mode of groups and spread; -8 where the density rises to 0."""
-    log_tau = np.linspace(-8, 2, 5001)[:, None]
-    shrunk = np.exp(2 * log_tau) / (np.exp(2 * log_tau) + NOISE**2)
-    mu = OF_GROUP.mean()
-    a = mu + shrunk * (OF_GROUP - mu)
-    joint = stats.norm.logpdf(a, mu, np.exp(log_tau)).sum(axis=1)
-    joint += stats.norm.logpdf(OF_GROUP, a, NOISE).sum(axis=1)
-    joint += stats.halfnorm.logpdf(np.exp(log_tau[:, 0])) + log_tau[:, 0]
-    steps = np.diff(joint)
-    tops = 1 + np.flatnonzero((steps[:-1] > 0) & (steps[1:] <= 0))
-    return log_tau[tops[-1], 0] if tops.size else log_tau[0, 0]
-
-
-def test_a_normal_distribution_around_the_joint_mode_is_not_that_posterior():
-    drawn = np.random.default_rng(0).normal(joint_mode(), exact(NOISE)[1], 4000)
-    with pytest.raises(AssertionError):
-        check_draws(drawn, NOISE)
 
 
 def test_a_prior_with_heavy_tails_is_drawn():
@@ -258,23 +237,6 @@ def test_what_the_prior_fixes_takes_no_likelihood():
     assert found.linear == pytest.approx([100.0, 0.0, 100.0], rel=1e-2)
 
 
-def said_of_nothing():
-    """What rounding alone says where records say nothing, over what they say of the rest."""
-    said = []
-    for seed in range(200):
-        root = 30 * np.random.default_rng(seed).normal(size=(3, 2))
-        found = of_scores(root @ root.T, NEXT_TO_NOTHING, np.ones(3), 0.0)
-        values = np.linalg.eigvalsh(found.precision)
-        said.append(abs(values[0]) / values[-1])
-    return max(said)
-
-
-def test_directions_of_which_records_say_nothing_stay_out_of_the_likelihood(monkeypatch):
-    assert said_of_nothing() < 1e-12
-    monkeypatch.setattr("pymc_dp.methods.gaussian.likelihood.UNKNOWN", 0.0)
-    assert said_of_nothing() > 1e-9
-
-
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
     rng = np.random.default_rng(0)
@@ -286,6 +248,11 @@ def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
     for found in (wide, narrow):
         assert found.precision == pytest.approx(precision)
         assert found.linear == pytest.approx(precision @ peak)
+
+
+def learnt_variance(H):
+    """Variance of scores before any round has measured it: the curvature, or a little less."""
+    return begin(np.zeros(3), np.negative, 100.0).learnt.variance_share.mean * H
 
 
 def test_exact_scores_count_more_than_noisy_ones():
@@ -314,22 +281,6 @@ def test_scores_far_from_the_mode_count_less_where_they_may_bend():
     assert abs(found(number=1e9) - peak).min() > 1
 
 
-def test_scores_at_a_longer_scale_of_outcomes_say_the_same():
-    H, peak, units = 4.0 * np.eye(3), np.ones(3), np.full(3, 2.0)
-
-    def first_at_twice_the_scale(learnt):
-        one, other = learnt.scored
-        early = Scored(one.point, one.score / 4, one.noise / 16)
-        return learnt._replace(scored=(early.in_units(units), other))
-
-    here, there = (
-        of_scores(H, np.eye(3), peak, 1.0, change=change)
-        for change in (lambda learnt: learnt, first_at_twice_the_scale)
-    )
-    np.testing.assert_allclose(here.linear, there.linear)
-    np.testing.assert_allclose(here.precision, there.precision)
-
-
 def test_the_scale_of_outcomes_is_taken_from_the_mode():
     H, peak = 4.0 * np.eye(3), np.ones(3)
     scale = OutcomeScale(2, np.array([True, True, False]), slope=1.0, outcomes=1)
@@ -346,22 +297,6 @@ def test_the_scale_of_outcomes_is_taken_from_the_mode():
     assert found.precision[2, 2] == pytest.approx(1 / variance)
 
 
-def test_before_any_score_nothing_is_known():
-    found = of_scores(np.eye(3), np.eye(3), np.ones(3), 1.0, points=())
-    assert not found.precision.any()
-    assert not found.linear.any()
-
-
-def test_a_mode_that_was_lost_is_not_known():
-    prior, H = NormalPrior(np.zeros(3), 0.01 * np.eye(3)), 100 * np.eye(3)
-
-    def found(change):
-        return of_scores(H, NEXT_TO_NOTHING, np.ones(3), 1.0, prior, change=change).precision
-
-    assert np.abs(found(lambda learnt: rounds._lost(learnt, prior.precision))).max() < 0.02
-    assert np.diag(found(lambda learnt: learnt)).min() > 90
-
-
 def test_the_likelihood_lies_where_the_mean_does_and_is_as_wide():
     prior, H = NormalPrior(np.zeros(3), 50 * np.eye(3)), 100 * np.eye(3)
 
@@ -373,8 +308,3 @@ def test_the_likelihood_lies_where_the_mean_does_and_is_as_wide():
     peak = np.linalg.solve(found.precision, found.linear)
     assert peak == pytest.approx(np.full(3, 1.5), rel=1e-3)
     assert found.precision == pytest.approx(50 * np.eye(3), rel=1e-2)
-
-
-def learnt_variance(H):
-    """Variance of scores before any round has measured it: the curvature, or a little less."""
-    return begin(np.zeros(3), np.negative, 100.0).learnt.variance_share.mean * H

@@ -7,9 +7,8 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from pymc_dp.methods.gaussian import normal_latents
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
-from pymc_dp.methods.gaussian.integrated import Entries, NormalLikelihood
+from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from tests.zoo import separated
 
 GROUPS, ROWS, NOISE = 5, 60, 0.4
@@ -118,16 +117,6 @@ EXACT = [(groups, log_density_of_groups), (process, log_density_of_process)]
 @pytest.mark.parametrize(("build", "exact"), EXACT)
 def test_the_density_of_the_others_is_the_exact_one(build, exact):
     check(found(build), exact)
-
-
-def test_a_precision_without_its_entries_beside_the_diagonal_is_found_out(monkeypatch):
-    def diagonal(filled):
-        every = np.arange(len(filled))
-        return Entries(every, every, every)
-
-    monkeypatch.setattr(normal_latents, "_together", diagonal)
-    with pytest.raises(AssertionError):
-        check(found.__wrapped__(groups), log_density_of_groups)
 
 
 @pytest.mark.parametrize("build", [groups, heavy_tailed, process])

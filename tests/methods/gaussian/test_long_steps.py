@@ -1,18 +1,13 @@
 """Steps reach modes that are far away, and do not run from those that are near."""
 
-from itertools import accumulate
-
 import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit
 
 import pymc_dp
-from pymc_dp.methods.gaussian import belief, long_steps, newton, stages
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
-from pymc_dp.methods.gaussian.long_steps import Way, next_reach, shortened
+from pymc_dp.methods.gaussian.long_steps import Way, shortened
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
@@ -22,69 +17,9 @@ NO_PRIOR = np.zeros_like
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
 
 
-def steps_down(distance, prior=NO_PRIOR, steps=8):
-    """Newton's steps down a log sd, which are never longer than a half."""
-    way, place = Way.of(STILL), distance
-    for _ in range(steps):
-        step = np.expm1(-2 * place) / 2
-        way = way.then(step, step, ONE, 0.0, prior, 1.0, WEAKLY_CORRELATED)
-        place = place + way.step
-    return place
-
-
-def test_a_log_sd_far_too_large_is_brought_down():
-    assert abs(steps_down(np.array([6.0]))) < 0.2
-
-
-def test_steps_that_are_not_doubled_do_not_get_there(monkeypatch):
-    monkeypatch.setattr(long_steps, "DEFAULTS", DEFAULTS._replace(far=np.inf))
-    assert abs(steps_down(np.array([6.0]))) > 1
-
-
-def test_a_prior_that_pulls_back_stops_the_doubling():
-    half = -0.5 * ONE
-
-    def pulls_back(step):
-        return 5.0 * ONE
-
-    assert Way.of(half).then(half, half, ONE, 0.0, NO_PRIOR, 1.0, WEAKLY_CORRELATED).step == -1
-    assert Way.of(half).then(half, half, ONE, 0.0, pulls_back, 1.0, WEAKLY_CORRELATED).step == -0.5
-
-
-def test_steps_within_the_noise_are_not_doubled():
-    half = -0.5 * ONE
-    assert Way.of(half).then(half, half, ONE, 0.5, NO_PRIOR, 1.0, WEAKLY_CORRELATED).step == -0.5
-
-
-def test_a_long_slope_shortens_steps_in_all_directions():
-    step, slope, even = np.array([9.0, -4.0]), np.array([9.0, 0.9]), np.eye(2)
-    found = [shortened(step, slope, even, even, 0.1, reach) for reach in (1.0, 4.0)]
-    np.testing.assert_allclose(found, [[1.0, 0.1], [4.0, 0.4]])
-
-
-def test_a_step_that_ends_within_the_reach_is_newtons():
-    slope, even = np.array([9.0, 0.1]), np.eye(2)
-    found = shortened(np.ones(2), slope, 90 * even, even, 0.1, reach=1.0)
-    np.testing.assert_allclose(found, slope / 90)
-
-
-@pytest.mark.parametrize("curvature", [0.0, 1e-20, -1e-12])
-def test_a_curvature_of_next_to_nothing_leaves_the_slope(curvature):
-    rng = np.random.default_rng(1)
-    for slope in rng.normal(size=(200, 3)) * 10 ** rng.uniform(1, 20, (200, 1)):
-        found = shortened(np.ones(3), slope, curvature * np.eye(3), np.eye(3), 0.0, reach=1.0)
-        np.testing.assert_allclose(found, slope / abs(slope).max(), rtol=1e-4)
-
-
 def test_a_slope_that_is_not_finite_is_lost():
     with pytest.raises(ArithmeticError):
         shortened(ONE, ONE * np.inf, np.eye(1), np.eye(1), 0.1, reach=1.0)
-
-
-@pytest.mark.parametrize(("slope", "noise_sd"), [([0.5, 0.1], 0.1), ([9.0, 0.1], 3.0)])
-def test_a_step_of_a_slope_that_may_be_noise_is_kept(slope, noise_sd):
-    step = np.array([9.0, -4.0])
-    assert shortened(step, np.array(slope), np.eye(2), np.eye(2), noise_sd, reach=1.0) is step
 
 
 def error_of_predictors_that_are_nearly_the_same():
@@ -112,26 +47,6 @@ def test_steps_keep_the_balance_of_predictors_that_are_nearly_the_same():
     assert error_of_predictors_that_are_nearly_the_same() < 0.2
 
 
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_steps_that_are_limited_one_by_one_lose_it(monkeypatch):
-    monkeypatch.setattr(belief, "DEFAULTS", DEFAULTS._replace(most_inflation=np.inf))
-    # the scale of outcomes, which is found at once, makes up for much of it
-    monkeypatch.setattr(stages, "outcome_scale", lambda records: None)
-    flat = 1e-9 * np.eye(PREDICTORS + 1)
-    monkeypatch.setattr(newton, "shortened", lambda s, g, _, *w: shortened(s, g, flat, *w))
-    assert error_of_predictors_that_are_nearly_the_same() > 0.4
-
-
-def test_the_reach_doubles_after_full_steps_and_ends_with_the_way():
-    lengths = [9.0, 9.0, 9.0, 9.0, 3.0, 0.4]
-    reach = accumulate(lengths, lambda r, g: next_reach(r, g * ONE, 0.01), initial=1.0)
-    assert list(reach) == [1.0, 2.0, 4.0, 8.0, 16.0, 3.0, 1.0]
-
-
-def test_the_reach_does_not_follow_noise():
-    assert next_reach(1.0, 3.0 * ONE, noise_sd=1.0) == 1.0
-
-
 def counts_far_from_their_prior():
     """Eighteen standard deviations of a logarithm of a count from the mean of its prior, 100."""
     y = np.random.default_rng(4).poisson(600.0, ROWS)
@@ -146,39 +61,6 @@ def test_a_rate_many_standard_deviations_of_a_count_away_is_found():
     values, mean, sd = counts_far_from_their_prior()
     assert abs(values.mean() - mean) < 2 * sd
     assert values.std() < 1.3 * sd
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_steps_of_one_unit_do_not_find_it(monkeypatch):
-    monkeypatch.setattr(long_steps, "DEFAULTS", DEFAULTS._replace(longest_reach=1.0))
-    values, _, sd = counts_far_from_their_prior()
-    assert values.std() > 10 * sd
-
-
-def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
-    before = Curvature(np.eye(2), 0.1 * np.eye(2))
-    there = Curvature(np.diag([9.0, 1.1]), 0.1 * np.eye(2))
-    found = before.scaled_like(there, np.full(2, True)).estimate
-    np.testing.assert_allclose(found, np.diag([9.0, 1.0]))
-
-
-def test_predictors_that_are_nearly_the_same_keep_their_scales():
-    before = Curvature(np.eye(2), 0.1 * np.eye(2))
-    there = Curvature(np.diag([9.0, 0.1]), 0.1 * np.eye(2))
-    found = before.scaled_like(there, np.full(2, False)).estimate
-    np.testing.assert_allclose(found, 4.55 * np.eye(2))
-
-
-def test_a_size_that_grew_is_seen_where_no_single_scale_is():
-    before, there = (Curvature(size * np.eye(12), 0.1 * np.eye(12)) for size in (1.0, 1.3))
-    found = before.scaled_like(there, np.full(12, True)).estimate
-    np.testing.assert_allclose(found, 1.3 * np.eye(12))
-
-
-def test_a_size_that_fell_is_not_taken_over():
-    before, there = (Curvature(size * np.eye(12), 0.1 * np.eye(12)) for size in (1.3, 1.0))
-    found = before.scaled_like(there, np.full(12, True)).estimate
-    np.testing.assert_allclose(found, 1.3 * np.eye(12))
 
 
 @pytest.mark.parametrize("s", [1e-2, 1.0])
@@ -231,10 +113,40 @@ def test_predictors_that_are_nearly_the_same_go_beyond_their_prior():
     assert share_of_the_way() > 0.93
 
 
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_steps_of_a_prior_sd_would_not_bring_them_there(monkeypatch):
-    units = LocalPosterior.units
-    monkeypatch.setattr(
-        LocalPosterior, "units", lambda self, step, weak: units(self, step, np.full(6, True))
-    )
-    assert share_of_the_way() < 0.9
+def test_a_long_slope_shortens_steps_in_all_directions():
+    step, slope, even = np.array([9.0, -4.0]), np.array([9.0, 0.9]), np.eye(2)
+    found = [shortened(step, slope, even, even, 0.1, reach) for reach in (1.0, 4.0)]
+    np.testing.assert_allclose(found, [[1.0, 0.1], [4.0, 0.4]])
+
+
+def test_a_step_that_ends_within_the_reach_is_newtons():
+    slope, even = np.array([9.0, 0.1]), np.eye(2)
+    found = shortened(np.ones(2), slope, 90 * even, even, 0.1, reach=1.0)
+    np.testing.assert_allclose(found, slope / 90)
+
+
+def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
+    before = Curvature(np.eye(2), 0.1 * np.eye(2))
+    there = Curvature(np.diag([9.0, 1.1]), 0.1 * np.eye(2))
+    found = before.scaled_like(there, np.full(2, True)).estimate
+    np.testing.assert_allclose(found, np.diag([9.0, 1.0]))
+
+
+def test_a_size_that_grew_is_seen_where_no_single_scale_is():
+    before, there = (Curvature(size * np.eye(12), 0.1 * np.eye(12)) for size in (1.0, 1.3))
+    found = before.scaled_like(there, np.full(12, True)).estimate
+    np.testing.assert_allclose(found, 1.3 * np.eye(12))
+
+
+def steps_down(distance, prior=NO_PRIOR, steps=8):
+    """Newton's steps down a log sd, which are never longer than a half."""
+    way, place = Way.of(STILL), distance
+    for _ in range(steps):
+        step = np.expm1(-2 * place) / 2
+        way = way.then(step, step, ONE, 0.0, prior, 1.0, WEAKLY_CORRELATED)
+        place = place + way.step
+    return place
+
+
+def test_a_log_sd_far_too_large_is_brought_down():
+    assert abs(steps_down(np.array([6.0]))) < 0.2

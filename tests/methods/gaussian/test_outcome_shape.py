@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import problem
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
@@ -136,10 +135,3 @@ def test_a_mean_far_from_its_prior_is_found_with_its_shape(epsilon):
     mean, sd = fitted(epsilon)
     assert np.all(abs(mean - [*TRUTH, 2.0]) < 4.5 * sd)
     assert is_found(sd)
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_a_shape_that_does_not_wait_hides_it(monkeypatch):
-    monkeypatch.setattr(problem, "shape_latents", lambda records: np.zeros(records.size, bool))
-    _, sd = fitted(2.0)
-    assert not is_found(sd)

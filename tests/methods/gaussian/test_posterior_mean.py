@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_dp
-from pymc_dp.methods.gaussian import rounds
-from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode
 from pymc_dp.testing import deterministic_noise
 
@@ -39,11 +37,6 @@ def test_posteriors_of_strong_effects_are_not_pulled_to_the_start():
     assert abs(mean_error_along_strong_effects()) < 0.35  # its standard error is .28
 
 
-def test_modes_are(monkeypatch):
-    monkeypatch.setattr(rounds, "mean_beyond_mode", lambda mode, *_: mode)
-    assert mean_error_along_strong_effects() < -0.5
-
-
 @given(st.integers(0, 10**6), st.floats(0, 1), st.integers(1, 8))
 def test_the_mean_is_where_the_density_over_other_directions_is_largest(seed, power, d):
     rng = np.random.default_rng(seed)
@@ -59,29 +52,6 @@ def test_the_mean_is_where_the_density_over_other_directions_is_largest(seed, po
     slope = min(multiplier, most) * metric @ way
     pull = np.linalg.solve(covariance, mean - mode)
     np.testing.assert_allclose(pull, slope, atol=1e-5 * (1 + np.abs(slope).max()))
-
-
-@given(st.integers(0, 10**6), st.floats(0, 1), st.integers(1, 8))
-def test_the_mean_is_beyond_the_mode_and_not_far(seed, power, d):
-    rng = np.random.default_rng(seed)
-    A = rng.normal(size=(d, d))
-    fall, way = CurvatureFall(A @ A.T + 0.1 * np.eye(d), power), rng.normal(size=d)
-    longer = mean_beyond_mode(way, np.zeros(d), np.diag(rng.gamma(1, size=d)), fall, d)
-    length, before = longer @ fall.metric @ longer, way @ fall.metric @ way
-    assert before * (1 - 1e-9) <= length <= 4 * before * (1 + 1e-9)
-    assert 0.5**power * (1 - 1e-9) <= fall.left(way, longer) <= 1
-
-
-def test_a_curvature_that_noise_may_hide_has_not_fallen():
-    first = Curvature(np.eye(4), 2 * np.eye(4))
-    assert CurvatureFall.between(first, 0.5 * np.eye(4)).power == 0
-
-
-def test_a_way_that_may_be_noise_is_not_made_longer():
-    fall, mode = CurvatureFall(np.eye(9), power=1.0), np.full(9, 0.9)
-    assert (mean_beyond_mode(mode, np.zeros(9), np.eye(9), fall, 9.0) == mode).all()
-    with np.errstate(all="ignore"):
-        assert (mean_beyond_mode(1e200 * mode, np.zeros(9), np.eye(9), fall, 9.0) > 1e199).all()
 
 
 def weak_effects(number=50, records=4000):

@@ -8,14 +8,37 @@ import pymc_dp
 from pymc_dp.methods.gaussian.secant import Fall
 
 ROWS = 4000
-TINY = 1e-9 * np.eye(2)
-STEP = np.array([1.0, 0.0])
 rng = np.random.default_rng(2)
 X = np.column_stack(
     [rng.binomial(1, 0.3, ROWS), rng.normal(12, 2, ROWS), rng.integers(0, 40, ROWS)]
 )
 LATENT = X @ [-7.0, 0.7, 0.35] - 3 + rng.normal(0, 10.0, ROWS)
 HOURS = np.maximum(100 * LATENT, 0.0)
+
+
+def error_of_the_last_step():
+    """How many sds a censored regression without noise still moved; its mode is far."""
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 1000), pm.Normal("b", 0, 1000, shape=3)
+        sigma = pm.HalfNormal("sigma", 2000)
+        mean = pm.Normal.dist(a + pm.Data("X", X.astype(float)) @ b, sigma)
+        pm.Censored("hours", mean, lower=0.0, upper=None, observed=HOURS)
+    idata = pymc_dp.fit(
+        model=model, epsilon=np.inf, progressbar=False, backend="python", random_seed=1
+    )
+    path, sd = idata["fit_stats"]["mean_path"].to_numpy(), idata["fit"]["standard_deviation"]
+    return float(np.abs((path[-1] - path[-2]) / sd.to_numpy()).max())
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_steps_without_noise_end():
+    assert error_of_the_last_step() < 0.5
+
+
+TINY = 1e-9 * np.eye(2)
+
+
+STEP = np.array([1.0, 0.0])
 
 
 def missing(gradient, noise=TINY):
@@ -38,28 +61,3 @@ def test_a_fall_within_the_noise_adds_nothing():
 
 def test_one_that_falls_by_less_takes_nothing_away():
     assert not missing([0.9, 1.0]).any()
-
-
-def error_of_the_last_step():
-    """How many sds a censored regression without noise still moved; its mode is far."""
-    with pm.Model() as model:
-        a, b = pm.Normal("a", 0, 1000), pm.Normal("b", 0, 1000, shape=3)
-        sigma = pm.HalfNormal("sigma", 2000)
-        mean = pm.Normal.dist(a + pm.Data("X", X.astype(float)) @ b, sigma)
-        pm.Censored("hours", mean, lower=0.0, upper=None, observed=HOURS)
-    idata = pymc_dp.fit(
-        model=model, epsilon=np.inf, progressbar=False, backend="python", random_seed=1
-    )
-    path, sd = idata["fit_stats"]["mean_path"].to_numpy(), idata["fit"]["standard_deviation"]
-    return float(np.abs((path[-1] - path[-2]) / sd.to_numpy()).max())
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_steps_without_noise_end():
-    assert error_of_the_last_step() < 0.5
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_by_curvatures_of_their_points_alone_they_do_not(monkeypatch):
-    monkeypatch.setattr(Fall, "missing", lambda fall, total, *args: np.zeros_like(total))
-    assert error_of_the_last_step() > 2

@@ -10,7 +10,6 @@ import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.methods.advi.options import AdviOptions
-from pymc_dp.methods.gaussian import stages
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, find_groups
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED
@@ -198,11 +197,6 @@ def test_groups_far_away_are_found():
     assert fitted(*far_away()) < 2
 
 
-def test_without_shifts_they_were_not(monkeypatch):
-    monkeypatch.setattr(stages, "find_groups", lambda *args: None)
-    assert fitted(*far_away()) > 2
-
-
 def stopped_after(releases, model):
     def stop(state, _, release):
         if release + 1 >= releases:
@@ -225,12 +219,6 @@ def test_a_fit_that_ends_while_groups_shift_has_the_prior_of_what_sets_them_apar
     if releases == 8:  # residuals are those of a model without groups
         assert s.std() < 1.5
         assert 1.5 < s.mean() < 5
-
-
-def test_rows_of_a_batch_are_as_few_as_without_shifts():
-    records, _ = separated(intercepts)
-    scores = drawn_scores(records, "python")
-    assert Shifts(records.start, directions(intercepts)).scores(scores).width >= scores.width
 
 
 def test_scores_that_are_no_numbers_show_no_groups():

@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 
 from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.methods.gaussian import unseen
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.unseen import not_contradicted, unseen_directions, without
 from tests.zoo import separated
@@ -124,18 +123,6 @@ def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, num
 )
 def test_records_tell_of_all_latents_elsewhere(build):
     assert directions(build)[1].shape[1] == 0
-
-
-def test_made_up_records_that_reach_few_groups_prove_nothing(monkeypatch):
-    made_up = unseen.made_up
-
-    def of_few_groups(records, rng, rows):
-        batch = made_up(records, rng, rows)
-        return batch | {"u_of": batch["u_of"] % 3}
-
-    assert directions(intercept_and_groups)[1].shape[1] == 1
-    monkeypatch.setattr(unseen, "made_up", of_few_groups)
-    assert directions(intercept_and_groups)[1].shape[1] == 0
 
 
 def test_a_curvature_is_conditioned_on_being_0_there():

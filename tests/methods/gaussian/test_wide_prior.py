@@ -7,7 +7,6 @@ from scipy import stats
 from scipy.special import expit, logsumexp
 
 import pymc_dp
-from pymc_dp.methods.gaussian import hyperpriors
 from pymc_dp.testing import deterministic_noise
 
 MEMBERS = 100
@@ -50,12 +49,3 @@ def test_groups_of_a_large_spread_are_found():
     (mean, sd), (true_mean, true_sd) = fitted(), exact()
     assert np.all(abs(mean - true_mean) < 0.4 * true_sd)
     assert np.all(abs(np.log(sd / true_sd)) < 0.2)
-
-
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_a_prior_of_their_average_spread_would_pull_them_in(monkeypatch):
-    narrow = hyperpriors.DEFAULTS._replace(prior_width=1.0)
-    monkeypatch.setattr(hyperpriors, "DEFAULTS", narrow)
-    (mean, sd), (true_mean, true_sd) = fitted(), exact()
-    assert abs(mean - true_mean)[0] > 0.4 * true_sd[0]
-    assert sd[0] < 0.8 * true_sd[0]

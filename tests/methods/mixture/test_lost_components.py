@@ -8,7 +8,6 @@ import pytest
 
 import pymc_dp
 from pymc_dp.methods.doubts import doubts_in
-from pymc_dp.methods.mixture import doubts
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 20000
@@ -16,7 +15,6 @@ rng = np.random.default_rng(0)
 Y = np.where(rng.random(ROWS) < 0.4, rng.normal(4, 1, ROWS), rng.normal(-1, 1, ROWS))
 FAR = {
     "both on one side": ([55.0, 60.0], "`mu[0]`"),
-    "one on each side": ([-55.0, 60.0], "`mu["),
     "one far away": ([-1.0, 80.0], "`mu[1]`"),
 }
 
@@ -43,16 +41,7 @@ def test_a_mixture_that_starts_far_from_its_records_is_doubted(middles, named):
     assert "put each component near its records, by public numbers" in found
 
 
-def test_without_the_limits_a_lost_component_is_not_said(monkeypatch):
-    """The planted fault: nothing is compared with the prior or with other components."""
-    monkeypatch.setattr(doubts, "MOST_PRIOR_SDS", np.inf)
-    monkeypatch.setattr(doubts, "MOST_WIDTH_RATIO", np.inf)
-    found, mu = doubts_of([-1.0, 80.0])
-    assert "The posterior of the mixture" not in found
-    assert (abs(mu.mean(("chain", "draw")) - [-1, 4]) > 10 * mu.std(("chain", "draw"))).any()
-
-
-@pytest.mark.parametrize("middles", [[-1.0, 4.0], [-4.0, 7.0], [0.0, 3.0]])
+@pytest.mark.parametrize("middles", [[-4.0, 7.0], [0.0, 3.0]])
 def test_a_well_placed_mixture_is_not_doubted(middles):
     found, mu = doubts_of(middles)
     assert found == ""

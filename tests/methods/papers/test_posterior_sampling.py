@@ -202,18 +202,6 @@ def test_nothing_but_the_draw_leaves_the_chain():
     assert "sample_stats" not in idata.children
 
 
-def test_predictions_follow_from_a_draw():
-    idata = fit("dp_ops", epsilon=1.0, transitions=100)
-    new = pymc_dp.predict(idata, normal(), rows=3, random_seed=1)
-    assert new["predictions"]["y"].shape == (1, 1, 3)
-
-
-def test_a_fit_without_privacy_says_so():
-    idata = fit("dp_ops", epsilon=math.inf, transitions=100)
-    assert idata["privacy"].attrs["epsilon"] == math.inf
-    assert pymc_dp.privacy_report(idata).startswith("NOT PRIVATE")
-
-
 def test_bad_records_are_left_out_of_a_draw():
     spoilt = fit("dp_ops", data={"y": np.array([math.nan, 0.5, 0.4])}, epsilon=9, transitions=100)
     assert np.isfinite(spoilt["posterior"]["mu"].values).all()

@@ -192,9 +192,14 @@ def test_the_authors_start_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("method", "form"), [("dp_sep", "damped"), ("dp_sep", ""), ("dp_advi", "")]
+    ("build", "noise", "method", "form"),
+    [
+        (known_weights, 0, "dp_sep", "damped"),
+        (unknown_weights, 1, "dp_sep", "damped"),
+        (known_weights, 0, "dp_advi", ""),
+        (unknown_weights, 1, "dp_sep", ""),
+    ],
 )
-@pytest.mark.parametrize(("build", "noise"), [(known_weights, 0), (unknown_weights, 1)])
 def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise, method, form):
     own = {"form": form} if form else {}
     with deterministic_noise(noise):

@@ -119,17 +119,6 @@ def test_a_private_fit_comes_close():
     assert private["privacy"].attrs["method"] == "dp_sep"
 
 
-def test_the_number_of_records_need_not_be_declared():
-    told = fitted(logistic)["fit"]["mean_vector"].values
-    released = fitted(logistic, num_records=None)["fit"]["mean_vector"].values
-    np.testing.assert_allclose(released, told, rtol=1e-6)
-
-
-def test_a_method_without_privacy_takes_no_budget():
-    with pytest.raises(ValueError, match="is not private and takes no epsilon="):
-        fitted(logistic, epsilon=1.0)
-
-
 def test_the_literal_algorithm_contracts_by_its_number_of_records():
     gamma, passes = 40.0, 5
     exact = gaussian(fitted(linear, n=1))

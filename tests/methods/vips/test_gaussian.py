@@ -30,20 +30,9 @@ def linear():
     pm.Normal("y", a + X @ b, 0.8, observed=Y)
 
 
-def linear_from_data():
-    a, b = coefficients()
-    pm.Normal("y", a + pm.math.dot(pm.Data("X", X), b), 0.8, observed=pm.Data("Y", Y))
-
-
 def linear_in_one_block():
     b = pm.Normal("b", 0, 2, shape=3)
     pm.Normal("y", np.column_stack([ONES, X]) @ b, tau=1 / 0.8**2, observed=Y)
-
-
-def linear_term_by_term():
-    a, b, c = (pm.Normal(name, 0, 2) for name in ("a", "b", "c"))
-    eta = a + b * pm.Data("X", X)[:, 0] + c * X[:, 1]
-    pm.Normal("y", pm.Deterministic("eta", eta), 0.8, observed=Y)
 
 
 def exact(design, y, sigma, prior_precision, prior_mean=0.0):
@@ -79,18 +68,12 @@ NOT_CENTRED = exact(
 CORRELATED = np.array([[1.0, 0.6], [0.6, 2.0]])
 
 
-def correlated_prior():
-    b = pm.MvNormal("b", np.array([1.0, -1.0]), CORRELATED)
-    pm.Normal("y", X @ b, 0.8, observed=Y)
-
-
 def correlated_hierarchy():
     mu = pm.Normal("mu", 1.0, 2.0)
     b = pm.MvNormal("b", pm.math.stack([mu, mu]), CORRELATED)
     pm.Normal("y", X @ b, 0.8, observed=Y)
 
 
-CORRELATED_EXACT = exact(X, Y, 0.8, np.linalg.inv(CORRELATED), [1.0, -1.0])
 # b - mu with the precision of CORRELATED, and mu - 1 with precision 1/4
 FROM_MU = np.column_stack([-np.ones(2), np.eye(2)])
 AROUND_MU = FROM_MU.T @ np.linalg.inv(CORRELATED) @ FROM_MU + np.diag([0.25, 0, 0])
@@ -110,21 +93,13 @@ TWO_COLUMNS = (
 )
 
 
-def normal_mean():
-    pm.Normal("y", pm.Normal("mu", 1.0, 2.0), 0.8, observed=Y)
-
-
 EXACT = [
     (linear, A, LINEAR),
-    (linear_from_data, A, LINEAR),
     (linear_in_one_block, ["b[0]", "b[1]", "b[2]"], LINEAR),
-    (linear_term_by_term, ["a", "b", "c"], LINEAR),
     (hierarchical, THETA, HIERARCHICAL),
     (hierarchical_not_centred, Z, NOT_CENTRED),
-    (correlated_prior, A[1:], CORRELATED_EXACT),
     (correlated_hierarchy, ["mu", *A[1:]], CORRELATED_HIERARCHICAL),
     (two_columns, W, TWO_COLUMNS),
-    (normal_mean, ["mu"], exact(ONES, Y, 0.8, np.eye(1) / 4, 1.0)),
 ]
 
 
@@ -139,7 +114,7 @@ def test_a_gaussian_posterior_is_exact(build, names, expected):
 
 
 # one of each structure: the features, which differ above, are the same in both forms
-@pytest.mark.parametrize(("build", "names", "expected"), [EXACT[k] for k in (0, 4, 7, 8)])
+@pytest.mark.parametrize(("build", "names", "expected"), [EXACT[k] for k in (0, 2, 4, 5)])
 def test_so_it_is_in_absolute_form(build, names, expected):
     check_exact(fitted(build, form="absolute", n=5), names, expected)
 

@@ -34,20 +34,8 @@ def bernoulli():
     pm.Bernoulli("y", p(), observed=YES)
 
 
-def bernoulli_by_group():
-    pm.Bernoulli("y", p(shape=3)[GROUP], observed=YES)
-
-
-def binomial():
-    pm.Binomial("y", 8, p(), observed=SUCCESSES)
-
-
 def binomial_with_trials_by_record():
     pm.Binomial("y", pm.Data("trials", TRIALS), p(shape=3)[GROUP], observed=SUCCESSES)
-
-
-def categorical():
-    pm.Categorical("y", pm.Dirichlet("p", [1.0, 2.0, 3.0, 4.0]), observed=CATEGORY)
 
 
 def categorical_by_group():
@@ -56,10 +44,6 @@ def categorical_by_group():
 
 def multinomial():
     pm.Multinomial("y", 5, pm.Dirichlet("p", [1.0, 2.0, 3.0]), observed=VOTES)
-
-
-def multinomial_by_group():
-    pm.Multinomial("y", 5, pm.Dirichlet("p", np.full((3, 3), 2.0))[GROUP], observed=VOTES)
 
 
 def poisson():
@@ -78,10 +62,6 @@ def exponential():
     pm.Exponential("y", r(), observed=WAITS)
 
 
-def exponential_by_group():
-    pm.Exponential("y", r(shape=3)[GROUP], observed=WAITS)
-
-
 def gamma_of_known_shape():
     pm.Gamma("y", 2.0, r(), observed=WAITS)
 
@@ -97,22 +77,17 @@ def by_group(values):
 # prior parameters plus sums over records
 TEXTBOOK = [
     (bernoulli, "p", (2 + YES.sum(), 3 + (1 - YES).sum())),
-    (bernoulli_by_group, "p", (2 + by_group(YES), 3 + by_group(1 - YES))),
-    (binomial, "p", (2 + SUCCESSES.sum(), 3 + (8 - SUCCESSES).sum())),
     (
         binomial_with_trials_by_record,
         "p",
         (2 + by_group(SUCCESSES), 3 + by_group(TRIALS - SUCCESSES)),
     ),
-    (categorical, "p", (np.arange(1, 5) + np.bincount(CATEGORY),)),
     (categorical_by_group, "p", (2 + by_group(np.eye(4)[CATEGORY]),)),
     (multinomial, "p", (np.arange(1, 4) + VOTES.sum(axis=0),)),
-    (multinomial_by_group, "p", (2 + by_group(VOTES),)),
     (poisson, "r", (2.5 + COUNTS.sum(), 1.5 + N)),
     (poisson_with_exposure_by_group, "r", (2.5 + by_group(COUNTS), 1.5 + by_group(EXPOSURE))),
     (poisson_with_exponential_prior, "r", (1 + COUNTS.sum(), 1.5 + N)),
     (exponential, "r", (2.5 + N, 1.5 + WAITS.sum())),
-    (exponential_by_group, "r", (2.5 + by_group(np.ones(N)), 1.5 + by_group(WAITS))),
     (gamma_of_known_shape, "r", (2.5 + 2 * N, 1.5 + WAITS.sum())),
     (normal_of_known_mean, "r", (2.5 + N / 2, 1.5 + ((Y - 0.5) ** 2).sum() / 2)),
 ]

@@ -6,7 +6,6 @@ import pymc as pm
 import pymc_dp
 from pymc_dp.testing import deterministic_noise
 from tests.methods.vips.factors.factor_fits import (
-    CENTRED,
     NOISELESS,
     SPREAD,
     TRUE,
@@ -28,18 +27,6 @@ def known_noise():
     W, c = pm.Normal("W", 0, 0.3, shape=(J, K)), pm.Normal("c", 0, 2, shape=J)
     z = pm.Normal("z", 0, SPREAD, shape=(N, K))
     pm.Normal("y", pm.math.dot(z, W.T) + c, 0.6, observed=Y)
-
-
-def across():
-    W, c = pm.Normal("W", 0, 0.3, shape=(K, J)), pm.Normal("c", 0, 2, shape=J)
-    tau, z = pm.Gamma("tau", 2, 1), pm.Normal("z", 0, SPREAD, shape=(N, K))
-    pm.Normal("y", z @ W + c, tau=tau, observed=Y)
-
-
-def no_intercept():
-    W, tau = pm.Normal("W", 0, 0.3, shape=(J, K)), pm.Gamma("tau", 2, 1)
-    z = pm.Normal("z", 0, SPREAD, shape=(N, K))
-    pm.Normal("y", pm.math.dot(z, W.T), tau=tau, observed=CENTRED)
 
 
 def vb_factor_analysis(y, M, V, c, v, tau, known=False, intercept=True):
@@ -72,19 +59,6 @@ def test_factor_analysis_with_known_noise_is_that_of_variational_bayes():
     idata = fitted(known_noise, 700)
     found = *moments(idata, "W"), *moments(idata, "c"), 1 / 0.6**2
     close(found, vb_factor_analysis(Y, *found, known=True))
-
-
-def test_loadings_may_have_a_row_for_each_latent():
-    idata = fitted(across)
-    W = [values.T for values in moments(idata, "W")]
-    found = *W, *moments(idata, "c"), precision(idata)
-    close(found, vb_factor_analysis(Y, *found))
-
-
-def test_an_intercept_may_be_left_out():
-    idata = fitted(no_intercept)
-    found = *moments(idata, "W"), np.zeros(J), np.zeros(J), precision(idata)
-    close(found, vb_factor_analysis(CENTRED, *found, intercept=False))
 
 
 MANY = 3000

@@ -8,16 +8,13 @@ import functools
 
 import numpy as np
 import pytest
-import xarray as xr
 
 import pymc_dp
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
-from pymc_dp.methods.vips.topics import topics as vips_topics
 from pymc_dp.methods.vips.topics.shrinkage import Released, shrunk
 from pymc_dp.privacy import clipping
 from pymc_dp.testing import deterministic_noise
 from tests.methods.vips.topics.topic_fits import (
-    NOISELESS,
     QUICK,
     RNG,
     K,
@@ -101,11 +98,6 @@ def test_private_topics_are_those_of_the_corpus():
     assert apart.min(axis=1).max() < 0.15
 
 
-def test_the_same_noise_gives_the_same_topics():
-    again = private.__wrapped__(5.0)["fit"]
-    xr.testing.assert_identical(again, private(5.0)["fit"])
-
-
 def test_the_result_shows_how_noisy_the_released_sums_are():
     fit, stats = private(5.0)["fit"], private(5.0)["fit_stats"]
     training, _, _ = corpus()
@@ -126,18 +118,3 @@ def test_draws_of_tiny_concentrations_are_probabilities(tiny):
     np.testing.assert_allclose(draws.sum(axis=-1), 1)
     if tiny > 1e-10:  # below, 1 - tiny has no room for it
         np.testing.assert_allclose(draws[:, 0, 1].mean(), 0.75, atol=0.05)
-
-
-def test_draws_have_the_moments_of_a_dirichlet():
-    a = np.array([0.5, 2.0, 7.5])
-    draws = DIRICHLET.sample((a - 1,), 20_000, np.random.default_rng(1))
-    mean, sd = DIRICHLET.moments((a - 1,))
-    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.01)
-    np.testing.assert_allclose(draws.std(axis=0), sd, atol=0.01)
-
-
-def test_large_topics_have_as_many_draws_as_memory_allows(monkeypatch):
-    monkeypatch.setattr(vips_topics, "MOST_DRAWN", 10 * K * V + 1)
-    for asked, given in ((4, 4), (1000, 10)):
-        idata = pymc_dp.fit(model=lda(), **{**NOISELESS, "draws": asked, "n": 1})
-        assert idata["posterior"].sizes["draw"] == given

@@ -40,6 +40,9 @@ class At(NamedTuple):
     # the direction in which the curvature is released by itself, a whitened vector of length 1,
     # (d,); None for none
     direction: np.ndarray | None = None
+    # the covariance of the posterior q that earlier releases gave is this times W'W: what records
+    # add is averaged over q, or taken at the point where it is 0
+    spread: float = 0.0
 
     @property
     def is_diagonal(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pymc_dp.contributions.consistent_clipping import clip_both, clip_consistently, lengths
 from pymc_dp.contributions.drawn_scores import (
+    CENTRING,
     WEIGHING,
     DrawnScores,
     probabilities,
@@ -94,16 +95,17 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
     d, c, count = scores.d, scores.channels, scores.outcomes_in_units
 
     def prepare(batch: Batch, at: At) -> InSpan:
-        weights, of_records = scores.of_batch(batch, at.point)
-        basis, shares, R = orthogonal(whitened(of_records, at))
-        z = coordinates(R, weights)
+        found = scores.parted(batch, at.point)
+        basis, shares, R = orthogonal(whitened(found.vectors, at))
+        made = scores.estimated(found, at.spread**0.5 * R)
+        z = coordinates(R, made.weights)
 
         def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
             return diagonals(basis, smat(scaled_pairs(_matrices(u, z), shares)))
 
         slopes = of_latents if at.is_diagonal else _matrices
         direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction))
+        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction, made.slope_share))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
@@ -154,16 +156,21 @@ def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
 
 
 def joint_vectors(
-    z: np.ndarray, at: At, slopes: Slopes, direction: np.ndarray | None
+    z: np.ndarray,
+    at: At,
+    slopes: Slopes,
+    direction: np.ndarray | None,
+    slope_share: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first.
 
     ``direction`` is that of the round in coordinates of the scores, (d,), or (rows, d) where each
-    record has its own.
+    record has its own. ``slope_share``, (rows,), is that of `Estimated`, where it is known.
     """
     z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
     of_both = z.shape[1] == 1 + len(BOTH)
     clipped = (_from_both if of_both else _from_draws)(z, at)
+    clipped = _averaged(clipped, slope_share, at)
     curvature = slopes(clipped.scores, clipped.whole)
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
     along = _along(clipped, direction, at.along_bound)
@@ -197,6 +204,23 @@ class Clipped(NamedTuple):
     scores: np.ndarray  # (rows, k, d): at k outcomes
     whole: np.ndarray  # (rows, k, d): these before they were clipped
     variance: np.ndarray  # (rows,)
+
+
+def _averaged(clipped: Clipped, slope_share: np.ndarray | None, at: At) -> Clipped:
+    """Bring slopes and variances of scores that were averaged over q to what they are on average.
+
+    Products of such scores at outcomes drawn from q hold the variance of means under q, too. With h
+    the mean square of a whitened score, they are h + spread h^2.
+    """
+    if slope_share is None:
+        if not at.spread:
+            return clipped
+        squares = np.maximum(np.vecdot(clipped.scores, clipped.whole).mean(axis=1), 0.0)
+        slope_share = 2 / (1 + np.sqrt(1 + 4 * at.spread * squares))
+    return clipped._replace(
+        whole=clipped.whole * slope_share[:, None, None],
+        variance=clipped.variance * np.minimum(slope_share, 1.0),
+    )
 
 
 def _along(clipped: Clipped, direction: np.ndarray | None, bound: float) -> np.ndarray:
@@ -251,5 +275,20 @@ def _matrices(u: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:
-    """Draw outcomes at the point of a round."""
-    return lambda batch, at, generator: draw(batch, at.point, generator)
+    """Draw outcomes at the point of a round, or each at a point of q."""
+    return lambda batch, at, generator: draw(batch, points_of_draws(at), generator)
+
+
+def points_of_draws(at: At) -> np.ndarray:
+    """Return the point, (d,), or points of q for all draws, (DRAWS, d), which are public.
+
+    Those of the draws that centre scores lie opposite each other.
+    """
+    if not at.spread:
+        return at.point
+    d = at.point.size
+    far = np.random.default_rng(0).normal(size=(WEIGHING + CENTRING // 2, d))
+    far *= (d / (far**2).sum(axis=1, keepdims=True)) ** 0.5
+    every = np.concatenate([far, -far[WEIGHING:]])
+    whole = every * at.whitening if at.is_diagonal else every @ at.whitening
+    return np.asarray(at.point + at.spread**0.5 * whole)

@@ -13,7 +13,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.linalg import block_diag
 
-from pymc_dp.contributions.drawn_scores import DrawnScores, Scores
+from pymc_dp.contributions.drawn_scores import DrawnScores, Parted, Scores
 from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.group_curvature import Groups
@@ -30,8 +30,8 @@ class Shifts(NamedTuple):
     directions: np.ndarray  # V, (d, m): every latent has a part in one of them
 
     def point(self, u: np.ndarray) -> np.ndarray:
-        """Return z, (d,)."""
-        return np.asarray(self.start + self.directions @ u)
+        """Return z, (..., d)."""
+        return np.asarray(self.start + u @ self.directions.T)
 
     def gradient(self, of_point: Gradient) -> Gradient:
         """Return the gradient in u, (m,), of what has this gradient in z."""
@@ -47,10 +47,15 @@ class Shifts(NamedTuple):
                 return Scores(weights, vectors @ V)
             return Scores(weights @ V, np.empty((0, len(weights), V.shape[1])))
 
+        def parted(batch: dict[str, np.ndarray], u: np.ndarray) -> Parted:
+            found = scores.parted(batch, self.point(u))
+            return found._replace(vectors=found.vectors @ V)
+
         return scores._replace(
             d=V.shape[1],
             formed=scores.width,
             of_batch=of_batch,
+            parted=parted,
             draw=self._draw(scores.draw),
             draw_for_units=self._draw(scores.draw_for_units),
         )

@@ -40,6 +40,7 @@ class Known(NamedTuple):
     shapes: np.ndarray  # which latents set the shape of outcomes and not their mean, (d,)
     constant: np.ndarray  # with which the curvature of the log likelihood does not change, (d,)
     is_centred: bool  # whether draws centre clipped scores
+    averages: bool  # whether records' scores are averaged over the posterior so far
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected | None] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
@@ -155,7 +156,8 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
     W = whitening(np.outer(units, units) * precision, state.number)
     direction = whitened_direction(W, learnt.point - learnt.start)
-    at = state.at._replace(point=learnt.point, whitening=W, direction=direction)
+    spread = 1 / state.number if known.averages else 0.0
+    at = state.at._replace(point=learnt.point, whitening=W, direction=direction, spread=spread)
     return bounded(state._replace(at=at, visible=visible), known)
 
 

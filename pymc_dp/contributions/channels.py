@@ -55,7 +55,6 @@ class Channels(NamedTuple):
     predictors: list[Place]
 
 
-
 class _Channel(NamedTuple):
     """Edges of the frontier that share one cotangent."""
 

@@ -110,9 +110,7 @@ class DrawnScores(NamedTuple):
         return self.estimate(Along(found.weights, root, found.has_both))
 
 
-def drawn_scores(
-    records: Records, backend: str, estimate: Estimate | None = None
-) -> DrawnScores:
+def drawn_scores(records: Records, backend: str, estimate: Estimate | None = None) -> DrawnScores:
     """Compile the scores, and the draws where the model says how to draw.
 
     A unit of several records has too many joint outcomes, so that they are always drawn.

@@ -46,9 +46,7 @@ def compile_draws(records: Records, count: int) -> Draw | None:
             return at_point(batch, z, generator, count)
         return _joined([at_point(batch, one, generator, 1) for one in z])
 
-    def at_point(
-        batch: Batch, z: np.ndarray, generator: np.random.Generator, count: int
-    ) -> Batch:
+    def at_point(batch: Batch, z: np.ndarray, generator: np.random.Generator, count: int) -> Batch:
         owner = owners(records, batch)
         rows = len(owner)
         # the first record of each one's unit

@@ -39,6 +39,8 @@ from pymc_dp.methods.gaussian.state import (
 from pymc_dp.methods.gaussian.unseen import not_contradicted
 from pymc_dp.privacy.query import Noisy, Query
 
+LEFT = 1e-9  # share of a covariance that keeps another one positive definite
+
 
 def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
     """Take one round's release into account.
@@ -70,7 +72,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     state = _counted(state, release, known)
     learnt = _learnt(state, release, local, found, expected, known)
     first = learnt.first or release.curvature
-    learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release))
+    learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release, known))
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -179,21 +181,23 @@ def _learnt(
 
 
 def _reported(
-    learnt: Learnt, first: Curvature, local: LocalPosterior, release: Release
+    learnt: Learnt, first: Curvature, local: LocalPosterior, release: Release, known: Known
 ) -> Reported:
     """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
     at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
     # the curvature of normal outcomes is taken to change with their scale alone
     of_normal = local.hidden_scale is not None or not local.bending.all()
-    import os
-    if learnt.curvature is None or of_normal or "OFF" in os.environ:
+    if learnt.curvature is None or of_normal:
         return at_mode
     fall = CurvatureFall.between(first, learnt.curvature.estimate)
     if fall.power == 0:
         return at_mode
     prior, start, mode = local.prior_precision, learnt.start, learnt.mode.mean
     H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
-    width = learnt.noise + _covariance(H, prior, learnt.variance_share.upper)
+    # scores that are averaged over the posterior of the records vanish at its mean: what is left is
+    # what noise adds to its width
+    of_records = LEFT if known.averages else 1.0
+    width = learnt.noise + of_records * _covariance(H, prior, learnt.variance_share.upper)
     of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
     told = max(0.0, len(mode) - float(of_prior))
     mean = mean_beyond_mode(mode, start, width, fall, told)

@@ -23,6 +23,10 @@ MOST_PREDICTORS = 2
 # nodes of quadrature along a predictor: where records have two outcomes, and where they have drawn
 # ones, which makes scores many
 NODES, FEW_NODES = 5, 3
+# the largest size of a logit, and the least of its root mean square, that is told from others
+FARTHEST, NEAREST = 700.0, 1e-6
+# the least chance of an outcome, and the least share that a tilted variance is of the cavity's
+LEAST, LEAST_TILTED = 1e-280, 1e-6
 
 
 class Along(NamedTuple):
@@ -100,3 +104,63 @@ def _rule(along: Along) -> list[tuple[np.ndarray, float]]:
         return [(np.array([u]), float(w)) for u, w in zip(points, weights, strict=True)]
     pairs = [(i, j) for i in range(len(points)) for j in range(len(points))]
     return [(points[[i, j]], float(weights[i] * weights[j])) for i, j in pairs]
+
+
+def polya_gamma(along: Along) -> Estimated:
+    """Take the expected score of a logistic outcome with a Pólya-Gamma variable (Park et al. 2020).
+
+    With psi ~ N(mu, s^2) under q it is y - 1/2 - omega mu, where omega is tanh(c / 2) / (2 c) at
+    c^2 = mu^2 + s^2. Its slope in mu is s^2 / c^2 parts omega, and mu^2 / c^2 parts p (1 - p) at c.
+    Records that do not have two outcomes and one predictor add `averaged` scores.
+    """
+    here = along.at(np.zeros(len(along.root)))
+    if not _is_binary(along, here):
+        return averaged(along)
+    no, yes = here[:, 1, 0], here[:, 2, 0]
+    unit = yes - no  # the slope of psi along what is called the predictor, which may be -psi
+    with np.errstate(divide="ignore"):
+        mu = np.clip(np.log(np.abs(no)) - np.log(np.abs(yes)), -FARTHEST, FARTHEST)
+    s = np.abs(unit * along.root[0, 0])
+    c = np.maximum(np.hypot(mu, s), NEAREST)
+    omega, share = np.tanh(c / 2) / (2 * c), (s / c) ** 2
+    of_density = 1 / (4 * np.cosh(c / 2) ** 2)
+    added = -(0.5 + omega * mu) * unit - no  # the same for both outcomes
+    slope = unit**2 * (share * omega + (1 - share) * of_density)
+    return Estimated(here + added[:, None, None], slope)
+
+
+def site(along: Along) -> Estimated:
+    """Take the site of a yes-no outcome: the moments of its tilted density over those of q.
+
+    With Z = E p(y | psi) under q, the cavity of the average site, and g and beta the first and
+    second derivative of log Z in the mean of psi, whose variance is s^2, the site adds
+    g / (1 + s^2 beta), and -beta / (1 + s^2 beta) to the precision (Minka 2001; Li et al. 2015).
+    Records that do not have two outcomes and one predictor add `averaged` scores.
+    """
+    here = along.at(np.zeros(len(along.root)))
+    if not _is_binary(along, here):
+        return averaged(along)
+    root = along.root[0, 0]
+    Z, first, bend = np.zeros((2, len(root))), 0.0, 0.0
+    for node, share in _rule(along):
+        no, yes = along.at(node)[:, 1:, 0].T
+        p = np.divide(-no, yes - no, out=np.full(len(no), 0.5), where=yes != no)
+        Z += share * np.stack([1 - p, p])
+        first = first + share * p * yes
+        bend = bend + share * p * yes * node[0]  # is E p'' times the root
+    signs = np.array([[-1.0], [1.0]])
+    Z = np.maximum(Z, LEAST)
+    g = signs * first / Z
+    squared_beta = signs * root * bend / Z - root**2 * g**2  # s^2 beta
+    left = np.maximum(1 + squared_beta, LEAST_TILTED)
+    each = g / left
+    s2 = np.maximum(root**2, NEAREST**2)
+    slope = (Z * -squared_beta / left).sum(axis=0) / s2
+    unit = here[:, 2, 0] - here[:, 1, 0]
+    is_yes = np.divide(here[:, 0, 0] - here[:, 1, 0], unit, out=0 * here[:, 0, 0], where=unit != 0)
+    observed = each[0] + is_yes * (each[1] - each[0])
+    return Estimated(np.stack([observed, *each], axis=1)[:, :, None], slope)
+
+
+def _is_binary(along: Along, weights: np.ndarray) -> bool:
+    return along.has_both and weights.shape[2] == 1

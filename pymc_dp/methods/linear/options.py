@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from pymc_dp.contributions.estimating import averaged
 from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.private_start import FindStart
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, check_length
@@ -39,7 +40,12 @@ class LinearOptions(BatchOptions, ABC):
         if not self.noise_aware or self.rules_out_rounds:
             return None
         n = ROUNDS + 1 if self.n is None else check_length(self.n)
-        return by_rounds(RoundTerms.of(self, n, shifts=True), find_start)
+        terms = RoundTerms.of(self, n, shifts=True)._replace(estimate=self.estimate)
+        return by_rounds(terms, find_start)
+
+    @property
+    def estimate(self):
+        return averaged
 
     @abstractmethod
     def rate(self, t: int) -> float:

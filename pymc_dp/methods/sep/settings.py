@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from pymc_dp.contributions.estimating import site
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.options import SAMPLE_RATE, Options, option
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
@@ -28,6 +29,10 @@ class Settings(LinearOptions):
             raise ValueError(f"step={self.step!r} must lie above 0, and be at most {longest}.")
         if self.clip_norm is not None and math.isnan(self.clip_norm):
             raise ValueError("clip_norm=nan is no bound.")
+
+    @property
+    def estimate(self):
+        return site
 
     def rate(self, t: int) -> float:
         """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""

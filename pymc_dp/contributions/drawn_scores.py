@@ -14,8 +14,8 @@ from pymc_dp.contributions.estimating import (
     MOST_PREDICTORS,
     SHIFTS,
     Along,
-    Estimate,
     Estimated,
+    Estimating,
     shifted,
 )
 from pymc_dp.contributions.frontier import NoFrontierRuleError
@@ -94,7 +94,9 @@ class DrawnScores(NamedTuple):
     nodes: int  # at how many values of local latents each score is computed
     # the same scores, where predictors may be shifted; None where a score has none of its own
     parted: Callable[[Batch, np.ndarray], Parted] | None = None
-    estimate: Estimate | None = None  # what a method makes of them; None for scores at the point
+    estimating: Estimating | None = (
+        None  # what a method makes of them; None for scores at the point
+    )
     formed: int = 0  # how many numbers of a record these are sums of, where they are
 
     @property
@@ -105,12 +107,14 @@ class DrawnScores(NamedTuple):
 
     def estimated(self, found: Parted, root: np.ndarray) -> Estimated:
         """Return what a method makes of scores along predictors, whose covariance has this root."""
-        if self.estimate is None or not root.any():
+        if self.estimating is None or not root.any():
             return Estimated(found.weights(np.zeros(found.vectors.shape[:2])))
-        return self.estimate(Along(found.weights, root, found.has_both))
+        return self.estimating.estimate(Along(found.weights, root, found.has_both))
 
 
-def drawn_scores(records: Records, backend: str, estimate: Estimate | None = None) -> DrawnScores:
+def drawn_scores(
+    records: Records, backend: str, estimating: Estimating | None = None
+) -> DrawnScores:
     """Compile the scores, and the draws where the model says how to draw.
 
     A unit of several records has too many joint outcomes, so that they are always drawn.
@@ -123,12 +127,12 @@ def drawn_scores(records: Records, backend: str, estimate: Estimate | None = Non
     try:
         channels = record_channels(shared, [*names, *local])
     except NoFrontierRuleError:
-        of_batch, parted, count, estimate = _formed(records, names, backend), None, 0, None
+        of_batch, parted, count, estimating = _formed(records, names, backend), None, 0, None
     else:
         parted, count = _parted(shared, channels, names, backend), len(channels.vectors)
         of_batch = partial(_at_point, parted)
         if local or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
-            estimate = None
+            estimating = None
     in_units = 1 + (DRAWS if draw else 0)
     return DrawnScores(
         d=records.size,
@@ -141,7 +145,7 @@ def drawn_scores(records: Records, backend: str, estimate: Estimate | None = Non
         together=records.of_units,
         nodes=nodes_of_quadrature(records),
         parted=parted,
-        estimate=estimate,
+        estimating=estimating,
     )
 
 

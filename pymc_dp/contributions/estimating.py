@@ -23,10 +23,12 @@ MOST_PREDICTORS = 2
 # nodes of quadrature along a predictor: where records have two outcomes, and where they have drawn
 # ones, which makes scores many
 NODES, FEW_NODES = 5, 3
+# those of tilted densities, whose second moments need more
+NODES_OF_SITES = 9
 # the largest size of a logit, and the least of its root mean square, that is told from others
 FARTHEST, NEAREST = 700.0, 1e-6
 # the least chance of an outcome, and the least share that a tilted variance is of the cavity's
-LEAST, LEAST_TILTED = 1e-280, 1e-6
+LEAST, LEAST_TILTED = 1e-280, 1e-2
 
 
 class Along(NamedTuple):
@@ -50,17 +52,30 @@ class Estimated(NamedTuple):
     # (rows,): minus the slope of its mean along the predictor, where a record has one, and two
     # outcomes; else outcomes that are drawn from q show it
     slope: np.ndarray | None = None
+    # (rows,): what it adds to the precision of q, where that is not the slope
+    precision: np.ndarray | None = None
 
-    @property
-    def slope_share(self) -> np.ndarray | None:
-        """Return the slope as a share of what it would be of scores at a point, (rows,)."""
-        if self.slope is None:
+    def share_of(self, part: np.ndarray | None) -> np.ndarray | None:
+        """Return a slope or precision as a share of the slope of scores at a point, (rows,)."""
+        if part is None:
             return None
         at_point = -self.weights[:, 1, 0] * self.weights[:, 2, 0]
-        return np.divide(self.slope, at_point, out=np.ones_like(at_point), where=at_point > 0)
+        return np.divide(part, at_point, out=np.ones_like(at_point), where=at_point > 0)
 
 
-Estimate = Callable[[Along], Estimated]
+class Estimating(NamedTuple):
+    """What a method makes of scores."""
+
+    estimate: Callable[[Along], Estimated]
+    left_out: float = 0.0  # how many of the equal sites of q it leaves out
+    has_precision: bool = False  # whether records add a precision to q that is not their slope
+
+    def spread(self, number: float) -> float:
+        """Return the covariance of q in coordinates in which records' whitened scores have unit one.
+
+        The sites of so many records make up most of its precision.
+        """
+        return 1 / max(number - self.left_out, 1.0)
 
 
 def shifted(
@@ -88,7 +103,8 @@ def averaged(along: Along) -> Estimated:
     So is the slope: the curvature of the log likelihood, averaged over q.
     """
     total, slope = 0.0, 0.0
-    for node, share in _rule(along):
+    nodes = NODES if along.has_both else FEW_NODES
+    for node, share in _rule(along, nodes):
         each = along.at(node)
         total = total + share * each
         if along.has_both and each.shape[2] == 1:
@@ -96,9 +112,9 @@ def averaged(along: Along) -> Estimated:
     return Estimated(np.asarray(total), slope if isinstance(slope, np.ndarray) else None)
 
 
-def _rule(along: Along) -> list[tuple[np.ndarray, float]]:
+def _rule(along: Along, nodes: int) -> list[tuple[np.ndarray, float]]:
     """Return points and weights of Gauss-Hermite quadrature, by products for two predictors."""
-    points, weights = np.polynomial.hermite_e.hermegauss(NODES if along.has_both else FEW_NODES)
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
     weights = weights / weights.sum()
     if len(along.root) == 1:
         return [(np.array([u]), float(w)) for u, w in zip(points, weights, strict=True)]
@@ -126,7 +142,7 @@ def polya_gamma(along: Along) -> Estimated:
     of_density = 1 / (4 * np.cosh(c / 2) ** 2)
     added = -(0.5 + omega * mu) * unit - no  # the same for both outcomes
     slope = unit**2 * (share * omega + (1 - share) * of_density)
-    return Estimated(here + added[:, None, None], slope)
+    return Estimated(here + added[:, None, None], slope, unit**2 * omega)
 
 
 def site(along: Along) -> Estimated:
@@ -142,7 +158,7 @@ def site(along: Along) -> Estimated:
         return averaged(along)
     root = along.root[0, 0]
     Z, first, bend = np.zeros((2, len(root))), 0.0, 0.0
-    for node, share in _rule(along):
+    for node, share in _rule(along, NODES_OF_SITES):
         no, yes = along.at(node)[:, 1:, 0].T
         p = np.divide(-no, yes - no, out=np.full(len(no), 0.5), where=yes != no)
         Z += share * np.stack([1 - p, p])
@@ -164,3 +180,8 @@ def site(along: Along) -> Estimated:
 
 def _is_binary(along: Along, weights: np.ndarray) -> bool:
     return along.has_both and weights.shape[2] == 1
+
+
+AVERAGED = Estimating(averaged)
+POLYA_GAMMA = Estimating(polya_gamma, has_precision=True)
+SITES = Estimating(site, left_out=1.0)

@@ -96,8 +96,10 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
     def prepare(batch: Batch, at: At) -> InSpan:
         found = scores.parted(batch, at.point)
-        basis, shares, R = orthogonal(whitened(found.vectors, at))
-        made = scores.estimated(found, at.spread**0.5 * R)
+        vectors = whitened(found.vectors, at)
+        basis, shares, R = orthogonal(vectors)
+        made = scores.estimated(found, _root(vectors, R, at))
+        slope_share = made.share_of(made.precision if at.of_precision else made.slope)
         z = coordinates(R, made.weights)
 
         def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -105,7 +107,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
         slopes = of_latents if at.is_diagonal else _matrices
         direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction, made.slope_share))
+        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction, slope_share))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
@@ -137,6 +139,13 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         # of c vectors of a score, and of c (c + 1) / 2 pairs of them, orthogonal but for the order
         parts_norm=c + 1,
     )
+
+
+def _root(vectors: np.ndarray, R: np.ndarray, at: At) -> np.ndarray:
+    """Return A, (c, c, rows): A'A is the covariance of whitened vectors' predictors under q."""
+    if at.root is None or len(vectors) > 1:
+        return at.spread**0.5 * R
+    return row_norms(rounded_product(vectors[0], at.root.T))[None, None]
 
 
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:

@@ -69,7 +69,7 @@ def problem_of_latents(
     """Return the problem of all latents."""
     slope = cache(lambda: prior("python"))
     # some passes over the records: any faster backend would take longer to compile
-    scores = cache(lambda: drawn_scores(records, "python", terms.estimate))
+    scores = cache(lambda: drawn_scores(records, "python", terms.estimating))
     return Problem(
         records=records,
         start=records.start,
@@ -84,7 +84,7 @@ def problem_of_latents(
                 shape_latents(records),
                 constant_latents(records),
                 records.outcomes is not None,
-                scores().estimate is not None,
+                scores().estimating,
                 expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
             )
@@ -125,7 +125,7 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
             shapes=of_latents.shapes @ V > 0,
             constant=of_latents.constant @ V > 0,
             is_centred=of_latents.is_centred,
-            averages=of_latents.averages,
+            estimating=of_latents.estimating,
             start_width=of_latents.start_width,
         )
 

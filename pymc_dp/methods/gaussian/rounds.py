@@ -25,6 +25,7 @@ from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
+from pymc_dp.methods.gaussian.precision_of_q import asking_for_precision, with_precision
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.state import (
@@ -64,7 +65,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
-    release = unwhitened(noisy, state)
+    state, release = with_precision(state, unwhitened(noisy, state))
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     expected = known.expected and known.expected(state.at)
     found = curvatures(state, release.curvature, expected, known)
@@ -87,7 +88,8 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     units = _units(local, learnt.point)
     precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
-    return _less_sure(prepared(state, known, precision, visible), known)
+    state = asking_for_precision(prepared(state, known, precision, visible), local, known)
+    return _less_sure(state, known)
 
 
 def _counted(state: State, release: Release, known: Known) -> State:
@@ -196,7 +198,7 @@ def _reported(
     H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
     # scores that are averaged over the posterior of the records vanish at its mean: what is left is
     # what noise adds to its width
-    of_records = LEFT if known.averages else 1.0
+    of_records = LEFT if known.estimating else 1.0
     width = learnt.noise + of_records * _covariance(H, prior, learnt.variance_share.upper)
     of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
     told = max(0.0, len(mode) - float(of_prior))

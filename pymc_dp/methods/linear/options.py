@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from pymc_dp.contributions.estimating import averaged
+from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.private_start import FindStart
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, check_length
@@ -40,12 +40,12 @@ class LinearOptions(BatchOptions, ABC):
         if not self.noise_aware or self.rules_out_rounds:
             return None
         n = ROUNDS + 1 if self.n is None else check_length(self.n)
-        terms = RoundTerms.of(self, n, shifts=True)._replace(estimate=self.estimate)
+        terms = RoundTerms.of(self, n, shifts=True)._replace(estimating=self.estimating)
         return by_rounds(terms, find_start)
 
     @property
-    def estimate(self):
-        return averaged
+    def estimating(self) -> Estimating:
+        return AVERAGED
 
     @abstractmethod
     def rate(self, t: int) -> float:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from pymc_dp.contributions.estimating import site
+from pymc_dp.contributions.estimating import SITES, Estimating
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.options import SAMPLE_RATE, Options, option
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
@@ -31,8 +31,8 @@ class Settings(LinearOptions):
             raise ValueError("clip_norm=nan is no bound.")
 
     @property
-    def estimate(self):
-        return site
+    def estimating(self) -> Estimating:
+        return SITES
 
     def rate(self, t: int) -> float:
         """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pymc_dp.contributions.estimating import polya_gamma
+from pymc_dp.contributions.estimating import POLYA_GAMMA, Estimating
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.options import option
 
@@ -44,8 +44,8 @@ class Settings(LinearOptions):
             raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
 
     @property
-    def estimate(self):
-        return polya_gamma
+    def estimating(self) -> Estimating:
+        return POLYA_GAMMA
 
     def rate(self, t: int) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""

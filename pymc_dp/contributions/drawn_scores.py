@@ -80,6 +80,9 @@ class Parted(NamedTuple):
     has_both: bool  # whether records have two outcomes, beside the observed one
 
 
+PartedAt = Callable[[Batch, np.ndarray], Parted]  # (batch, z) -> scores along predictors
+
+
 class DrawnScores(NamedTuple):
     """Scores of a batch at a point; compiled once for all rounds."""
 
@@ -161,14 +164,12 @@ def _formed(
     return scores
 
 
-def _at_point(parted: Callable[[Batch, np.ndarray], Parted], batch: Batch, z: np.ndarray) -> Scores:
+def _at_point(parted: PartedAt, batch: Batch, z: np.ndarray) -> Scores:
     vectors, weights, _ = parted(batch, z)
     return Scores(weights(np.zeros(vectors.shape[:2])), vectors)
 
 
-def _parted(
-    records: Records, channels: Channels, names: Collection[str], backend: str
-) -> Callable[[Batch, np.ndarray], Parted]:
+def _parted(records: Records, channels: Channels, names: Collection[str], backend: str) -> PartedAt:
     """Compile what outcomes do not change as one function, and the weights as another."""
     fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
     first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)

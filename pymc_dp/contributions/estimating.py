@@ -42,7 +42,9 @@ class Along(NamedTuple):
 
     def at(self, node: np.ndarray) -> np.ndarray:
         """Return the weights, (rows, outcomes, c), where predictors are A'u from their mean."""
-        return self.weights(sum(u * of_one for u, of_one in zip(node, self.root, strict=True)))
+        return self.weights(
+            np.add.reduce([u * row for u, row in zip(node, self.root, strict=True)])
+        )
 
 
 class Estimated(NamedTuple):
@@ -55,12 +57,24 @@ class Estimated(NamedTuple):
     # (rows,): what it adds to the precision of q, where that is not the slope
     precision: np.ndarray | None = None
 
-    def share_of(self, part: np.ndarray | None) -> np.ndarray | None:
-        """Return a slope or precision as a share of the slope of scores at a point, (rows,)."""
-        if part is None:
+    @property
+    def slope_share(self) -> np.ndarray | None:
+        """The slope as a share of what it would be of scores at a point, (rows,)."""
+        if self.slope is None:
             return None
-        at_point = -self.weights[:, 1, 0] * self.weights[:, 2, 0]
-        return np.divide(part, at_point, out=np.ones_like(at_point), where=at_point > 0)
+        return ratio(self.slope, -self.weights[:, 1, 0] * self.weights[:, 2, 0])
+
+    @property
+    def precision_share(self) -> np.ndarray | None:
+        """The precision as a multiple of the slope, (rows,)."""
+        if self.slope is None or self.precision is None:
+            return None
+        return ratio(self.precision, self.slope)
+
+
+def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Divide by numbers above 0; beside others it is 1."""
+    return np.asarray(np.divide(part, whole, out=np.ones_like(whole), where=whole > 0))
 
 
 class Estimating(NamedTuple):
@@ -71,9 +85,9 @@ class Estimating(NamedTuple):
     has_precision: bool = False  # whether records add a precision to q that is not their slope
 
     def spread(self, number: float) -> float:
-        """Return the covariance of q in coordinates in which records' whitened scores have unit one.
+        """Return the variance of q in whitened coordinates, as `At.spread` has it.
 
-        The sites of so many records make up most of its precision.
+        Records make up most of its precision, each as much as another.
         """
         return 1 / max(number - self.left_out, 1.0)
 
@@ -102,14 +116,14 @@ def averaged(along: Along) -> Estimated:
 
     So is the slope: the curvature of the log likelihood, averaged over q.
     """
-    total, slope = 0.0, 0.0
+    total, slope = np.zeros(()), np.zeros(())
     nodes = NODES if along.has_both else FEW_NODES
     for node, share in _rule(along, nodes):
         each = along.at(node)
         total = total + share * each
         if along.has_both and each.shape[2] == 1:
             slope = slope - share * each[:, 1, 0] * each[:, 2, 0]
-    return Estimated(np.asarray(total), slope if isinstance(slope, np.ndarray) else None)
+    return Estimated(total, slope if slope.ndim else None)
 
 
 def _rule(along: Along, nodes: int) -> list[tuple[np.ndarray, float]]:
@@ -182,6 +196,7 @@ def _is_binary(along: Along, weights: np.ndarray) -> bool:
     return along.has_both and weights.shape[2] == 1
 
 
+AT_POINT = Estimated(np.empty((0, 0, 0)))
 AVERAGED = Estimating(averaged)
 POLYA_GAMMA = Estimating(polya_gamma, has_precision=True)
 SITES = Estimating(site, left_out=1.0)

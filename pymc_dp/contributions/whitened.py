@@ -5,7 +5,7 @@ are computed in coordinates of that span, and no score is formed.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from pymc_dp.contributions.drawn_scores import (
     probabilities,
     without_weighing,
 )
+from pymc_dp.contributions.estimating import AT_POINT, Estimated
 from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import BOTH, Draw
@@ -93,13 +94,13 @@ def _formed(scores: DrawnScores) -> RowContribution:
 
 def _in_span(scores: DrawnScores) -> FactoredContribution:
     d, c, count = scores.d, scores.channels, scores.outcomes_in_units
+    parted: Any = scores.parted  # scores of few vectors have it
 
     def prepare(batch: Batch, at: At) -> InSpan:
-        found = scores.parted(batch, at.point)
+        found = parted(batch, at.point)
         vectors = whitened(found.vectors, at)
         basis, shares, R = orthogonal(vectors)
         made = scores.estimated(found, _root(vectors, R, at))
-        slope_share = made.share_of(made.precision if at.of_precision else made.slope)
         z = coordinates(R, made.weights)
 
         def of_latents(u: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -107,7 +108,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
         slopes = of_latents if at.is_diagonal else _matrices
         direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction, slope_share))
+        return InSpan(basis, shares, z, joint_vectors(z, at, slopes, direction, made))
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
@@ -145,7 +146,7 @@ def _root(vectors: np.ndarray, R: np.ndarray, at: At) -> np.ndarray:
     """Return A, (c, c, rows): A'A is the covariance of whitened vectors' predictors under q."""
     if at.root is None or len(vectors) > 1:
         return at.spread**0.5 * R
-    return row_norms(rounded_product(vectors[0], at.root.T))[None, None]
+    return np.asarray(row_norms(rounded_product(vectors[0], at.root.T))[None, None])
 
 
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:
@@ -169,18 +170,20 @@ def joint_vectors(
     at: At,
     slopes: Slopes,
     direction: np.ndarray | None,
-    slope_share: np.ndarray | None = None,
+    made: Estimated = AT_POINT,
 ) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, d), the observed one first.
 
     ``direction`` is that of the round in coordinates of the scores, (d,), or (rows, d) where each
-    record has its own. ``slope_share``, (rows,), is that of `Estimated`, where it is known.
+    record has its own. ``made`` says what the slopes of scores are that were not taken at a point.
     """
     z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
     of_both = z.shape[1] == 1 + len(BOTH)
     clipped = (_from_both if of_both else _from_draws)(z, at)
-    clipped = _averaged(clipped, slope_share, at)
+    clipped = _averaged(clipped, made.slope_share, at)
     curvature = slopes(clipped.scores, clipped.whole)
+    if at.of_precision and made.precision_share is not None:
+        curvature *= made.precision_share[:, None]
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
     along = _along(clipped, direction, at.along_bound)
     parts = [

@@ -157,7 +157,7 @@ class Defaults(NamedTuple):
     # every so many rounds release the precision of a method's own posterior in place of the slope;
     # how much of it may have changed since the last, and how many times as large the noise of what
     # a round does not say is
-    rounds_of_precision: int = 3
+    rounds_of_precision: int = 5
     moved_precision: float = 0.3
     hidden_noise: float = 1e3
     # most of Newton's steps of the prior, before the first release

@@ -7,7 +7,6 @@ few rounds release the one in the place of the other.
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.release import Release
@@ -15,7 +14,7 @@ from pymc_dp.methods.gaussian.state import Known, State
 
 
 def with_precision(state: State, release: Release) -> tuple[State, Release]:
-    """Learn the precision from a round that releases it; the round says nothing of the slope."""
+    """Learn the precision from a round that releases it; of slopes it shows one alone."""
     known = state.learnt.curvature
     if not state.at.of_precision or known is None:
         return state, release
@@ -24,10 +23,7 @@ def with_precision(state: State, release: Release) -> tuple[State, Release]:
         earlier = state.precision.moved(DEFAULTS.moved_precision, DEFAULTS.floor_on_average)
         found = earlier.combined(found)
     nothing = known._replace(noise=DEFAULTS.hidden_noise * known.noise)
-    return (
-        state._replace(precision=found),
-        release._replace(curvature=nothing, along=None),
-    )
+    return state._replace(precision=found), release._replace(curvature=nothing)
 
 
 def asking_for_precision(state: State, local: LocalPosterior, known: Known) -> State:

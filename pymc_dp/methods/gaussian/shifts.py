@@ -13,7 +13,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.linalg import block_diag
 
-from pymc_dp.contributions.drawn_scores import DrawnScores, Parted, Scores
+from pymc_dp.contributions.drawn_scores import DrawnScores, Parted, PartedAt, Scores
 from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.group_curvature import Groups
@@ -47,18 +47,21 @@ class Shifts(NamedTuple):
                 return Scores(weights, vectors @ V)
             return Scores(weights @ V, np.empty((0, len(weights), V.shape[1])))
 
-        def parted(batch: dict[str, np.ndarray], u: np.ndarray) -> Parted:
-            found = scores.parted(batch, self.point(u))
-            return found._replace(vectors=found.vectors @ V)
-
         return scores._replace(
             d=V.shape[1],
             formed=scores.width,
             of_batch=of_batch,
-            parted=parted,
+            parted=scores.parted and self._parted(scores.parted),
             draw=self._draw(scores.draw),
             draw_for_units=self._draw(scores.draw_for_units),
         )
+
+    def _parted(self, parted: PartedAt) -> PartedAt:
+        def of_shifts(batch: dict[str, np.ndarray], u: np.ndarray) -> Parted:
+            found = parted(batch, self.point(u))
+            return found._replace(vectors=found.vectors @ self.directions)
+
+        return of_shifts
 
     def _draw(self, draw: Draw | None) -> Draw | None:
         if draw is None:

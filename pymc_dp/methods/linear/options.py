@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.private_start import FindStart
-from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, check_length
+from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_length
 from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 
@@ -39,12 +39,21 @@ class LinearOptions(BatchOptions, ABC):
         """Return `rounds` that begin where other releases say, if there are any."""
         if not self.noise_aware or self.rules_out_rounds:
             return None
-        n = ROUNDS + 1 if self.n is None else check_length(self.n)
-        terms = RoundTerms.of(self, n, shifts=True)._replace(estimating=self.estimating)
-        return by_rounds(terms, find_start)
+        return self._rounds(find_start)
+
+    @property
+    def rounds_without_noise(self) -> OnRealLine | None:
+        """Return rounds of a fit without noise, which has no `rounds` by default."""
+        return None if self.noisy or self.rules_out_rounds else self._rounds(lambda: None)
+
+    def _rounds(self, find_start: FindStart) -> OnRealLine:
+        n = default_length(self.noisy) if self.n is None else check_length(self.n)
+        terms = RoundTerms.of(self, n, shifts=self.noisy)
+        return by_rounds(terms._replace(estimating=self.estimating), find_start)
 
     @property
     def estimating(self) -> Estimating:
+        """What rounds make of scores."""
         return AVERAGED
 
     @abstractmethod

@@ -32,6 +32,7 @@ class Settings(LinearOptions):
 
     @property
     def estimating(self) -> Estimating:
+        """What rounds make of scores."""
         return SITES
 
     def rate(self, t: int) -> float:

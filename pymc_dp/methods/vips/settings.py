@@ -45,6 +45,7 @@ class Settings(LinearOptions):
 
     @property
     def estimating(self) -> Estimating:
+        """What rounds make of scores."""
         return POLYA_GAMMA
 
     def rate(self, t: int) -> float:

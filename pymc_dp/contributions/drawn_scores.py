@@ -164,6 +164,16 @@ def _formed(
     return scores
 
 
+def is_yes_no(records: Records) -> bool:
+    """Whether each record has one yes-no outcome, and one predictor."""
+    if both_outcomes(records) is None:
+        return False
+    try:
+        return len(record_channels(records, records.drawn).predictors) == 1
+    except NoFrontierRuleError:
+        return False
+
+
 def _at_point(parted: PartedAt, batch: Batch, z: np.ndarray) -> Scores:
     vectors, weights, _ = parted(batch, z)
     return Scores(weights(np.zeros(vectors.shape[:2])), vectors)

@@ -145,7 +145,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 def _root(vectors: np.ndarray, R: np.ndarray, at: At) -> np.ndarray:
     """Return A, (c, c, rows): A'A is the covariance of whitened vectors' predictors under q."""
     if at.root is None or len(vectors) > 1:
-        return at.spread**0.5 * R
+        return np.asarray(at.spread**0.5 * R)
     return np.asarray(row_norms(rounded_product(vectors[0], at.root.T))[None, None])
 
 

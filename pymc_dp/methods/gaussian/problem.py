@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
+from pymc_dp.methods.algorithm import Algorithm, of_rounds
 from pymc_dp.methods.doubts import Doubt, Kind
 from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
@@ -41,6 +42,7 @@ class Problem(NamedTuple):
     observed: tuple[int, ...]  # coordinates whose scores at observed outcomes are released, too
     begin: Callable[[np.ndarray], State]  # start -> first state
     draw: Draw
+    algorithm: Algorithm
     # state -> that of all latents: which results are made of, and where their rounds begin
     reported: Callable[[State], State] = lambda state: state
 
@@ -92,6 +94,7 @@ def problem_of_latents(
         observed=() if scale is None else (scale.latent,),
         begin=lambda start: begin(_near_prior(records, start, slope()), slope(), terms.number),
         draw=draw,
+        algorithm=of_rounds(records, terms.estimating),
     )
 
 

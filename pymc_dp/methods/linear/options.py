@@ -35,26 +35,27 @@ class LinearOptions(BatchOptions, ABC):
         """
         return self.rounds_from(lambda: None)
 
-    def rounds_from(self, find_start: FindStart) -> OnRealLine | None:
-        """Return `rounds` that begin where other releases say, if there are any."""
+    def rounds_from(
+        self, find_start: FindStart, estimating: Estimating = AVERAGED
+    ) -> OnRealLine | None:
+        """Return `rounds` that begin where other releases say, if there are any.
+
+        ``estimating`` says what a record adds.
+        """
         if not self.noise_aware or self.rules_out_rounds:
             return None
-        return self._rounds(find_start)
+        return self._rounds(find_start, estimating)
 
-    @property
-    def rounds_without_noise(self) -> OnRealLine | None:
+    def rounds_without_noise(self, estimating: Estimating) -> OnRealLine | None:
         """Return rounds of a fit without noise, which has no `rounds` by default."""
-        return None if self.noisy or self.rules_out_rounds else self._rounds(lambda: None)
+        if self.noisy or self.rules_out_rounds:
+            return None
+        return self._rounds(lambda: None, estimating)
 
-    def _rounds(self, find_start: FindStart) -> OnRealLine:
+    def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
         terms = RoundTerms.of(self, n, shifts=self.noisy)
-        return by_rounds(terms._replace(estimating=self.estimating), find_start)
-
-    @property
-    def estimating(self) -> Estimating:
-        """What rounds make of scores."""
-        return AVERAGED
+        return by_rounds(terms._replace(estimating=estimating), find_start)
 
     @abstractmethod
     def rate(self, t: int) -> float:

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-from pymc_dp.contributions.estimating import SITES, Estimating
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.options import SAMPLE_RATE, Options, option
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
@@ -29,11 +28,6 @@ class Settings(LinearOptions):
             raise ValueError(f"step={self.step!r} must lie above 0, and be at most {longest}.")
         if self.clip_norm is not None and math.isnan(self.clip_norm):
             raise ValueError("clip_norm=nan is no bound.")
-
-    @property
-    def estimating(self) -> Estimating:
-        """What rounds make of scores."""
-        return SITES
 
     def rate(self, t: int) -> float:
         """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pymc_dp.contributions.estimating import POLYA_GAMMA, Estimating
 from pymc_dp.methods.linear.options import LinearOptions
 from pymc_dp.methods.options import option
 
@@ -42,11 +41,6 @@ class Settings(LinearOptions):
             raise ValueError(f"tau0={self.tau0!r} must be finite and at least 1.")
         if self.kappa is not None and not 0 <= self.kappa <= 1:
             raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
-
-    @property
-    def estimating(self) -> Estimating:
-        """What rounds make of scores."""
-        return POLYA_GAMMA
 
     def rate(self, t: int) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""

@@ -6,8 +6,16 @@ the curvature only preconditions; the absolute form (the paper's) solves with bo
 
 from functools import partial
 
-from pymc_dp.contributions.outcomes import both_outcomes
-from pymc_dp.methods.algorithm import FACTORS, NEWTON, TOPICS, VARIATIONAL_BAYES, VARIATIONAL_NEWTON
+from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
+from pymc_dp.methods.algorithm import (
+    FACTORS,
+    POLYA_GAMMA_NEWTON,
+    TOPICS,
+    VARIATIONAL_BAYES,
+    VARIATIONAL_NEWTON,
+    Algorithm,
+    of_rounds,
+)
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor, regression
 from pymc_dp.methods.linear.clipping import scaled
@@ -67,11 +75,18 @@ def build_regression(
     do: these are slower, and report a covariance that is too narrow.
     """
     form = OWN if settings.noise_aware else BOUNDED
-    is_logistic = any(found.augmented for found in structure.predictors)
-    rounds = settings.rounds
-    if is_logistic and both_outcomes(records):
-        rounds = rounds or settings.rounds_without_noise
+    rounds = settings.rounds_from(lambda: None, _estimating(structure))
+    if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
+        rounds = settings.rounds_without_noise(POLYA_GAMMA)
     return rounds or regression.build(records, structure, settings, form)
+
+
+def _estimating(structure: Structure) -> Estimating:
+    return POLYA_GAMMA if all(p.augmented for p in structure.predictors) else AVERAGED
+
+
+def _regression_algorithm(records: Records, structure: Structure) -> Algorithm:
+    return of_rounds(records, _estimating(structure))
 
 
 def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
@@ -101,7 +116,7 @@ MODEL_CLASSES = (
         recognise_regression,
         build_regression,
         regression_roles,
-        lambda records, structure: NEWTON,
+        _regression_algorithm,
         forms=("residual",),
         options=("feature_bound", "tau0", "kappa"),
         near=is_near_regression,
@@ -163,7 +178,8 @@ def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
         build=partial(build, classes),
         options=Settings,
         fits="conjugate models, regressions, mixtures, topics, factors",
-        by=f"regressions and mixtures: as dp_advi; counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
+        by=f"yes-no regressions: {POLYA_GAMMA_NEWTON}; others and mixtures: as dp_advi; "
+        f"counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
         f"factors: {FACTORS}",
         page="vips",
         constrained=True,

@@ -174,8 +174,9 @@ def site(along: Along) -> Estimated:
     Z, first, bend = np.zeros((2, len(root))), 0.0, 0.0
     for node, share in _rule(along, NODES_OF_SITES):
         no, yes = along.at(node)[:, 1:, 0].T
-        p = np.divide(-no, yes - no, out=np.full(len(no), 0.5), where=yes != no)
-        Z += share * np.stack([1 - p, p])
+        unit = np.where(yes == no, 1.0, yes - no)
+        p = -no / unit
+        Z += share * np.stack([yes / unit, p])
         first = first + share * p * yes
         bend = bend + share * p * yes * node[0]  # is E p'' times the root
     signs = np.array([[-1.0], [1.0]])
@@ -184,7 +185,7 @@ def site(along: Along) -> Estimated:
     squared_beta = signs * root * bend / Z - root**2 * g**2  # s^2 beta
     left = np.maximum(1 + squared_beta, LEAST_TILTED)
     each = g / left
-    s2 = np.maximum(root**2, NEAREST**2)
+    s2 = np.maximum(root**2, LEAST)
     slope = (Z * -squared_beta / left).sum(axis=0) / s2
     unit = here[:, 2, 0] - here[:, 1, 0]
     is_yes = np.divide(here[:, 0, 0] - here[:, 1, 0], unit, out=0 * here[:, 0, 0], where=unit != 0)

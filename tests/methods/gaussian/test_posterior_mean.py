@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_dp
+from pymc_dp.contributions.estimating import Estimating
 from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode
@@ -40,6 +41,7 @@ def test_posteriors_of_strong_effects_are_not_pulled_to_the_start():
 
 
 def test_modes_are(monkeypatch):
+    monkeypatch.setattr(Estimating, "spread", lambda self, number: 0.0)
     monkeypatch.setattr(rounds, "mean_beyond_mode", lambda mode, *_: mode)
     assert mean_error_along_strong_effects() < -0.5
 

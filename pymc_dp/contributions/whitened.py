@@ -64,9 +64,9 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
 
     A record of weight w adds u = clip(w W g - a), where a is the shift that makes u zero on average
     over outcomes of the model at ``At.point``; w depends on other draws of the outcome, never on
-    the outcome itself. Where a method averages over a posterior q of covariance `At.spread` W'W, g is
-    what `Estimating` makes of scores under q, and outcomes are drawn from q. By the likelihood's score identity the slope of E[u] is -E[u (W g)'], and
-    the same draws estimate it.
+    the outcome itself. By the likelihood's score identity the slope of E[u] is -E[u (W g)'], and
+    the same draws estimate it. Where a method averages over a posterior q, whose covariance is
+    ``At.spread`` W'W, g is what its `Estimating` makes of scores under q, and q draws outcomes.
 
     **Privacy.** The norm of a record's (or a unit's) vector is at most `At.clip_norm`, also before
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.

@@ -24,7 +24,7 @@ CASES = [
     ("weibull", AVERAGED),
     ("zero_inflated", AVERAGED),
 ]
-SPREADS = [1e-8, 0.1, 30.0]
+SPREADS = [1e-8, 0.1, 2.0]
 
 
 @cache

@@ -34,6 +34,14 @@ from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 MANY_LATENTS, MOST_FOR_MANY = 150, 6
 
 
+class Place(NamedTuple):
+    """One number of a record's part of an array."""
+
+    array: Tensor
+    axis: int  # that of the records
+    number: int  # its place among those of a record
+
+
 class Channels(NamedTuple):
     """Graphs of the factors of scores: that of a record is ``weights @ vectors``."""
 
@@ -43,6 +51,9 @@ class Channels(NamedTuple):
     # what else is the same whatever the outcome, and the axis of the records in it: predictors, and
     # whether a record's indices are valid
     fixed: dict[Tensor, int]
+    # for each vector the predictor in which its weight is the slope of the log likelihood; none at
+    # all where one of them is a latent that all records share
+    predictors: list[Place]
 
 
 class _Channel(NamedTuple):
@@ -55,6 +66,12 @@ class _Channel(NamedTuple):
     @property
     def weights(self) -> Tensor:
         return self.cotangent[:, None] if self.cotangent.ndim == 1 else self.cotangent
+
+    @property
+    def places(self) -> list[Place]:
+        """Where the predictor is; one of those whose sum it is, for all have one derivative."""
+        cut, axis = next((x.cut, x.axis) for x in self.edges if not isinstance(x, Spread))
+        return [Place(cut, axis, j) for j in range(self.width)]
 
 
 def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
@@ -89,8 +106,14 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
     if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):
         fixed[graph.valid] = 0
-    graphs = checked(records, pt.concatenate(weights, axis=1)), vectors
-    return Channels(*graphs, np.array(reach), fixed)
+    predictors = [place for c in others for place in c.places]
+    return Channels(
+        checked(records, pt.concatenate(weights, axis=1)),
+        vectors,
+        np.array(reach),
+        fixed,
+        predictors if len(predictors) == len(vectors) else [],
+    )
 
 
 def _shapes(records: Records, edges: Collection[Edge]) -> dict[Edge, tuple[int, ...]]:

@@ -44,6 +44,22 @@ class Clipped(NamedTuple):
         u, whole = (np.vecdot(x, direction[..., None, :]) for x in (self.scores, self.whole))
         return np.asarray(np.clip((u * whole).mean(axis=1), -bound, bound))
 
+    def averaged(self, slope_share: np.ndarray | None, spread: float) -> "Clipped":
+        """Bring slopes and variances of scores that were averaged over q to what they are.
+
+        Products of such scores at outcomes drawn from q hold the variance of means under q, too.
+        With h the mean square of a whitened score, they are h + ``spread`` h^2.
+        """
+        if slope_share is None:
+            if not spread:
+                return self
+            squares = np.maximum(np.vecdot(self.scores, self.whole).mean(axis=1), 0.0)
+            slope_share = 2 / (1 + np.sqrt(1 + 4 * spread * squares))
+        return self._replace(
+            whole=self.whole * slope_share[:, None, None],
+            variance=self.variance * np.minimum(slope_share, 1.0),
+        )
+
 
 def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
     """Weight and clip scores (rows, 1 + draws, d), the observed one first.

@@ -10,6 +10,14 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.channels import Channels, record_channels
 from pymc_dp.contributions.consistent_clipping import lengths
+from pymc_dp.contributions.estimating import (
+    MOST_PREDICTORS,
+    SHIFTS,
+    Along,
+    Estimated,
+    Estimating,
+    shifted,
+)
 from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.gradients import checked, each_gradient, on_batch
 from pymc_dp.contributions.local_latents import (
@@ -29,6 +37,7 @@ from pymc_dp.contributions.outcomes import (
     drawn_name,
 )
 from pymc_dp.model import Records
+from pymc_dp.model.graph_types import pt
 from pymc_dp.privacy.contribution import OWNER, Batch
 
 # draws of a record's outcomes: those that its weight follows from, and those that centre its score
@@ -62,6 +71,18 @@ def probabilities(norms: np.ndarray) -> np.ndarray:
     return np.asarray(np.divide(of_other, total, out=equal, where=total > 0))
 
 
+class Parted(NamedTuple):
+    """Scores of a batch as functions of the records' predictors."""
+
+    vectors: np.ndarray  # (c, rows, d): slopes of the predictors
+    # shifts of the predictors, (c, rows) -> (rows, outcomes, c)
+    weights: Callable[[np.ndarray], np.ndarray]
+    has_both: bool  # whether records have two outcomes, beside the observed one
+
+
+PartedAt = Callable[[Batch, np.ndarray], Parted]  # (batch, z) -> scores along predictors
+
+
 class DrawnScores(NamedTuple):
     """Scores of a batch at a point; compiled once for all rounds."""
 
@@ -76,6 +97,11 @@ class DrawnScores(NamedTuple):
     draw_for_units: Draw | None  # in place of ``draw``, where records belong to units
     together: bool  # whether the records of a unit are scored together
     nodes: int  # at how many values of local latents each score is computed
+    # the same scores, where predictors may be shifted; None where a score has none of its own
+    parted: Callable[[Batch, np.ndarray], Parted] | None = None
+    estimating: Estimating | None = (
+        None  # what a method makes of them; None for scores at the point
+    )
     formed: int = 0  # how many numbers of a record these are sums of, where they are
 
     @property
@@ -84,8 +110,16 @@ class DrawnScores(NamedTuple):
         scores = self.outcomes * (self.channels or self.d)
         return max(scores * self.nodes + self.channels * self.d, self.formed)
 
+    def estimated(self, found: Parted, root: np.ndarray) -> Estimated:
+        """Return what a method makes of scores along predictors, whose covariance has this root."""
+        if self.estimating is None or not root.any():
+            return Estimated(found.weights(np.zeros(found.vectors.shape[:2])))
+        return self.estimating.estimate(Along(found.weights, root, found.has_both))
 
-def drawn_scores(records: Records, backend: str) -> DrawnScores:
+
+def drawn_scores(
+    records: Records, backend: str, estimating: Estimating | None = None
+) -> DrawnScores:
     """Compile the scores, and the draws where the model says how to draw.
 
     A unit of several records has too many joint outcomes, so that they are always drawn.
@@ -98,9 +132,13 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
     try:
         channels = record_channels(shared, [*names, *local])
     except NoFrontierRuleError:
-        of_batch, reach = _formed(records, names, backend), np.zeros((0, records.size), bool)
+        of_batch, parted, estimating = _formed(records, names, backend), None, None
+        reach = np.zeros((0, records.size), bool)
     else:
-        of_batch, reach = _factored(shared, channels, names, backend), channels.reach
+        parted, reach = _parted(shared, channels, names, backend), channels.reach
+        of_batch = partial(_at_point, parted)
+        if local or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
+            estimating = None
     in_units = 1 + (DRAWS if draw else 0)
     return DrawnScores(
         d=records.size,
@@ -114,6 +152,8 @@ def drawn_scores(records: Records, backend: str) -> DrawnScores:
         draw_for_units=draw,
         together=records.of_units,
         nodes=nodes_of_quadrature(records),
+        parted=parted,
+        estimating=estimating,
     )
 
 
@@ -129,17 +169,34 @@ def _formed(
     return scores
 
 
-def _factored(
-    records: Records, channels: Channels, names: Collection[str], backend: str
-) -> Callable[[Batch, np.ndarray], Scores]:
+def is_yes_no(records: Records) -> bool:
+    """Whether each record has one yes-no outcome, and one predictor."""
+    if both_outcomes(records) is None:
+        return False
+    try:
+        return len(record_channels(records, records.drawn).predictors) == 1
+    except NoFrontierRuleError:
+        return False
+
+
+def _at_point(parted: PartedAt, batch: Batch, z: np.ndarray) -> Scores:
+    vectors, weights, _ = parted(batch, z)
+    return Scores(weights(np.zeros(vectors.shape[:2])), vectors)
+
+
+def _parted(records: Records, channels: Channels, names: Collection[str], backend: str) -> PartedAt:
     """Compile what outcomes do not change as one function, and the weights as another."""
     fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
     first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
     axes = records.batch.axes | dict(zip(fixed, channels.fixed.values(), strict=True))
+    axes[SHIFTS] = 1
     given = {name: graph.type() for name, graph in fixed.items()}
     known = {graph: given[name] for name, graph in fixed.items()}
     for name, array in given.items():  # the rows of what is read, which are repeated
         known[records.batch.rows] = array.shape[axes[name]]
+    given[SHIFTS] = shifts = pt.matrix(SHIFTS, dtype="float64", shape=(None, None))
+    if not records.local_latents and len(channels.predictors) <= MOST_PREDICTORS:
+        known |= shifted(known, channels.predictors, shifts)
     local = [checked(records, graph) for graph in local_densities(records)]
     graphs = graph_replace([channels.weights, *local], known, strict=False)
     below = set(ancestors(graphs))
@@ -153,17 +210,21 @@ def _factored(
 
     unread = no_latents(records, 0) | {SHARE: np.zeros(0)}
 
-    def scores(batch: Batch, point: np.ndarray) -> Scores:
+    def parted(batch: Batch, point: np.ndarray) -> Parted:
         found = first(batch | unread, point)
         held = batch | dict(zip(fixed, found, strict=False))
-        each = second(at_outcomes(held, {name: axes[name] for name in read}, names), point)
         vectors = found[len(fixed) :]
-        # one array is viewed, not copied
-        return Scores(
-            _by_outcome(batch, names, each), np.stack(vectors) if vectors[1:] else vectors[0][None]
-        )
+        every = at_outcomes(held, {name: axes[name] for name in read if name in held}, names)
 
-    return scores
+        def weights(shifts: np.ndarray) -> np.ndarray:
+            repeated = np.tile(shifts, _count(batch, names))
+            return _by_outcome(batch, names, second(every | {SHIFTS: repeated}, point))
+
+        # one array is viewed, not copied
+        stacked = np.stack(vectors) if vectors[1:] else vectors[0][None]
+        return Parted(stacked, weights, bool(_drawn(batch, names)) and UNDRAWN not in batch)
+
+    return parted
 
 
 def without_weighing(values: np.ndarray) -> np.ndarray:
@@ -193,6 +254,12 @@ def at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]
         units = owner[-1] + 1 if owner.size else 0
         repeated[OWNER] = np.concatenate([owner + k * units for k in range(count)])
     return repeated
+
+
+def _count(batch: Batch, outcomes: Collection[str]) -> int:
+    """Return how often `at_outcomes` repeats a batch."""
+    drawn = _drawn(batch, outcomes)
+    return batch[drawn_name(drawn[0])].shape[1] + (UNDRAWN in batch) if drawn else 1
 
 
 def _drawn(batch: Batch, outcomes: Collection[str]) -> list[str]:

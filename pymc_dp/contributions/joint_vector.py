@@ -53,6 +53,13 @@ class At(NamedTuple):
     # (d,); None for none
     direction: np.ndarray | None = None
     dispersion: Dispersion | None = None
+    # the covariance of the posterior q that earlier releases gave is this times W'W: what records
+    # add is averaged over q, or taken at the point where it is 0
+    spread: float = 0.0
+    # in the place of that, (d, d): the covariance of a whitened score under q is root'root
+    root: np.ndarray | None = None
+    # whether the curvature's part holds what records add to the precision of q, and not the slope
+    of_precision: bool = False
 
     @property
     def is_diagonal(self) -> bool:

@@ -15,8 +15,8 @@ from pymc_dp.model.outcomes import Outcomes
 from pymc_dp.privacy.contribution import OWNER, Batch
 
 # (batch, z, generator) -> draws of all observed variables, shape (rows, count, ...), by the name
-# that `drawn_name` gives to the leaf; rows that cannot be drawn have nan, or what their score makes
-# nan, in `UNDRAWN`
+# that `drawn_name` gives to the leaf; z is one point, (d,), or one for each draw, (count, d). Rows
+# that cannot be drawn have nan, or what their score makes nan, in `UNDRAWN`
 Draw = Callable[[Batch, np.ndarray, np.random.Generator], Batch]
 
 UNDRAWN = "rows without draws"
@@ -42,6 +42,11 @@ def compile_draws(records: Records, count: int) -> Draw | None:
     first, *later = [_compile(records, stage) for stage in records.outcomes]
 
     def draw(batch: Batch, z: np.ndarray, generator: np.random.Generator) -> Batch:
+        if z.ndim == 1:
+            return at_point(batch, z, generator, count)
+        return _joined([at_point(batch, one, generator, 1) for one in z])
+
+    def at_point(batch: Batch, z: np.ndarray, generator: np.random.Generator, count: int) -> Batch:
         owner = owners(records, batch)
         rows = len(owner)
         # the first record of each one's unit
@@ -62,6 +67,13 @@ def compile_draws(records: Records, count: int) -> Draw | None:
 
     axes = records.batch.axes
     return draw
+
+
+def _joined(draws: list[Batch]) -> Batch:
+    """Join draws of the same records."""
+    failed = np.any([each[UNDRAWN] for each in draws], axis=0)
+    names = draws[0].keys() - {UNDRAWN}
+    return {n: np.concatenate([x[n] for x in draws], axis=1) for n in names} | {UNDRAWN: failed}
 
 
 def both_outcomes(records: Records) -> Draw | None:

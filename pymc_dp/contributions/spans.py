@@ -65,12 +65,17 @@ def scaled_pairs(packed: np.ndarray, S: np.ndarray) -> np.ndarray:
 def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return sums of vectors with weights (rows, k, c) as weights of an orthonormal basis.
 
+    R has shape (b, c, rows), and they (rows, k, b).
+
     >>> coordinates(np.array([[[5.0], [10.0]], [[0.0], [0.0]]]), np.array([[[1.0, 2.0]]]))
     array([[[25.,  0.]]])
     """
-    c = len(R)
-    found = [sum(weights[:, :, j] * R[i, j][:, None] for j in range(i, c)) for i in range(c)]
-    return np.moveaxis(np.stack(found), 0, -1)  # in this order in memory, loops are long
+    found = np.zeros((len(R), *weights.shape[:2]))
+    for i, row in enumerate(R):
+        for j, share in enumerate(row):
+            if share.any():
+                found[i] += weights[:, :, j] * share[:, None]
+    return np.moveaxis(found, 0, -1)  # in this order in memory, loops are long
 
 
 def combined(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:

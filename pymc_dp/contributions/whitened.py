@@ -5,12 +5,13 @@ are computed in coordinates of that span, and no score is formed.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dp.contributions.clipped_scores import Clipped, clipped_scores
-from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.contributions.drawn_scores import CENTRING, WEIGHING, DrawnScores
+from pymc_dp.contributions.estimating import AT_POINT, Estimated
 from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import Draw
@@ -62,7 +63,8 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     A record of weight w adds u = clip(w W g - a), where a is the shift that makes u zero on average
     over outcomes of the model at ``At.point``; w depends on other draws of the outcome, never on
     the outcome itself. By the likelihood's score identity the slope of E[u] is -E[u (W g)'], and
-    the same draws estimate it.
+    the same draws estimate it. Where a method averages over a posterior q, whose covariance is
+    ``At.spread`` W'W, g is what its `Estimating` makes of scores under q, and q draws outcomes.
 
     **Privacy.** The norm of a record's (or a unit's) vector is at most `At.clip_norm`, also before
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.
@@ -98,17 +100,22 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
     own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
     c, counted = len(own), -2 - SIZE * parts
 
+    parted: Any = scores.parted  # scores of few vectors have it
+
     def prepare(batch: Batch, at: At) -> InSpan:
-        weights, of_records = scores.of_batch(batch, at.point)
-        basis, shares, z = _in_basis(weights, whitened(of_records, at), spans)
+        found = parted(batch, at.point)
+        vectors = whitened(found.vectors, at)
+        basis, shares, R = _basis(vectors, spans)
+        made = scores.estimated(found, _root(vectors, R, at))
+        z = coordinates(R, made.weights)
 
         def of_latents(clipped: Clipped) -> np.ndarray:
             return diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares)))
 
         slopes = of_latents if at.is_diagonal else Clipped.slopes
         direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-        vectors = joint_vectors(z, at, Coordinates(own, direction, slopes))
-        return InSpan(basis, shares, z, vectors)
+        each = joint_vectors(z, at, Coordinates(own, direction, slopes), made)
+        return InSpan(basis, shares, z, each)
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
@@ -142,20 +149,27 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
     )
 
 
-def _in_basis(
-    weights: np.ndarray, vectors: np.ndarray, spans: list[tuple[np.ndarray, np.ndarray]]
+def _basis(
+    vectors: np.ndarray, spans: list[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a basis of the vectors, part by part, its shares, and scores in it."""
+    """Return Q, S and R as `orthogonal`, part by part of the latents."""
     if not spans[1][0].any():
-        basis, shares, R = orthogonal(vectors)
-        return basis, shares, coordinates(R, weights)
-    each = [(*orthogonal(vectors[reach] * part), weights[..., reach]) for part, reach in spans]
-    rows = vectors.shape[1]
-    return (
-        np.concatenate([basis for basis, *_ in each]),
-        np.concatenate([np.broadcast_to(shares, (len(shares), rows)) for _, shares, *_ in each]),
-        np.concatenate([coordinates(R, own) for *_, R, own in each], axis=-1),
-    )
+        return orthogonal(vectors)
+    each, rows = [orthogonal(vectors[reach] * part) for part, reach in spans], vectors.shape[1]
+    Q = np.concatenate([basis for basis, _, _ in each])
+    S = np.concatenate([np.broadcast_to(shares, (len(shares), rows)) for _, shares, _ in each])
+    R, first = np.zeros((len(Q), *vectors.shape[:2])), 0
+    for (_, reach), (_, _, own) in zip(spans, each, strict=True):
+        R[first : first + len(own), reach] = own
+        first += len(own)
+    return Q, S, R
+
+
+def _root(vectors: np.ndarray, R: np.ndarray, at: At) -> np.ndarray:
+    """Return A, (k, c, rows): A'A is the covariance of whitened vectors' predictors under q."""
+    if at.root is None or len(vectors) > 1:
+        return np.asarray(at.spread**0.5 * R)
+    return np.asarray(row_norms(rounded_product(vectors[0], at.root.T))[None, None])
 
 
 def parts_of(dispersion: np.ndarray) -> int:
@@ -180,10 +194,17 @@ def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
     return joint_vectors(z, at, Coordinates(at.is_dispersion, at.direction, slopes))
 
 
-def joint_vectors(z: np.ndarray, at: At, coordinates: Coordinates) -> np.ndarray:
-    """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first."""
-    clipped = clipped_scores(z, at, coordinates.dispersion)
+def joint_vectors(
+    z: np.ndarray, at: At, coordinates: Coordinates, made: Estimated = AT_POINT
+) -> np.ndarray:
+    """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first.
+
+    ``made`` says what the slopes of scores are that were not taken at a point.
+    """
+    clipped = clipped_scores(z, at, coordinates.dispersion).averaged(made.slope_share, at.spread)
     curvature = coordinates.slopes(clipped)
+    if at.of_precision and made.precision_share is not None:
+        curvature *= made.precision_share[:, None]
     curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
     along = clipped.along(coordinates.direction, at.along_bound)
     parts = [
@@ -197,5 +218,20 @@ def joint_vectors(z: np.ndarray, at: At, coordinates: Coordinates) -> np.ndarray
 
 
 def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:
-    """Draw outcomes at the point of a round."""
-    return lambda batch, at, generator: draw(batch, at.point, generator)
+    """Draw outcomes at the point of a round, or each at a point of q."""
+    return lambda batch, at, generator: draw(batch, points_of_draws(at), generator)
+
+
+def points_of_draws(at: At) -> np.ndarray:
+    """Return the point, (d,), or points of q for all draws, (DRAWS, d), which are public.
+
+    Those of the draws that centre scores lie opposite each other.
+    """
+    if not at.spread:
+        return at.point
+    d = at.point.size
+    far = np.random.default_rng(0).normal(size=(WEIGHING + CENTRING // 2, d))
+    far *= (d / (far**2).sum(axis=1, keepdims=True)) ** 0.5
+    every = np.concatenate([far, -far[WEIGHING:]])
+    whole = every * at.whitening if at.is_diagonal else every @ at.whitening
+    return np.asarray(at.point + at.spread**0.5 * whole)

@@ -8,6 +8,10 @@ No algorithm names a paper for what is not the paper's.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pymc_dp.contributions.drawn_scores import is_yes_no
+from pymc_dp.contributions.estimating import POLYA_GAMMA, SITES, Estimating
+from pymc_dp.model import Records
+
 
 class Algorithm(NamedTuple):
     """An algorithm, and its sources; prints as both.
@@ -33,8 +37,17 @@ def in_words(algorithms: Iterable[Algorithm]) -> str:
 
 
 NEWTON = Algorithm(
-    "Newton steps on clipped, noisy scores in whitened coordinates",
-    "pymc_dp; centred as in Künsch et al. 1989",
+    "Newton steps on clipped, noisy scores, averaged over the posterior where a record has one or "
+    "two predictors",
+    "pymc_dp, after Khan and Rue 2023; centred as in Künsch et al. 1989",
+)
+POLYA_GAMMA_NEWTON = Algorithm(
+    "Newton steps on clipped, noisy expected scores with Pólya-Gamma variables",
+    "pymc_dp, after Park et al. 2020; centred as in Künsch et al. 1989",
+)
+SITES_NEWTON = Algorithm(
+    "Newton steps on clipped, noisy sites of stochastic expectation propagation",
+    "pymc_dp, after Vinaroz and Park 2022 and Li et al. 2015; centred as in Künsch et al. 1989",
 )
 # dp_advi and dp_fullrank_advi
 ADVI = Algorithm(
@@ -76,3 +89,10 @@ SGLD = Algorithm("stochastic gradient Langevin dynamics", "Wang et al. 2015")
 POSTERIOR_SAMPLING = Algorithm(
     "posterior sampling with bounded log likelihoods, by a Markov chain", "Wang et al. 2015"
 )
+
+
+def of_rounds(records: Records, asked: Estimating | None) -> Algorithm:
+    """Return the algorithm of rounds that make this of the scores of a model."""
+    own = {POLYA_GAMMA: POLYA_GAMMA_NEWTON, SITES: SITES_NEWTON}
+    found = own.get(asked, NEWTON) if asked else NEWTON
+    return found if found == NEWTON or is_yes_no(records) else NEWTON

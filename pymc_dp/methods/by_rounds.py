@@ -69,8 +69,7 @@ def whitened_method(
 def by_rounds(terms: RoundTerms, find_start: FindStart = lambda: None) -> OnRealLine:
     """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
 
-    With n records the fixed points of variational updates and of expectation propagation differ
-    from the posterior's mode by a share 1/n of its width; noise and clipping differ by far more.
+    What a record adds is the method's own, as `RoundTerms.estimating` says.
     """
 
     def build(records: Records) -> Method:

@@ -4,16 +4,29 @@ import ast
 from pathlib import Path
 
 import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp.driver.setup import set_up
-from pymc_dp.methods.algorithm import ADVI, ALGORITHM_3, NEWTON, VARIATIONAL_BAYES
+from pymc_dp.methods.algorithm import (
+    ADVI,
+    ALGORITHM_3,
+    NEWTON,
+    POLYA_GAMMA_NEWTON,
+    SITES_NEWTON,
+    VARIATIONAL_BAYES,
+)
 from pymc_dp.methods.registry import METHODS
 from tests.conformance.model_classes import CLASSES, draw_data, model_of
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
-REGRESSIONS = ("dp_advi", "dp_fullrank_advi", "vips", "dp_sep")
+REGRESSIONS = {
+    "dp_advi": NEWTON,
+    "dp_fullrank_advi": NEWTON,
+    "vips": POLYA_GAMMA_NEWTON,
+    "dp_sep": SITES_NEWTON,
+}
 
 
 def algorithms(model, method, **settings):
@@ -31,9 +44,18 @@ def test_explain_says_what_a_fit_with_the_defaults_runs(name):
         assert str(fits.algorithm) in str(fits)
 
 
-@pytest.mark.parametrize("method", REGRESSIONS)
-def test_of_a_regression_every_name_runs_newton_steps(method):
+@pytest.mark.parametrize(("method", "own"), REGRESSIONS.items())
+def test_every_name_solves_its_own_equation_of_a_logistic_regression(method, own):
     model = model_of("logistic", draw_data(60, seed=1))
+    assert algorithms(model, method) == (own,)
+
+
+@pytest.mark.parametrize("method", REGRESSIONS)
+def test_what_has_no_equation_of_its_own_has_the_name_of_another(method):
+    with pm.Model() as model:
+        w = pm.Normal("w", 0, 1, shape=3)
+        x = pm.Data("x", np.random.default_rng(0).normal(size=(60, 3)))
+        pm.Normal("y", x @ w, 1, observed=np.zeros(60))
     assert algorithms(model, method) == (NEWTON,)
 
 
@@ -77,10 +99,10 @@ def test_the_result_its_report_and_its_summary_say_the_algorithm():
     model = model_of("logistic", draw_data(60, seed=1))
     idata = pymc_dp.fit(method="vips", model=model, **BUDGET, backend="python", progressbar=False)
     ran = idata["privacy"].attrs["algorithm"]
-    assert ran == str(NEWTON)
+    assert ran == str(POLYA_GAMMA_NEWTON)
     assert f"Algorithm of method='vips': {ran}." in pymc_dp.privacy_report(idata)
     assert pymc_dp.summary(idata).attrs["algorithm"] == ran
-    assert "Park" not in ran
+    assert "Jälkö" not in ran
 
 
 def test_steps_before_rounds_are_named_in_their_order():

@@ -154,6 +154,12 @@ class Defaults(NamedTuple):
     # the posterior's mean is at most so many times as far from the start as its mode
     sure_fall: float = 2.0
     longest_beyond: float = 2.0
+    # every so many rounds release the precision of a method's own posterior in place of the slope;
+    # how much of it may have changed since the last, and how many times as large the noise of what
+    # a round does not say is
+    rounds_of_precision: int = 5
+    moved_precision: float = 0.3
+    hidden_noise: float = 1e3
     # most of Newton's steps of the prior, before the first release
     steps_of_prior: int = 20
     # the belief about the mode starts this many times as wide as the prior, in variance; and

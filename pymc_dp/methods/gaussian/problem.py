@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
+from pymc_dp.methods.algorithm import Algorithm, of_rounds
 from pymc_dp.methods.doubts import Doubt, Kind
 from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
@@ -42,6 +43,7 @@ class Problem(NamedTuple):
     observed: tuple[int, ...]  # coordinates whose scores at observed outcomes are released, too
     begin: Callable[[np.ndarray], State]  # start -> first state
     draw: Draw
+    algorithm: Algorithm
     # state -> that of all latents: which results are made of, and where their rounds begin
     reported: Callable[[State], State] = lambda state: state
 
@@ -72,7 +74,9 @@ def problem_of_latents(
     # some passes over the records: any faster backend would take longer to compile
     shapes = cache(lambda: shape_latents(records))
     dispersion = cache(lambda: dispersion_latents(shapes(), scale))
-    scores = cache(lambda: drawn_scores(records, "python")._replace(dispersion=dispersion()))
+    scores = cache(
+        lambda: drawn_scores(records, "python", terms.estimating)._replace(dispersion=dispersion())
+    )
     return Problem(
         records=records,
         start=records.start,
@@ -88,6 +92,7 @@ def problem_of_latents(
                 dispersion(),
                 constant_latents(records),
                 records.outcomes is not None,
+                scores().estimating,
                 expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
             )
@@ -98,6 +103,7 @@ def problem_of_latents(
             begin(_near_prior(records, start, slope()), slope(), terms.number), dispersion()
         ),
         draw=draw,
+        algorithm=of_rounds(records, terms.estimating),
     )
 
 
@@ -144,6 +150,7 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
             dispersion=dispersion(),
             constant=of_latents.constant @ V > 0,
             is_centred=of_latents.is_centred,
+            estimating=of_latents.estimating,
             start_width=of_latents.start_width,
         )
 

@@ -25,6 +25,7 @@ from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
+from pymc_dp.methods.gaussian.precision_of_q import asking_for_precision, with_precision
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.state import (
@@ -38,6 +39,8 @@ from pymc_dp.methods.gaussian.state import (
 )
 from pymc_dp.methods.gaussian.unseen import not_contradicted
 from pymc_dp.privacy.query import Noisy, Query
+
+LEFT = 1e-9  # share of a covariance that keeps another one positive definite
 
 
 def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
@@ -62,7 +65,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
-    release = unwhitened(noisy, state)
+    state, release = with_precision(state, unwhitened(noisy, state))
     state = state._replace(unseen=not_contradicted(release.curvature, state.unseen))
     expected = known.expected and known.expected(state.at)
     found = curvatures(state, release.curvature, expected, known)
@@ -70,7 +73,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     state = _counted(state, release, known)
     learnt = _learnt(state, release, local, found, expected, known)
     first = learnt.first or release.curvature
-    learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release))
+    learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release, known))
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -85,7 +88,8 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     units = _units(local, learnt.point)
     precision = np.outer(units, units) * unclipped + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
-    return _less_sure(prepared(state, known, precision, visible), known)
+    state = asking_for_precision(prepared(state, known, precision, visible), local, known)
+    return _less_sure(state, known)
 
 
 def _counted(state: State, release: Release, known: Known) -> State:
@@ -181,7 +185,7 @@ def _learnt(
 
 
 def _reported(
-    learnt: Learnt, first: Curvature, local: LocalPosterior, release: Release
+    learnt: Learnt, first: Curvature, local: LocalPosterior, release: Release, known: Known
 ) -> Reported:
     """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
     at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
@@ -194,7 +198,10 @@ def _reported(
         return at_mode
     prior, start, mode = local.prior_precision, learnt.start, learnt.mode.mean
     H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
-    width = learnt.noise + _covariance(H, prior, learnt.variance_share.upper)
+    # scores that are averaged over the posterior of the records vanish at its mean: what is left is
+    # what noise adds to its width
+    of_records = LEFT if known.estimating else 1.0
+    width = learnt.noise + of_records * _covariance(H, prior, learnt.variance_share.upper)
     of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
     told = max(0.0, len(mode) - float(of_prior))
     mean = mean_beyond_mode(mode, start, width, fall, told)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.contributions.joint_vector import joint_norm
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.options import Options
@@ -37,6 +38,7 @@ class RoundTerms(NamedTuple):
     number: int | None  # of records (or units), where it is declared
     of_units: bool  # whether a unit of several records is clipped as one
     noise: float  # noise multiplier of a single release with the whole budget
+    estimating: Estimating | None = AVERAGED  # what a record adds; None for its score at the point
 
     @classmethod
     def of(cls, options: Options, releases: int, shifts: bool) -> "RoundTerms":

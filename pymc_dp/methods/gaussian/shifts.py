@@ -13,7 +13,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.linalg import block_diag
 
-from pymc_dp.contributions.drawn_scores import DrawnScores, Scores
+from pymc_dp.contributions.drawn_scores import DrawnScores, Parted, PartedAt, Scores
 from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.group_curvature import Groups
@@ -30,8 +30,8 @@ class Shifts(NamedTuple):
     directions: np.ndarray  # V, (d, m): every latent has a part in one of them
 
     def point(self, u: np.ndarray) -> np.ndarray:
-        """Return z, (d,)."""
-        return np.asarray(self.start + self.directions @ u)
+        """Return z, (..., d)."""
+        return np.asarray(self.start + u @ self.directions.T)
 
     def gradient(self, of_point: Gradient) -> Gradient:
         """Return the gradient in u, (m,), of what has this gradient in z."""
@@ -53,9 +53,17 @@ class Shifts(NamedTuple):
             dispersion=scores.dispersion @ V > 0,
             formed=scores.width,
             of_batch=of_batch,
+            parted=scores.parted and self._parted(scores.parted),
             draw=self._draw(scores.draw),
             draw_for_units=self._draw(scores.draw_for_units),
         )
+
+    def _parted(self, parted: PartedAt) -> PartedAt:
+        def of_shifts(batch: dict[str, np.ndarray], u: np.ndarray) -> Parted:
+            found = parted(batch, self.point(u))
+            return found._replace(vectors=found.vectors @ self.directions)
+
+        return of_shifts
 
     def _draw(self, draw: Draw | None) -> Draw | None:
         if draw is None:

@@ -11,7 +11,6 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import parts_of, whitened_scores
-from pymc_dp.methods.algorithm import NEWTON
 from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
@@ -97,7 +96,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
         size=vector_size(problem.d, parts_of(problem.dispersion())),
         init=lambda rng: problem.begin(problem.start),
         settings={},
-        algorithms=(NEWTON,),
+        algorithms=(problem.algorithm,),
         releases=(_spec(SCALES, histograms**0.5, share * shares.of_scales),),
         compile=lambda backend: Compiled(
             {SCALES: score_scales(problem.scores(), problem.observed)},

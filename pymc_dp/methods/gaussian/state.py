@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.estimating import Estimating
 from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
@@ -41,6 +42,7 @@ class Known(NamedTuple):
     dispersion: np.ndarray  # these, and the scale, unless there are no others, (d,)
     constant: np.ndarray  # with which the curvature of the log likelihood does not change, (d,)
     is_centred: bool  # whether draws centre clipped scores
+    estimating: Estimating | None  # what records add; None for scores at the point
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected | None] | None = None
     shifts: np.ndarray | None = None  # directions of the first rounds, (d, m), if they had others
@@ -118,6 +120,7 @@ class State(NamedTuple):
     bias: np.ndarray
     visible: float  # directions in which the records' curvature is visible, as norms count them
     learnt: Learnt
+    precision: Curvature | None = None  # what records add to that of q, where it is not the slope
 
     @property
     def is_misfit(self) -> bool:
@@ -174,7 +177,8 @@ def prepared(state: State, known: Known, precision: np.ndarray, visible: float) 
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
     W = whitening(np.outer(units, units) * precision, state.number, known.dispersion)
     direction = whitened_direction(W, learnt.point - learnt.start)
-    at = state.at._replace(point=learnt.point, whitening=W, direction=direction)
+    spread = known.estimating.spread(state.number) if known.estimating else 0.0
+    at = state.at._replace(point=learnt.point, whitening=W, direction=direction, spread=spread)
     return bounded(state._replace(at=at, visible=visible), known)
 
 

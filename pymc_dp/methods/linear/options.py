@@ -4,9 +4,10 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.methods.by_rounds import by_rounds
 from pymc_dp.methods.gaussian.private_start import FindStart
-from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, check_length
+from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_length
 from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
 
@@ -34,12 +35,27 @@ class LinearOptions(BatchOptions, ABC):
         """
         return self.rounds_from(lambda: None)
 
-    def rounds_from(self, find_start: FindStart) -> OnRealLine | None:
-        """Return `rounds` that begin where other releases say, if there are any."""
+    def rounds_from(
+        self, find_start: FindStart, estimating: Estimating = AVERAGED
+    ) -> OnRealLine | None:
+        """Return `rounds` that begin where other releases say, if there are any.
+
+        ``estimating`` says what a record adds.
+        """
         if not self.noise_aware or self.rules_out_rounds:
             return None
-        n = ROUNDS + 1 if self.n is None else check_length(self.n)
-        return by_rounds(RoundTerms.of(self, n, shifts=True), find_start)
+        return self._rounds(find_start, estimating)
+
+    def rounds_without_noise(self, estimating: Estimating) -> OnRealLine | None:
+        """Return rounds of a fit without noise, which has no `rounds` by default."""
+        if self.noisy or self.rules_out_rounds:
+            return None
+        return self._rounds(lambda: None, estimating)
+
+    def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
+        n = default_length(self.noisy) if self.n is None else check_length(self.n)
+        terms = RoundTerms.of(self, n, shifts=self.noisy)
+        return by_rounds(terms._replace(estimating=estimating), find_start)
 
     @abstractmethod
     def rate(self, t: int) -> float:

@@ -4,12 +4,14 @@ import math
 from functools import partial
 from typing import Any
 
+from pymc_dp.contributions.estimating import SITES
 from pymc_dp.methods.algorithm import (
     BACKPROPAGATION,
     EXPECTATION_PROPAGATION,
-    NEWTON,
     NOT_PRIVATE_EP,
+    SITES_NEWTON,
     Algorithm,
+    of_rounds,
 )
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
@@ -29,7 +31,7 @@ MODEL_CLASSES = (
         regression.recognise,
         regression.build,
         regression.roles,
-        lambda records, structure: NEWTON,
+        lambda records, structure: of_rounds(records, SITES),
         forms=("damped",),
         options=("step", "feature_bound"),
         near=is_near_regression,
@@ -95,8 +97,8 @@ def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
         build=partial(build, classes),
         options=Settings,
         fits="regressions, Gaussian mixtures, Bayesian neural networks",
-        by=f"regressions and most mixtures: as dp_advi; other mixtures: {EXPECTATION_PROPAGATION}; "
-        f"networks: {BACKPROPAGATION}",
+        by=f"yes-no regressions: {SITES_NEWTON}; others and most mixtures: as dp_advi; "
+        f"other mixtures: {EXPECTATION_PROPAGATION}; networks: {BACKPROPAGATION}",
         page="dp_sep",
         constrained=True,
         model_classes=classes,

@@ -6,7 +6,16 @@ the curvature only preconditions; the absolute form (the paper's) solves with bo
 
 from functools import partial
 
-from pymc_dp.methods.algorithm import FACTORS, NEWTON, TOPICS, VARIATIONAL_BAYES, VARIATIONAL_NEWTON
+from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
+from pymc_dp.methods.algorithm import (
+    FACTORS,
+    POLYA_GAMMA_NEWTON,
+    TOPICS,
+    VARIATIONAL_BAYES,
+    VARIATIONAL_NEWTON,
+    Algorithm,
+    of_rounds,
+)
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor, regression
 from pymc_dp.methods.linear.clipping import scaled
@@ -60,9 +69,24 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
 def build_regression(
     records: Records, structure: Structure, settings: Settings
 ) -> Method | OnRealLine:
-    """Build VIPS for linear predictors: by default rounds, else updates of its own."""
+    """Build VIPS for linear predictors: by default rounds, else updates of its own.
+
+    Without noise, too, rounds find the solution where outcomes are yes or no, as its own updates
+    do: these are slower, and report a covariance that is too narrow.
+    """
     form = OWN if settings.noise_aware else BOUNDED
-    return settings.rounds or regression.build(records, structure, settings, form)
+    rounds = settings.rounds_from(lambda: None, _estimating(structure))
+    if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
+        rounds = settings.rounds_without_noise(POLYA_GAMMA)
+    return rounds or regression.build(records, structure, settings, form)
+
+
+def _estimating(structure: Structure) -> Estimating:
+    return POLYA_GAMMA if all(p.augmented for p in structure.predictors) else AVERAGED
+
+
+def _regression_algorithm(records: Records, structure: Structure) -> Algorithm:
+    return of_rounds(records, _estimating(structure))
 
 
 def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
@@ -92,7 +116,7 @@ MODEL_CLASSES = (
         recognise_regression,
         build_regression,
         regression_roles,
-        lambda records, structure: NEWTON,
+        _regression_algorithm,
         forms=("residual",),
         options=("feature_bound", "tau0", "kappa"),
         near=is_near_regression,
@@ -154,7 +178,8 @@ def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
         build=partial(build, classes),
         options=Settings,
         fits="conjugate models, regressions, mixtures, topics, factors",
-        by=f"regressions and mixtures: as dp_advi; counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
+        by=f"yes-no regressions: {POLYA_GAMMA_NEWTON}; others and mixtures: as dp_advi; "
+        f"counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
         f"factors: {FACTORS}",
         page="vips",
         constrained=True,

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pymc_dp.contributions.estimating import SITES
 from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
@@ -58,7 +59,7 @@ DAMPED = Form(
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
     """Build a method for linear predictors: by default rounds, else damped updates of sites."""
-    if settings.rounds:
-        return settings.rounds
+    if rounds := settings.rounds_from(lambda: None, SITES):
+        return rounds
     form = DAMPED if settings.step is None else DAMPED._replace(step=settings.step)
     return build_regression(records, structure, settings, form)

@@ -1,0 +1,203 @@
+"""Estimating functions: what methods make of the scores of records.
+
+A method solves that a sum over records, and the slope of the log prior, vanish. What a record adds
+is its score at a point m, or follows from its scores along its predictors v'z, which are normal
+under the posterior q = N(m, S) that earlier releases gave: the score averaged over q, for one. The
+record's vectors v stay the same, and so do clipping, noise, and all that is made of a release.
+
+**Privacy.** What a record adds is a function of the record, of m and of S alone, and every number
+of it is made from numbers of its own row.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.channels import Place
+from pymc_dp.model.graph_types import Tensor, pt
+
+SHIFTS = "shifts of predictors"
+# for so many predictors of a record scores are averaged over q; those of more are taken at m
+MOST_PREDICTORS = 2
+# nodes of quadrature along a predictor: where records have two outcomes, and where they have drawn
+# ones, which makes scores many
+NODES, FEW_NODES = 5, 3
+# those of tilted densities, whose second moments need more
+NODES_OF_SITES = 9
+# the largest size of a logit, and the least of its root mean square, that is told from others
+FARTHEST, NEAREST = 700.0, 1e-6
+# the least chance of an outcome, and the least share that a tilted variance is of the cavity's
+LEAST, LEAST_TILTED = 1e-280, 1e-2
+
+
+class Along(NamedTuple):
+    """Scores of a batch along the predictors of its records, which are normal under q."""
+
+    # shifts of the predictors, (c, rows) -> weights of the scores there, (rows, outcomes, c), with
+    # the observed outcome first
+    weights: Callable[[np.ndarray], np.ndarray]
+    root: np.ndarray  # A, (c, c, rows): A'A is the covariance of the predictors
+    has_both: bool  # whether records have two outcomes, which follow the observed one
+
+    def at(self, node: np.ndarray) -> np.ndarray:
+        """Return the weights, (rows, outcomes, c), where predictors are A'u from their mean."""
+        return self.weights(
+            np.add.reduce([u * row for u, row in zip(node, self.root, strict=True)])
+        )
+
+
+class Estimated(NamedTuple):
+    """What a record adds for each of its outcomes, the observed one first."""
+
+    weights: np.ndarray  # (rows, outcomes, c): of the record's vectors
+    # (rows,): minus the slope of its mean along the predictor, where a record has one, and two
+    # outcomes; else outcomes that are drawn from q show it
+    slope: np.ndarray | None = None
+    # (rows,): what it adds to the precision of q, where that is not the slope
+    precision: np.ndarray | None = None
+
+    @property
+    def slope_share(self) -> np.ndarray | None:
+        """The slope as a share of what it would be of scores at a point, (rows,)."""
+        if self.slope is None:
+            return None
+        return ratio(self.slope, -self.weights[:, 1, 0] * self.weights[:, 2, 0])
+
+    @property
+    def precision_share(self) -> np.ndarray | None:
+        """The precision as a multiple of the slope, (rows,)."""
+        if self.slope is None or self.precision is None:
+            return None
+        return ratio(self.precision, self.slope)
+
+
+def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Divide by numbers above 0; beside others it is 1."""
+    return np.asarray(np.divide(part, whole, out=np.ones_like(whole), where=whole > 0))
+
+
+class Estimating(NamedTuple):
+    """What a method makes of scores."""
+
+    estimate: Callable[[Along], Estimated]
+    left_out: float = 0.0  # how many of the equal sites of q it leaves out
+    has_precision: bool = False  # whether records add a precision to q that is not their slope
+
+    def spread(self, number: float) -> float:
+        """Return the variance of q in whitened coordinates, as `At.spread` has it.
+
+        Records make up most of its precision, each as much as another.
+        """
+        return 1 / max(number - self.left_out, 1.0)
+
+
+def shifted(
+    known: Mapping[Tensor, Tensor], predictors: Sequence[Place], shifts: Tensor
+) -> dict[Tensor, Tensor]:
+    """Add shifts, (c, rows), to the arrays, by what they are known as, that hold predictors."""
+    places: dict[Tensor, list[int]] = {}
+    for k, place in enumerate(predictors):
+        places.setdefault(place.array, []).append(k)
+    return {
+        array: known[array] + _in_place(known[array], predictors[own[0]].axis, shifts[own])
+        for array, own in places.items()
+    }
+
+
+def _in_place(array: Tensor, axis: int, shifts: Tensor) -> Tensor:
+    """Bring shifts, (width, rows), to the shape of an array whose records lie along an axis."""
+    core = [array.shape[k] for k in range(array.ndim) if k != axis]
+    return pt.moveaxis(shifts.T.reshape((shifts.shape[1], *core)), 0, axis)
+
+
+def averaged(along: Along) -> Estimated:
+    """Average scores over q: the gradient of the evidence lower bound (Khan and Rue 2023).
+
+    So is the slope: the curvature of the log likelihood, averaged over q.
+    """
+    total, slope = np.zeros(()), np.zeros(())
+    nodes = NODES if along.has_both else FEW_NODES
+    for node, share in _rule(along, nodes):
+        each = along.at(node)
+        total = total + share * each
+        if along.has_both and each.shape[2] == 1:
+            slope = slope - share * each[:, 1, 0] * each[:, 2, 0]
+    return Estimated(total, slope if slope.ndim else None)
+
+
+def _rule(along: Along, nodes: int) -> list[tuple[np.ndarray, float]]:
+    """Return points and weights of Gauss-Hermite quadrature, by products for two predictors."""
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    weights = weights / weights.sum()
+    if len(along.root) == 1:
+        return [(np.array([u]), float(w)) for u, w in zip(points, weights, strict=True)]
+    pairs = [(i, j) for i in range(len(points)) for j in range(len(points))]
+    return [(points[[i, j]], float(weights[i] * weights[j])) for i, j in pairs]
+
+
+def polya_gamma(along: Along) -> Estimated:
+    """Take the expected score of a logistic outcome with a Pólya-Gamma variable (Park et al. 2020).
+
+    With psi ~ N(mu, s^2) under q it is y - 1/2 - omega mu, where omega is tanh(c / 2) / (2 c) at
+    c^2 = mu^2 + s^2. Its slope in mu is s^2 / c^2 parts omega, and mu^2 / c^2 parts p (1 - p) at c.
+    Records that do not have two outcomes and one predictor add `averaged` scores.
+    """
+    here = along.at(np.zeros(len(along.root)))
+    if not _is_binary(along, here):
+        return averaged(along)
+    no, yes = here[:, 1, 0], here[:, 2, 0]
+    unit = yes - no  # the slope of psi along what is called the predictor, which may be -psi
+    with np.errstate(divide="ignore"):
+        mu = np.clip(np.log(np.abs(no)) - np.log(np.abs(yes)), -FARTHEST, FARTHEST)
+    s = np.abs(unit * along.root[0, 0])
+    c = np.maximum(np.hypot(mu, s), NEAREST)
+    omega, share = np.tanh(c / 2) / (2 * c), (s / c) ** 2
+    of_density = 1 / (4 * np.cosh(c / 2) ** 2)
+    added = -(0.5 + omega * mu) * unit - no  # the same for both outcomes
+    slope = unit**2 * (share * omega + (1 - share) * of_density)
+    return Estimated(here + added[:, None, None], slope, unit**2 * omega)
+
+
+def site(along: Along) -> Estimated:
+    """Take the site of a yes-no outcome: the moments of its tilted density over those of q.
+
+    With Z = E p(y | psi) under q, the cavity of the average site, and g and beta the first and
+    second derivative of log Z in the mean of psi, whose variance is s^2, the site adds
+    g / (1 + s^2 beta), and -beta / (1 + s^2 beta) to the precision (Minka 2001; Li et al. 2015).
+    Records that do not have two outcomes and one predictor add `averaged` scores.
+    """
+    here = along.at(np.zeros(len(along.root)))
+    if not _is_binary(along, here):
+        return averaged(along)
+    root = along.root[0, 0]
+    Z, first, bend = np.zeros((2, len(root))), 0.0, 0.0
+    for node, share in _rule(along, NODES_OF_SITES):
+        no, yes = along.at(node)[:, 1:, 0].T
+        unit = np.where(yes == no, 1.0, yes - no)
+        p = -no / unit
+        Z += share * np.stack([yes / unit, p])
+        first = first + share * p * yes
+        bend = bend + share * p * yes * node[0]  # is E p'' times the root
+    signs = np.array([[-1.0], [1.0]])
+    Z = np.maximum(Z, LEAST)
+    g = signs * first / Z
+    squared_beta = signs * root * bend / Z - root**2 * g**2  # s^2 beta
+    left = np.maximum(1 + squared_beta, LEAST_TILTED)
+    each = g / left
+    s2 = np.maximum(root**2, LEAST)
+    slope = (Z * -squared_beta / left).sum(axis=0) / s2
+    unit = here[:, 2, 0] - here[:, 1, 0]
+    is_yes = np.divide(here[:, 0, 0] - here[:, 1, 0], unit, out=0 * here[:, 0, 0], where=unit != 0)
+    observed = each[0] + is_yes * (each[1] - each[0])
+    return Estimated(np.stack([observed, *each], axis=1)[:, :, None], slope)
+
+
+def _is_binary(along: Along, weights: np.ndarray) -> bool:
+    return along.has_both and weights.shape[2] == 1
+
+
+AT_POINT = Estimated(np.empty((0, 0, 0)))
+AVERAGED = Estimating(averaged)
+POLYA_GAMMA = Estimating(polya_gamma, has_precision=True)
+SITES = Estimating(site, left_out=1.0)

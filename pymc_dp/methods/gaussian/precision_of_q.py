@@ -1,0 +1,42 @@
+"""The precision of a method's own posterior q, where it is not the slope of what records add.
+
+The bound of Pólya-Gamma variables lies below the log likelihood and has more curvature than it: the
+solution of vips depends on the precision of its q, and honest widths on the slope of its scores. A
+few rounds release the one in the place of the other.
+"""
+
+import numpy as np
+
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
+from pymc_dp.methods.gaussian.release import Release
+from pymc_dp.methods.gaussian.state import Known, State
+
+
+def with_precision(state: State, release: Release) -> tuple[State, Release]:
+    """Learn the precision from a round that releases it; of slopes it shows one alone."""
+    known = state.learnt.curvature
+    if not state.at.of_precision or known is None:
+        return state, release
+    found = release.curvature
+    if state.precision is not None:
+        earlier = state.precision.moved(DEFAULTS.moved_precision, DEFAULTS.floor_on_average)
+        found = earlier.combined(found)
+    nothing = known._replace(noise=DEFAULTS.hidden_noise * known.noise)
+    return state._replace(precision=found), release._replace(curvature=nothing)
+
+
+def asking_for_precision(state: State, local: LocalPosterior, known: Known) -> State:
+    """Say whether the next round releases the precision, and set q as far as it is known."""
+    at, learnt = state.at, state.learnt
+    if not (known.estimating and known.estimating.has_precision) or at.is_diagonal:
+        return state
+    due = state.t % DEFAULTS.rounds_of_precision == 0 and learnt.curvature is not None
+    root = None
+    if state.precision is not None:
+        records = state.precision.spectrum().matrix_at_least(DEFAULTS.floor_in_coordinates)
+        records = records / learnt.variance_share.curvature_share
+        S = np.linalg.inv(records + local.prior_precision)
+        # v'Sv is the squared length of this times the whitened v
+        root = np.linalg.cholesky(S).T @ np.linalg.inv(at.whitening)
+    return state._replace(at=at._replace(of_precision=due, root=root))

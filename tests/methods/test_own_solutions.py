@@ -1,0 +1,185 @@
+"""Without noise each method ends at the solution of its own equation, on data where they differ."""
+
+import math
+import warnings
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import expit, log_expit
+
+import pymc_dp
+from pymc_dp.contributions import estimating
+from pymc_dp.contributions.estimating import Along, averaged, polya_gamma, site
+from tests.methods.sep.expectation_propagation import propagate
+
+PRIOR_SD = 2.0
+CLOSE, APART = 0.01, 0.1  # in posterior standard deviations
+METHODS = ("dp_advi", "vips", "dp_sep")
+NODES, SHARES = np.polynomial.hermite_e.hermegauss(41)
+SHARES = SHARES / SHARES.sum()
+
+
+@cache
+def skewed(number):
+    """Few records, with strong effects: the mode is far from the mean."""
+    records, effects, size = [(40, 3, 1.5), (60, 3, 2.0), (300, 10, 1.0)][number]
+    rng = np.random.default_rng(number)
+    X = rng.normal(size=(records, effects))
+    b = size * rng.normal(size=effects)
+    return X, (rng.uniform(size=records) < expit(X @ b)).astype(int)
+
+
+def newton(X, y, solve, steps=400):
+    """Iterate (m, S) -> (score, curvature, precision of S) to the solution; return m and S."""
+    P = np.eye(X.shape[1]) / PRIOR_SD**2
+    m, S = np.zeros(X.shape[1]), np.linalg.inv(X.T @ X / 4 + P)
+    for _ in range(steps):
+        r, h, own = solve(y, X @ m, np.sqrt(((X @ S) * X).sum(axis=1)))
+        m = m + 0.7 * np.linalg.solve((X.T * h) @ X + P, X.T @ r - P @ m)
+        S = np.linalg.inv((X.T * own) @ X + P)
+    return m, S
+
+
+def at_mode(y, psi, s):
+    p = expit(psi)
+    return y - p, p * (1 - p), p * (1 - p)
+
+
+def gaussian_vi(y, psi, s):
+    p = expit(psi[:, None] + s[:, None] * NODES)
+    curvature = (p * (1 - p)) @ SHARES
+    return y - p @ SHARES, curvature, curvature
+
+
+def coordinate_ascent(y, psi, s):
+    c = np.hypot(psi, s)
+    omega = np.tanh(c / 2) / (2 * c)
+    return y - 0.5 - omega * psi, omega, omega
+
+
+def average_sites(X, y):
+    def log_likelihood(psi):
+        return log_expit((2 * y[:, None] - 1) * psi)
+
+    prior = np.eye(X.shape[1]) / PRIOR_SD**2
+    return propagate(X, log_likelihood, prior, shared=True, rounds=600)
+
+
+@cache
+def solutions(number):
+    X, y = skewed(number)
+    found = {
+        "mode": newton(X, y, at_mode),
+        "dp_advi": newton(X, y, gaussian_vi),
+        "vips": newton(X, y, coordinate_ascent),
+        "dp_sep": average_sites(X, y),
+    }
+    sd = np.sqrt(np.diag(found["dp_advi"][1]))
+    return {name: m for name, (m, _) in found.items()}, sd
+
+
+def fitted(number, method):
+    X, y = skewed(number)
+    with pm.Model() as model:
+        w = pm.Normal("w", 0, PRIOR_SD, shape=X.shape[1])
+        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ w, observed=y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        idata = pymc_dp.fit(
+            model=model, method=method, epsilon=math.inf, progressbar=False, backend="python"
+        )
+    fit = idata["fit"]
+    return fit["mean_vector"].to_numpy(), fit["standard_deviation"].to_numpy()
+
+
+def off_by(number, method, solution):
+    means, sd = solutions(number)
+    return np.abs((fitted(number, method)[0] - means[solution]) / sd).max()
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_ends_at_its_own_solution(method, number):
+    means, sd = solutions(number)
+    assert off_by(number, method, method) < CLOSE
+    assert np.abs((means[method] - means["mode"]) / sd).max() > APART
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("method", METHODS)
+def test_widths_are_those_of_the_posterior_and_not_of_a_bound(method, number):
+    sd = solutions(number)[1]
+    np.testing.assert_allclose(fitted(number, method)[1], sd, rtol=0.06)
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "vips"])
+def test_scores_at_the_point_end_at_the_mode(monkeypatch, method):
+    monkeypatch.setattr(estimating.Estimating, "spread", lambda self, number: 1e-12)
+    monkeypatch.setattr(
+        "pymc_dp.methods.gaussian.rounds.asking_for_precision", lambda state, *_: state
+    )
+    assert off_by(0, method, method) > APART
+    assert off_by(0, method, "mode") < CLOSE
+
+
+def test_a_bound_with_the_width_of_the_posterior_ends_elsewhere(monkeypatch):
+    monkeypatch.setattr(
+        "pymc_dp.methods.gaussian.rounds.asking_for_precision", lambda state, *_: state
+    )
+    assert off_by(0, "vips", "vips") > 5 * CLOSE
+
+
+def logistic(psi, y, s):
+    """Scores of a record of each outcome, along its predictor."""
+    outcomes = np.stack([y, 0 * y, 0 * y + 1], axis=1)
+
+    def weights(shifts):
+        at = (psi + shifts[0])[:, None]
+        return np.where(outcomes == 1, expit(-at), -expit(at))[:, :, None]
+
+    return Along(weights, s[None, None], has_both=True)
+
+
+PSI = np.array([-30.0, -2.0, 0.0, 0.5, 4.0, 40.0])
+
+
+@pytest.mark.parametrize("estimate", [averaged, polya_gamma, site])
+def test_of_a_posterior_of_no_width_all_are_the_score(estimate):
+    y = np.array([0, 1, 1, 0, 1, 0])
+    found = estimate(logistic(PSI, y, np.full(6, 1e-9)))
+    np.testing.assert_allclose(found.weights[:, 0, 0], y - expit(PSI), atol=1e-6)
+    np.testing.assert_allclose(found.slope[1:5], (expit(PSI) * expit(-PSI))[1:5], rtol=1e-4)
+
+
+@pytest.mark.parametrize("estimate", [averaged, polya_gamma])
+def test_slopes_are_those_of_what_is_added(estimate):
+    y, s, step = np.ones(4, int), np.full(4, 0.8), 1e-5
+    psi = PSI[1:5]
+    there, here = (estimate(logistic(psi + h, y, s)).weights[:, 0, 0] for h in (-step, step))
+    slope = estimate(logistic(psi, y, s)).slope
+    np.testing.assert_allclose((there - here) / (2 * step), slope, rtol=1e-5)
+
+
+@pytest.mark.parametrize("estimate", [averaged, polya_gamma, site])
+def test_what_a_record_adds_does_not_depend_on_the_others_to_the_last_bit(estimate):
+    rng = np.random.default_rng(0)
+    psi, s, y = 3 * rng.normal(size=57), rng.gamma(1, size=57), rng.integers(0, 2, 57)
+    alone = [estimate(logistic(*(x[k : k + 1] for x in (psi, y, s)))) for k in range(57)]
+    together = estimate(logistic(psi, y, s))
+    for part, of_one in ((together.weights, "weights"), (together.slope, "slope")):
+        each = np.concatenate([getattr(one, of_one) for one in alone])
+        assert each.tobytes() == np.ascontiguousarray(part).tobytes()
+
+
+@pytest.mark.parametrize("estimate", [averaged, polya_gamma, site])
+def test_a_record_that_is_not_finite_stays_so(estimate):
+    def weights(shifts):
+        each = logistic(PSI, np.ones(6, int), np.ones(6)).weights(shifts)
+        each[2, 0] = np.nan
+        return each
+
+    found = estimate(Along(weights, np.ones((1, 1, 6)), has_both=True))
+    assert np.isnan(found.weights[2, 0, 0])
+    assert np.isfinite(np.delete(found.weights, 2, axis=0)).all()

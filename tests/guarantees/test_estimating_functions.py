@@ -39,7 +39,17 @@ def at(d, spread, bound=1.5, of_precision=False):
     W = np.eye(d) + rng.normal(0, 0.2, (d, d))
     root = spread**0.5 * (np.eye(d) + rng.normal(0, 0.2, (d, d))) if of_precision else None
     point, along = rng.normal(0, 0.5, d), unit_vector(d)
-    return At(point, W, bound, bound**2, 0.7, along, spread, root, of_precision)
+    return At(
+        point,
+        W,
+        bound,
+        bound**2,
+        0.7,
+        direction=along,
+        spread=spread,
+        root=root,
+        of_precision=of_precision,
+    )
 
 
 def longest(name, estimating, spread, bound, of_precision):

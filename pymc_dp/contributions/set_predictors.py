@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 
@@ -15,23 +16,6 @@ Place = str | tuple[str, int]
 Values = Mapping[Place, Any]
 
 DRAWN = "outcomes with predictors set"
-
-
-class Range(NamedTuple):
-    """Where outcomes are clipped to; public."""
-
-    low: float
-    high: float
-
-    @property
-    def centre(self) -> float:
-        """The middle of the range."""
-        return (self.low + self.high) / 2
-
-    @property
-    def radius(self) -> float:
-        """The largest distance from the centre."""
-        return (self.high - self.low) / 2
 
 
 class Nodes(NamedTuple):

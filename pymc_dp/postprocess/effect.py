@@ -1,5 +1,6 @@
 """Predicted margins, contrasts and average treatment effects, by g-computation."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -10,6 +11,7 @@ import xarray as xr
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.set_predictors import Place
 from pymc_dp.driver.setup import model_in_use
+from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.postprocess.public_margins import public_margins
 from pymc_dp.postprocess.record_margins import record_margins
@@ -54,15 +56,16 @@ def effect(
         together, then the second. Contrasts compare with the first. What the data computed from a
         predictor beforehand, such as an interaction, does not follow it: let the model compute it.
     over : mapping or DataFrame, optional
-        Public rows, as `pymc_dp.predict` takes them. The average over them costs nothing. Without
-        it the average is over the fitted records, which is one more release.
+        Public rows, as `pymc_dp.predict` takes them; predictors that are set may be left out. The
+        average over them costs nothing. Without it the average is over the fitted records, which is
+        one more release.
     weights : array_like, optional
         Public weights of the rows of ``over``.
     outcome : str, optional
         Which observed variable. With ``over`` also a deterministic that is an expected outcome.
     bounds : tuple of two floats, optional
-        Where outcomes are clipped to, for an average over the fitted records: public numbers. Yes
-        and no need none.
+        Where outcomes are clipped to, for an average over the fitted records: public numbers. Not
+        read for outcomes of yes or no.
     prob : float, optional
         The probability of the intervals, which are equal-tailed.
     epsilon, delta, noise_multiplier, data, neighbours, accountant, num_records, unit, ledger, \
@@ -93,6 +96,8 @@ backend
     -----
     PrivacyWarning
         The public rows may be the fitted ones.
+    PosteriorWarning
+        The posterior leaves the noise of its fit out.
 
     Notes
     -----
@@ -128,9 +133,11 @@ backend
         raise ValueError(f"prob={prob!r} must be between 0 and 1.")
     privacy_of(idata)
     if leaves_noise_out(idata):
-        raise ValueError(
-            "The posterior leaves the privacy noise of its fit out, and intervals of effects would "
-            "be too narrow: fit with noise_aware=True, or with method='dp_advi'."
+        warnings.warn(
+            "The posterior leaves the privacy noise of its fit out, and so do the intervals of its "
+            "effects: they are too narrow. method='dp_advi' has the noise in its posterior.",
+            PosteriorWarning,
+            stacklevel=2,
         )
     if over is None:
         if weights is not None or public:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import xarray as xr
 from pymc.distributions.moments import mean
+from pymc.exceptions import UndefinedMomentException
 from pymc.model.fgraph import clone_model
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.postprocess.predict import predict
 from pymc_dp.postprocess.settings import Setting
@@ -52,7 +53,9 @@ def _share(weights: Any, rows: Any) -> np.ndarray:
     [length] = lengths
     given = np.ones(length) if weights is None else np.asarray(weights, "float64")
     if given.shape != (length,) or not np.isfinite(given).all() or (given < 0).any():
-        raise ValueError(f"weights= must be one finite number of at least 0 for each of {length} rows.")
+        raise ValueError(
+            f"weights= must be one finite number of at least 0 for each of {length} rows."
+        )
     if not given.sum() > 0:
         raise ValueError("weights= are all 0: there is nothing to average over.")
     return np.asarray(given / given.sum())
@@ -62,18 +65,15 @@ def _set(rows: Any, setting: Setting) -> Any:
     """Copy rows with predictors set."""
     changed = rows.copy()
     for place, value in setting.values.items():
-        name, column = (place, ...) if isinstance(place, str) else place
-        if isinstance(rows, pd.DataFrame):
-            if column is not ... or name not in rows:
-                raise ValueError(f"settings= names {place!r}, which is no column of over=.")
-            changed[name] = value
+        name, column = (place, None) if isinstance(place, str) else place
+        if column is None:
+            changed[name] = np.full(len(rows[_names(rows)[0]]), value)
             continue
-        if name not in rows:
-            raise ValueError(f"settings= names `{name}`, but over= holds {sorted(rows)}.")
+        if name not in rows or np.ndim(rows[name]) != 2 or column >= rows[name].shape[1]:
+            raise ValueError(f"settings= names {place!r}, which is no column of over=.")
         array = np.array(rows[name])
-        kind = np.result_type(array, np.asarray(value))
-        changed[name] = array = array.astype(kind)
-        array[:, column] = value
+        changed[name] = array.astype(np.result_type(array, np.asarray(value)))
+        changed[name][:, column] = value
     return changed
 
 
@@ -99,8 +99,8 @@ def _with_expected(
     made = clone_model(made)
     rv = made[name]
     try:
-        expected = mean(rv)
-    except NotImplementedError:
+        expected = mean(_of_any_length(rv))
+    except (NotImplementedError, UndefinedMomentException):
         raise NotImplementedError(
             f"PyMC does not know the mean of `{name}`. Give the model a pm.Deterministic that is "
             "its expected value, and name it: outcome='...'."
@@ -111,6 +111,16 @@ def _with_expected(
     with made:
         pm.Deterministic(expected_name(name), expected)
     return made, expected_name(name), isinstance(rv.owner.op, BernoulliRV)
+
+
+def _of_any_length(rv: Any) -> Any:
+    """Draw as many as the parameters say: the size is that of the fitted records."""
+    node = rv.owner
+    if not isinstance(node.op, RandomVariable):
+        return rv
+    parameters = node.op.dist_params(node)
+    make: Any = node.op.make_node
+    return make(node.op.rng_param(node), None, *parameters).outputs[1]
 
 
 def expected_name(name: str) -> str:
@@ -126,5 +136,3 @@ def _outcome(model: pm.Model, outcome: str | None) -> str:
     if outcome not in known:
         raise ValueError(f"outcome={outcome!r} must be one of {known}.")
     return outcome
-
-

@@ -16,8 +16,9 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
-from pymc_dp.contributions.set_predictors import Nodes, Range, on_nodes
+from pymc_dp.checking.release import ask, mean_of_unit, open_fitted
+from pymc_dp.contributions.predictive_density import Range
+from pymc_dp.contributions.set_predictors import Nodes, on_nodes
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.postprocess.settings import Setting, describe
@@ -52,7 +53,8 @@ def record_margins(
     backend: str | None,
 ) -> xr.DataTree:
     """Release the averages, and describe them with the noise in their intervals."""
-    fitted = open_fitted(model, idata, data, budget, idata["posterior"].to_dataset().nbytes)
+    sizes = idata["posterior"].sizes
+    fitted = open_fitted(model, idata, data, budget, sizes["chain"] * sizes["draw"])
     leaf = _leaf(fitted.records, outcome)
     is_binary = bool(fitted.records.outcomes and fitted.records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)
@@ -75,8 +77,7 @@ def record_margins(
         size=len(settings) * size + 1,
         clip_norm=(len(settings) + of_count**2) ** 0.5,
     )
-    number = budget.num_records if budget.num_records is not None else None
-    margins = margin_draws(noisy, along, len(settings), limits, of_count, number)
+    margins = margin_draws(noisy, along, len(settings), limits, of_count, budget.num_records)
     found = describe(settings, margins, prob, shares=is_binary)
     found.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
     about = {
@@ -124,7 +125,7 @@ def _leaf(records: Records, outcome: str | None) -> str:
 
 
 def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:
-    if bounds is None and is_binary:
+    if is_binary:
         return Range(0.0, 1.0)
     if bounds is None:
         raise ValueError(

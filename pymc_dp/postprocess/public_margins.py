@@ -64,10 +64,13 @@ def _share(weights: Any, rows: Any) -> np.ndarray:
 def _set(rows: Any, setting: Setting) -> Any:
     """Copy rows with predictors set."""
     changed = rows.copy()
+    number = len(rows[_names(rows)[0]])
     for place, value in setting.values.items():
         name, column = (place, None) if isinstance(place, str) else place
         if column is None:
-            changed[name] = np.full(len(rows[_names(rows)[0]]), value)
+            changed[name] = np.full(number, value)
+            if hasattr(rows, "columns") and name in rows:  # with the same levels
+                changed[name] = changed[name].astype(rows[name].dtype)
             continue
         if name not in rows or np.ndim(rows[name]) != 2 or column >= rows[name].shape[1]:
             raise ValueError(f"settings= names {place!r}, which is no column of over=.")
@@ -92,6 +95,7 @@ def _with_expected(
                 f"`{rv.name}` out."
             )
     if is_bambi(model):
+        _refuse_centred(model)
         return model, outcome or model.family.likelihood.parent, model.family.name == "bernoulli"
     name = _outcome(made, outcome)
     if name in {str(v.name) for v in made.deterministics}:
@@ -111,6 +115,18 @@ def _with_expected(
     with made:
         pm.Deterministic(expected_name(name), expected)
     return made, expected_name(name), isinstance(rv.owner.op, BernoulliRV)
+
+
+def _refuse_centred(model: Any) -> None:
+    """Refuse formulas whose predictors bambi centres anew on every data frame."""
+    if model.center_predictors and any(
+        getattr(part, "intercept_term", None) is not None for part in model.parameters.values()
+    ):
+        raise ValueError(
+            "bambi centres the predictors of this model on the rows that it is given, so that a "
+            "predictor with one value in all rows would have no effect: make and fit the model "
+            "with center_predictors=False."
+        )
 
 
 def _of_any_length(rv: Any) -> Any:

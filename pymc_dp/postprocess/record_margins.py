@@ -18,13 +18,14 @@ import xarray as xr
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.checking.release import ask, mean_of_unit, open_fitted
 from pymc_dp.contributions.predictive_density import Range
-from pymc_dp.contributions.set_predictors import Nodes, on_nodes
+from pymc_dp.contributions.set_predictors import Nodes, on_nodes, with_values
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.postprocess.settings import Setting, describe
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import with_guarantee
+from pymc_dp.tables.indices import refuse_bad_indices
 
 NAME = "expected outcomes"
 # points of the posterior at which outcomes are drawn
@@ -59,6 +60,7 @@ def record_margins(
     is_binary = bool(fitted.records.outcomes and fitted.records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)
     _check_places(fitted.records, settings, leaf, budget.unit)
+    _check_levels(model, settings, budget.unit)
     nodes, along = nodes_of(fitted.points)
     of_count = COUNT_SHARE if budget.num_records is None else 0.0
     size, points = nodes.basis.shape[1], len(nodes.points)
@@ -164,6 +166,19 @@ def _check_places(
             raise ValueError(f"settings= sets `{name}` to {value!r}, which is no number.")
         if dtype.kind in "biu" and given.astype(dtype) != given:
             raise ValueError(f"settings= sets `{name}` to {value!r}, and it holds {dtype} numbers.")
+
+
+def _check_levels(model: pm.Model, settings: Sequence[Setting], unit: str | None) -> None:
+    """Refuse codes of levels that the model does not have."""
+    axes = {str(v.name): 0 for v in model.data_vars}
+    own = {str(v.name): v.get_value() for v in model.data_vars}
+    for one in settings:
+        names = {place if isinstance(place, str) else place[0] for place in one.values}
+        changed = with_values({name: own[name] for name in names}, axes, one.values)
+        try:
+            refuse_bad_indices(model, changed, unit)
+        except ValueError as error:
+            raise ValueError(f"settings= has {one.label}. {error}") from None
 
 
 def nodes_of(every: np.ndarray) -> tuple[Nodes, np.ndarray]:

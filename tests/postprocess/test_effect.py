@@ -69,9 +69,9 @@ def difference(found: xr.DataTree) -> tuple[float, ...]:
 
 def test_margins_over_public_rows_are_those_of_every_draw():
     x, weights = np.linspace(-2, 2, 30), np.arange(30.0)
-    found = pymc_dp.effect(
-        result(), model_of(columns()), SETTINGS, over={"x": x}, weights=weights
-    )["effect"]
+    found = pymc_dp.effect(result(), model_of(columns()), SETTINGS, over={"x": x}, weights=weights)[
+        "effect"
+    ]
     repeated = np.repeat(x, weights.astype(int))
     np.testing.assert_allclose(found["margin_draws"], exact_margins(result(), repeated))
     assert found.attrs["epsilon_spent"] == 0
@@ -114,6 +114,17 @@ def test_effects_of_the_fitted_records_are_near_the_true_ones(count, unit):
     raw = data["y"][data["treated"] == 1].mean() - data["y"][data["treated"] == 0].mean()
     assert abs(mean - raw) > 4 * sd  # groups as they are differ by their confounder as well
     assert ("odds_ratio" in found["effect"]) is not count
+
+
+def test_the_average_over_a_part_of_the_records_is_that_of_the_part():
+    """The effect on the treated: these have larger x."""
+    data = columns()
+    part = {name: data[name][data["treated"] == 1] for name in ("treated", "x", "y")}
+    found = pymc_dp.effect(result(), model_of(data), SETTINGS, data=part, epsilon=math.inf)
+    exact = exact_margins(result(), part["x"]).mean(axis=1)
+    margins = found["effect"]["margin"].sel(statistic="mean")
+    np.testing.assert_allclose(margins, exact, atol=3e-3)
+    assert abs(exact - exact_margins(result(), data["x"]).mean(axis=1)).max() > 0.05
 
 
 def test_leaving_predictors_as_they_were_is_caught(monkeypatch):

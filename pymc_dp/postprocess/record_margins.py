@@ -55,7 +55,8 @@ def record_margins(
 ) -> xr.DataTree:
     """Release the averages, and describe them with the noise in their intervals."""
     sizes = idata["posterior"].sizes
-    fitted = open_fitted(model, idata, data, budget, sizes["chain"] * sizes["draw"])
+    every = sizes["chain"] * sizes["draw"]
+    fitted = open_fitted(model, idata, data, budget, every)
     leaf = _leaf(fitted.records, outcome)
     is_binary = bool(fitted.records.outcomes and fitted.records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)
@@ -152,31 +153,28 @@ def _check_places(
                 f"settings= names `{name}`, but the predictors that have names are {known}. Make "
                 f"it a pm.Data('{name}', ...); of a formula, average over public rows by over=."
             )
-        shape = list(records.shapes[name])
-        del shape[records.batch.axes[name]]
-        if column is None and shape:
+        lengths = [length for length in records.shapes[name] if length is not None]
+        if [column is not None and 0 <= column < length for length in lengths] != (
+            [] if column is None else [True]
+        ):
             raise ValueError(
-                f"`{name}` is a matrix: say which column is set, such as ('{name}', 0)."
+                f"settings= names {place!r}, but a record's `{name}` has the shape {lengths}: name "
+                f"one column of a matrix, such as ('{name}', 0), and what is no matrix by its name."
             )
-        if column is not None and (len(shape) != 1 or not 0 <= column < (shape[0] or 0)):
-            raise ValueError(f"settings= names column {column} of `{name}`, which has no such one.")
-        dtype = np.dtype(records.batch.inputs[name].type.dtype)
-        given = np.asarray(value)
-        if given.dtype.kind not in "biuf" or given.ndim:
-            raise ValueError(f"settings= sets `{name}` to {value!r}, which is no number.")
-        if dtype.kind in "biu" and given.astype(dtype) != given:
+        dtype, given = np.dtype(records.batch.inputs[name].type.dtype), np.asarray(value)
+        whole = dtype.kind in "biu"
+        if given.dtype.kind not in "biuf" or given.ndim or (whole and given.astype(dtype) != given):
             raise ValueError(f"settings= sets `{name}` to {value!r}, and it holds {dtype} numbers.")
 
 
 def _check_levels(model: pm.Model, settings: Sequence[Setting], unit: str | None) -> None:
     """Refuse codes of levels that the model does not have."""
-    axes = {str(v.name): 0 for v in model.data_vars}
     own = {str(v.name): v.get_value() for v in model.data_vars}
     for one in settings:
-        names = {place if isinstance(place, str) else place[0] for place in one.values}
-        changed = with_values({name: own[name] for name in names}, axes, one.values)
+        named = ((k, k if isinstance(k, str) else k[0], v) for k, v in one.values.items())
+        values = {k: v for k, name, v in named if name in own}
         try:
-            refuse_bad_indices(model, changed, unit)
+            refuse_bad_indices(model, with_values(own, dict.fromkeys(own, 0), values), unit)
         except ValueError as error:
             raise ValueError(f"settings= has {one.label}. {error}") from None
 

@@ -208,7 +208,7 @@ BAD = [
     ({"settings": {"treated": [0.5]}}, "holds int64 numbers"),
     ({"settings": {"treated": [1, 1]}}, "twice"),
     ({"settings": {"treated": [0, 1], "x": [1.0]}}, "equally many"),
-    ({"settings": {("treated", 0): [0, 1]}}, "column 0"),
+    ({"settings": {("treated", 0): [0, 1]}}, "no matrix"),
     ({"settings": {"x": [math.nan]}}, "finite"),
     ({"settings": {"treated": 1}}, "list of values"),
     ({"outcome": "z"}, "outcome='z'"),

@@ -149,20 +149,11 @@ backend
         return record_margins(
             idata, model, chosen, outcome, bounds, prob, data, budget, ledger, backend
         )
-    of_release = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "noise_multiplier": noise_multiplier,
-        "bounds": bounds,
-        "data": data,
-        "num_records": num_records,
-        "unit": unit,
-        "ledger": ledger,
-    }
-    for name in [name for name, value in of_release.items() if value is not None]:
+    of_release = (epsilon, delta, noise_multiplier, bounds, data, num_records, unit, ledger)
+    if any(value is not None for value in of_release):
         raise ValueError(
-            f"{name}= is for the release of an average over the fitted records; over public rows "
-            "nothing is released: leave it out."
+            "Over public rows nothing is released: leave out epsilon=, delta=, noise_multiplier=, "
+            "bounds=, data=, num_records=, unit= and ledger=."
         )
     own = (public,) if isinstance(public, str) else tuple(public)
     margins, shares = public_margins(idata, model, chosen, over, weights, outcome, own)

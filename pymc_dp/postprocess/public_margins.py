@@ -95,7 +95,6 @@ def _with_expected(
                 f"`{rv.name}` out."
             )
     if is_bambi(model):
-        _refuse_centred(model)
         return model, outcome or model.family.likelihood.parent, model.family.name == "bernoulli"
     name = _outcome(made, outcome)
     if name in {str(v.name) for v in made.deterministics}:
@@ -115,18 +114,6 @@ def _with_expected(
     with made:
         pm.Deterministic(expected_name(name), expected)
     return made, expected_name(name), isinstance(rv.owner.op, BernoulliRV)
-
-
-def _refuse_centred(model: Any) -> None:
-    """Refuse formulas whose predictors bambi centres anew on every data frame."""
-    if model.center_predictors and any(
-        getattr(part, "intercept_term", None) is not None for part in model.parameters.values()
-    ):
-        raise ValueError(
-            "bambi centres the predictors of this model on the rows that it is given, so that a "
-            "predictor with one value in all rows would have no effect: make and fit the model "
-            "with center_predictors=False."
-        )
 
 
 def _of_any_length(rv: Any) -> Any:

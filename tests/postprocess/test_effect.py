@@ -227,6 +227,19 @@ def test_what_cannot_be_done_is_refused_before_any_budget_is_spent(more, text, t
     assert ledger.spent.epsilon == 0
 
 
+def test_a_posterior_without_its_noise_is_warned_of():
+    quiet = result().copy()
+    del quiet["noise_sd"]
+    with pytest.warns(pymc_dp.PosteriorWarning, match="leaves the privacy noise of its fit out"):
+        pymc_dp.effect(quiet, model_of(columns()), SETTINGS, over={"x": np.zeros(2)})
+
+
+def test_public_rows_that_may_be_the_fitted_ones_are_warned_of():
+    data = columns()
+    with pytest.warns(pymc_dp.PrivacyWarning, match="do not publish"):
+        pymc_dp.effect(result(), model_of(data), SETTINGS, over={"x": data["x"]})
+
+
 def test_counts_need_bounds():
     with pytest.raises(ValueError, match="needs bounds"):
         pymc_dp.effect(result(True), model_of(columns(True), True), SETTINGS, **TERMS)
@@ -243,14 +256,22 @@ def test_latents_of_persons_have_no_expected_outcome_on_new_rows():
         public_margins._with_expected(model, idata, ["person"], None)
 
 
-def test_formulas_that_bambi_centres_anew_are_refused():
+def test_formulas_are_averaged_over_data_frames_unless_bambi_centres_them_anew():
     bmb, pd = pytest.importorskip("bambi"), pytest.importorskip("pandas")
-    frame = pd.DataFrame({k: v for k, v in columns().items() if k != "person"})[:200]
-    for centred in (True, False):
-        model = bmb.Model("y ~ treated + x", frame, family="bernoulli", center_predictors=centred)
-        model.build()
-        if centred:
-            with pytest.raises(ValueError, match="center_predictors=False"):
-                public_margins._refuse_centred(model)
-        else:
-            public_margins._refuse_centred(model)
+    frame = pd.DataFrame({name: columns()[name] for name in ("treated", "x", "y")})
+    priors = {name: bmb.Prior("Normal", mu=0, sigma=2) for name in ("Intercept", "common")}
+    settings = {"priors": priors, "auto_scale": False}
+    model = bmb.Model(
+        "y ~ treated * x", frame, family="bernoulli", center_predictors=False, **settings
+    )
+    idata = pymc_dp.fit(model=model, progressbar=False, backend="python", **TERMS)
+    rows = pd.DataFrame({"x": columns()["x"][:300]})
+    found = pymc_dp.effect(idata, model, SETTINGS, over=rows, public="p")
+    low, high = true_margins(rows["x"].to_numpy())
+    mean, sd = difference(found)[:2]
+    assert abs(mean - (high - low)) < 4 * sd < high - low
+    assert "odds_ratio" in found["effect"]
+    centred = bmb.Model("y ~ treated * x", frame, family="bernoulli", **settings)
+    for ask in (pymc_dp.predict, lambda *at: pymc_dp.effect(*at[:2], SETTINGS, over=rows)):
+        with pytest.raises(ValueError, match="center_predictors=False"):
+            ask(idata, centred, rows.assign(treated=1))

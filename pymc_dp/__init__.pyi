@@ -17,6 +17,7 @@ from .plots.noise import plot_noise
 from .plots.ppc import plot_ppc
 from .plots.privacy import plot_privacy
 from .plots.topics import plot_topics
+from .postprocess.effect import effect
 from .postprocess.predict import predict
 from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
@@ -50,6 +51,7 @@ __all__ = [
     "censored_at",
     "check",
     "compose",
+    "effect",
     "epsilon",
     "explain",
     "fit",

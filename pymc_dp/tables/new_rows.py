@@ -36,6 +36,13 @@ def _check(model: Any, frame: Any, unit: str | None) -> None:
             f"data= is a {type(frame).__name__}, and a formula reads the columns of a pandas "
             "DataFrame: give one with a row for each new record."
         )
+    parts = (part for part in model.parameters.values() if hasattr(part, "common_terms"))
+    if model.center_predictors and any(x.intercept_term and x.common_terms for x in parts):
+        raise ValueError(
+            "bambi centres the predictors of this model anew on the rows that it is given, so that "
+            "one with the same value in all rows would have no effect: make and fit the model with "
+            "center_predictors=False."
+        )
     if frame.empty:
         raise ValueError("data= has no rows: give one for each new record.")
     for name in sorted(columns_read(model) - {unit}):

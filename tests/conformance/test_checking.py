@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.contributions import replicates
+from pymc_dp.contributions import replicates, set_predictors
 from pymc_dp.privacy import clipping
 from tests.conformance import checks
 from tests.conformance.model_classes import Data, draw_data, model_of
@@ -59,7 +59,11 @@ def histogram(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr
     return pymc_dp.ppc(model, idata, statistic="histogram", bins=[-0.5, 0.5, 1.5], **terms)
 
 
-KINDS = {make.__name__: make for make in (score, compare, ranks, histogram)}
+def effect(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
+    return pymc_dp.effect(idata, model, {("X", 0): [-1.0, 1.0]}, bounds=(0.0, 6.0), **terms)
+
+
+KINDS = {make.__name__: make for make in (score, compare, ranks, histogram, effect)}
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +87,12 @@ def results() -> dict[str, xr.DataTree]:
 
 
 CASES = [("score", "linear"), ("compare", "logistic"), ("ranks", "log_linear")]
+<<<<<<< HEAD
 CASES += [("histogram", "logistic")]
+=======
+CASES += [("effect", "logistic"), ("effect", "log_linear")]
+CASES += [("histogram", "linear"), ("histogram", "logistic"), ("ranks", "linear")]
+>>>>>>> effect
 
 
 @pytest.fixture(params=CASES, ids="-".join)
@@ -155,6 +164,28 @@ def longest_row(idata: xr.DataTree) -> float:
     points = np.tile(points[:1], (len(points), 1))
     drawn = contribution.draw(batch, points, rng)
     return float(contribution.norms(batch | drawn, points).max())
+
+
+def test_slopes_along_the_posterior_cost_nothing(results):
+    """Outcomes that agree best with the basis make vectors as long as the bound, and no longer."""
+    assert 0.99 < longest_part(results["logistic"], 1.0) <= 1 + 1e-12
+
+
+def test_a_basis_that_is_not_orthonormal_is_rejected(results):
+    """The planted fault: slopes are released on a larger scale than the bound allows for."""
+    assert longest_part(results["logistic"], 2.0) > 1.2
+
+
+def longest_part(idata: xr.DataTree, scale: float) -> float:
+    """Return the longest vector of a record over the clip norm, before it is clipped."""
+    found = Asked("effect", "logistic", idata).record(DATA)
+    [contribution], [(exchange, release)] = found.contributions.values(), found.planned()
+    nodes = exchange.query.context
+    basis = nodes.basis * np.append(1.0, np.full(nodes.basis.shape[1] - 1, scale))
+    best = [basis[:, 1] > 0, np.ones(len(basis)), basis.sum(axis=1) > 0]
+    drawn = np.array([[[outcome], [outcome]] for outcome in best], float).reshape(3, 2, -1, 1)
+    batch = {set_predictors.DRAWN: drawn}
+    return float(contribution.norms(batch, nodes._replace(basis=basis)).max() / release.clip_norm)
 
 
 def test_points_that_hold_data_are_rejected(results, monkeypatch):

@@ -87,12 +87,7 @@ def results() -> dict[str, xr.DataTree]:
 
 
 CASES = [("score", "linear"), ("compare", "logistic"), ("ranks", "log_linear")]
-<<<<<<< HEAD
-CASES += [("histogram", "logistic")]
-=======
-CASES += [("effect", "logistic"), ("effect", "log_linear")]
-CASES += [("histogram", "linear"), ("histogram", "logistic"), ("ranks", "linear")]
->>>>>>> effect
+CASES += [("effect", "logistic"), ("effect", "log_linear"), ("histogram", "logistic")]
 
 
 @pytest.fixture(params=CASES, ids="-".join)

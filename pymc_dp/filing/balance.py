@@ -29,8 +29,9 @@ class LedgerState(NamedTuple):
         return (
             f"Ledger of {self.dataset!r}: ({self.epsilon:g}, {self.delta:g})-differential privacy "
             f"per {self.unit} ({self.neighbours}) for all fits together. Its {self.fits} fits, "
-            f"this one among them, spend at most {self.spent:.4g} and leave at least "
-            f"{self.left:.4g}, if each makes all of its planned releases."
+            f"this one among them, are counted as planned: together they spend an epsilon of at "
+            f"most {self.spent:.4g} if no setting depended on an earlier result, and leave at "
+            f"least {self.left:.4g} for a fit of all records."
         )
 
 

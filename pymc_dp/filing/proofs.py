@@ -28,12 +28,17 @@ UNREAD = {tokenize.COMMENT, tokenize.NL}
 LAYOUT = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 
-def proofs_of(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return pages, versions and digests for the ``privacy`` attributes of a result."""
+def pages_of(attrs: Mapping[str, Any]) -> list[str]:
+    """Name the pages of docs/proofs that a result rests on."""
     pages = [*EVERY_SUM, *PAGES.get(attrs["method"], CHECKS)]
     pages += ["units"] * ("unit" in attrs) + ["tune"] * ("selected" in attrs)
+    return [*dict.fromkeys(pages)]
+
+
+def proofs_of(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return pages, versions and digests for the ``privacy`` attributes of a result."""
     return {
-        "pages": [f"docs/proofs/{page}.md" for page in dict.fromkeys(pages)],
+        "pages": [f"docs/proofs/{page}.md" for page in pages_of(attrs)],
         "version_of_fit": attrs["pymc_dp_version"],
         "version_of_record": version("pymc-dp"),
         "accountant": attrs["accountant_version"],

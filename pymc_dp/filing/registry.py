@@ -164,5 +164,6 @@ def _scalar(value: Any, indent: str) -> str:
         return str(value)
     rows = value.strip().split("\n")
     if len(rows) == 1 or not all(row.isprintable() for row in rows):
-        return json.dumps(value, ensure_ascii=not value.isprintable())
+        text = json.dumps(value, ensure_ascii=False)
+        return "".join(x if x.isprintable() else f"\\U{ord(x):08x}" for x in text)
     return "\n".join(["|", *(f"{indent}  {row}".rstrip() for row in rows)])

@@ -106,7 +106,7 @@ def privacy_report(
 
 
 def _is_acro(path: Path) -> bool:
-    return path.name.endswith("acro.json")
+    return f".{path.name}".endswith(".acro.json")
 
 
 def _target(path: Path, files: tuple[Path, ...]) -> Path:

@@ -296,6 +296,7 @@ def test_an_audit_of_the_method_is_part_of_the_record(idata, folder):
         ("acro.json", {}, ValueError, "names the files that are to be released"),
         ("acro.json", {"files": ["result.nc"]}, ValueError, "is no file beside"),
         ("a.json", {"files": ["result.nc"]}, ValueError, "ends in acro.json, not"),
+        ("macro.json", {"files": ["result.nc"]}, ValueError, "ends in acro.json, not"),
         (
             "a.md",
             {"declare": {"curators": "x"}},

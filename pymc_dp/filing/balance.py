@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pymc_dp.ledger.account import Account
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
-from pymc_dp.ledger.report import Balance, balances
+from pymc_dp.ledger.report import balances
 
 
 class LedgerState(NamedTuple):
@@ -45,13 +45,9 @@ def ledger_state(
     account = Account.opened(opened.path, {})
     terms, fits = account.terms, account.fits
     _refuse_others(account, attrs)
+    # whole plans may exceed a limit that fits kept by ending early: then nothing is left
     spent, left = balances(account.filter, [fit._replace(ended=False) for fit in fits])
-    return LedgerState(*terms[:6], len(fits), spent.epsilon, _left(left))
-
-
-def _left(left: Balance) -> float:
-    """Return what is left; whole plans may exceed a limit that fits kept by ending early."""
-    return left.epsilon if left.amount > 0 else 0.0
+    return LedgerState(*terms[:6], len(fits), spent.epsilon, left.epsilon)
 
 
 def _refuse_others(account: Account, attrs: Mapping[str, Any]) -> None:

@@ -137,7 +137,15 @@ def test_an_entry_with_a_wrong_field_is_caught(idata, folder, section, name, val
             "@",
             "{a}",
         ),
-        *("a\n  b\nc", "x\r\ny", "&a", "*a", "é\u2028\U0001f600\x85", "a\n\x00", "tab\there"),
+        *(
+            "a\n  b\nc",
+            "x\r\ny",
+            "&a",
+            "*a",
+            "é\u2028x\x85y\U0001f600\x7fz",
+            "a\n\x00",
+            "tab\there",
+        ),
     ],
 )
 def test_text_that_looks_like_yaml_stays_text(idata, folder, text):

@@ -1,10 +1,12 @@
 """What a result's ledger says in a record: its terms, and a balance that reads no data."""
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pymc_dp.ledger.account import Account
+from pymc_dp.ledger.entry import Entry
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.ledger.report import balances
@@ -58,13 +60,15 @@ def _refuse_others(account: Account, attrs: Mapping[str, Any]) -> None:
             f"The ledger counts {terms.neighbours} neighbours and the unit {terms.unit!r}, the "
             f"result {attrs['neighbours']} and {unit!r}: it is not the result's ledger."
         )
-    same = [
-        fit
-        for fit in account.fits
-        if "selected" in attrs or (fit.method, fit.planned) == (attrs["method"], attrs["releases"])
-    ]
-    if not same:
+    if not any(_is_of(fit, attrs) for fit in account.fits):
         raise ValueError(
             f"The ledger of {terms.dataset!r} holds no fit of method={attrs['method']!r} with "
             f"{attrs['releases']} releases: give the ledger that the fit was booked in."
         )
+
+
+def _is_of(fit: Entry, attrs: Mapping[str, Any]) -> bool:
+    """Whether an entry can be a result's: a result does not say under which number it is booked."""
+    if "selected" in attrs:
+        return fit.method == f"tune of {len(json.loads(attrs['selected_from']))} settings"
+    return (fit.method, fit.planned) == (attrs["method"], attrs["releases"])

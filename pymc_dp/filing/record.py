@@ -27,6 +27,11 @@ THREAT = (
     "other record, with any amount of computing. They see neither the secret random numbers nor "
     "running times, memory, warnings and errors."
 )
+# attributes of a result that hold JSON
+OF_JSON = {
+    *("dp_event", "declared_public", "trusted_constants", "withheld", "doubts", "settings"),
+    *("defaults", "released", "selected", "selected_from"),
+}
 # what people state, and the library cannot know; each is a question of the registry, too
 DECLARED: Mapping[str, str] = {
     "name": "name of the data product",
@@ -82,7 +87,10 @@ def record_of(
     """
     released = released_part(idata)
     privacy = privacy_of(released)
-    attrs = {str(name): _parsed(value) for name, value in privacy.attrs.items()}
+    attrs = {
+        str(name): json.loads(value) if name in OF_JSON else value
+        for name, value in privacy.attrs.items()
+    }
     bounds = attack_bounds(privacy)
     proofs = proofs_of(attrs)
     proved = {
@@ -131,13 +139,6 @@ def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
     }
     labels = [*columns["posterior_sd"].index]
     return {label: {name: column[label] for name, column in columns.items()} for label in labels}
-
-
-def _parsed(value: Any) -> Any:
-    """Read an attribute that a result holds as JSON; leave any other as it is."""
-    if isinstance(value, str) and value[:1] in {"[", "{"}:
-        return json.loads(value)
-    return value
 
 
 def _plain(value: Any) -> Any:

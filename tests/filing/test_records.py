@@ -176,6 +176,16 @@ def test_json_holds_every_field(idata, ledger, folder):
     assert record["report"] == pymc_dp.privacy_report(idata, ledger=ledger, declare=STATED)
 
 
+def test_a_saved_result_has_the_same_record_and_a_units_name_is_text(idata, folder):
+    renamed = idata.copy()
+    renamed["privacy"].attrs["privacy_unit"] = "[1]"
+    pymc_dp.save(renamed, folder / "saved.nc")
+    loaded = json.loads(filed(pymc_dp.load(folder / "saved.nc"), folder, "a.json"))
+    assert loaded == json.loads(filed(renamed, folder, "b.json"))
+    assert loaded["proved"]["guarantee"]["privacy_unit"] == "[1]"
+    assert loaded["proved"]["fit"]["settings"] == {"noise_aware": True}
+
+
 def test_text_says_by_which_proof_and_what_is_left(idata, ledger, folder):
     text = filed(idata, folder, "a.md", ledger=ledger, declare=STATED)
     for part in (

@@ -10,6 +10,7 @@ from .driver.fit import fit
 from .driver.inference import DPADVI, DPSEP, VIPS, DPFullRankADVI
 from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
+from .filing.report import privacy_report
 from .ledger.ledger import Ledger
 from .methods.sep.kl_bound import sep_kl_bound
 from .plots.check import plot_check
@@ -22,7 +23,6 @@ from .postprocess.predict import predict
 from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
 from .results.composition import Composition, compose
-from .results.report import privacy_report
 from .results.saved import load, save
 from .results.summary import summary
 from .tables.censoring import censored_at

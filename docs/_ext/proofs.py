@@ -4,21 +4,17 @@ A page begins with a table of files. The digest of a file is that of its tokens,
 and layout may change without it. What else changes must be read beside the page.
 """
 
-import hashlib
-import io
 import re
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+from pymc_dp.filing.proofs import digest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "proofs"
 VERSION = re.compile(r"(?<=^\| file of version )\S+(?= \| digest \|$)", flags=re.MULTILINE)
 FILE = re.compile(r"^\| `(pymc_dp/[\w/]+\.py)` \| `(\w{16})` \|$", flags=re.MULTILINE)
-
-UNREAD = {tokenize.COMMENT, tokenize.NL}
-LAYOUT = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 
 def pages() -> list[Path]:
@@ -29,17 +25,6 @@ def pages() -> list[Path]:
 def version() -> str:
     """Return the version of this source tree."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
-
-
-def digest(source: str) -> str:
-    """Return sixteen digits of the digest of a source text, whatever its comments and layout."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    kept = (
-        tokenize.tok_name[token.type] if token.type in LAYOUT else token.string
-        for token in tokens
-        if token.type not in UNREAD
-    )
-    return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
 
 
 def files(page: str) -> dict[str, str]:

@@ -2,10 +2,8 @@
 
 import json
 import math
-import os
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,44 +36,10 @@ NUMERICS = {
 }
 
 
-def privacy_report(
-    idata: xr.DataTree,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    model: pm.Model | None = None,
-    metadata: PublicTable | None = None,
+def in_words(
+    idata: xr.DataTree, model: pm.Model | None = None, metadata: PublicTable | None = None
 ) -> str:
-    """Say in words what a result guarantees, for whom and under which assumptions.
-
-    Parameters
-    ----------
-    idata : DataTree
-        A result of `pymc_dp.fit`.
-    path : str or Path, optional
-        A file to write the report to, as Markdown, such as ``"report.md"``; what exists there is
-        replaced.
-    model : pymc.Model, optional
-        The model that was fitted: single numbers in its priors and potentials that were taken on
-        trust are then shown with their values. A result does not hold them, so that one which was
-        computed from the data by mistake is not published with it: look before you publish.
-    metadata : PublicTable, optional
-        Of `read_csvw`: numbers of ``model`` that the file declares are then said to be declared
-        there, and so are the number of records and the levels of groups.
-
-    Returns
-    -------
-    str
-        Paragraphs of plain text.
-
-    Raises
-    ------
-    ValueError
-        The tree is not a result of pymc_dp; ``metadata`` is given without ``model``.
-
-    Examples
-    --------
-    >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
-    """
+    """Return the paragraphs of `pymc_dp.privacy_report` that a result alone gives."""
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     made = [_guarantee(attrs), _mechanism(attrs), _algorithm(attrs), _selected(attrs)]
     if metadata is not None and model is None:
@@ -91,10 +55,26 @@ def privacy_report(
         doubts and f"Doubtful about the posterior: {doubts}",
     ]
     parts.append(_added(idata))
-    text = "\n\n".join(part for part in parts if part)
-    if path is not None:
-        Path(path).write_text(f"# Privacy report\n\n{text}\n", encoding="utf-8")
-    return text
+    return "\n\n".join(part for part in parts if part)
+
+
+def neighbours_in_words(attrs: Mapping[str, Any]) -> str:
+    """Say in what two data sets differ that the guarantee speaks of."""
+    unit = attrs["privacy_unit"]
+    change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
+    if "unit" in attrs:
+        change += f" (one {unit} is all records of one code in `{attrs['unit']}`)"
+    return change
+
+
+def contribution(attrs: Mapping[str, Any]) -> str:
+    """Say what one unit may contribute to a release."""
+    if "epsilon_if_exact" in attrs:
+        return f"The log likelihood of one {attrs['privacy_unit']} is clipped."
+    return (
+        f"One {attrs['privacy_unit']} adds a vector to the sum of a release, which is clipped at "
+        f"the norm {_numbers(attrs['clip_norm'])}."
+    )
 
 
 def _guarantee(attrs: dict[str, Any]) -> str:
@@ -105,10 +85,7 @@ def _guarantee(attrs: dict[str, Any]) -> str:
         return "NOT PRIVATE. The noise was made in test mode and can be repeated by anyone."
     if math.isinf(epsilon):
         return "NOT PRIVATE. No noise was added."
-    unit = attrs["privacy_unit"]
-    change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
-    if "unit" in attrs:
-        change += f" (one {unit} is all records of one code in `{attrs['unit']}`)"
+    unit, change = attrs["privacy_unit"], neighbours_in_words(attrs)
     return (
         f"Guarantee: ({epsilon:.4g}, {delta:g})-differential privacy per {unit}. For {change}: "
         f"whatever someone does with this result, the odds of any conclusion change by a factor "

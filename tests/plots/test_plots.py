@@ -16,7 +16,7 @@ TWO = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
 # the visuals of each picture that leave no trace in the collection
 UNSTORED = {"words", "names", "ticklabels", "remove_axis"}
 VISUALS = {
-    "privacy": ["line", "mark", "point", "text", "title", "xlabel", "ylabel"],
+    "privacy": ["label", "line", "mark", "point", "text", "title", "xlabel", "ylabel"],
     "noise": [
         *("trunk", "twig", "point_estimate", "labels", "ticklabels", "remove_axis"),
         *("share", "share_text", "title", "legend"),
@@ -148,6 +148,13 @@ def test_a_given_collection_is_drawn_on_and_handed_back(pictures, name):
         assert sum(map(len, panels)) > before
 
 
+def test_a_collection_of_the_users_own_is_used(pictures):
+    panels = xr.Dataset({"epsilon": 0.0, "epsilon_spent": 0.0})
+    costs = PlotCollection.wrap(panels, cols=["__variable__"], backend="none")
+    assert draw(pictures, "privacy", plot_collection=costs, backend=None) is costs
+    assert drawn(costs) == set(VISUALS["privacy"]) - {"label"}
+
+
 @ALL
 def test_a_labeller_of_the_caller_is_used(pictures, name):
     labeller = MapLabeller(
@@ -185,7 +192,7 @@ def test_what_was_added_to_the_posterior_is_not_drawn(idata):
 
 
 def test_the_promise_is_marked_on_both_curves_of_the_cost(pictures, idata):
-    left, right = axes(draw(pictures, "privacy", backend="matplotlib"))
+    _, left, right = axes(draw(pictures, "privacy", backend="matplotlib"))
     epsilon, made = idata["privacy"].attrs["epsilon"], idata["privacy"].attrs["releases"]
     for axis, x in ((left, -5), (right, made)):
         [[at, level]] = axis.collections[0].get_offsets()
@@ -195,6 +202,45 @@ def test_the_promise_is_marked_on_both_curves_of_the_cost(pictures, idata):
     assert right.lines[0].get_xydata()[0].tolist() == [0, 0]
     assert {"1e-10", "1e-2"} <= {text.get_text() for text in left.get_xticklabels()}
     assert left.get_title() == "What the whole fit costs"
+
+
+def test_the_label_says_what_a_reader_must_know(pictures, idata):
+    label, *_ = axes(draw(pictures, "privacy", backend="matplotlib"))
+    text = " ".join(label.texts[0].get_text().split())
+    attrs = idata["privacy"].attrs
+    for line in (
+        f"Epsilon: {attrs['epsilon']:.3g} Delta: 1e-05",
+        "Protects: one record; adding or removing one record",
+        "Released: posterior, noise_sd, fit, fit_stats",
+        f"By: vips, {attrs['releases']} releases, Gaussian noise",
+        "are right; at 1% false positives",
+        "Left in the ledger: no ledger was given",
+        "Numerics: exact; ChaCha20",
+        "Proofs: gaussian_sum, batches, accountants, whitened_rounds",
+    ):
+        assert line in text
+
+
+def test_the_label_lies_in_its_panel(pictures):
+    figure = draw(pictures, "privacy", backend="matplotlib").viz["figure"].item()
+    figure.draw_without_rendering()
+    label, curve, _ = figure.axes
+    box = label.texts[0].get_window_extent()
+    assert box.x1 < curve.get_tightbbox().x0
+    assert box.y0 > 0
+    assert label.get_title() == "Privacy label"
+
+
+def test_the_label_says_what_is_left_in_the_ledger(tmp_path):
+    ledger = pymc_dp.Ledger(tmp_path / "a", epsilon=2, delta=1e-5, dataset="clinics of 2025")
+    terms = {"method": "vips", "delta": 1e-5, "progressbar": False, "backend": "python"}
+    tree = pymc_dp.fit(model=clinics(), epsilon=1, draws=20, ledger=ledger, **terms)
+    picture = pymc_dp.plot_privacy(tree, ledger=ledger, backend="none")
+    [label] = picture.viz["label"].to_dataset().to_array().values
+    text = " ".join(label["string"].split())
+    assert (
+        f"at least {ledger.left.epsilon:.3g} of 2 at delta 1e-05 (clinics of 2025, 1 fits)" in text
+    )
 
 
 @pytest.mark.parametrize("settings", [{"epsilon": np.inf, "clip_norm": 1.0}, {"method": "sep"}])

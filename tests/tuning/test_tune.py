@@ -309,6 +309,7 @@ def test_every_run_makes_its_whole_plan_with_the_score_last(model, monkeypatch):
 def test_a_method_with_few_draws_can_be_searched(model, ledger, monkeypatch):
     search = Search(monkeypatch, 2)
     idata = tune(model, [{"n": 8}, {"n": 10}], method="dp_sgld", ledger=ledger)
+    assert "Ledger of 'toy'" in pymc_dp.privacy_report(idata, ledger=ledger)
     assert idata["privacy"].attrs["method"] == "dp_sgld"
     for fit, states, _ in search.runs:
         assert fit.method.most_draws < 30

@@ -1,0 +1,1 @@
+"""Records of a result that can be filed: text, JSON, a public registry and output checking."""

@@ -24,7 +24,7 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import BudgetShares
 from pymc_dp.methods.gaussian.secant import Fall
-from pymc_dp.methods.gaussian.tails import Left, Norms, Part, Tails, norms_of
+from pymc_dp.methods.gaussian.tails import DISPERSION_SHARES, Left, Norms, Part, Tails, norms_of
 from pymc_dp.methods.prior import prior_curvature
 
 Gradient = Callable[[np.ndarray], np.ndarray]
@@ -195,6 +195,8 @@ def bounded(state: State, known: Known) -> State:
     if state.tails[0].weight and state.noise_unit:
         noise = noise_of_score(state.number, state.noise_unit, shares[: max(state.t, 1)])
         norms = norms_of(state.left(known.is_centred), of_curvature, noise)
+    if norms.dispersion and state.held.any():  # its score is left out
+        norms = norms._replace(share=DISPERSION_SHARES[0])
     at = state.at._replace(
         score_bound=state.reach * norms.location, curvature_bound=of_curvature, ratio=own.ratio
     )

@@ -5,6 +5,7 @@ are computed in coordinates of that span, and no score is formed.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -229,9 +230,14 @@ def points_of_draws(at: At) -> np.ndarray:
     """
     if not at.spread:
         return at.point
-    d = at.point.size
-    far = np.random.default_rng(0).normal(size=(WEIGHING + CENTRING // 2, d))
-    far *= (d / (far**2).sum(axis=1, keepdims=True)) ** 0.5
-    every = np.concatenate([far, -far[WEIGHING:]])
+    every = _directions_of_draws(at.point.size)
     whole = every * at.whitening if at.is_diagonal else every @ at.whitening
     return np.asarray(at.point + at.spread**0.5 * whole)
+
+
+@cache
+def _directions_of_draws(d: int) -> np.ndarray:
+    """Return vectors, (DRAWS, d), as long as standard normal ones are."""
+    far = np.random.Generator(np.random.PCG64(0)).normal(size=(WEIGHING + CENTRING // 2, d))
+    far *= (d / (far**2).sum(axis=1, keepdims=True)) ** 0.5
+    return np.concatenate([far, -far[WEIGHING:]])

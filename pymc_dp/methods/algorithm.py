@@ -37,8 +37,7 @@ def in_words(algorithms: Iterable[Algorithm]) -> str:
 
 
 NEWTON = Algorithm(
-    "Newton steps on clipped, noisy scores, averaged over the posterior where a record has one or "
-    "two predictors",
+    "Newton steps on clipped, noisy scores, averaged over the posterior for one or two predictors",
     "pymc_dp, after Khan and Rue 2023; centred as in Künsch et al. 1989",
 )
 POLYA_GAMMA_NEWTON = Algorithm(

@@ -260,7 +260,7 @@ def _estimated(measured: np.ndarray, variance: np.ndarray, usual: np.ndarray) ->
     ...     for x, v in ((900.0, 1e9), (0.0, 1e9), (900.0, 9.0))
     ... )
     >>> heavy.sd.round(), light.sd.round(), measured.sd.round()
-    (array([  3., 324.,  33.]), array([ 2., 28.,  4.]), array([3., 3., 1.]))
+    (array([  3., 139.,  15.]), array([ 3., 29.,  5.]), array([3., 3., 1.]))
     """
     prior = (FACTORS * usual[:, None]) ** 2
     known = 1 / (prior + np.minimum(variance, HIDDEN)[:, None])

@@ -57,7 +57,7 @@ class Clipped(NamedTuple):
             slope_share = 2 / (1 + np.sqrt(1 + 4 * spread * squares))
         return self._replace(
             whole=self.whole * slope_share[:, None, None],
-            variance=self.variance * np.minimum(slope_share, 1.0),
+            variance=self.variance * np.clip(slope_share, 0.0, 1.0),
         )
 
 

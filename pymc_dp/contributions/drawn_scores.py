@@ -110,9 +110,18 @@ class DrawnScores(NamedTuple):
         scores = self.outcomes * (self.channels or self.d)
         return max(scores * self.nodes + self.channels * self.d, self.formed)
 
-    def estimated(self, found: Parted, root: np.ndarray) -> Estimated:
-        """Return what a method makes of scores along predictors, whose covariance has this root."""
-        if self.estimating is None or not root.any():
+    def with_dispersion(self, dispersion: np.ndarray) -> "DrawnScores":
+        """Say which latents are of the dispersion; a predictor that reads both is not averaged."""
+        of_both = self.reach[:, dispersion].any(axis=1) & self.reach[:, ~dispersion].any(axis=1)
+        estimating = None if of_both.any() else self.estimating
+        return self._replace(dispersion=dispersion, estimating=estimating)
+
+    def estimated(self, found: Parted, root: np.ndarray | None) -> Estimated:
+        """Return what a method makes of scores along predictors, whose covariance has this root.
+
+        Without one they are taken at the point.
+        """
+        if self.estimating is None or root is None:
             return Estimated(found.weights(np.zeros(found.vectors.shape[:2])))
         return self.estimating.estimate(Along(found.weights, root, found.has_both))
 

@@ -53,12 +53,10 @@ def on_nodes(
     axes = dict(records.batch.axes)
 
     def draw(batch: Batch, nodes: Nodes, generator: np.random.Generator) -> Batch:
-        seed = generator.integers(2**63, size=4)
-        each = []
-        for values in settings:  # equal random numbers: differences between settings vary less
-            equal = np.random.default_rng(seed)
-            changed = with_values(batch, axes, values)
-            each += [draw_outcomes(changed, z, equal) for z in nodes.points]
+        # no two settings share random numbers: how many a record takes depends on its parameters,
+        # and those of all records after it would move against each other
+        changed = [with_values(batch, axes, values) for values in settings]
+        each = [draw_outcomes(one, z, generator) for one in changed for z in nodes.points]
         drawn = np.stack([one[drawn_name(leaf)] for one in each], axis=1).astype("float64")
         drawn[np.any([one[UNDRAWN] for one in each], axis=0)] = np.nan
         return {DRAWN: drawn.reshape(len(drawn), len(settings), len(nodes.points), -1)}

@@ -72,9 +72,8 @@ def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
     found = np.zeros((len(R), *weights.shape[:2]))
     for i, row in enumerate(R):
-        for j, share in enumerate(row):
-            if share.any():
-                found[i] += weights[:, :, j] * share[:, None]
+        for j, share in enumerate(row):  # those of 0, too: a weight that is not finite shows
+            found[i] += weights[:, :, j] * share[:, None]
     return np.moveaxis(found, 0, -1)  # in this order in memory, loops are long
 
 

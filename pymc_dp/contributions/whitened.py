@@ -166,8 +166,13 @@ def _basis(
     return Q, S, R
 
 
-def _root(vectors: np.ndarray, R: np.ndarray, at: At) -> np.ndarray:
-    """Return A, (k, c, rows): A'A is the covariance of whitened vectors' predictors under q."""
+def _root(vectors: np.ndarray, R: np.ndarray, at: At) -> np.ndarray | None:
+    """Return A, (k, c, rows): A'A is the covariance of whitened vectors' predictors under q.
+
+    None where scores are taken at the point, which public numbers alone decide.
+    """
+    if at.root is None and not at.spread:
+        return None
     if at.root is None or len(vectors) > 1:
         return np.asarray(at.spread**0.5 * R)
     return np.asarray(row_norms(rounded_product(vectors[0], at.root.T))[None, None])

@@ -43,6 +43,13 @@ def _check(model: Any, frame: Any, unit: str | None) -> None:
             "one with the same value in all rows would have no effect: make and fit the model with "
             "center_predictors=False."
         )
+    response = model.response_term
+    if response.is_truncated or response.is_constrained:
+        raise ValueError(
+            "The outcome of this formula is truncated() or constrained(), and bambi would take the "
+            "limits of the fitted records for those of the new rows: predict with a model of PyMC, "
+            "whose limits are data or public numbers."
+        )
     if frame.empty:
         raise ValueError("data= has no rows: give one for each new record.")
     for name in sorted(columns_read(model) - {unit}):

@@ -111,6 +111,14 @@ def test_vectors_and_norms_are_those_of_formed_scores(name):
         np.testing.assert_allclose(one, other, atol=1e-10)
 
 
+def test_a_weight_that_is_not_finite_shows_whatever_other_records_are():
+    weights = np.array([[[np.inf]], [[1.0]]])
+    with np.errstate(invalid="ignore"):  # as inside the wall
+        alone, beside = (spans.coordinates(np.array([[[0.0, x]]]), weights) for x in (0.0, 1.0))
+    assert np.isnan(alone[0]).all()
+    assert np.isnan(beside[0]).all()
+
+
 @pytest.mark.parametrize("name", ["weibull", "zero_inflated", "hierarchical"])
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_they_are_so_where_scores_of_the_dispersion_are_clipped_by_themselves(name, diagonal):

@@ -75,7 +75,7 @@ def problem_of_latents(
     shapes = cache(lambda: shape_latents(records))
     dispersion = cache(lambda: dispersion_latents(shapes(), scale))
     scores = cache(
-        lambda: drawn_scores(records, "python", terms.estimating)._replace(dispersion=dispersion())
+        lambda: drawn_scores(records, "python", terms.estimating).with_dispersion(dispersion())
     )
     return Problem(
         records=records,

@@ -21,6 +21,7 @@ from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.state import Gradient
 from pymc_dp.methods.gaussian.unseen import ROWS, scores_of_made_up
 from pymc_dp.model import Records
+from pymc_dp.privacy.rowwise import rounded_product
 
 
 class Shifts(NamedTuple):
@@ -44,8 +45,8 @@ class Shifts(NamedTuple):
         def of_batch(batch: dict[str, np.ndarray], u: np.ndarray) -> Scores:
             weights, vectors = scores.of_batch(batch, self.point(u))
             if scores.channels:
-                return Scores(weights, vectors @ V)
-            return Scores(weights @ V, np.empty((0, len(weights), V.shape[1])))
+                return Scores(weights, rounded_product(vectors, V))
+            return Scores(rounded_product(weights, V), np.empty((0, len(weights), V.shape[1])))
 
         return scores._replace(
             d=V.shape[1],
@@ -61,7 +62,7 @@ class Shifts(NamedTuple):
     def _parted(self, parted: PartedAt) -> PartedAt:
         def of_shifts(batch: dict[str, np.ndarray], u: np.ndarray) -> Parted:
             found = parted(batch, self.point(u))
-            return found._replace(vectors=found.vectors @ self.directions)
+            return found._replace(vectors=rounded_product(found.vectors, self.directions))
 
         return of_shifts
 

@@ -118,9 +118,9 @@ def test_scores_of_shifts_are_sums_of_those_of_groups(build):
         weights, vectors = scores.of_batch(batch, point)
         return np.einsum("roc,crd->rod", weights, vectors) if len(vectors) else weights
 
-    np.testing.assert_allclose(
-        formed(shifts.scores(scores), u), formed(scores, shifts.point(u)) @ V, atol=1e-12
-    )
+    of_shifts, of_groups = formed(shifts.scores(scores), u), formed(scores, shifts.point(u))
+    # products of 26 bits, whose last bits are the same in any batch
+    np.testing.assert_allclose(of_shifts, of_groups @ V, rtol=0, atol=3e-7 * abs(of_shifts).max())
 
 
 def check_first_release(contribution, columns, context, histograms):

@@ -98,10 +98,8 @@ class DrawnScores(NamedTuple):
     together: bool  # whether the records of a unit are scored together
     nodes: int  # at how many values of local latents each score is computed
     # the same scores, where predictors may be shifted; None where a score has none of its own
-    parted: Callable[[Batch, np.ndarray], Parted] | None = None
-    estimating: Estimating | None = (
-        None  # what a method makes of them; None for scores at the point
-    )
+    parted: PartedAt | None = None
+    estimating: Estimating | None = None  # what a method makes of them; None: at the point
     formed: int = 0  # how many numbers of a record these are sums of, where they are
 
     @property

@@ -37,12 +37,12 @@ class Clipped(NamedTuple):
         """Return the diagonals of the slopes alone, (rows, d)."""
         return np.asarray((self.scores * self.whole).mean(axis=1))
 
-    def along(self, direction: np.ndarray | None, bound: float) -> np.ndarray:
-        """Return the slopes along a direction, (d,) or (rows, d), clipped; (rows,)."""
+    def along(self, direction: np.ndarray | None, kept: np.ndarray, bound: float) -> np.ndarray:
+        """Return ``kept`` of the slopes along a direction, (d,) or (rows, d), clipped; (rows,)."""
         if direction is None:
             return np.zeros(len(self.score))
         u, whole = (np.vecdot(x, direction[..., None, :]) for x in (self.scores, self.whole))
-        return np.asarray(np.clip((u * whole).mean(axis=1), -bound, bound))
+        return np.asarray(np.clip(kept * (u * whole).mean(axis=1), -bound, bound))
 
     def averaged(self, slope_share: np.ndarray | None, spread: float) -> "Clipped":
         """Bring slopes and variances of scores that were averaged over q to what they are.

@@ -211,11 +211,11 @@ def joint_vectors(
     curvature = coordinates.slopes(clipped)
     if at.of_precision and made.precision_share is not None:
         curvature *= made.precision_share[:, None]
-    curvature *= clip_factors(row_norms(curvature), at.curvature_bound)[:, None]
-    along = clipped.along(coordinates.direction, at.along_bound)
+    kept = clip_factors(row_norms(curvature), at.curvature_bound)
+    along = clipped.along(coordinates.direction, kept, at.along_bound)
     parts = [
         np.where(coordinates.dispersion, at.dispersion_scale, 1.0)[:, None] * clipped.score.T,
-        at.curvature_scale * curvature.T,
+        at.curvature_scale * (curvature * kept[:, None]).T,
         at.counts_scale * clipped.counts.T,
         at.along_scale * along[None],
         at.variance_scale * clipped.variance[None],

@@ -71,14 +71,19 @@ def surely_moved(step: np.ndarray, mode: Mode) -> float:
 
 
 def with_diagonal_at_least(curvature: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Raise the diagonal of a curvature, and rows and columns with it: correlations stay.
+    """Raise entries of a curvature's diagonal, and change its normal distribution the least.
 
     The mean of clipped scores changes less steeply than that of unclipped ones. Coordinates that
-    made its slope even would lengthen all scores, and ever more would be clipped.
+    made its slope even would lengthen all scores, and ever more would be clipped. Each entry is
+    raised by a rank-one matrix along its row, as in iterative proportional scaling: directions in
+    which latents cancel each other keep their curvature.
 
     >>> with_diagonal_at_least(np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([4.0, 0.0]))
-    array([[4., 1.],
-           [1., 1.]])
+    array([[4.  , 2.  ],
+           [2.  , 1.75]])
     """
-    scale = np.sqrt(np.maximum(1.0, least / np.diag(curvature)))
-    return np.asarray(np.outer(scale, scale) * curvature)
+    H = curvature.copy()
+    for i in np.flatnonzero(least > np.diag(H)):
+        missing = max(least[i] / H[i, i] - 1, 0.0)  # another entry's row may have raised it
+        H += missing / H[i, i] * np.outer(H[i], H[i])
+    return H

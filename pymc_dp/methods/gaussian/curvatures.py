@@ -74,8 +74,10 @@ def curvatures(
         shared = shared.combined(along(found, shifts))
     if groups is not None:
         found = groups.without_pairs(found)
-    of_model = expected.of(state.number, state.number_sd) if expected else learnt.independent
-    independent = of_model.scaled_like(found, weak)
+    if expected:
+        independent = expected.of(state.number, state.number_sd).scaled_like(found, weak)
+    else:  # it has no correlations that scales of single latents could break
+        independent = learnt.independent.scaled_like(found, np.full(len(weak), True))
     if learnt.curvature is None:
         return Curvatures(found, independent, shared)
     if groups is None:

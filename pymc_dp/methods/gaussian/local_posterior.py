@@ -117,6 +117,16 @@ def bending(squared_length: float, number: float) -> float:
     return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / number)
 
 
+def squared_error_of_step(squared_length: float, number: float) -> float:
+    """How far from the mode a Newton step may end, squared, as a share of its squared length.
+
+    With a curvature that changes by the share c over one whitened unit, a step of length r ends
+    within r c r / (1 - c r), and anywhere from c r = 1 on: what self-concordant functions say.
+    """
+    change = bending(squared_length, number) ** 0.5
+    return float((change / max(1 - change, 1e-6)) ** 2)
+
+
 def bend_along(H: np.ndarray, step: np.ndarray) -> np.ndarray:
     """Return the covariance of what a gradient lacks if all of H may change along a step, (d, d).
 

@@ -11,10 +11,17 @@ from pymc_dp.methods.gaussian.belief import (
     weakly_correlated,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, bend_along
+from pymc_dp.methods.gaussian.local_posterior import (
+    LocalPosterior,
+    bend_along,
+    squared_error_of_step,
+)
 from pymc_dp.methods.gaussian.long_steps import Way, shortened
 from pymc_dp.methods.gaussian.mode import Mode, Update
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
+
+# the distance to the mode is computed anew at most so often, or until it shrinks by less than this
+ITERATIONS, SETTLED = 100, 0.9
 
 
 class Step(NamedTuple):
@@ -145,9 +152,20 @@ def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: Local
 
 
 def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarray:
-    """Add to the gradient's noise what errors of H would do to it, on the way to the mode."""
-    Q, C = local.believed.noise, mode.covariance
-    return symmetric(local.gradient_noise + (np.trace(Q @ C) * Q + Q @ C @ Q) / 2)
+    """Add to the gradient's noise what errors of H do to it, over the distance to the mode.
+
+    Such an error multiplies the distance that is left once the gradient has been seen: where it is
+    small, the mode is near, however far it could have been before. Second moments of the distance
+    and the noise that follows from them are computed in turn, from those of the prior downwards.
+    """
+    Q, S, M = local.believed.noise, local.gradient_noise, mode.covariance
+    for _ in range(ITERATIONS):
+        noise = symmetric(S + (np.trace(Q @ M) * Q + Q @ M @ Q) / 2)
+        found = mode.update(local.gradient, local.total_curvature, local.cautious_total, noise)
+        last, M = M, found.covariance + np.outer(found.step, found.step)
+        if np.trace(Q @ M) > SETTLED * np.trace(Q @ last):
+            break
+    return noise
 
 
 def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -> np.ndarray:
@@ -156,7 +174,7 @@ def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -
     # where the gradient is smaller than expected, the mode is nearer than its spread says
     spread = min(1.0, linear.surprise) * local.bent_spread(linear.covariance)
     return np.asarray(
-        local.nonlinearity(local.squared_length(step) + spread)
+        squared_error_of_step(local.squared_length(step) + spread, local.number)
         * (H @ linear.covariance @ H + bend_along(H, step))
     )
 
@@ -177,9 +195,7 @@ def _covariance(
         surprise=_surprise(local.spectrum),
         most=DEFAULTS.most_growth,
     )
-    near = doubted.update(gradient, total, local.cautious_total, noise).covariance
-    far = local.nonlinearity(local.squared_length(step))
-    covariance = far * doubted.covariance + (1 - far) * near
+    covariance = doubted.update(gradient, total, local.cautious_total, noise).covariance
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))
 

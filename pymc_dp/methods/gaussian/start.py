@@ -145,7 +145,9 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         scale=scale,
         unseen=known.unseen,
         held=known.shapes,
-        learnt=state.learnt._replace(independent=independent),
+        learnt=state.learnt._replace(
+            independent=independent, unclipped_diagonal=np.diag(independent.estimate)
+        ),
     )
     precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
     return prepared(state, known, precision, visible=float(d))

@@ -186,14 +186,15 @@ def bounded(state: State, known: Known) -> State:
     """Set the bounds of the next round."""
     shares = known.shares.of_rounds
     own = shares[min(state.t, len(shares)) - 1]
-    public = state.at.point.size, state.number, state.noise_unit, shares
+    so_far = shares[: max(state.t, 1)]
+    public = state.at.point.size, state.number, state.noise_unit, so_far
     of_score, of_curvature = norm_bounds(*public, state.visible)
     sizes = [part.squares for part in state.parts]
     norms = Norms(*(of_score * size**0.5 for size in sizes))
     if norms.dispersion:
         norms = norms._replace(share=sizes[1] / sum(sizes))
     if state.tails[0].weight and state.noise_unit:
-        noise = noise_of_score(state.number, state.noise_unit, shares[: max(state.t, 1)])
+        noise = noise_of_score(state.number, state.noise_unit, so_far)
         norms = norms_of(state.left(known.is_centred), of_curvature, noise)
     if norms.dispersion and state.held.any():  # its score is left out
         norms = norms._replace(share=DISPERSION_SHARES[0])

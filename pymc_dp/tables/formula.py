@@ -60,6 +60,24 @@ def _refuse_objects(model: Any) -> None:
             )
 
 
+def levels_of_records(model: Any, unit: str | None) -> list[str]:
+    """Name the factors of a formula whose levels are those that occur among the records.
+
+    So bambi takes them, unless categories are ordered. The levels of a ``unit`` are not released.
+    """
+    found = []
+    for name in sorted(columns_read(model) - {unit}) if is_bambi(model) else ():
+        dtype = model.data[name].dtype
+        if not is_numeric_dtype(dtype) and not getattr(dtype, "ordered", False):
+            found.append(name)
+    return [
+        f"The levels of the factor `{name}` are those that occur among the records, and the result "
+        "lists them: a level that one record has would show it. Give all of a public list: "
+        "pd.Categorical(x, categories=[...], ordered=True)."
+        for name in found
+    ]
+
+
 def columns_read(model: Any, part_of_term: str = "term") -> set[str]:
     """Name the columns of its data that the predictors of a formula read."""
     terms = [x.term for part in model.conditional_parameters.values() for x in part.terms.values()]

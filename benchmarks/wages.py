@@ -32,10 +32,10 @@ EPSILONS = (0.3, 1.0, 3.0)
 # of the logarithm of a wage: 44,000 dollars
 CENTER = 10.7
 LINE = 75_000
-# what a column of the design changes by over its half range, in the units of the page
+# units of the page in half a column's range: years, and the step from men to women
 SD = "outcome sd"
 REFERENCE = ("free", "width", "truth")
-UNITS = {"intercept": 1.0, "education": 11.0, "experience": 29.0, "squared": 1.0, "women": 2.0}
+UNITS = {"intercept": 1.0, "education": 11.0, "experience": 29.0, "squared": 1.0, "women": 0.5}
 OURS, DP_STATSMODELS = "pymc_dp", "dp-statsmodels"
 WAYS: dict[str, dict[str, Release]] = {
     "wage": {

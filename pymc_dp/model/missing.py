@@ -2,7 +2,7 @@
 
 PyMC splits such a variable in two, of the observed and of the missing entries, whose numbers say
 how many are missing. Here it becomes one again, with a mask by records. A missing outcome then adds
-nothing to its record's likelihood; a missing entry that is read elsewhere is a latent of its record.
+nothing to its record's likelihood; a missing entry that is read elsewhere is a latent of a record.
 """
 
 from functools import partial

@@ -49,15 +49,15 @@ def rare_levels(model: pm.Model, data: Mapping[str, Any] | None, unit: str | Non
     ]
 
 
-def _is_rare(x: np.ndarray, units: np.ndarray | None) -> bool:
+def _is_rare(x: np.ndarray, units: Any) -> bool:
     """Whether a column of zeros and ones has ones, of fewer records or units than a group needs."""
     if x.dtype.kind not in "biuf":
         return False
     for column in x.T:
         at = np.flatnonzero(column)
         if 0 < at.size and (column[at] == 1).all() and at.size < len(column):
-            whose = at if units is None else units[at]
-            if np.unique(whose).size < SMALL_GROUP:
+            of_units = units is not None and units.shape == column.shape
+            if np.unique(units[at] if of_units else at).size < SMALL_GROUP:
                 return True
     return False
 

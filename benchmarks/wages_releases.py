@@ -64,7 +64,7 @@ def least_squares(rows: Rows) -> Estimate:
     b = np.linalg.lstsq(rows.X, rows.y, rcond=None)[0]
     s = math.sqrt(np.sum((rows.y - rows.X @ b) ** 2) / freedom)
     se = s * np.sqrt(np.diag(np.linalg.inv(rows.X.T @ rows.X)))
-    return interval(np.append(b, s), np.append(se, s / math.sqrt(2 * freedom)))
+    return interval(np.append(b, s), np.append(se, s / math.sqrt(2 * freedom)), freedom)
 
 
 def maximum_likelihood(rows: Rows) -> Estimate:

@@ -26,7 +26,6 @@ from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
 from pymc_dp.tables.formula import is_bambi, levels_of_records
-from pymc_dp.tables.predictors import rare_levels
 
 BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
 BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
@@ -164,7 +163,6 @@ def explain(
             *advice_on_rows(unit),
             *advice_on_groups(records, unit),
             *of_formula,
-            *rare_levels(model, data, unit),
         ),
         passes,
         records.outcomes is not None,

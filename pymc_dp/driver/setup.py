@@ -170,9 +170,8 @@ def separation(
     refuse_bad_indices(model, data, budget.unit)
     for text in infinite_values(model, data):
         warnings.warn(text, PosteriorWarning, stacklevel=5)
-    for text in rare_levels(model, data, budget.unit) if budget.noisy else ():
-        warnings.warn(text, PrivacyWarning, stacklevel=5)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
+    as_given, given = model, data
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}
     known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
@@ -181,9 +180,21 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
-        return records, checked
+        return records, partial(_checked_and_warned, checked, as_given, given, budget.unit)
 
     return separated
+
+
+def _checked_and_warned(
+    checked: Callable[[], PrivateData],
+    model: pm.Model,
+    data: Mapping[str, Any] | None,
+    unit: str | None,
+) -> PrivateData:
+    private = checked()
+    for text in rare_levels(model, data, unit):
+        warnings.warn(text, PrivacyWarning, stacklevel=5)
+    return private
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:

@@ -66,7 +66,7 @@ def levels_of_records(model: Any, unit: str | None) -> list[str]:
     So bambi takes them, unless categories are ordered. The levels of a ``unit`` are not released.
     """
     found = []
-    for name in sorted(columns_read(model) - {unit}) if is_bambi(model) else ():
+    for name in sorted(columns_read(model) - {str(unit)}) if is_bambi(model) else ():
         dtype = model.data[name].dtype
         if not is_numeric_dtype(dtype) and not getattr(dtype, "ordered", False):
             found.append(name)

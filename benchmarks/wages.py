@@ -1,7 +1,7 @@
-"""What a regression of wages costs in each way of releasing it: ``python -m benchmarks.wages``.
+"""What a regression of wages costs by each method of releasing it: ``python -m benchmarks.wages``.
 
 The table of 54,875 adults stands in for a population. Each repetition draws as many of its rows
-with replacement, and fits them in all ways and at all epsilons, with new noise: wages on education,
+with replacement, and fits them by all methods and at all epsilons, with new noise: wages on education,
 experience and sex, and whether a wage is above a public line. Errors are those against the fit
 without privacy of the same rows; intervals should hold the population's value. None of what is
 printed is private: the table is public.
@@ -37,7 +37,7 @@ SD = "outcome sd"
 REFERENCE = ("free", "width", "truth")
 UNITS = {"intercept": 1.0, "education": 11.0, "experience": 29.0, "squared": 1.0, "women": 0.5}
 OURS, DP_STATSMODELS = "pymc_dp", "dp-statsmodels"
-WAYS: dict[str, dict[str, Release]] = {
+METHODS: dict[str, dict[str, Release]] = {
     "wage": {
         OURS: partial(releases.ours, releases.linear_model),
         "noise by hand": releases.by_hand,
@@ -55,23 +55,23 @@ class Cell(NamedTuple):
     """A fit of one draw of rows."""
 
     problem: str
-    way: str
+    method: str
     epsilon: float
     seed: int
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     """List the fits, those of one draw of rows together."""
-    for problem, ways in WAYS.items():
+    for problem, methods in METHODS.items():
         for seed in range(arguments.seeds):
             yield Cell(problem, NOT_PRIVATE, math.inf, seed)
-            for way in ways:
+            for method in methods:
                 for epsilon in EPSILONS:
-                    yield Cell(problem, way, epsilon, seed)
+                    yield Cell(problem, method, epsilon, seed)
 
 
 def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
-    """Fit, and set the estimates beside those of the same rows and of the population."""
+    """Fit, and compare the estimates with those of the same rows and of the population."""
     rows = drawn(cell.problem, cell.seed, arguments.data_dir)
     free, truth = without_privacy(cell.problem, rows), _truth(cell.problem, arguments.data_dir)
     found = _fit(cell, rows, free)
@@ -123,10 +123,10 @@ def _truth(problem: str, folder: Path) -> np.ndarray:
 
 
 def _fit(cell: Cell, rows: Rows, free: Estimate) -> Estimate:
-    if cell.way == NOT_PRIVATE:
+    if cell.method == NOT_PRIVATE:
         return free
     rng = np.random.default_rng((cell.seed, EPSILONS.index(cell.epsilon)))
-    return WAYS[cell.problem][cell.way](rows, cell.epsilon, rng)
+    return METHODS[cell.problem][cell.method](rows, cell.epsilon, rng)
 
 
 def long(table: pd.DataFrame) -> pd.DataFrame:
@@ -141,15 +141,15 @@ def long(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return errors, widths and coverage by way and epsilon; the sd of outcomes apart."""
+    """Return errors, widths and coverage by method and epsilon; the sd of outcomes apart."""
     found = long(table)
     found["problem"] = np.where(found["coefficient"] == SD, SD, found["problem"])
     ses = found["width"] / (2 * norm.ppf((1 + releases.PROB) / 2))
     found["error"] = (found["mean"] - found["free"]).abs() / ses
     found["ratio"] = (found["upper"] - found["lower"]) / found["width"]
-    held = (found["lower"] <= found["truth"]) & (found["truth"] <= found["upper"])
-    found["holds"] = held.astype(float).where(found["lower"].notna())
-    groups = found.groupby(["problem", "way", "epsilon"], sort=False)
+    within = (found["lower"] <= found["truth"]) & (found["truth"] <= found["upper"])
+    found["holds"] = within.astype(float).where(found["lower"].notna())
+    groups = found.groupby(["problem", "method", "epsilon"], sort=False)
     return pd.DataFrame(
         {
             "error": groups["error"].agg(lambda errors: math.sqrt(np.mean(errors**2))),

@@ -1,4 +1,4 @@
-"""The picture of the wages: what each way releases of two coefficients, draw by draw."""
+"""The picture of the wages: what each method releases of two coefficients, draw by draw."""
 
 import numpy as np
 import pandas as pd
@@ -9,10 +9,10 @@ from benchmarks.papers.experiment import NOT_PRIVATE
 from benchmarks.papers.picture import COLOURS, panels
 
 EPSILON = 1.0
-TITLES = {"education": "one more year of education", "women": "women beside men"}
+TITLES = {"education": "one more year of education", "women": "women, compared with men"}
 COLOUR = {NOT_PRIVATE: COLOURS[NOT_PRIVATE], "pymc_dp": COLOURS["dp_advi"]}
 SIZE = (2.7, 4.4)
-# of the height that a way has; the rest sets ways apart
+# of the height that a method has; the rest is a gap
 FILLED = 0.78
 POINTS = 100  # in one of a logarithm
 # a panel shows this many widths of intervals without privacy, on either side of the middle
@@ -22,7 +22,7 @@ SHOWN = 4.5
 def draw(found: pd.DataFrame) -> Figure:
     """Draw the estimates of every draw at one epsilon, with their intervals if they have any."""
     wages = found[found["problem"] == "wage"]
-    at = wages[(wages["epsilon"] == EPSILON) | (wages["way"] == NOT_PRIVATE)]
+    at = wages[(wages["epsilon"] == EPSILON) | (wages["method"] == NOT_PRIVATE)]
     figure, axes = panels(len(TITLES), size=SIZE)
     for ax, (coefficient, title) in zip(axes, TITLES.items(), strict=True):
         _panel(ax, at[at["coefficient"] == coefficient])
@@ -35,14 +35,14 @@ def draw(found: pd.DataFrame) -> Figure:
 def _panel(ax: Axes, rows: pd.DataFrame) -> None:
     truth, width = POINTS * rows["truth"].iloc[0], POINTS * rows["width"].mean()
     ends = truth - SHOWN * width, truth + SHOWN * width
-    ways = list(dict.fromkeys(rows["way"]))
-    for place, way in enumerate(ways):
-        part = POINTS * rows.loc[rows["way"] == way, ["mean", "lower", "upper"]]
+    methods = list(dict.fromkeys(rows["method"]))
+    for place, method in enumerate(methods):
+        part = POINTS * rows.loc[rows["method"] == method, ["mean", "lower", "upper"]]
         heights = place + FILLED * (np.arange(len(part)) / len(part) - 0.5)
-        colour = COLOUR.get(way, COLOURS["peer"])
+        colour = COLOUR.get(method, COLOURS["peer"])
         ax.hlines(heights, part["lower"], part["upper"], color=colour, lw=1.2, alpha=0.7)
         ax.plot(part["mean"].clip(*ends), heights, "o", color=colour, ms=2.6)
     ax.axvline(truth, color="0.5", lw=1, zorder=0)
-    ax.set(xlim=ends, yticks=range(len(ways)), yticklabels=ways)
-    ax.set_ylim(len(ways) - 0.5, -0.5)
+    ax.set(xlim=ends, yticks=range(len(methods)), yticklabels=methods)
+    ax.set_ylim(len(methods) - 0.5, -0.5)
     ax.grid(False, axis="y")

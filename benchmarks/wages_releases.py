@@ -1,4 +1,4 @@
-"""Regressions of one table, released in several ways: by this package, by others, by hand.
+"""Regressions of one table, released by several methods: by this package, by others, by hand.
 
 All of them get the same rows, with predictors in [-1, 1] by public ranges: the scaling that is
 kindest to releases with one bound for all columns. Others clip outcomes to a public range, too.
@@ -29,7 +29,7 @@ PAIR = math.sqrt(2)
 
 
 class Estimate(NamedTuple):
-    """Coefficients and their intervals, and the sd of outcomes where a way has them; else nan."""
+    """Coefficients and their intervals, and the sd of outcomes where a method has them; else nan."""
 
     mean: np.ndarray
     lower: np.ndarray

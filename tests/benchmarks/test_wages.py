@@ -1,4 +1,4 @@
-"""The page on wages: ways of releasing a regression, and what is said of them."""
+"""The page on wages: methods of releasing a regression, and what is said of them."""
 
 import argparse
 import math
@@ -30,9 +30,9 @@ def test_the_noise_by_hand_costs_what_it_says(epsilon):
     assert above == pytest.approx(DELTA, rel=1e-6)
 
 
-@pytest.mark.parametrize("way", [wages_releases.by_hand, wages_releases.three_mechanisms])
-def test_with_little_noise_every_way_is_least_squares(way, rows):
-    free, found = wages_releases.least_squares(rows), way(rows, LARGE, np.random.default_rng(0))
+@pytest.mark.parametrize("method", [wages_releases.by_hand, wages_releases.three_mechanisms])
+def test_with_little_noise_every_method_is_least_squares(method, rows):
+    free, found = wages_releases.least_squares(rows), method(rows, LARGE, np.random.default_rng(0))
     ses = (free.upper - free.lower)[:-1] / 3.29
     assert np.abs((found.mean - free.mean)[:-1] / ses).max() < 0.5
 
@@ -54,7 +54,7 @@ def test_the_intervals_without_privacy_are_those_of_statsmodels(rows):
     np.testing.assert_allclose(np.column_stack(free[1:]), logit, rtol=1e-6)
 
 
-def test_every_way_has_a_fit_for_each_draw_and_epsilon():
+def test_every_method_has_a_fit_for_each_draw_and_epsilon():
     cells = list(wages.cells(argparse.Namespace(seeds=2)))
     assert len(set(cells)) == len(cells) == 2 * (1 + 4 * 3) + 2 * (1 + 2 * 3)
 

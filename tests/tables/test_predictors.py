@@ -1,4 +1,4 @@
-"""Who holds the data is told of infinite values, and of levels that few records have."""
+"""Fits warn of infinite values, and of levels that few records have."""
 
 import warnings
 

@@ -1,8 +1,8 @@
 """What a regression of wages costs by each method of releasing it: ``python -m benchmarks.wages``.
 
 The table of 54,875 adults stands in for a population. Each repetition draws as many of its rows
-with replacement, and fits them by all methods and at all epsilons, with new noise: wages on education,
-experience and sex, and whether a wage is above a public line. Errors are those against the fit
+with replacement, and fits them by all methods and at all epsilons, with new noise: wages on
+education, experience and sex, and whether a wage is above a public line. Errors are those against the fit
 without privacy of the same rows; intervals should hold the population's value. None of what is
 printed is private: the table is public.
 

@@ -29,7 +29,7 @@ PAIR = math.sqrt(2)
 
 
 class Estimate(NamedTuple):
-    """Coefficients and their intervals, and the sd of outcomes where a method has them; else nan."""
+    """Coefficients and their intervals, and the sd of outcomes: nan where a method has none."""
 
     mean: np.ndarray
     lower: np.ndarray

@@ -2,9 +2,9 @@
 
 The table of 54,875 adults stands in for a population. Each repetition draws as many of its rows
 with replacement, and fits them by all methods and at all epsilons, with new noise: wages on
-education, experience and sex, and whether a wage is above a public line. Errors are those against the fit
-without privacy of the same rows; intervals should hold the population's value. None of what is
-printed is private: the table is public.
+education, experience and sex, and whether a wage is above a public line. Errors are differences to
+the fit without privacy of the same rows; intervals should hold the population's value. Nothing that
+is printed is private: the table is public.
 
 The first run builds an environment for diffprivlib from the network.
 """

@@ -51,15 +51,15 @@ def fit_peers(
             return arrays["predictions"]
 
 
-def objective_perturbation(C: float, epsilon: float) -> dict:
-    """Return the peer's setting for rows that were divided by their public norm.
+def objective_perturbation(C: float, epsilon: float, norm: float = NORM) -> dict:
+    """Return the peer's setting for rows that were divided by their public ``norm``.
 
     diffprivlib bounds a record's curvature by a quarter of ``data_norm``, where the proof needs the
     square of the norm: the two agree at 1. ``C`` is in units of the rows as they were. An intercept
     is a column of X, so that it is shrunk and counted in the norm as the proof wants it.
     """
     fixed = {"estimator": "LogisticRegression", "data_norm": 1.0, "fit_intercept": False}
-    return fixed | {"C": C * NORM**2, "epsilon": epsilon}
+    return fixed | {"C": C * norm**2, "epsilon": epsilon}
 
 
 def require_public(setting: dict[str, Any]) -> None:

@@ -97,6 +97,42 @@ def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours
     return [int(canary), int(instead)]
 
 
+def record_of(canary: Mapping[str, Any], spec: Mapping[str, ColumnSpec]) -> Batch:
+    """Read a caller's record as a batch of one."""
+    if {*canary} != {*spec}:
+        raise ValueError(f"canary= must have a value for each of {sorted(spec)}, and no others.")
+    rows = {}
+    for name, column in spec.items():
+        value = np.asarray(canary[name], "float64")
+        if value.shape != tuple(filter(None, column.shape)) or not np.isfinite(value).all():
+            raise ValueError(
+                f"canary=`{name}` must have one finite number for each of {column.width} columns."
+            )
+        rows[name] = np.expand_dims(value.astype(column.dtype), column.axis)
+    return rows
+
+
+def _contributing_alone(
+    own: Batch, seen: list[AskedRelease], spec: Mapping[str, ColumnSpec]
+) -> Batch:
+    found = contributing(own, seen, spec)
+    if any(found[name].shape[column.axis] == 0 for name, column in spec.items()):
+        raise ValueError(
+            "canary= adds nothing to a release, as a record outside the support of its outcome "
+            "does: give one that the model can have."
+        )
+    return found
+
+
+def beside_own(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -> list[int]:
+    """Take the first candidate, and under replace-one the one that is farthest from it."""
+    if neighbours is not Neighbours.REPLACE_ONE:
+        return [0]
+    vectors = [_measured(tried, one)[1] for one in seen]
+    apart = np.mean([np.linalg.norm(each - each[0], axis=1) for each in vectors], axis=0)
+    return [0, int(apart.argmax())]
+
+
 def _measured(tried: Batch, seen: AskedRelease) -> tuple[np.ndarray, np.ndarray]:
     """The candidates' norms and clipped vectors, in units of the clip norm."""
     at, norms = seen.prepared(tried)
@@ -132,8 +168,16 @@ class AttackedFit(NamedTuple):
     setup: Setup
     compiled: Compiled
 
-    def neighbours(self, rng: np.random.Generator, rows: int) -> Pair:
-        """Choose a canary by what candidates would contribute in a pilot run."""
+    def neighbours(
+        self, rng: np.random.Generator, rows: int, canary: Mapping[str, Any] | None = None
+    ) -> Pair:
+        """Choose a canary by what candidates would contribute in a pilot run, or take a given one.
+
+        Raises
+        ------
+        ValueError
+            The given one has other arrays or shapes than a record, or adds nothing to a release.
+        """
         records, spec = self.setup.records, self.setup.data.spec
         if self.setup.plan.neighbours is Neighbours.REPLACE_ONE:
             rows -= 1  # so that both data sets have as many as the caller said
@@ -142,9 +186,13 @@ class AttackedFit(NamedTuple):
         released = self._released(pilot, int(rng.integers(2**32)))
         seen = [self._asked(query) for query, _ in released]
         base, tried = (contributing(made, seen, spec) for made in (base, tried))
-        return neighbouring_data(
-            spec, base, tried, choose_canary(tried, seen, self.setup.plan.neighbours)
-        )
+        if canary is None:
+            chosen = choose_canary(tried, seen, self.setup.plan.neighbours)
+        else:
+            own = _contributing_alone(record_of(canary, spec), seen, spec)
+            tried = {n: np.concatenate([own[n], tried[n]], axis=spec[n].axis) for n in spec}
+            chosen = beside_own(tried, seen, self.setup.plan.neighbours)
+        return neighbouring_data(spec, base, tried, chosen)
 
     def _released(self, data: PrivateData, seed: int) -> list[tuple[Query, Noisy]]:
         """Run a fit by the real driver and the real wall, and keep what it released."""

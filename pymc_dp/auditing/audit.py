@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def audit(
     *,
     runs: int = 1000,
     rows: int = 10,
+    canary: Mapping[str, Any] | None = None,
     confidence: float = LEAST_CONFIDENCE,
     random_seed: int | None = None,
     progressbar: bool = True,
@@ -79,6 +81,11 @@ def audit(
         Fits, at least 40. Without an error among them, 1000 prove an epsilon of 3.2.
     rows : int
         Made-up records beside the canary; few, for those that a batch happens to hold hide it.
+    canary : dict, optional
+        A record of your own in place of the one that a pilot run chooses: for every array that goes
+        by records, as `pymc_dp.explain` lists them, the value or the row of values. Make it up, or
+        take a public one: what an audit shows of a private record, no epsilon covers. Under
+        replace-one neighbours a made-up record, far from it, takes its place.
     confidence : float
         At least 0.9999, so that a sound claim is hardly ever contradicted.
     random_seed : int, optional
@@ -123,7 +130,7 @@ def audit(
     rng = np.random.default_rng(random_seed)
     claims = _claims(prepared)
     fit = AttackedFit(prepared, compile_method(prepared, backend))
-    pair = fit.neighbours(rng, rows)
+    pair = fit.neighbours(rng, rows, canary)
     seed, present = int(rng.integers(2**32)), rng.permutation(np.arange(runs) % 2 == 0)
     coins = track(present, "Attacked fits", disable=not progressbar)
     attacked = [fit.attack(pair, held, seed) for held in coins]

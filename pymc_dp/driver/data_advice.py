@@ -1,6 +1,6 @@
 """Advice on the data that a model is meant for: on one row, one group and what is withheld."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pymc as pm
@@ -91,16 +91,22 @@ def _is_one(number: AnyVariable) -> bool:
     return isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item() == 1
 
 
-def withheld_in_words(declarable: Sequence[str]) -> str:
+def withheld_in_words(declarable: Mapping[str, Collection[str]]) -> str:
     """Say which deterministics the result will lack, of those that ``public=`` would let go.
 
-    >>> withheld_in_words(["total"])
-    'The result will lack `total`: a number in it, or the labels of its dimension, may come ...'
+    Those with dimensions are withheld for their labels, the others for a number.
+
+    >>> withheld_in_words({"total": []})
+    'The result will lack `total`: a number in it may come from the data. If it does not, name ...'
     """
     if not declarable:
         return ""
-    names = ", ".join(f"`{name}`" for name in declarable)
+    reasons: dict[str, list[str]] = {}
+    for name, dims in declarable.items():
+        labels = f"the labels of its dimension {' and '.join(f'`{dim}`' for dim in sorted(dims))}"
+        reasons.setdefault(labels if dims else "a number in it", []).append(f"`{name}`")
+    lacks = [f"{', '.join(names)}: {why} may come from the data" for why, names in reasons.items()]
     return (
-        f"The result will lack {names}: a number in it, or the labels of its dimension, may come "
-        "from the data. If none does, name it in public=[...]; or compute it from the draws."
+        f"The result will lack {'; '.join(lacks)}. If it does not, name the variable in "
+        "public=[...]; or compute it from the draws."
     )

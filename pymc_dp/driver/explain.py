@@ -25,6 +25,10 @@ from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
+from pymc_dp.tables.formula import is_bambi, levels_of_records
+
+BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
+BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
 
 
 class Fits(NamedTuple):
@@ -63,6 +67,7 @@ class Explanation:
     # {name: what it is and where it stands}: records in arrays that their author gave no name
     unnamed: Mapping[str, str] = MappingProxyType({})
     withheld: str = ""  # which deterministics the result will lack, and what to do
+    new_records: str = ""  # what the author of the model does to predict new records
 
     @property
     def dp_advi(self) -> str:
@@ -84,8 +89,7 @@ class Explanation:
         lines += [f"Records: one row of {', '.join(f'`{name}`' for name in self.records)}."]
         lines += [f"    `{name}` is {what}" for name, what in self.unnamed.items()]
         if self.unnamed:
-            lines.append("    To predict new records, name each before the fit: pm.Data('x', ...).")
-            lines.append("    Of a formula, give predict bambi's model and a data frame.")
+            lines.append(f"    {self.new_records}")
         alike: dict[str, list[str]] = {}
         for name, fits in self.methods.items():
             alike.setdefault(str(fits), []).append(name)
@@ -141,6 +145,7 @@ def explain(
         p: Beta block
         y: conjugate likelihood
     """
+    of_formula, named = levels_of_records(model, unit), not is_bambi(model)
     model = model_in_use(model)
     # without privacy the number of records is public
     budget = Budget(epsilon=math.inf, unit=unit)
@@ -153,11 +158,17 @@ def explain(
         tuple(private.spec),
         fits,
         _recommended(fits, records, unit is not None),
-        advice_on_counts(model, unit) + advice_on_rows(unit) + advice_on_groups(records, unit),
+        (
+            *advice_on_counts(model, unit),
+            *advice_on_rows(unit),
+            *advice_on_groups(records, unit),
+            *of_formula,
+        ),
         passes,
         records.outcomes is not None,
         records.unnamed,
         withheld_in_words(records.outputs.declarable),
+        BY_NAME if named else BY_FORMULA,
     )
 
 

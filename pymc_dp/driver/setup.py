@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
 from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
 from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.driver.undisturbed import undisturbed
+from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
@@ -36,9 +38,10 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.tables.formula import pymc_model
+from pymc_dp.tables.formula import levels_of_records, pymc_model
 from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.indices import refuse_bad_indices
+from pymc_dp.tables.predictors import infinite_values, rare_levels
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -122,10 +125,11 @@ def set_up_method(
 
     ``keywords`` are the caller's options of the method.
     """
-    model, public = model_in_use(model), tuple(inputs.public)
     spec = method_named(method)
     _check_keywords(spec, keywords)
     budget = _budget(spec, terms)
+    of_formula = levels_of_records(model, budget.unit)
+    model, public = model_in_use(model), tuple(inputs.public)
     options = _options(spec, budget, n, keywords)
     separated = separation(
         model, budget, public=public, data=inputs.data, start=inputs.public_start
@@ -136,7 +140,14 @@ def set_up_method(
         as_written = isinstance(built, OnRealLine)
         records, checked = separated(model if as_written else constrained(model))
         built = built.build(records)
-    return Setup(spec.name, records, checked(), built, budget.terms), budget
+    with warnings.catch_warnings():
+        if not budget.noisy:  # what privacy alone would break is no reason to warn
+            warnings.simplefilter("ignore", PrivacyWarning)
+            warnings.simplefilter("ignore", PosteriorWarning)
+        for text in of_formula:
+            warnings.warn(text, PrivacyWarning, stacklevel=4)
+        private = checked()
+    return Setup(spec.name, records, private, built, budget.terms), budget
 
 
 def separation(
@@ -157,7 +168,10 @@ def separation(
         refuse_computed_terms(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
+    for text in infinite_values(model, data):
+        warnings.warn(text, PosteriorWarning, stacklevel=5)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
+    as_given, given = model, data
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}
     known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
@@ -166,9 +180,21 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
-        return records, checked
+        return records, partial(_checked_and_warned, checked, as_given, given, budget.unit)
 
     return separated
+
+
+def _checked_and_warned(
+    checked: Callable[[], PrivateData],
+    model: pm.Model,
+    data: Mapping[str, Any] | None,
+    unit: str | None,
+) -> PrivateData:
+    private = checked()
+    for text in rare_levels(model, data, unit):
+        warnings.warn(text, PrivacyWarning, stacklevel=5)
+    return private
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:

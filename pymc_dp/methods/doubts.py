@@ -1,6 +1,7 @@
 """What is doubtful about a posterior, for the result, the report, `pymc_dp.check` and a warning."""
 
 import json
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -70,11 +71,18 @@ def quoted(names: Iterable[str]) -> str:
     '`a`, `b[1]`'
     >>> quoted(["a", *[f"b[{k}]" for k in range(12)]])
     '`a`, 12 elements of `b`'
+    >>> quoted(["sd_log__", "groups of z[0]"])  # as the author calls them
+    '`sd`, `z[0]`'
     """
     arrays: dict[str, list[str]] = {}
-    for name in names:
+    for name in map(_as_written, names):
         arrays.setdefault(name.partition("[")[0], []).append(f"`{name}`")
     return ", ".join(
         ", ".join(own) if len(own) <= MOST_NAMED else f"{len(own)} elements of `{array}`"
         for array, own in arrays.items()
     )
+
+
+def _as_written(name: str) -> str:
+    """Return a coordinate's name without what transforms and the search add to it."""
+    return re.sub(r"_[a-z0-9]+__(?=\[|$)", "", name.removeprefix("groups of "))

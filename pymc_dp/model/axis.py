@@ -75,9 +75,9 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
     if term.type.ndim == 0:
         raise NotSeparableError(
             "it is one number for all records. In place of a Gaussian process over records take "
-            "pm.gp.HSGP, or a process at public places that records index; give each person's time "
-            "series as one row, and write its terms from columns; leave the sum of a pm.Potential "
-            "out; and name one observed number in public= if it is public"
+            "pm.gp.HSGP, or a process at public places that records index; of kinship, name "
+            "families in unit=; give a person's series as one row, its terms as columns; leave the "
+            "sum of a pm.Potential out; and name one observed number in public= if it is public"
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(

@@ -1,11 +1,11 @@
 """Missing entries of observed variables, by record.
 
 PyMC splits such a variable in two, of the observed and of the missing entries, whose numbers say
-how many are missing. Here it becomes one variable again, with a mask that goes by records. A
-missing outcome then adds nothing to its record's likelihood; a missing entry that the model reads
-elsewhere is a latent of its record.
+how many are missing. Here it becomes one again, with a mask by records. A missing outcome then adds
+nothing to its record's likelihood; a missing entry that is read elsewhere is a latent of a record.
 """
 
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -89,7 +89,7 @@ def _join(
     """Put one observed variable in place of the two, and a latent where others read it."""
     mask = shared(missing, name=f"{MASK}{name}", shape=(None,) * missing.ndim)
     node, value = seen.inputs[0].owner, seen.inputs[1]
-    parameters = [_for_all(name, x, ~missing) for x in node.inputs[2:]]
+    parameters = [*map(partial(_for_all, name, ~missing), node.inputs[2:], node.op.ndims_params)]
     observed = model_observed_rv(
         _drawn(node, missing.shape, parameters), _filled(value, missing), name, *whole.op.dims
     )
@@ -113,10 +113,10 @@ def _drawn(node: Node, shape: tuple[int, ...], parameters: list[Tensor]) -> Tens
     return node.op.make_node(generator, pt.constant(shape, dtype="int64"), *parameters).outputs[1]
 
 
-def _for_all(name: str, parameter: Tensor, observed: np.ndarray) -> Tensor:
-    """Return a parameter of the distribution for all entries, not the observed ones alone."""
+def _for_all(name: str, observed: np.ndarray, parameter: Tensor, own: int) -> Tensor:
+    """Return a parameter, whose last ``own`` axes are one entry's, for all entries."""
     node = parameter.owner
-    if all(parameter.type.broadcastable):
+    if all(parameter.type.broadcastable[: parameter.type.ndim - own]):
         return parameter
     if isinstance(parameter.owner_op, AdvancedSubtensor) and len(node.inputs) == 2:
         index = node.inputs[1]

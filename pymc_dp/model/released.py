@@ -20,7 +20,7 @@ class Outputs(NamedTuple):
     dims: dict[str, tuple[str, ...]]
     coords: dict[str, np.ndarray]
     withheld: tuple[str, ...]  # the deterministics that stay behind
-    declarable: tuple[str, ...]  # those of them that public= would let go
+    declarable: dict[str, set[str]]  # those that public= would let go: dimensions that are why
 
 
 def releasable(
@@ -78,7 +78,7 @@ def releasable(
         dims={name: own[name] for name in kept},
         coords={d: np.asarray(x) for d, x in model.coords.items() if d in used and x is not None},
         withheld=withheld,
-        declarable=tuple(name for name in withheld if name not in of_records),
+        declarable={n: {*own[n]} - {None, *dims.public} for n in withheld if n not in of_records},
     )
 
 

@@ -37,6 +37,7 @@ def pymc_model(model: Any) -> Any:
         _refuse_objects(model)
         if not model.built:
             model.build()
+        _refuse_disorder(model)
         model = model.backend.model
     if not isinstance(model, pm.Model):
         return model
@@ -58,6 +59,39 @@ def _refuse_objects(model: Any) -> None:
                 "astype(float); if they are levels, list all: pd.Categorical(x, categories=[...], "
                 "ordered=True)."
             )
+
+
+def _refuse_disorder(model: Any) -> None:
+    """Refuse thresholds that nothing keeps in order, as bambi makes them with auto_scale=False."""
+    built = model.backend.model
+    thresholds = {x for x in built.free_RVs if x.name.rpartition("_")[2] == "threshold"}
+    if model.family.name == "cumulative" and any(
+        built.rvs_to_transforms[x] is None for x in thresholds
+    ):
+        raise ValueError(
+            "Nothing keeps the thresholds of family='cumulative' in order: with auto_scale=False "
+            "bambi leaves that to their prior. Give one such as priors={'threshold': bmb.Prior("
+            "'Normal', mu=[-2, 0, 2], sigma=2, transform=pm.distributions.transforms.ordered)}, "
+            "with a public mu for each threshold."
+        )
+
+
+def levels_of_records(model: Any, unit: str | None) -> list[str]:
+    """Name the factors of a formula whose levels are those that occur among the records.
+
+    So bambi takes them, unless categories are ordered. The levels of a ``unit`` are not released.
+    """
+    found = []
+    for name in sorted(columns_read(model) - {str(unit)}) if is_bambi(model) else ():
+        dtype = model.data[name].dtype
+        if not is_numeric_dtype(dtype) and not getattr(dtype, "ordered", False):
+            found.append(name)
+    return [
+        f"The levels of the factor `{name}` are those that occur among the records, and the result "
+        "lists them: a level that one record has would show it. Give all of a public list: "
+        "pd.Categorical(x, categories=[...], ordered=True)."
+        for name in found
+    ]
 
 
 def columns_read(model: Any, part_of_term: str = "term") -> set[str]:

@@ -11,7 +11,9 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.auditing import attacked_fit
 from pymc_dp.auditing.attack import Claims, Observation, features, learn, lower_bound
+from pymc_dp.model import separate
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.testing import deterministic_noise
@@ -211,3 +213,52 @@ def test_no_run_reads_the_data(monkeypatch):
     audited(secret, "dp_advi", runs=40, **PLAIN)
     assert held
     assert max(held) < 90000
+
+
+def own_record(canary, **settings):
+    with pm.Model() as model, warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        vips_toys.logistic()
+        return pymc_dp.audit(model, "dp_advi", **{**TERMS, "runs": 40, **settings}, canary=canary)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"neighbours": "replace_one"}], ids=["without", "instead"]
+)
+def test_a_record_of_ones_own_is_what_the_data_differ_by(settings, monkeypatch):
+    seen = []
+    real = attacked_fit.neighbouring_data
+
+    def spied(spec, base, tried, chosen):
+        seen.append({n: np.take(tried[n], chosen[0], axis=spec[n].axis) for n in spec})
+        return real(spec, base, tried, chosen)
+
+    monkeypatch.setattr(attacked_fit, "neighbouring_data", spied)
+    canary = {name: np.full(shape, 1.0) for name, shape in logistic_record().items()}
+    assert not own_record(canary, **PLAIN, **settings).contradicted
+    [found] = seen
+    assert all((found[name] == canary[name]).all() for name in canary)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda own: own | {"other": 1.0}, "a value for each of"),
+        (lambda own: {name: np.ones(99) for name in own}, "one finite number"),
+        (lambda own: own | {"y": np.nan}, "one finite number"),
+        (lambda own: own | {"X": np.full(2, 1e305)}, "adds nothing"),
+    ],
+    ids=["name", "shape", "nan", "huge"],
+)
+def test_a_record_of_ones_own_must_be_one_of_the_model(change, says):
+    own = {name: np.full(shape, 1.0) for name, shape in logistic_record().items()}
+    with pytest.raises(ValueError, match=says):
+        own_record(change(own), **PLAIN)
+
+
+def logistic_record():
+    """The shapes of a record of the model, by the names of its arrays."""
+    with pm.Model() as model:
+        vips_toys.logistic()
+    spec = separate(model)[0].shapes
+    return {name: tuple(n for n in shape if n is not None) for name, shape in spec.items()}

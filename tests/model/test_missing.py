@@ -127,6 +127,25 @@ def test_a_fit_gives_back_neither_values_nor_their_number():
     assert N not in lengths
 
 
+def test_a_missing_category_adds_nothing_to_its_record():
+    kinds = np.ma.masked_array(np.arange(N) % 3, GONE)
+    with pm.Model() as model:
+        pm.Categorical("kind", pm.Dirichlet("p", np.ones(3)), observed=kinds)
+    free = {"epsilon": np.inf, "draws": 4000, "random_seed": 0, "progressbar": False}
+    p = pymc_dp.fit(model=model, method="vips", clip_norm=np.inf, **free)["posterior"]["p"]
+    counts = 1 + np.bincount(kinds.compressed(), minlength=3)  # of the Dirichlet posterior
+    np.testing.assert_allclose(p.mean(("chain", "draw")), counts / counts.sum(), atol=0.01)
+
+
+def test_a_missing_category_that_others_read_is_refused_with_a_way_out():
+    kinds = np.ma.masked_array(np.arange(N) % 3, GONE)
+    with pm.Model() as model:
+        kind = pm.Categorical("kind", pm.Dirichlet("p", np.ones(3)), observed=kinds)
+        pm.Normal("y", pm.Normal("a", shape=3)[kind], 1, observed=SIZE)
+    with pytest.raises(NotSeparableError, match="discrete latent of single records"):
+        pymc_dp.explain(model)
+
+
 def test_gaps_within_vectors_are_refused():
     values = RNG.normal(size=(N, 2))
     values[3, 1] = np.nan

@@ -9,6 +9,7 @@ from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
+import pymc_dp
 from pymc_dp.model import formulas, separate
 from pymc_dp.model.harden import harden
 from tests import zoo
@@ -192,7 +193,7 @@ def test_only_what_a_declaration_frees_is_said_to_be_declarable(what):
         freed = released(PRIVATE[what], public=["it"]).withheld == ()
     except ValueError:
         freed = False
-    assert outputs.declarable == (("it",) if freed else ())
+    assert [*outputs.declarable] == (["it"] if freed else [])
 
 
 def test_no_record_coords_leave_with_a_deterministic_in_the_shape_of_the_data():
@@ -259,6 +260,17 @@ def test_predictions_of_a_hierarchy_stay():
     outputs = separate(zoo.build(zoo.hierarchical))[0].outputs
     assert outputs.withheld == ("mean",)
     assert set(outputs.coords) == {"clinic"}
+
+
+def test_a_withheld_deterministic_says_whether_a_number_or_a_dimension_is_why():
+    with pm.Model(coords={"arm": ["a", "b"]}) as model:
+        b = pm.Normal("b", shape=2)
+        pm.Deterministic("scaled", 2.54 * b)
+        pm.Deterministic("labelled", b, dims="arm")
+        pm.Normal("y", b[0], 1, observed=np.arange(50.0))
+    text = pymc_dp.explain(model).withheld
+    assert "`scaled`: a number in it may come" in text
+    assert "`labelled`: the labels of its dimension `arm` may come" in text
 
 
 def test_trusted_numbers_in_priors_are_all_listed():

@@ -232,3 +232,22 @@ def test_the_pymc_model_of_a_formula_names_the_one_to_give(of_persons):
     model, idata = of_persons
     with pytest.raises(ValueError, match="Of a formula, give bambi's model"):
         pymc_dp.predict(idata, model.backend.model, NEW)
+
+
+def answers(**thresholds):
+    """Ordered answers by bambi, with the prior of its thresholds."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.uniform(-1, 1, 200)})
+    frame["y"] = pd.Categorical(np.digitize(frame["x"], [-0.5, 0, 0.5]), ordered=True)
+    prior = bmb.Prior("Normal", mu=[-2, 0, 2], sigma=2, **thresholds)
+    priors = {"x": bmb.Prior("Normal", mu=0, sigma=2), "threshold": prior}
+    settings = {"priors": priors, "auto_scale": False, "center_predictors": False}
+    return bmb.Model("y ~ x", frame, family="cumulative", **settings)
+
+
+@pytest.mark.filterwarnings("ignore:The intercept is omitted")
+def test_thresholds_without_an_order_are_refused():
+    with pytest.raises(ValueError, match="Nothing keeps the thresholds"):
+        pymc_dp.explain(answers())
+    ordered = pm.distributions.transforms.ordered
+    assert pymc_dp.explain(answers(transform=ordered)).centred

@@ -28,8 +28,9 @@ MISFIT = (
     "Outcomes {} are not distributed as the model says: they differ from outcomes that it draws by "
     "more than chance and noise explain. The rounds clip less for that, and intervals allow for "
     "what is still cut off, at the cost of noise and width. Choose a "
-    "likelihood of their shape, such as pm.StudentT, pm.Gamma, pm.LogNormal or "
-    "pm.NegativeBinomial; pymc_dp.ppc compares it with the data."
+    "likelihood of their shape, such as pm.StudentT (family='t' in a formula), pm.Gamma, "
+    "pm.LogNormal or pm.NegativeBinomial; of censored outcomes, give limits that were known before "
+    "the outcomes were. pymc_dp.ppc compares the model with the data."
 )
 
 

@@ -150,10 +150,10 @@ def test_chains_that_drew_another_posterior_are_not_doubted():
     found.mixing[other.learnt.mode.mean.tobytes()] = Mixing(1.0, ())
     assert doubts_of_chains(found, own) == ()
     [doubt] = doubts_of_chains(found, other)
-    assert "`mu`, `tau_log__` hardly moved" in doubt.text
+    assert "`mu`, `tau` hardly moved" in doubt.text
     found.mixing[own.learnt.mode.mean.tobytes()] = Mixing(0.0, ("tau_log__",))
     [doubt] = doubts_of_chains(found, own)
-    assert "chains that draw `tau_log__` stayed near the places where they began" in doubt.text
+    assert "chains that draw `tau` stayed near the places where they began" in doubt.text
 
 
 @pytest.mark.parametrize("shifts", [0, 3])

@@ -220,7 +220,7 @@ def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):
 
     monkeypatch.setattr(rounds, "newton_step", failing)
     model, _ = normal()
-    with deterministic_noise(1), pytest.warns(pymc_dp.PosteriorWarning, match="`mu`, `s_log__`"):
+    with deterministic_noise(1), pytest.warns(pymc_dp.PosteriorWarning, match="`mu`, `s`"):
         idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
     assert 4 < idata["posterior"]["mu"].to_numpy().std() < 6
 

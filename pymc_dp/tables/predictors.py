@@ -1,0 +1,105 @@
+"""What of the numbers that a likelihood computes with adds nothing to a fit, or little but names.
+
+Like the value checks of ``model``, this reads private values, and nothing comes of it but a
+sentence to the curator.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.distributions.censored import CensoredRV
+from pymc.distributions.continuous import TruncatedNormalRV
+from pymc.distributions.truncated import TruncatedRV
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from pymc_dp.accounting.neighbours import unit_label
+from pymc_dp.model.graph_types import AnyVariable, stored_value
+from pymc_dp.model.value_checks import SMALL_GROUP
+
+
+def infinite_values(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
+    """Name the arrays with infinite values: a record with one is no number, and is left out."""
+    arrays = [*_read(model, data), *_observed(model, data)]
+    found = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
+    return [
+        f"{what} has infinite values, and a record with one adds nothing to the fit, as if it were "
+        "not there. Put a public number in their place, or drop these records before."
+        for what in sorted(found)
+    ]
+
+
+def rare_levels(model: pm.Model, data: Mapping[str, Any] | None, unit: str | None) -> list[str]:
+    """Name the arrays with a column that is 1 for a few records, or units, and 0 for all others."""
+    named = {v.name: x for v in model.data_vars for _, x in _array(v, data)}
+    rows = {x.shape[0] for _, x in _observed(model, data) if x.ndim}
+    found = {
+        what
+        for what, x in _read(model, data)
+        if x.ndim <= 2 and x.shape[0] in rows and _is_rare(x.reshape(len(x), -1), named.get(unit))
+    }
+    return [
+        f"{what} has a column that is 1 for fewer than {SMALL_GROUP} {unit_label(unit)}s and 0 for "
+        "all others, as a level has that seldom occurs: private noise will drown its coefficient, "
+        "and that the level exists must be public. Merge levels by a public rule."
+        for what in sorted(found)
+    ]
+
+
+def _is_rare(x: np.ndarray, units: Any) -> bool:
+    """Whether a column of zeros and ones has ones, of fewer records or units than a group needs."""
+    if x.dtype.kind not in "biuf":
+        return False
+    for column in x.T:
+        at = np.flatnonzero(column)
+        if 0 < at.size and (column[at] == 1).all() and at.size < len(column):
+            of_units = units is not None and units.shape == column.shape
+            if np.unique(units[at] if of_units else at).size < SMALL_GROUP:
+                return True
+    return False
+
+
+def _read(model: pm.Model, data: Mapping[str, Any] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays that likelihoods compute with, neither limits, conditions nor indices."""
+    likelihood = [*model.observed_RVs, *model.potentials]
+    blockers = list(_compared(ancestors(likelihood)))
+    for variable in ancestors(likelihood, blockers=blockers):
+        if variable not in blockers:
+            yield from _array(variable, data)
+
+
+def _compared(graph: Iterable[AnyVariable]) -> Iterator[AnyVariable]:
+    """Yield what a graph compares numbers with, or picks entries by."""
+    for variable in graph:
+        node: Any = variable.owner
+        if getattr(variable.type, "dtype", "") == "bool":
+            yield variable
+        elif isinstance(node and node.op, CensoredRV | AdvancedSubtensor):
+            yield from node.inputs[1:]
+        elif isinstance(node and node.op, TruncatedNormalRV):
+            yield from node.inputs[-2:]
+        elif isinstance(node and node.op, TruncatedRV):  # its limits come among its parameters
+            yield from (x for x in node.inputs if x.owner is None)
+
+
+def _observed(model: pm.Model, data: Mapping[str, Any] | None) -> Iterator[tuple[str, np.ndarray]]:
+    for rv in model.observed_RVs:
+        yield from _array(model.rvs_to_values[rv], data, rv.name)
+
+
+def _array(
+    variable: Any, data: Mapping[str, Any] | None, name: str | None = None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what a variable holds, or what ``data`` puts in its place, if that is an array."""
+    name = name or variable.name
+    if data is not None and name in data:
+        found = data[name]
+    elif isinstance(variable, SharedVariable):
+        found = stored_value(variable)
+    else:
+        found = getattr(variable, "data", None)
+    if isinstance(found, np.ndarray) and found.ndim and not isinstance(found, np.memmap):
+        yield f"`{name}`" if name else "An array of the model", np.asarray(found)

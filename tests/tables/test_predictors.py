@@ -1,0 +1,151 @@
+"""Fits warn of infinite values, and of levels that few records have."""
+
+import warnings
+
+import bambi as bmb
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.errors import PosteriorWarning, PrivacyWarning
+
+N = 60
+RNG = np.random.default_rng(4)
+X, Y = RNG.uniform(-1, 1, N), RNG.normal(size=N)
+PERSON = np.arange(N) // 3
+BUDGET = {"epsilon": 1, "delta": 1e-5}
+FREE = {"epsilon": np.inf}
+FORMULA = {"auto_scale": False, "center_predictors": False}
+
+
+def one(at, value, of=X):
+    return np.where(np.arange(N) == at, value, of)
+
+
+def dummy(count):
+    return (np.arange(N) < count).astype(float)
+
+
+def line(x, y=Y):
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.Normal("y", b[0] + b[1] * pm.Data("x", x), 1, observed=y)
+    return model
+
+
+def censored(limit):
+    with pm.Model() as model:
+        pm.Censored("y", pm.Normal.dist(pm.Normal("m"), 1), lower=None, upper=limit, observed=Y)
+    return model
+
+
+def truncated(limit):
+    with pm.Model() as model:
+        pm.Truncated("y", pm.Normal.dist(pm.Normal("m"), 1), upper=limit, observed=Y)
+    return model
+
+
+def said(model, terms=BUDGET, **inputs):
+    """Return the texts of warnings of all that is settled before a fit."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pymc_dp.plan(model, num_records=N, **terms, **inputs)
+    return [
+        str(w.message) for w in caught if issubclass(w.category, PosteriorWarning | PrivacyWarning)
+    ]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("terms", [BUDGET, FREE], ids=["private", "not private"])
+def test_infinite_values_are_warned_of_whatever_epsilon(value, terms):
+    for model, name in ((line(one(3, value)), "x"), (line(X, one(3, value, Y)), "y")):
+        [text] = said(model, terms)
+        assert text.startswith(f"`{name}` has infinite values")
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_infinite_values_in_data_are_warned_of(name):
+    data = {"x": X, "y": Y} | {name: one(3, np.inf)}
+    [text] = said(line(np.zeros(3), np.zeros(3)), data=data)
+    assert text.startswith(f"`{name}` has infinite values")
+
+
+@pytest.mark.parametrize("build", [censored, truncated])
+def test_an_infinite_limit_is_a_limit(build):
+    assert said(build(one(3, np.inf, np.full(N, 9.0)))) == []
+
+
+@pytest.mark.parametrize(("count", "warned"), [(0, 0), (1, 1), (4, 1), (5, 0), (N, 0)])
+def test_a_column_that_is_one_for_few_records_is_warned_of(count, warned):
+    texts = said(line(dummy(count)))
+    assert len(texts) == warned
+    assert all("`x` has a column that is 1 for fewer than 5 records" in text for text in texts)
+
+
+def test_what_is_small_is_measured_in_persons():
+    with line(dummy(6)) as model:
+        pm.Data("person", PERSON)
+    assert said(model) == []
+    [text] = said(model, unit="person")
+    assert "fewer than 5 persons" in text
+
+
+def test_a_rare_outcome_is_no_level():
+    with pm.Model() as model:
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=dummy(2).astype(int))
+    assert said(model) == []
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_without_privacy_nothing_is_said_of_small_groups(count):
+    assert said(line(dummy(count)), FREE) == []
+    with pm.Model() as by_group:
+        a = pm.Normal("a", shape=2)
+        pm.Normal("y", a[pm.Data("group", dummy(count).astype(int))], 1, observed=Y)
+    assert said(by_group, FREE) == []
+    assert "`a` is indexed by groups of fewer than 5" in said(by_group)[0]
+
+
+def test_without_privacy_nothing_is_said_of_limits_that_follow_from_outcomes():
+    own = np.where(Y > 0, np.minimum(Y, 9), np.inf)
+    assert said(censored(own), FREE) == []
+    assert "has a limit of its own at every censored outcome" in said(censored(own))[0]
+
+
+def formula(levels):
+    frame = pd.DataFrame({"y": Y, "x": X, "region": levels})
+    normal = bmb.Prior("Normal", mu=0, sigma=1)
+    priors = {"Intercept": normal, "common": normal, "sigma": bmb.Prior("HalfNormal", sigma=1)}
+    return bmb.Model("y ~ x + region", frame, priors=priors, **FORMULA)
+
+
+REGIONS = np.array(["north", "south", "west"])[np.arange(N) % 3]
+
+
+def objects(values):
+    return pd.Series(values, dtype=object)
+
+
+TEXT = "The levels of the factor `region` are those that occur"
+
+
+@pytest.mark.parametrize("kind", [objects, pd.Categorical], ids=["text", "categories"])
+def test_levels_that_are_those_of_the_records_are_warned_of(kind):
+    [text] = said(formula(kind(REGIONS)))
+    assert text.startswith(TEXT)
+    assert said(formula(kind(REGIONS)), FREE) == []
+    assert TEXT in str(pymc_dp.explain(formula(kind(REGIONS))))
+
+
+def test_a_public_list_of_levels_is_not():
+    public = pd.Categorical(REGIONS, ["north", "south", "west", "east"], ordered=True)
+    assert said(formula(public)) == []
+
+
+def test_explain_advises_a_formula_by_what_it_can_do():
+    public = pd.Categorical(REGIONS, ["north", "south", "west", "east"], ordered=True)
+    text = str(pymc_dp.explain(formula(public)))
+    assert "give predict bambi's model and a data frame" in text
+    assert "pm.Data" not in text

@@ -39,6 +39,7 @@ from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.tables.formula import pymc_model
 from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.indices import refuse_bad_indices
+from pymc_dp.tables.weights import SurveyWeights, read_weights
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -128,7 +129,12 @@ def set_up_method(
     budget = _budget(spec, terms)
     options = _options(spec, budget, n, keywords)
     separated = separation(
-        model, budget, public=public, data=inputs.data, start=inputs.public_start
+        model,
+        budget,
+        public=public,
+        data=inputs.data,
+        start=inputs.public_start,
+        weights=getattr(options, "weights", None),
     )
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
@@ -146,8 +152,9 @@ def separation(
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
+    weights: SurveyWeights | None = None,
 ) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
-    """Read a model's data and units; return what splits the model, on any scale, into records.
+    """Read a model's data, units and weights; return what splits the model, on any scale.
 
     The values are not checked before they are asked for.
     """
@@ -158,10 +165,17 @@ def separation(
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
-    if units is not None and data is not None:
-        data = {key: value for key, value in data.items() if key != units.name}
+    beside = {weights.name: read_weights(model, weights, data, public)} if weights else {}
+    if data is not None:
+        data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
     known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
-    settings: dict[str, Any] = {"data": data, "public": public, "start": start, "units": units}
+    settings: dict[str, Any] = {
+        "data": data,
+        "public": public,
+        "start": start,
+        "units": units,
+        "beside": beside,
+    }
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)

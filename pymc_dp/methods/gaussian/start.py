@@ -51,8 +51,12 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
     return _at_start(start, prior_gradient, number or 1.0, least, DEFAULTS.start_width)
 
 
-def in_parts(state: State, dispersion: np.ndarray) -> State:
-    """Clip scores of the dispersion, (d,), by themselves, if there are any."""
+def in_parts(state: State, dispersion: np.ndarray, products: float = 0.0) -> State:
+    """Clip scores of the dispersion, (d,), by themselves, if there are any.
+
+    ``products`` are as in `At`; later rounds have those of their shares.
+    """
+    state = state._replace(at=state.at._replace(products=products))
     if not dispersion.any():
         return state
     at = state.at._replace(dispersion=Dispersion(dispersion, bound=1.0, share=0.5))

@@ -16,7 +16,7 @@ from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
 # lengths, over the score's
 VARIANCE, ALONG, COUNTS = 0.1, 0.2, 0.4
 # the same for products of scores, where weights ask for them; so many latents have a whole matrix
-PRODUCTS, MOST_WITH_PRODUCTS = 0.25, 60
+PRODUCTS, MOST_WITH_PRODUCTS = 0.5, 60
 # a record's curvature along a direction is clipped to this; it is about 1 on average, since
 # whitened scores have about unit variance in every direction
 ALONG_BOUND = 4.0

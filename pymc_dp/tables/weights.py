@@ -142,7 +142,8 @@ def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
 def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     """Refuse a model that computes with the weights; how many there are is another matter."""
     for variable in (*model.basic_RVs, *model.deterministics, *model.potentials):
-        graphs = [variable, *filter(None, [model.rvs_to_values.get(variable)])]
+        observed = variable in model.observed_RVs
+        graphs = [variable, *([model.rvs_to_values[variable]] if observed else [])]
         lengths = [v for v in ancestors(graphs) if _is_length_of(v, column)]
         if column in set(ancestors(graphs, blockers=lengths)):
             raise ValueError(

@@ -56,7 +56,9 @@ def population(kind: str) -> Population:
     x = rng.normal(size=(PERSONS, 3))
     x[:, 0] = 0.7 * x[:, 0] + 0.7 * shared
     x[:, 1] = x[:, 1] > 0.5
-    level = np.linspace(-0.4, 0.4, 20)[stratum] + 0.4 * rng.normal(size=household.max() + 1)[household]
+    level = (
+        np.linspace(-0.4, 0.4, 20)[stratum] + 0.4 * rng.normal(size=household.max() + 1)[household]
+    )
     linear = 0.5 + x @ [0.5, -0.4, 0.2] + 0.1 * x[:, 0] * x[:, 2] + level
     if kind == "linear":
         y = linear + rng.normal(size=PERSONS) * np.where(x[:, 1] > 0, 1.0, 0.7)
@@ -82,7 +84,7 @@ def draw(kind: str, design: str, seed: int) -> Sample:
         chance = own[people.household]
     chance = chance * SAMPLE / chance.sum()
     if design == "households":
-        picked = (rng.random(people.household.max() + 1) < own * SAMPLE / own[people.household].sum())
+        picked = rng.random(people.household.max() + 1) < own * SAMPLE / own[people.household].sum()
         rows = np.flatnonzero(picked[people.household])
     elif design == "strata":
         sizes = np.bincount(people.stratum, chance).round().astype(int)
@@ -158,7 +160,11 @@ def fit(kind: str, sample: Sample, **options: object) -> tuple[np.ndarray, np.nd
 
 
 def one(kind: str, design: str, seed: int) -> np.ndarray:
-    """Return rows for each coefficient: z, sd and noise over the design's sd, and what weights do."""
+    """Return z, the width over what it should be and over the design's, and what weights change.
+
+    The last are errors without weights, and without privacy, in sds of the design; for all
+    coefficients, (5, 4).
+    """
     sample = draw(kind, design, seed)
     beta, V = by_design(kind, sample)
     unweighted = by_design(kind, sample._replace(weight=np.ones(len(sample.y))))[0]
@@ -173,7 +179,7 @@ def one(kind: str, design: str, seed: int) -> np.ndarray:
 
 
 def wages() -> Iterator[str]:
-    """Compare widths with and without weights on the CPS wages; Kish's factor says what to expect."""
+    """Compare widths with and without weights on the CPS wages, where Kish's factor is expected."""
     import pandas as pd
 
     table = pd.read_csv(Path(os.environ.get(VARIABLE, "data")) / WAGES)
@@ -188,9 +194,8 @@ def wages() -> Iterator[str]:
     yield f"Kish {kish:.2f}; without privacy {np.round(sds[0] / sds[1], 2)}"
     weights = pymc_dp.SurveyWeights("weight", upper=sample.upper)
     for seed in range(3):
-        (mean, total, noise), (plain, sd, own) = (
-            fit("linear", sample, weights=weights), fit("linear", sample)
-        )
+        mean, total, noise = fit("linear", sample, weights=weights)
+        _, sd, own = fit("linear", sample)
         yield (
             f"{seed}: ratio of sds {np.round(total / sd, 2)}, without the noise's part "
             f"{np.round(np.sqrt((total**2 - noise**2) / (sd**2 - own**2)), 2)}, "
@@ -204,8 +209,8 @@ def coverage(sets: int, kind: str, design: str) -> str:
     z, width, total, far, without = np.moveaxis(found, 1, 0)
     inside = (np.abs(z) < 1.645).mean(axis=0)
     return (
-        f"{kind:8} {design:10} coverage {inside.mean():.3f} ({inside.min():.2f}-{inside.max():.2f}), "
-        f"without privacy {(np.abs(without) < 1.645).mean():.3f}, sd of z {z.std():.2f}, "
+        f"{kind:8} {design:10} coverage {inside.mean():.3f} "
+        f"({inside.min():.2f}-{inside.max():.2f}), without privacy {(np.abs(without) < 1.645).mean():.3f}, sd of z {z.std():.2f}, "
         f"farthest {np.abs(z).max():.1f}, width over design and noise {np.median(width):.2f} "
         f"({np.quantile(width, 0.1):.2f}-{np.quantile(width, 0.9):.2f}), over design "
         f"{np.median(total):.2f}, unweighted off by {np.abs(far.mean(axis=0)).max():.1f} sds"

@@ -262,14 +262,16 @@ def joint_vectors(
 
 
 def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndarray:
-    """Return products of scores, or squares of their norms, times what counts, as vectors."""
+    """Return clipped products of scores, or their traces, times what counts, as vectors."""
     if counting is None:
         return np.zeros((len(score), 0))
+    squares = row_norms(score) ** 2
     if at.point.size > MOST_WITH_PRODUCTS:
-        each = (score**2).sum(axis=1, keepdims=True)
+        each = squares[:, None]
     else:
         each = svec(score[:, :, None] * score[:, None, :])
-    return np.asarray(each * counting[:, None])
+    clipped = clip_factors(squares, at.products_bound) * counting
+    return np.asarray(each * clipped[:, None])
 
 
 def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:

@@ -157,7 +157,7 @@ def _learnt(
     prior = local.prior_precision
     if local.scale is not None:  # on the scale's way to the mode the prior's curvature changes, too
         prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)
-    design = _design(before, release, local)
+    design = _design(state, release, local, known)
     of_scores = variance_share.upper * H
     unit = covariance = _covariance(H, prior, of_scores)
     if design is not None:
@@ -189,12 +189,19 @@ def _learnt(
     )
 
 
-def _design(before: Learnt, release: Release, local: LocalPosterior) -> DesignVariance | None:
-    """Learn the variance of weighted scores from a round that releases their products."""
-    if release.products is None:
+def _design(
+    state: State, release: Release, local: LocalPosterior, known: Known
+) -> DesignVariance | None:
+    """Learn the variance of weighted scores, from the second half of the rounds.
+
+    Earlier ones are far from the mode, and have an eighth of the budget.
+    """
+    early = state.t <= len(known.shares.of_rounds) // 2
+    if release.products is None or early:
         return None
+    before, H = state.learnt, local.likelihood_curvature
     weak = weakly_correlated(np.linalg.inv(before.covariance))
-    W, H = release.scales[:, None] * release.whitening, local.likelihood_curvature
+    W = release.scales[:, None] * release.whitening
     return (before.design or DesignVariance()).add(release.products, H, W, weak)
 
 

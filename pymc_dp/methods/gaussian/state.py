@@ -208,6 +208,7 @@ def bounded(state: State, known: Known) -> State:
         curvature_bound=of_curvature,
         ratio=own.ratio,
         products=own.products,
+        products_bound=DEFAULTS.products_bound * sum(sizes) if state.noise_unit else np.inf,
     )
     if at.dispersion is not None:
         bound = state.reach * norms.dispersion

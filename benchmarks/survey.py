@@ -210,7 +210,8 @@ def coverage(sets: int, kind: str, design: str) -> str:
     inside = (np.abs(z) < 1.645).mean(axis=0)
     return (
         f"{kind:8} {design:10} coverage {inside.mean():.3f} "
-        f"({inside.min():.2f}-{inside.max():.2f}), without privacy {(np.abs(without) < 1.645).mean():.3f}, sd of z {z.std():.2f}, "
+        f"({inside.min():.2f}-{inside.max():.2f}), without privacy "
+        f"{(np.abs(without) < 1.645).mean():.3f}, sd of z {z.std():.2f}, "
         f"farthest {np.abs(z).max():.1f}, width over design and noise {np.median(width):.2f} "
         f"({np.quantile(width, 0.1):.2f}-{np.quantile(width, 0.9):.2f}), over design "
         f"{np.median(total):.2f}, unweighted off by {np.abs(far.mean(axis=0)).max():.1f} sds"

@@ -159,7 +159,7 @@ def separation(
     The values are not checked before they are asked for.
     """
     refuse_unfit(model)
-    refuse_weights(model)
+    refuse_weights(model, weights is not None)
     if budget.noisy:
         refuse_computed_terms(model)
     data = read_tables(read_numbers(data))

@@ -191,6 +191,10 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
     for name in keywords:
         if name in REFUSED:
             raise ValueError(f"{name}= is refused in a private fit: {REFUSED[name]}.")
+        if name == "weights" and name not in known:
+            raise TypeError(
+                f"{spec.name} takes no weights=: method='dp_advi' fits any model by them."
+            )
         if name not in known:
             raise TypeError(f"{name!r} is an unknown keyword; {spec.name} takes {known}.")
 

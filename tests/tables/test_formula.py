@@ -71,9 +71,25 @@ def test_outcomes_of_several_arguments_are_fitted_from_bambis_own_model(formula,
     assert pymc_dp.plan(model, **BUDGET).epsilon <= 10
 
 
-def test_weights_are_refused_by_a_sentence_for_formulas():
-    with pytest.raises(ValueError, match=r"`weighted\(y, w\)` holds weights.*Leave weighted"):
+def test_weights_of_a_formula_need_a_public_bound():
+    with pytest.raises(ValueError, match=r"`weighted\(y, w\)`.*SurveyWeights\('w', upper="):
         pymc_dp.plan(built("weighted(y, w) ~ x"), **BUDGET)
+
+
+def test_weights_of_a_formula_are_those_of_a_column():
+    weights, terms = pymc_dp.SurveyWeights("w", upper=2), {"epsilon": np.inf, "random_seed": 0}
+    model = model_in_use(built("y ~ x"))
+    with model:
+        pm.Data("w", TABLE["w"].to_numpy())
+    by_formula, by_column = (
+        pymc_dp.fit(model=each, weights=weights, progressbar=False, **terms)["fit"]
+        for each in (built("weighted(y, w) ~ x"), model)
+    )
+    names = by_column["rows"].to_numpy()
+    sd = by_column["standard_deviation"]
+    found = by_formula["mean_vector"].sel(rows=names)
+    assert (abs(found - by_column["mean_vector"]) < 0.01 * sd).all()
+    assert np.allclose(by_formula["standard_deviation"].sel(rows=names), sd, rtol=0.1)
 
 
 # --- limits of censoring -------------------------------------------------------------------------

@@ -117,6 +117,8 @@ def test_dims_data_and_powers_change_nothing_but_what_they_say():
 
 
 def test_the_report_says_what_of_weights_is_public():
-    settings = fitted(model_of(), weights=BY_DESIGN)["privacy"].attrs["settings"]
-    assert '"weights": "w"' in settings
-    assert '"upper": 4' in settings
+    weights = SurveyWeights("w", upper=4, power=0.5)
+    text = pymc_dp.privacy_report(fitted(model_of(), weights=weights))
+    assert "Survey weights: `w`, which is private" in text
+    assert "4, raised to the power 0.5. That number was declared public" in text
+    assert "Survey weights" not in pymc_dp.privacy_report(fitted(model_of()))

@@ -128,8 +128,8 @@ def _weights(settings: dict[str, Any]) -> str:
     power = "" if settings["power"] == 1 else f", raised to the power {settings['power']:g}"
     return (
         f"Survey weights: `{settings['weights']}`, which is private, over the largest that a "
-        f"record can have, {settings['upper']:g}{power}. That number was declared public: it must not "
-        "come from the weights at hand. Intervals are those of the design."
+        f"record can have, {settings['upper']:g}{power}. That number was declared public: it must "
+        "not come from the weights at hand. Intervals are those of the design."
     )
 
 

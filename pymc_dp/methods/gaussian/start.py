@@ -159,7 +159,7 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
     """Start rounds of all latents where those of shifts have ended."""
     point, least = shifts.point(found.learnt.point), shifts.directions @ found.least_prior
     state = _at_start(point, known.prior_gradient, found.number, least, known.start_width)
-    state = in_parts(state, known.dispersion)._replace(
+    state = in_parts(state, known.dispersion, found.at.products)._replace(
         t=found.t,
         noise_unit=found.noise_unit,
         noise_to_signal=found.noise_to_signal,

@@ -28,6 +28,7 @@ from .results.summary import summary
 from .tables.censoring import censored_at
 from .tables.csvw import read_csvw
 from .tables.public_table import PublicTable
+from .tables.weights import SurveyWeights
 from .tuning.tune import tune
 
 __version__: str
@@ -46,6 +47,7 @@ __all__ = [
     "PrivacyWarning",
     "PublicTable",
     "ReleaseError",
+    "SurveyWeights",
     "audit",
     "calibrate",
     "censored_at",

@@ -39,6 +39,7 @@ from pymc_dp.contributions.outcomes import (
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import pt
 from pymc_dp.privacy.contribution import OWNER, Batch
+from pymc_dp.tables.weights import SurveyWeights
 
 # draws of a record's outcomes: those that its weight follows from, and those that centre its score
 WEIGHING, CENTRING = 3, 8
@@ -101,6 +102,7 @@ class DrawnScores(NamedTuple):
     parted: PartedAt | None = None
     estimating: Estimating | None = None  # what a method makes of them; None: at the point
     formed: int = 0  # how many numbers of a record these are sums of, where they are
+    survey: SurveyWeights | None = None  # weights of the records, which scores do not hold
 
     @property
     def width(self) -> int:
@@ -113,6 +115,10 @@ class DrawnScores(NamedTuple):
         of_both = self.reach[:, dispersion].any(axis=1) & self.reach[:, ~dispersion].any(axis=1)
         estimating = None if of_both.any() else self.estimating
         return self._replace(dispersion=dispersion, estimating=estimating)
+
+    def shares(self, batch: Batch) -> np.ndarray | None:
+        """Return what of each record counts, (rows,), from 0 to 1; None where all of them do."""
+        return None if self.survey is None else self.survey.shares(batch[self.survey.name])
 
     def estimated(self, found: Parted, root: np.ndarray | None) -> Estimated:
         """Return what a method makes of scores along predictors, whose covariance has this root.

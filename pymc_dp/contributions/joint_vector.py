@@ -1,7 +1,7 @@
 """The vector that a record adds to a round, and the bounds of its parts.
 
 It holds a score, its curvature, counts of lengths, the curvature along one direction, and a
-variance.
+variance. With survey weights it also holds the score's products with itself.
 """
 
 from typing import NamedTuple
@@ -15,17 +15,20 @@ from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
 # bounds of the parts for the variance, for the curvature along a direction, and for counts of
 # lengths, over the score's
 VARIANCE, ALONG, COUNTS = 0.1, 0.2, 0.4
+# the same for products of scores, where weights ask for them; so many latents have a whole matrix
+PRODUCTS, MOST_WITH_PRODUCTS = 0.5, 60
 # a record's curvature along a direction is clipped to this; it is about 1 on average, since
 # whitened scores have about unit variance in every direction
 ALONG_BOUND = 4.0
 
 
-def joint_norm(ratio: float) -> float:
+def joint_norm(ratio: float, products: float = 0.0) -> float:
     """Return the norm of the joint vector over that of the score.
 
-    ``ratio`` is the curvature's part over that of the score.
+    ``ratio`` is the curvature's part over that of the score, and ``products`` that of its products.
     """
-    return float((1 + ratio**2 + VARIANCE**2 + ALONG**2 + COUNTS**2) ** 0.5)
+    others = VARIANCE**2 + ALONG**2 + COUNTS**2 + products**2
+    return float((1 + ratio**2 + others) ** 0.5)
 
 
 class Dispersion(NamedTuple):
@@ -60,6 +63,10 @@ class At(NamedTuple):
     root: np.ndarray | None = None
     # whether the curvature's part holds what records add to the precision of q, and not the slope
     of_precision: bool = False
+    # the part of products of scores over the score's, 0 where the vector has none; and the norm
+    # that they are clipped to, if it is less than the score's squared
+    products: float = 0.0
+    products_bound: float = np.inf
 
     @property
     def is_diagonal(self) -> bool:
@@ -92,7 +99,7 @@ class At(NamedTuple):
     @property
     def clip_norm(self) -> float:
         """The largest norm of a record's whole vector."""
-        return self.score_norm * joint_norm(self.ratio)
+        return self.score_norm * joint_norm(self.ratio, self.products)
 
     @property
     def curvature_scale(self) -> float:
@@ -105,6 +112,13 @@ class At(NamedTuple):
     def variance_scale(self) -> float:
         """The factor of squared norms of scores in the vector."""
         return 1.0 if np.isinf(self.score_bound) else VARIANCE / self.score_norm
+
+    @property
+    def products_scale(self) -> float:
+        """The factor of products of scores in the vector."""
+        if np.isinf(self.score_bound):
+            return 1.0
+        return self.products * self.score_norm / min(self.products_bound, self.score_norm**2)
 
     @property
     def along_bound(self) -> float:
@@ -137,18 +151,32 @@ class Sums(NamedTuple):
     counts: np.ndarray  # of lengths, (parts, SIZE)
     along: float  # the curvature along the direction, clipped by itself; 0 without one
     variance: float  # of the scores, their squared norms
+    # (d, d): products of the scores, as they are in the vector; of many latents (1, 1), their
+    # squared norms; (0, 0) without weights
+    products: np.ndarray
 
 
 def split(value: np.ndarray, at: At) -> Sums:
     """Split a released vector into its parts, without their scales."""
     d, counted = at.point.size, -2 - SIZE * at.parts
-    packed = value[d:counted] / at.curvature_scale
+    paired = counted - products_size(d, at.products > 0)
+    packed = value[d:paired] / at.curvature_scale
     curvature = np.diag(packed) if at.is_diagonal else smat(packed)
     along, variance = value[-2] / at.along_scale, value[-1] / at.variance_scale
     counts = value[counted:-2].reshape(at.parts, SIZE) / at.counts_scale
-    return Sums(value[:d] / at.score_scales, curvature, counts, float(along), float(variance))
+    products = smat(value[paired:counted] / at.products_scale)
+    score = value[:d] / at.score_scales
+    return Sums(score, curvature, counts, float(along), float(variance), products)
 
 
-def vector_size(d: int, parts: int = 1) -> int:
+def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
     """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
-    return d + (d if d > MANY_LATENTS else d * (d + 1) // 2) + SIZE * parts + 2
+    curvature = d if d > MANY_LATENTS else d * (d + 1) // 2
+    return d + curvature + products_size(d, weighted) + SIZE * parts + 2
+
+
+def products_size(d: int, weighted: bool) -> int:
+    """Return the length of the part of products of scores: a matrix, or a trace of many latents."""
+    if not weighted:
+        return 0
+    return 1 if d > MOST_WITH_PRODUCTS else d * (d + 1) // 2

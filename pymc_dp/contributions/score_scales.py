@@ -7,6 +7,7 @@ import numpy as np
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, Scores
 from pymc_dp.contributions.spans import combined
+from pymc_dp.contributions.unit_sums import UnitSums
 from pymc_dp.privacy.contribution import Batch, FactoredContribution, UnitVector
 
 # bins of |score|, by powers of two
@@ -22,6 +23,7 @@ class Binned(NamedTuple):
     # are of the observed outcome
     bins: np.ndarray
     shares: np.ndarray  # (rows, k): what each counts
+    counting: np.ndarray | None  # what of each record counts, (rows,), with survey weights
     good: np.ndarray  # (rows,): whether all scores of a record are finite
 
 
@@ -30,12 +32,13 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
 
     The same follows for the scores of the ``observed`` latents at the outcome that was observed.
     The context is a point. The vector has (d + len(observed), BINS) entries; scores of 0 count in
-    the first bin.
+    the first bin. With survey weights a record counts by its share of the largest weight.
 
     **Privacy.** The shares of a latent add up to 1, so the norm of a record's (or a unit's) vector
     is at most sqrt(d + len(observed)), and it is clipped as if it were as long.
     """
     d, count = scores.d, scores.outcomes_in_units
+    sums = UnitSums(count, d, scores.survey is not None)
     also, histograms = list(observed), scores.d + len(observed)
 
     def prepare(batch: Batch, point: np.ndarray) -> Binned:
@@ -47,8 +50,11 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
         good, counted = np.all(finite, axis=0), binned[min(1, number - 1) :]
         bins = np.stack([np.concatenate([b, binned[0][:, also]], axis=1) for b in counted])
         shares = found.probabilities if number > 1 else np.ones((len(good), 1))
+        counting = scores.shares(batch)
+        if counting is not None:
+            shares = shares * counting[:, None]
         good &= np.isfinite(shares).all(axis=1)
-        return Binned(found, bins, np.where(good[:, None], shares, 0.0), good)
+        return Binned(found, bins, np.where(good[:, None], shares, 0.0), counting, good)
 
     def norms(held: Binned, point: np.ndarray) -> np.ndarray:
         return np.where(held.good, histograms**0.5, np.nan)
@@ -61,13 +67,16 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
             total += np.bincount(places.ravel(), each, minlength=histograms * BINS)
         return total
 
-    def of_units(sums: np.ndarray, point: np.ndarray) -> np.ndarray:
-        every = _bins(sums.reshape(len(sums), count, d))
+    def of_units(found: np.ndarray, point: np.ndarray) -> np.ndarray:
+        scored, _, counting = sums.split(found)
+        every = _bins(scored)
         drawn = every[:, min(1, count - 1) :]
         seen = np.broadcast_to(every[:, :1, also], (*drawn.shape[:2], len(also)))
         bins = np.concatenate([drawn, seen], axis=-1)
-        shares = (bins[..., None] == np.arange(BINS)).mean(axis=1).reshape(len(sums), -1)
-        return np.where(np.isfinite(sums).all(axis=1)[:, None], shares, np.nan)
+        shares = (bins[..., None] == np.arange(BINS)).mean(axis=1).reshape(len(found), -1)
+        if counting is not None:
+            shares = shares * counting[:, None]
+        return np.where(np.isfinite(found).all(axis=1)[:, None], shares, np.nan)
 
     return FactoredContribution(
         size=histograms * BINS,
@@ -76,9 +85,9 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> FactoredC
         weighted_sum=weighted_sum,
         prepare=prepare,
         unit=UnitVector(
-            size=count * d,
+            size=sums.size,
             vectors=of_units,
-            rows=lambda held, point: _formed(held.scores).reshape(-1, count * d),
+            rows=lambda held, point: sums.rows(_formed(held.scores), held.counting),
             draw=scores.draw_for_units,
         ),
         draw=scores.draw,

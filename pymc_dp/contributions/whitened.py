@@ -11,9 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.clipped_scores import Clipped, clipped_scores
-from pymc_dp.contributions.drawn_scores import CENTRING, WEIGHING, DrawnScores
+from pymc_dp.contributions.drawn_scores import (
+    CENTRING,
+    WEIGHING,
+    DrawnScores,
+    without_weighing,
+)
 from pymc_dp.contributions.estimating import AT_POINT, Estimated
-from pymc_dp.contributions.joint_vector import At, vector_size
+from pymc_dp.contributions.joint_vector import MOST_WITH_PRODUCTS, At, vector_size
 from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import Draw
 from pymc_dp.contributions.spans import (
@@ -25,6 +30,7 @@ from pymc_dp.contributions.spans import (
     sum_of_products,
 )
 from pymc_dp.contributions.tails import SIZE
+from pymc_dp.contributions.unit_sums import UnitSums
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
@@ -45,6 +51,7 @@ class InSpan(NamedTuple):
     # (rows, ...): score, its slope, counts, that along a direction, and variance. Their norms are
     # those of the vectors: a change of coordinates keeps the norms of scores and of curvatures.
     vectors: np.ndarray
+    counting: np.ndarray | None  # what of each record counts, (rows,), with survey weights
 
 
 class Coordinates(NamedTuple):
@@ -66,6 +73,8 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     the outcome itself. By the likelihood's score identity the slope of E[u] is -E[u (W g)'], and
     the same draws estimate it. Where a method averages over a posterior q, whose covariance is
     ``At.spread`` W'W, g is what its `Estimating` makes of scores under q, and q draws outcomes.
+    With survey weights all of it is multiplied by the record's share of the largest weight, and
+    the products of the score by its square.
 
     **Privacy.** The norm of a record's (or a unit's) vector is at most `At.clip_norm`, also before
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.
@@ -75,31 +84,27 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
 
 
 def _formed(scores: DrawnScores) -> RowContribution:
-    d, count = scores.d, scores.outcomes_in_units
-    size = vector_size(d, parts_of(scores.dispersion))
+    size = vector_size(scores.d, parts_of(scores.dispersion), scores.survey is not None)
     return RowContribution(
         size=size,
         width=3 * scores.width + 2 * size,
-        rows=vectors,
-        prepare=lambda batch, at: scores.of_batch(batch, at.point).weights,
-        unit=UnitVector(
-            size=count * d,
-            vectors=lambda sums, at: vectors(sums.reshape(len(sums), count, d), at),
-            rows=lambda each, at: each.reshape(len(each), count * d),
-            draw=scores.draw_for_units and draw_at_point(scores.draw_for_units),
-        ),
+        rows=lambda held, at: vectors(held[0], at, held[1]),
+        prepare=lambda batch, at: (scores.of_batch(batch, at.point).weights, scores.shares(batch)),
+        unit=_of_units(scores, lambda held, at: (whitened(held[0], at), held[1])),
         draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
     )
 
 
 def _in_span(scores: DrawnScores) -> FactoredContribution:
-    d, count, dispersion = scores.d, scores.outcomes_in_units, scores.dispersion
+    d, dispersion, is_weighted = scores.d, scores.dispersion, scores.survey is not None
     parts = parts_of(dispersion)
     # the latents of each part, and the channels that read them
     spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
     own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
     c, counted = len(own), -2 - SIZE * parts
+    pairs = c * (c + 1) // 2 if d <= MOST_WITH_PRODUCTS else 1
+    paired = counted - (pairs if is_weighted else 0)
 
     parted: Any = scores.parted  # scores of few vectors have it
 
@@ -115,38 +120,53 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
         slopes = of_latents if at.is_diagonal else Clipped.slopes
         direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-        each = joint_vectors(z, at, Coordinates(own, direction, slopes), made)
-        return InSpan(basis, shares, z, each)
+        counting = scores.shares(batch)
+        each = joint_vectors(z, at, Coordinates(own, direction, slopes), made, counting)
+        return InSpan(basis, shares, z, each, counting)
 
     def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         weighted = held.vectors * weights[:, None]
         in_basis = weighted[:, :c].T * held.shares
         score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
-        curvature = weighted[:, c:counted]
-        if at.is_diagonal:
-            total = curvature.sum(axis=0)
+        curvature, products = weighted[:, c:paired], weighted[:, paired:counted]
+        total = curvature.sum(axis=0) if at.is_diagonal else of_pairs(held, curvature)
+        if d <= MOST_WITH_PRODUCTS and is_weighted:
+            found = of_pairs(held, products)
         else:
-            total = svec(sum_of_products(held.basis, scaled_pairs(curvature, held.shares)))
-        return np.concatenate([score, total, weighted[:, counted:].sum(axis=0)])
+            found = products.sum(axis=0)
+        return np.concatenate([score, total, found, weighted[:, counted:].sum(axis=0)])
+
+    def of_pairs(held: InSpan, packed: np.ndarray) -> np.ndarray:
+        return svec(sum_of_products(held.basis, scaled_pairs(packed, held.shares)))
+
+    def in_latents(held: InSpan, at: At) -> tuple[np.ndarray, np.ndarray | None]:
+        return combined(held.scores * held.shares.T[:, None], held.basis), held.counting
 
     return FactoredContribution(
-        size=vector_size(d, parts),
+        size=vector_size(d, parts, is_weighted),
         width=5 * scores.width + 2 * d,
         norms=lambda held, at: joint_norms(*held.vectors.T),
         weighted_sum=weighted_sum,
         prepare=prepare,
-        unit=UnitVector(
-            size=count * d,
-            vectors=lambda sums, at: _of_whitened(sums.reshape(len(sums), count, d), at),
-            rows=lambda held, at: combined(
-                held.scores * held.shares.T[:, None], held.basis
-            ).reshape(-1, count * d),
-            draw=scores.draw_for_units and draw_at_point(scores.draw_for_units),
-        ),
+        unit=_of_units(scores, in_latents),
         draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
-        # of c vectors of a score, and of c (c + 1) / 2 pairs of them, orthogonal but for the order
+        # of c vectors of a score, and twice of c (c + 1) / 2 pairs of them, orthogonal but for the
+        # order
         parts_norm=c + 1,
+    )
+
+
+def _of_units(
+    scores: DrawnScores, made: Callable[[Any, At], tuple[np.ndarray, np.ndarray | None]]
+) -> UnitVector:
+    """Return how units are formed; ``made`` are whitened scores of records, and what counts."""
+    sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
+    return UnitVector(
+        size=sums.size,
+        vectors=lambda found, at: _of_whitened(*sums.split(found), at),
+        rows=lambda held, at: sums.rows(*made(held, at)),
+        draw=scores.draw_for_units and draw_at_point(scores.draw_for_units),
     )
 
 
@@ -190,37 +210,68 @@ def whitened(scores: np.ndarray, at: At) -> np.ndarray:
     )
 
 
-def vectors(scores: np.ndarray, at: At) -> np.ndarray:
+def vectors(scores: np.ndarray, at: At, counting: np.ndarray | None = None) -> np.ndarray:
     """Return records' vectors from scores (rows, 1 + draws, d), the observed outcome's first."""
-    return _of_whitened(whitened(scores, at), at)
+    z = whitened(scores, at)
+    return _of_whitened(z, z, counting, at)
 
 
-def _of_whitened(z: np.ndarray, at: At) -> np.ndarray:
+def _of_whitened(
+    z: np.ndarray, whole: np.ndarray, counting: np.ndarray | None, at: At
+) -> np.ndarray:
     slopes = Clipped.diagonals if at.is_diagonal else Clipped.slopes
-    return joint_vectors(z, at, Coordinates(at.is_dispersion, at.direction, slopes))
+    coordinates = Coordinates(at.is_dispersion, at.direction, slopes)
+    return joint_vectors(z, at, coordinates, AT_POINT, counting, whole)
 
 
 def joint_vectors(
-    z: np.ndarray, at: At, coordinates: Coordinates, made: Estimated = AT_POINT
+    z: np.ndarray,
+    at: At,
+    coordinates: Coordinates,
+    made: Estimated = AT_POINT,
+    counting: np.ndarray | None = None,
+    whole: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first.
 
-    ``made`` says what the slopes of scores are that were not taken at a point.
+    ``made`` says what the slopes of scores are that were not taken at a point. With survey weights
+    ``counting``, (rows,), is what of a record counts, and ``whole`` are a unit's scores in which
+    all of its records count alike.
     """
-    clipped = clipped_scores(z, at, coordinates.dispersion).averaged(made.slope_share, at.spread)
+    clipped = clipped_scores(z, at, coordinates.dispersion)
+    if whole is not None and whole is not z:
+        clipped = clipped._replace(whole=without_weighing(whole)[:, -clipped.whole.shape[1] :])
+    clipped = clipped.averaged(made.slope_share, at.spread)
     curvature = coordinates.slopes(clipped)
     if at.of_precision and made.precision_share is not None:
         curvature *= made.precision_share[:, None]
     kept = clip_factors(row_norms(curvature), at.curvature_bound)
     along = clipped.along(coordinates.direction, kept, at.along_bound)
+    scale = np.where(coordinates.dispersion, at.dispersion_scale, 1.0)
+    score = clipped.score * scale
     parts = [
-        np.where(coordinates.dispersion, at.dispersion_scale, 1.0)[:, None] * clipped.score.T,
+        score.T,
         at.curvature_scale * (curvature * kept[:, None]).T,
+        at.products_scale * _products(score, counting, at).T,
         at.counts_scale * clipped.counts.T,
         at.along_scale * along[None],
         at.variance_scale * clipped.variance[None],
     ]
-    return np.concatenate(parts).T  # in this order in memory, loops over records are long
+    each = np.concatenate(parts)  # in this order in memory, loops over records are long
+    return each.T if counting is None else (each * counting).T
+
+
+def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndarray:
+    """Return clipped products of scores, or their traces, times what counts, as vectors."""
+    if counting is None:
+        return np.zeros((len(score), 0))
+    squares = row_norms(score) ** 2
+    if at.point.size > MOST_WITH_PRODUCTS:
+        each = squares[:, None]
+    else:
+        each = svec(score[:, :, None] * score[:, None, :])
+    clipped = clip_factors(squares, at.products_bound) * counting
+    return np.asarray(each * clipped[:, None])
 
 
 def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:

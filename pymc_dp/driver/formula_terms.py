@@ -80,16 +80,17 @@ def refuse_computed_terms(model: pm.Model) -> None:
             )
 
 
-def refuse_weights(model: pm.Model) -> None:
-    """Refuse the weights of a formula, which bambi keeps inside a Python function."""
+def refuse_weights(model: pm.Model, is_weighted: bool) -> None:
+    """Refuse the weights of a formula of which ``weights=`` says no largest one."""
     for name in (str(rv.name) for rv in model.observed_RVs):
-        if any(function == "weighted" for function, _ in _calls(name)):
-            raise NotSeparableError(
-                f"`{name}` holds weights inside a Python function, which no proof can read. Leave "
-                "weighted() out, and take into the formula what the weights were made of; or write "
-                "the model in PyMC, with the weights as w = pm.Data('w', ...) and the likelihood "
-                "as pm.Potential('y', w * pm.logp(...)), whose intervals are not those of a survey."
-            )
+        for function, arguments in _calls(name):
+            if function == "weighted" and not is_weighted:
+                column = arguments.rpartition(",")[2].strip()
+                raise NotSeparableError(
+                    f"`{name}` has weights of records, and nothing says how large one can be: give "
+                    f"weights=pymc_dp.SurveyWeights({column!r}, upper=...) with a public number, "
+                    "and method='dp_advi'; or leave weighted() out."
+                )
 
 
 def _names(model: pm.Model) -> Iterator[str]:

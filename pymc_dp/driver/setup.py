@@ -42,6 +42,7 @@ from pymc_dp.tables.formula import levels_of_records, pymc_model
 from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.indices import refuse_bad_indices
 from pymc_dp.tables.predictors import infinite_values, rare_levels
+from pymc_dp.tables.weights import SurveyWeights, read_weights
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -132,7 +133,12 @@ def set_up_method(
     model, public = model_in_use(model), tuple(inputs.public)
     options = _options(spec, budget, n, keywords)
     separated = separation(
-        model, budget, public=public, data=inputs.data, start=inputs.public_start
+        model,
+        budget,
+        public=public,
+        data=inputs.data,
+        start=inputs.public_start,
+        weights=getattr(options, "weights", None),
     )
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
@@ -157,13 +163,14 @@ def separation(
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
+    weights: SurveyWeights | None = None,
 ) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
-    """Read a model's data and units; return what splits the model, on any scale, into records.
+    """Read a model's data, units and weights; return what splits the model, on any scale.
 
     The values are not checked before they are asked for.
     """
     refuse_unfit(model)
-    refuse_weights(model)
+    refuse_weights(model, weights is not None)
     if budget.noisy:
         refuse_computed_terms(model)
     data = read_tables(read_numbers(data))
@@ -172,10 +179,17 @@ def separation(
         warnings.warn(text, PosteriorWarning, stacklevel=5)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     as_given, given = model, data
-    if units is not None and data is not None:
-        data = {key: value for key, value in data.items() if key != units.name}
+    beside = {weights.name: read_weights(model, weights, data, public)} if weights else {}
+    if data is not None:
+        data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
     known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
-    settings: dict[str, Any] = {"data": data, "public": public, "start": start, "units": units}
+    settings: dict[str, Any] = {
+        "data": data,
+        "public": public,
+        "start": start,
+        "units": units,
+        "beside": beside,
+    }
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
@@ -203,6 +217,10 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
     for name in keywords:
         if name in REFUSED:
             raise ValueError(f"{name}= is refused in a private fit: {REFUSED[name]}.")
+        if name == "weights" and name not in known:
+            raise TypeError(
+                f"{spec.name} takes no weights=: method='dp_advi' fits any model by them."
+            )
         if name not in known:
             raise TypeError(f"{name!r} is an unknown keyword; {spec.name} takes {known}.")
 

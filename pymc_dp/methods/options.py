@@ -76,7 +76,7 @@ class Options:
         set_by_caller = any(
             getattr(self, name) != each.default
             for name, each in self.keywords().items()
-            if name != "noise_aware"
+            if name not in {"noise_aware", "weights"}
         )
         return set_by_caller or self.sampling is FixedSize
 

@@ -13,9 +13,10 @@ from pymc_dp.model.batch import batch_dtype
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.indexing import CENSORED
 from pymc_dp.model.tables import as_array, has_missing
-from pymc_dp.privacy.blocks import Blocks
+from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
+from pymc_dp.privacy.units import Units
 
 NO_RECORDS = "The data have no records: give two or more."
 
@@ -65,16 +66,20 @@ def make_columns(
         )
     for name, leaf in leaves.items():
         _refuse_few(name, leaf.value.shape[axes.axis[leaf.variable]])
-    columns = {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
+    return {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
+
+
+def refuse_unequal(columns: Columns, units: Units | UnitBlocks | None) -> None:
+    """Refuse columns, and the codes of units, that are not all of the same records."""
     counts = {name: column.rows for name, column in columns.items()}
     if 0 in counts.values():
         raise NotSeparableError(NO_RECORDS)
+    counts |= {units.name: units.records} if units else {}
     if len(set(counts.values())) > 1:
         raise NotSeparableError(
             f"The records differ in number: {counts}. One record is one row of every observed "
             f"variable; fit models of different records separately ({CENSORED})."
         )
-    return columns
 
 
 def refuse_missing(columns: Columns) -> None:

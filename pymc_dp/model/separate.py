@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from pytensor.graph.op import Op
 from pymc_dp.model import checks
 from pymc_dp.model.axis import refuse_mixing
 from pymc_dp.model.batch import RecordGraph, build_graph
-from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing
+from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing, refuse_unequal
 from pymc_dp.model.constants import Trusted, trusted_constants
 from pymc_dp.model.copied import refuse_centres, refuse_copies
 from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
@@ -25,7 +26,7 @@ from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, p
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
-from pymc_dp.model.unit_column import check_lengths, without_unit
+from pymc_dp.model.unit_column import without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many
 from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
@@ -116,6 +117,7 @@ def separate_unread(
     public: Iterable[str] = (),
     start: Mapping[str, Any] | None = None,
     units: Units | UnitBlocks | None = None,
+    beside: Columns = MappingProxyType({}),
     number_is_public: bool = False,
 ) -> tuple[Records, Callable[[], PrivateData]]:
     """Split ``model`` into its records; return them, and what checks and returns the data.
@@ -125,8 +127,9 @@ def separate_unread(
     and deterministics that the author declares public, and operations of their own that hold no
     data; an observed variable that is public belongs to the prior, with its density as written.
     ``start`` holds public initial values of latents, in place of the model's. ``units`` says which
-    records belong to one unit, if it is not the record, and ``number_is_public`` whether their
-    number may be the length of a latent, or of an array in a prior.
+    records belong to one unit, if it is not the record, ``beside`` holds columns that no term
+    reads, and ``number_is_public`` says whether their number may be the length of a latent, or of
+    an array in a prior.
     """
     declared = tuple(public)
     checks.refuse_unsupported(model)
@@ -136,8 +139,8 @@ def separate_unread(
     densities = log_densities(hardened.model)
     terms, potentials = likelihood_terms(hardened, densities)
     refuse_few_rows(hardened, terms)
-    if units is not None:
-        terms = without_unit(terms, hardened, units.name)
+    for name in (*beside, *([units.name] if units else [])):
+        terms = without_unit(terms, hardened, name)
     prior = prior_graphs(hardened.model, hardened.initvals, densities)
     factors = terms | potentials
     unproved = unproved_by_variable(hardened.model, factors, prior)
@@ -160,9 +163,8 @@ def separate_unread(
     checks.refuse_undeclared(split)
     checks.refuse_data_in_prior(split, shapes)
     refuse_private_lengths(split, dims)
-    columns = make_columns(split.record_leaves, split.axes, data)
-    if units is not None:
-        check_lengths(units, columns)
+    columns = make_columns(split.record_leaves, split.axes, data) | dict(beside)
+    refuse_unequal(columns, units)
     doubtful = {name for name, names in unproved.items() if not names <= allowed}
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     # in the order of the author's model, which the copy does not keep

@@ -18,7 +18,7 @@ from pymc_dp.model.terms import without_lengths
 from pymc_dp.model.unit_latents import is_entry_of_unit
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Columns, Partition
+from pymc_dp.privacy.private_data import Column, Partition
 from pymc_dp.privacy.units import Units, units_of
 
 
@@ -140,13 +140,3 @@ def without_unit(
             own = {v: v.owner.op(value) for v in lengths}
             found[rv.name] = clone_replace(terms[rv.name], own, rebuild_strict=False)
     return found
-
-
-def check_lengths(units: Units | UnitBlocks, columns: Columns) -> None:
-    """Refuse codes that are not as many as the records."""
-    rows = next(iter(columns.values())).rows
-    if units.records != rows:
-        raise ValueError(
-            f"unit=`{units.name}` has {units.records} codes for {rows} records: give one code "
-            "for each record."
-        )

@@ -42,6 +42,7 @@ def in_words(
     """Return the paragraphs of `pymc_dp.privacy_report` that a result alone gives."""
     attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
     made = [_guarantee(attrs), _mechanism(attrs), _algorithm(attrs), _selected(attrs)]
+    made.append(_weights(json.loads(attrs["settings"])))
     if metadata is not None and model is None:
         raise ValueError("metadata= needs model=, whose numbers the file declares: give both.")
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
@@ -119,6 +120,17 @@ def _mechanism(attrs: dict[str, Any]) -> str:
 
 def _algorithm(attrs: dict[str, Any]) -> str:
     return attrs["algorithm"] and f"Algorithm of method={attrs['method']!r}: {attrs['algorithm']}."
+
+
+def _weights(settings: dict[str, Any]) -> str:
+    if "weights" not in settings:
+        return ""
+    power = "" if settings["power"] == 1 else f", raised to the power {settings['power']:g}"
+    return (
+        f"Survey weights: `{settings['weights']}`, which is private, over the largest that a "
+        f"record can have, {settings['upper']:g}{power}. That number was declared public: it must "
+        "not come from the weights at hand. Intervals are those of the design."
+    )
 
 
 def _selected(attrs: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pandas.api.types import is_numeric_dtype
+from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.model.fgraph import ModelVar, fgraph_from_model, model_from_fgraph, model_named
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
@@ -38,7 +39,7 @@ def pymc_model(model: Any) -> Any:
         if not model.built:
             model.build()
         _refuse_disorder(model)
-        model = model.backend.model
+        model = without_weights(model.backend.model, model.response_term)
     if not isinstance(model, pm.Model):
         return model
     refuse_given(model)
@@ -99,6 +100,28 @@ def columns_read(model: Any, part_of_term: str = "term") -> set[str]:
     terms = [x.term for part in model.conditional_parameters.values() for x in part.terms.values()]
     read = [getattr(getattr(x, part_of_term, x), "var_names", ()) for x in terms]
     return set().union(*read) & set(model.data.columns)
+
+
+def without_weights(model: pm.Model, response: Any) -> pm.Model:
+    """Return a copy whose outcome has no weights, and a `pm.Data` with them beside it.
+
+    Bambi multiplies a density by weights that it keeps inside a Python function. The `pm.Data` is
+    called as the formula calls them. Without ``weighted()`` it is the model itself.
+    """
+    if not response.is_weighted:
+        return model
+    weights = np.asarray(response.data)[:, 1].astype("float64")
+    name = response.name.removeprefix("weighted(").removesuffix(")").rpartition(",")[2].strip()
+
+    def part(fgraph: FunctionGraph) -> None:
+        [weighted] = [x for x in fgraph.toposort() if isinstance(x.op, CustomSymbolicDistRV)]
+        own = weighted.op.fgraph.bind(weighted.inputs)
+        for old, new in zip(weighted.outputs, own, strict=True):
+            fgraph.replace(old, new, import_missing=True)
+        column: Tensor = shared(weights, name=name, shape=(None,))
+        fgraph.add_output(model_named(column, name), import_missing=True)
+
+    return changed_copy(model, part)
 
 
 def with_named_factors(model: pm.Model) -> pm.Model:

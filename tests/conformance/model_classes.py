@@ -30,6 +30,7 @@ def draw_data(rows: int, seed: int) -> Data:
         "pair": rng.normal(size=(rows, 3)),
         "words": counts,
         "person_id": np.arange(rows) // 3,
+        "weight": rng.uniform(0.2, 2.0, rows),
     }
 
 

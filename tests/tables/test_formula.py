@@ -71,9 +71,18 @@ def test_outcomes_of_several_arguments_are_fitted_from_bambis_own_model(formula,
     assert pymc_dp.plan(model, **BUDGET).epsilon <= 10
 
 
-def test_weights_are_refused_by_a_sentence_for_formulas():
-    with pytest.raises(ValueError, match=r"`weighted\(y, w\)` holds weights.*Leave weighted"):
+def test_weights_of_a_formula_need_a_public_bound():
+    with pytest.raises(ValueError, match=r"`weighted\(y, w\)`.*SurveyWeights\('w', upper="):
         pymc_dp.plan(built("weighted(y, w) ~ x"), **BUDGET)
+
+
+def test_weights_of_a_formula_stand_beside_the_model_that_has_none():
+    weighted, plain = (model_in_use(built(f"{y} ~ x")) for y in ("weighted(y, w)", "y"))
+    point = plain.initial_point()
+    assert weighted.compile_logp()(point) == pytest.approx(plain.compile_logp()(point), rel=1e-12)
+    assert (weighted["w"].get_value() == TABLE["w"]).all()
+    weights = pymc_dp.SurveyWeights("w", upper=2)
+    assert pymc_dp.plan(built("weighted(y, w) ~ x"), weights=weights, **BUDGET).epsilon <= 10
 
 
 # --- limits of censoring -------------------------------------------------------------------------

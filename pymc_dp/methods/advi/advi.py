@@ -5,11 +5,13 @@ Options of gradient steps put the steps of private ADVI (`pymc_dp.methods.papers
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.local_latents import integrated
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi.options import AdviOptions
 from pymc_dp.methods.algorithm import ADVI, NEWTON
 from pymc_dp.methods.by_rounds import whitened_method
@@ -70,9 +72,16 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
     """Make all releases by rounds in whitened coordinates."""
     terms = _terms(records, options)
 
+    if options.weights is not None and records.of_units:
+        raise NotSeparableError(
+            f"weights= multiply the log likelihood of single records, and that of units whose "
+            f"latents ({', '.join(records.local_latents)}) are integrated out is none of these: "
+            "leave the latents out, and unit= still gives intervals of clusters."
+        )
+
     def build(find_start: FindStart = lambda: None) -> Method:
         rounds = whitened_method(records, prior, terms, find_start)
-        return rounds._replace(settings=integrated(records))
+        return rounds._replace(settings=integrated(records) | _survey(options))
 
     def sketched(own: Records) -> PrivateStart | None:
         found = SketchedStart.recognised(own)
@@ -81,6 +90,14 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
     if not records.mixtures or of_numbers(records, options.of_units):
         return build()
     return OnOwnScale(lambda own: OnRealLine(lambda _: build(partial(sketched, own))))
+
+
+def _survey(options: AdviOptions) -> dict[str, Any]:
+    """Describe the weights for the result: what is public about them."""
+    weights = options.weights
+    if weights is None:
+        return {}
+    return {"weights": weights.name, "upper": weights.upper, "power": weights.power}
 
 
 def dp_advi(by_steps: BySteps) -> MethodSpec:

@@ -11,6 +11,7 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.gaussian.schedule import check_length, default_length
 from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
+from pymc_dp.tables.weights import HINT, SurveyWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,9 @@ class AdviOptions(Options):
         None, "move the clip norm towards this quantile of the records' norms"
     )
     noise_aware: bool = option(True, NOISE_AWARE)
+    weights: SurveyWeights | None = option(
+        None, "survey weights: a private column with a public upper bound"
+    )
 
     takes_rounds: bool = field(init=False)  # whether rounds in whitened coordinates end the fit
 
@@ -43,6 +47,21 @@ class AdviOptions(Options):
         if self.adaptive_clip is not None and not 0 < self.adaptive_clip < 1:
             raise ValueError(
                 f"adaptive_clip={self.adaptive_clip!r} must be a quantile, between 0 and 1."
+            )
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        if not isinstance(self.weights, SurveyWeights):
+            raise TypeError(
+                f"weights={self.weights!r:.40} says nothing of the largest weight there can be: "
+                f"give {HINT}, with a public number."
+            )
+        if self.takes_steps:
+            raise ValueError(
+                "weights= are those of rounds in whitened coordinates, and gradient steps have "
+                "none: leave out noise_aware=False, n= above the default and options of steps."
             )
 
     @property

@@ -184,6 +184,12 @@ class Defaults(NamedTuple):
     # the curvature loses so many times as much as that share, and this much of it is left at least
     clipped_curvature: float = 1.5
     least_curvature: float = 0.4
+    # survey weights: products of scores are clipped to so many times their usual size, which is
+    # about the number of latents; the least ratio of the variance of weighted scores to their
+    # curvature, and the least share of that ratio which a single direction has
+    products_bound: float = 5.0
+    least_design: float = 1e-4
+    least_of_design: float = 0.25
     # draws of a prior that has latents behind latents, and four more for each coordinate; they are
     # cut off so many median deviations from the middle
     prior_draws: int = 500

@@ -48,9 +48,8 @@ def _of_scores(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
     left = learnt.reported.curvature_left
     pooled = left * (pooled + H @ (learnt.reported.mean - learnt.mode.mean))
     H = left * H
-    variance = symmetric(
-        learnt.variance_share.mean * H + noise * (S + np.outer(state.bias, state.bias) * H)
-    )
+    of_scores = learnt.score_variance(H, learnt.variance_share.mean)
+    variance = symmetric(of_scores + noise * (S + np.outer(state.bias, state.bias) * H))
     if not np.isfinite(variance).all():
         return _nothing(prior)
     unit = np.sqrt(np.maximum(np.diag(variance), np.finfo(float).tiny))

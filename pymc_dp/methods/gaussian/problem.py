@@ -44,6 +44,7 @@ class Problem(NamedTuple):
     begin: Callable[[np.ndarray], State]  # start -> first state
     draw: Draw
     algorithm: Algorithm
+    is_weighted: bool  # whether records have survey weights
     # state -> that of all latents: which results are made of, and where their rounds begin
     reported: Callable[[State], State] = lambda state: state
 
@@ -75,7 +76,11 @@ def problem_of_latents(
     shapes = cache(lambda: shape_latents(records))
     dispersion = cache(lambda: dispersion_latents(shapes(), scale))
     scores = cache(
-        lambda: drawn_scores(records, "python", terms.estimating).with_dispersion(dispersion())
+        lambda: (
+            drawn_scores(records, "python", terms.estimating)
+            .with_dispersion(dispersion())
+            ._replace(survey=terms.survey)
+        )
     )
     return Problem(
         records=records,
@@ -85,7 +90,7 @@ def problem_of_latents(
             lambda: Known(
                 slope(),
                 shares,
-                terms.number,
+                terms.counted,
                 scale,
                 unseen_directions(records, scores()),
                 shapes(),
@@ -93,17 +98,20 @@ def problem_of_latents(
                 constant_latents(records),
                 records.outcomes is not None,
                 scores().estimating,
-                expected_scores(records, scores(), terms.of_units),
+                None if terms.survey else expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
             )
         ),
         dispersion=dispersion,
         observed=() if scale is None else (scale.latent,),
         begin=lambda start: in_parts(
-            begin(_near_prior(records, start, slope()), slope(), terms.number), dispersion()
+            begin(_near_prior(records, start, slope()), slope(), terms.counted),
+            dispersion(),
+            shares.of_rounds[0].products,
         ),
         draw=draw,
         algorithm=of_rounds(records, terms.estimating),
+        is_weighted=terms.survey is not None,
     )
 
 
@@ -161,7 +169,11 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
         known=known,
         dispersion=dispersion,
         observed=observed,
-        begin=lambda start: in_parts(begin(start, known().prior_gradient, number), dispersion()),
+        begin=lambda start: in_parts(
+            begin(start, known().prior_gradient, number),
+            dispersion(),
+            known().shares.of_rounds[0].products,
+        ),
         reported=lambda state: apart(problem.known(), shifts(), state),
     )
 

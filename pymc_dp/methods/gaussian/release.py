@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.joint_vector import split
+from pymc_dp.contributions.joint_vector import At, split
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.privacy.query import Noisy
@@ -31,6 +31,9 @@ class Release(NamedTuple):
     squared_bound: float  # what the squared norms of all records are clipped to, in total
     counts: np.ndarray  # of lengths of scores, (parts, SIZE), and the sd of its privacy noise
     counts_noise_sd: float
+    # sum of products of weighted scores, (d, d); of many latents that of their squared norms, as
+    # they are in the vector, (1, 1); None without survey weights
+    products: Curvature | None
 
     def length(self, gradient: np.ndarray, number: float) -> float:
         """Return the largest entry of the whitened gradient, (d,), of the average record."""
@@ -62,4 +65,15 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
         squared_bound=state.number * at.score_norm**2,
         counts=sums.counts,
         counts_noise_sd=noisy.sd / at.counts_scale,
+        products=_products(sums.products, noisy.sd, back / at.score_scales, at),
     )
+
+
+def _products(found: np.ndarray, sd: float, back: np.ndarray, at: At) -> Curvature | None:
+    """Bring products of scores back to latents, unless noise and traces leave nothing to bring."""
+    if at.products == 0:
+        return None
+    noise = max(sd / at.products_scale, 1e-12 * float(np.trace(found)), np.finfo(float).tiny)
+    if len(found) < at.point.size:
+        return Curvature(found, np.full((1, 1), noise))
+    return Curvature(symmetric(back @ found @ back.T), noise * symmetric(back @ back.T))

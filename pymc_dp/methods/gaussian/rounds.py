@@ -13,11 +13,13 @@ from pymc_dp.methods.gaussian.belief import (
     CurvatureSpectrum,
     no_wider,
     symmetric,
+    weakly_correlated,
 )
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share, surely_moved
 from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
 from pymc_dp.methods.gaussian.curvatures import Curvatures, curvatures
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.design import DesignVariance
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_posterior
 from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
@@ -155,7 +157,11 @@ def _learnt(
     prior = local.prior_precision
     if local.scale is not None:  # on the scale's way to the mode the prior's curvature changes, too
         prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)
-    covariance = _covariance(H, prior, variance_share.upper)
+    design = _design(state, release, local, known)
+    of_scores = variance_share.upper * H
+    unit = covariance = _covariance(H, prior, of_scores)
+    if design is not None:
+        covariance = _covariance(H, prior, to_mode * design.of(local.likelihood_curvature))
     units, shared = _units(local, point), found.along_shifts
     if shifts is not None and shared is not None:
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
@@ -176,12 +182,27 @@ def _learnt(
         likelihood_curvature=H,
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
-        noise=_added_by_noise(
-            covariance, mode.covariance + _of_bias(state.bias, covariance), way, prior
-        ),
+        noise=_added_by_noise(covariance, mode.covariance + _of_bias(state.bias, unit), way, prior),
         scored=_scored(before, local, release, units),
         reported=before.reported,
+        design=design and design.moved(nonlinearity, units),
     )
+
+
+def _design(
+    state: State, release: Release, local: LocalPosterior, known: Known
+) -> DesignVariance | None:
+    """Learn the variance of weighted scores, from the second half of the rounds.
+
+    Earlier ones are far from the mode, and have an eighth of the budget.
+    """
+    early = state.t <= len(known.shares.of_rounds) // 2
+    if release.products is None or early:
+        return None
+    before, H = state.learnt, local.likelihood_curvature
+    weak = weakly_correlated(np.linalg.inv(before.covariance))
+    W = release.scales[:, None] * release.whitening
+    return (before.design or DesignVariance()).add(release.products, H, W, weak)
 
 
 def _reported(
@@ -201,7 +222,8 @@ def _reported(
     # scores that are averaged over the posterior of the records vanish at its mean: what is left is
     # what noise adds to its width
     of_records = LEFT if known.estimating else 1.0
-    width = learnt.noise + of_records * _covariance(H, prior, learnt.variance_share.upper)
+    of_scores = learnt.score_variance(H, learnt.variance_share.upper)
+    width = learnt.noise + of_records * _covariance(H, prior, of_scores)
     of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
     told = max(0.0, len(mode) - float(of_prior))
     mean = mean_beyond_mode(mode, start, width, fall, told)
@@ -266,14 +288,14 @@ def _unclipped_diagonal(
     return np.asarray(np.maximum(near * before.unclipped_diagonal, seen))
 
 
-def _covariance(H: np.ndarray, prior: np.ndarray, variance_share: float) -> np.ndarray:
-    """Covariance from the records alone: V (v H + P) V with V = (H + P)^-1.
+def _covariance(H: np.ndarray, prior: np.ndarray, of_scores: np.ndarray) -> np.ndarray:
+    """Covariance from the records alone: V (J + P) V with V = (H + P)^-1.
 
-    v is the variance of clipped scores over the slope of their mean, 1 without clipping, as large
-    as its own noise may hide.
+    J is the variance of the sum of scores. Without weights it is v H: v is that of clipped scores
+    over the slope of their mean, 1 without clipping, as large as its own noise may hide.
     """
     V = np.linalg.inv(H + prior)
-    return no_wider(symmetric(V @ (variance_share * H + prior) @ V), prior)
+    return no_wider(symmetric(V @ (of_scores + prior) @ V), prior)
 
 
 def _added_by_noise(

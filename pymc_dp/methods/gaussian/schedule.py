@@ -8,6 +8,7 @@ from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.contributions.joint_vector import joint_norm
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.options import Options
+from pymc_dp.tables.weights import SurveyWeights
 
 ROUNDS = len(DEFAULTS.score_shares)
 # releases of the shortest rounds: scales, then two of scores and curvatures
@@ -39,6 +40,7 @@ class RoundTerms(NamedTuple):
     of_units: bool  # whether a unit of several records is clipped as one
     noise: float  # noise multiplier of a single release with the whole budget
     estimating: Estimating | None = AVERAGED  # what a record adds; None for its score at the point
+    survey: SurveyWeights | None = None  # weights of the records
 
     @classmethod
     def of(cls, options: Options, releases: int, shifts: bool) -> "RoundTerms":
@@ -46,8 +48,18 @@ class RoundTerms(NamedTuple):
         rounds = releases - 1
         share = DEFAULTS.shift_rounds / ROUNDS if shifts and rounds >= FEWEST_WITH_SHIFTS else 0.0
         return cls(
-            rounds, round(rounds * share), options.num_records, options.of_units, options.noise
+            rounds,
+            round(rounds * share),
+            options.num_records,
+            options.of_units,
+            options.noise,
+            survey=getattr(options, "weights", None),
         )
+
+    @property
+    def counted(self) -> int | None:
+        """What records count together, where it is declared; of weights nothing is."""
+        return self.number if self.survey is None else None
 
     def share_of_scales(self, histograms: int) -> float:
         """Return the share of the budget of rounds with which the first shows scales of scores.
@@ -73,11 +85,12 @@ class Shares(NamedTuple):
 
     curvature: float
     score: float
+    products: float = 0.0  # the part of products of scores in the joint vector, over the score's
 
     @property
     def of_release(self) -> float:
         """The share of the round's joint release."""
-        return self.score * joint_norm(self.ratio) ** 2
+        return self.score * joint_norm(self.ratio, self.products) ** 2
 
     @property
     def ratio(self) -> float:
@@ -102,12 +115,13 @@ def schedule(
     of_scales: float,
     of_curvature: float = 1.0,
     of_shifts: int = 0,
+    products: float = 0.0,
 ) -> BudgetShares:
     """Return the shares of all rounds; plans of other lengths stretch those of the default.
 
     The release of scales before them has the share ``of_scales``. Curvatures have ``of_curvature``
     times their shares. So many of the rounds ``of_shifts`` take the shares of the
-    first ones: they need little.
+    first ones: they need little. ``products`` are as in `Shares`.
     """
     last = ROUNDS - 1.0
     if of_shifts:
@@ -119,7 +133,7 @@ def schedule(
     every = np.arange(ROUNDS)
     curvature = of_curvature * np.interp(places, every, DEFAULTS.curvature_shares)
     score = np.interp(places, every, DEFAULTS.score_shares)
-    shares = [Shares(float(c), float(s)) for c, s in zip(curvature, score, strict=True)]
+    shares = [Shares(float(c), float(s), products) for c, s in zip(curvature, score, strict=True)]
     left = (1 - of_scales) / sum(own.of_release for own in shares)
-    of_rounds = [Shares(left * own.curvature, left * own.score) for own in shares]
+    of_rounds = [Shares(left * own.curvature, left * own.score, products) for own in shares]
     return BudgetShares(of_scales, of_rounds)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.contributions.joint_vector import vector_size
+from pymc_dp.contributions.joint_vector import PRODUCTS, vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import parts_of, whitened_scores
 from pymc_dp.methods.chain import Stage
@@ -58,12 +58,14 @@ def stages_of_rounds(
     coordinates and clip norms are functions of earlier releases. All else is post-processing.
     """
     rounds, first = terms.rounds, terms.of_shifts
-    of_curvature = DEFAULTS.share_if_expected if outcomes_alone(records, terms.of_units) else 1.0
+    is_expected = outcomes_alone(records, terms.of_units) and terms.survey is None
+    of_curvature = DEFAULTS.share_if_expected if is_expected else 1.0
     scale = outcome_scale(records)
 
     def scheduled(d: int, of_shifts: int = 0) -> BudgetShares:
         of_scales = terms.share_of_scales(d + (scale is not None))
-        return schedule(rounds, of_scales, of_curvature, of_shifts)
+        products = 0.0 if terms.survey is None else PRODUCTS
+        return schedule(rounds, of_scales, of_curvature, of_shifts, products)
 
     draw, shares = draw or partial(_draw, records), scheduled(records.size)
     problem = problem_of_latents(records, prior, terms, scale, shares, draw, start_width)
@@ -80,7 +82,7 @@ def stages_of_rounds(
         )
     shares = scheduled(groups.shifts.shape[1], first)
     problem = problem_after_shifts(problem, groups, shares)
-    shifts = problem_of_shifts(problem, groups.shifts, first, terms.number)
+    shifts = problem_of_shifts(problem, groups.shifts, first, terms.counted)
     early, late = shares.parted(first)
     return (
         Stage(_scales(shifts, shares, share)),
@@ -93,7 +95,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
     """Release the scales of scores."""
     histograms, of_all = problem.d + len(problem.observed), problem.reported
     return Method(
-        size=vector_size(problem.d, parts_of(problem.dispersion())),
+        size=vector_size(problem.d, parts_of(problem.dispersion()), problem.is_weighted),
         init=lambda rng: problem.begin(problem.start),
         settings={},
         algorithms=(problem.algorithm,),

@@ -51,8 +51,12 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
     return _at_start(start, prior_gradient, number or 1.0, least, DEFAULTS.start_width)
 
 
-def in_parts(state: State, dispersion: np.ndarray) -> State:
-    """Clip scores of the dispersion, (d,), by themselves, if there are any."""
+def in_parts(state: State, dispersion: np.ndarray, products: float = 0.0) -> State:
+    """Clip scores of the dispersion, (d,), by themselves, if there are any.
+
+    ``products`` are as in `At`; later rounds have those of their shares.
+    """
+    state = state._replace(at=state.at._replace(products=products))
     if not dispersion.any():
         return state
     at = state.at._replace(dispersion=Dispersion(dispersion, bound=1.0, share=0.5))
@@ -157,7 +161,7 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
     """Start rounds of all latents where those of shifts have ended."""
     point, least = shifts.point(found.learnt.point), shifts.directions @ found.least_prior
     state = _at_start(point, known.prior_gradient, found.number, least, known.start_width)
-    state = in_parts(state, known.dispersion)._replace(
+    state = in_parts(state, known.dispersion, found.at.products)._replace(
         t=found.t,
         noise_unit=found.noise_unit,
         noise_to_signal=found.noise_to_signal,

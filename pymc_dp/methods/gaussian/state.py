@@ -16,6 +16,7 @@ from pymc_dp.methods.gaussian.coordinates import (
     whitening,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.design import DesignVariance
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.long_steps import Way
@@ -95,6 +96,11 @@ class Learnt(NamedTuple):
     noise: np.ndarray  # what the privacy noise adds to it
     scored: tuple[Scored, ...]  # the latest rounds
     reported: Reported
+    design: DesignVariance | None = None  # of weighted scores; None where rounds release none
+
+    def score_variance(self, H: np.ndarray, share: float) -> np.ndarray:
+        """Return the variance of the sum of scores: of weighted ones, or a share of H."""
+        return share * H if self.design is None else self.design.of(H)
 
 
 class State(NamedTuple):
@@ -199,7 +205,11 @@ def bounded(state: State, known: Known) -> State:
     if norms.dispersion and state.held.any():  # its score is left out
         norms = norms._replace(share=DISPERSION_SHARES[0])
     at = state.at._replace(
-        score_bound=state.reach * norms.location, curvature_bound=of_curvature, ratio=own.ratio
+        score_bound=state.reach * norms.location,
+        curvature_bound=of_curvature,
+        ratio=own.ratio,
+        products=own.products,
+        products_bound=DEFAULTS.products_bound * sum(sizes) if state.noise_unit else np.inf,
     )
     if at.dispersion is not None:
         bound = state.reach * norms.dispersion

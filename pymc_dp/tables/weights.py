@@ -1,0 +1,158 @@
+"""Survey weights: a private column outside the model's graph, with a public upper bound.
+
+Like the other checks of tables this reads private values, and nothing comes of them but a refusal.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
+from scipy.sparse import issparse
+
+from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.tables import as_array
+from pymc_dp.privacy.blocks import Blocks
+from pymc_dp.privacy.private_data import Column
+
+HINT = "weights=pymc_dp.SurveyWeights('w', upper=...)"
+
+
+@dataclass(frozen=True)
+class SurveyWeights:
+    """Say which column holds survey weights, and what is public about them.
+
+    A record of weight w adds w / upper times what it adds without weights, and the posterior has
+    the width of the design: that of an estimate from weighted scores (Binder 1983).
+
+    Parameters
+    ----------
+    name : str
+        Of a ``pm.Data`` with one number a record, from 0 to ``upper``. The model does not read it.
+    upper : float
+        The largest weight that a record can have: a public number, from how the sample was drawn,
+        never from the weights at hand. Noise grows with its ratio to the usual weight.
+    power : float, default 1
+        Weights are raised to this public power, from 0 to 1. Below 1 they are more alike, which
+        leaves less noise and some of the sample's bias.
+
+    Notes
+    -----
+    **Privacy.** The column is private, and is read by the wall alone; its name, the bound and the
+    power are public. A record's part of a release is as long as without weights, or shorter.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     weight = pm.Data("weight", np.repeat([1.0, 4.0], [600, 400]))
+    ...     mean = pm.Normal("mean", 0, 10)
+    ...     y = pm.Normal("y", mean, 1, observed=np.repeat([0.0, 1.0], [600, 400]))
+    >>> by_design = pymc_dp.SurveyWeights("weight", upper=5)
+    >>> idata = pymc_dp.fit(
+    ...     model=model, weights=by_design, epsilon=5, delta=1e-5, progressbar=False
+    ... )
+    >>> bool(0.6 < idata["posterior"]["mean"].mean() < 0.85)
+    True
+    """
+
+    name: str
+    upper: float
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"name={self.name!r:.40} must be the name of a pm.Data.")
+        for given in ("upper", "power"):
+            value = getattr(self, given)
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+                raise TypeError(f"{given}={value!r:.40} must be a number.")
+        if not 0 < self.upper < np.inf:
+            raise ValueError(f"upper={self.upper!r} must be a number above 0, and not infinite.")
+        if not 0 < self.power <= 1:
+            raise ValueError(f"power={self.power!r} must lie above 0, and be at most 1.")
+
+    def shares(self, weights: np.ndarray) -> np.ndarray:
+        """Return what of a record counts, from 0 to 1; nan for a weight that is not finite.
+
+        >>> SurveyWeights("w", upper=4.0).shares(np.array([0.0, 1.0, 8.0, -2.0, np.inf]))
+        array([0.  , 0.25, 1.  , 0.  , nan])
+        """
+        finite = np.where(np.isfinite(weights), weights, np.nan)
+        return np.asarray(np.clip(finite / self.upper, 0.0, 1.0) ** self.power)
+
+
+def read_weights(
+    model: pm.Model,
+    weights: SurveyWeights,
+    data: Mapping[str, Any] | None,
+    public: Iterable[str],
+) -> Column:
+    """Check the weights of all records, and return their column; ``data`` replaces a model's own.
+
+    Raises ValueError where there is no such private column, where the model computes with it, or
+    where a weight is no number from 0 to the upper bound.
+    """
+    name = weights.name
+    held = {variable.name: variable for variable in model.data_vars}
+    if name not in held:
+        raise ValueError(
+            f"weights= names `{name}`, which is no pm.Data of the model; it has {sorted(held)}. "
+            f"Add pm.Data({name!r}, weights) to the model, with one number a record."
+        )
+    if name in public:
+        raise ValueError(
+            f"public= names `{name}`, but weights= needs it private: a weight says how somebody "
+            "came into the sample. Leave it out of public=."
+        )
+    if data is not None and name not in data:
+        raise ValueError(
+            f"data= replaces the model's records but leaves the weights `{name}` as they were: "
+            "give them as well."
+        )
+    _refuse_read(model, held[name])
+    values = held[name].get_value() if data is None else data[name]
+    return Column(_checked(weights, values), 0, "float64")
+
+
+def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
+    what = f"weights=`{weights.name}`"
+    if isinstance(values, Blocks) or issparse(values):
+        raise ValueError(f"{what} is sparse or in chunks: give one array of numbers for all rows.")
+    found = as_array(what, values)
+    if found.ndim != 1:
+        raise ValueError(f"{what} has {found.ndim} axes and needs one: one number a record.")
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"{what} has weights that are not finite: drop these records, or give them a weight."
+        )
+    if (found < 0).any():
+        raise ValueError(f"{what} has weights below 0: a weight says how many a record stands for.")
+    if (found > weights.upper).any():
+        raise ValueError(
+            f"{what} has weights above upper={weights.upper:g}: give the largest that the design "
+            "of the survey allows, which is public, or cut longer weights to it."
+        )
+    return np.asarray(found, "float64")
+
+
+def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
+    """Refuse a model that computes with the weights; how many there are is another matter."""
+    for variable in (*model.basic_RVs, *model.deterministics, *model.potentials):
+        observed = variable in model.observed_RVs
+        graphs = [variable, *([model.rvs_to_values[variable]] if observed else [])]
+        lengths = [v for v in ancestors(graphs) if _is_length_of(v, column)]
+        if column in set(ancestors(graphs, blockers=lengths)):
+            raise ValueError(
+                f"`{variable.name}` reads `{column.name}`, which weights= names, and the records "
+                f"would be weighted twice. Leave it out of the model: weights= multiplies "
+                "the log likelihood. As a predictor give it a second time, by another name."
+            )
+
+
+def _is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
+    measures = isinstance(variable.owner_op, Shape | Shape_i)
+    return measures and variable.owner.inputs[0] is column

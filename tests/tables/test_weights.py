@@ -1,0 +1,124 @@
+"""Survey weights as they come: what they may be, and where they stand."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp import SurveyWeights
+
+N = 60
+rng = np.random.default_rng(3)
+X, Y, W = rng.normal(size=N), rng.normal(size=N), rng.uniform(0.5, 3, N)
+BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+BY_DESIGN = SurveyWeights("w", upper=4)
+
+
+def model_of(weights=W, reads=False, **dims):
+    with pm.Model(coords={"person": np.arange(N)} if dims else None) as model:
+        w = pm.Data("w", weights, **dims)
+        slope = pm.Normal("slope", 0, 1)
+        mean = slope * pm.Data("x", X, **dims) + (0.1 * w if reads else 0)
+        pm.Normal("y", mean, 1, observed=Y, **dims)
+    return model
+
+
+def fitted(model, **settings):
+    given = {"epsilon": np.inf, "progressbar": False, "backend": "python", "random_seed": 0}
+    return pymc_dp.fit(model=model, **{**given, **settings})
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (np.where(np.arange(N) == 5, -1.0, W), "weights below 0"),
+        (np.where(np.arange(N) == 5, np.inf, W), "not finite"),
+        (np.where(np.arange(N) == 5, 4.5, W), "above upper=4"),
+        (W[:-1], "differ in number"),
+        (np.stack([W, W], axis=1), "has 2 axes and needs one"),
+    ],
+)
+def test_weights_that_are_none_are_refused_before_anything_is_spent(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        pymc_dp.plan(model_of(values), weights=BY_DESIGN, **BUDGET)
+    given = {"w": values, "x": X, "y": Y}
+    with pytest.raises(ValueError, match=sentence):
+        pymc_dp.plan(model_of(), weights=BY_DESIGN, data=given, **BUDGET)
+
+
+def test_missing_weights_are_refused():
+    given = {"w": np.where(np.arange(N) == 5, np.nan, W), "x": X, "y": Y}
+    with pytest.raises(ValueError, match="not finite"):
+        pymc_dp.plan(model_of(), weights=BY_DESIGN, data=given, **BUDGET)
+    with pytest.raises(ValueError, match="missing"):
+        pymc_dp.plan(
+            model_of(), weights=BY_DESIGN, data=pd.DataFrame(given).convert_dtypes(), **BUDGET
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "sentence"),
+    [
+        ({"weights": SurveyWeights("v", upper=4)}, ValueError, "`v`, which is no pm.Data"),
+        ({"weights": BY_DESIGN, "public": ["w"]}, ValueError, "needs it private"),
+        ({"weights": BY_DESIGN, "data": {"x": X, "y": Y}}, ValueError, "leaves the weights `w`"),
+        ({"weights": "w"}, TypeError, "SurveyWeights.*public number"),
+        ({"weights": BY_DESIGN, "n": 40}, ValueError, "gradient steps have none"),
+        ({"weights": BY_DESIGN, "noise_aware": False}, ValueError, "gradient steps have none"),
+        ({"weights": BY_DESIGN, "method": "vips"}, TypeError, "vips takes no weights="),
+    ],
+)
+def test_what_cannot_be_done_with_weights_is_refused_by_a_sentence(settings, error, sentence):
+    with pytest.raises(error, match=sentence):
+        pymc_dp.plan(model_of(), **settings, **BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"upper": 0}, ValueError),
+        ({"upper": np.inf}, ValueError),
+        ({"upper": "4"}, TypeError),
+        ({"upper": 4, "power": 0}, ValueError),
+        ({"upper": 4, "power": 1.5}, ValueError),
+    ],
+)
+def test_a_bound_or_a_power_that_is_none_is_refused(given, error):
+    with pytest.raises(error, match=r"upper=|power="):
+        SurveyWeights("w", **given)
+
+
+def test_a_model_that_computes_with_its_weights_is_refused():
+    with pytest.raises(ValueError, match=r"`y` reads `w`.*weighted twice"):
+        pymc_dp.plan(model_of(reads=True), weights=BY_DESIGN, **BUDGET)
+
+
+def test_a_weighted_model_of_persons_latents_is_refused():
+    with pm.Model() as model:
+        person = pm.Data("person", np.arange(N) // 3)
+        pm.Data("w", W)
+        own = pm.Normal("own", pm.Normal("mean", 0, 1), pm.HalfNormal("sd", 1), shape=N // 3)
+        pm.Normal("y", own[person], 1, observed=Y)
+    with pytest.raises(pymc_dp.NotSeparableError, match=r"own.*integrated out"):
+        pymc_dp.plan(model, weights=BY_DESIGN, unit="person", **BUDGET)
+
+
+def test_dims_data_and_powers_change_nothing_but_what_they_say():
+    plain = fitted(model_of(), weights=BY_DESIGN)["fit"]["mean_vector"]
+    by_dims = fitted(model_of(dims="person"), weights=BY_DESIGN)["fit"]["mean_vector"]
+    frame = pd.DataFrame({"w": W, "x": X, "y": Y})
+    given = fitted(model_of(np.ones(N)), weights=BY_DESIGN, data=frame)["fit"]["mean_vector"]
+    root = fitted(model_of(W**0.5), weights=SurveyWeights("w", upper=2))["fit"]["mean_vector"]
+    shrunk = fitted(model_of(), weights=SurveyWeights("w", upper=4, power=0.5))
+    assert np.allclose(plain, by_dims, rtol=0, atol=1e-6)
+    assert np.allclose(plain, given, rtol=0, atol=1e-6)
+    assert np.allclose(root, shrunk["fit"]["mean_vector"], rtol=0, atol=1e-6)
+
+
+def test_the_report_says_what_of_weights_is_public():
+    weights = SurveyWeights("w", upper=4, power=0.5)
+    text = pymc_dp.privacy_report(fitted(model_of(), weights=weights))
+    assert "Survey weights: `w`, which is private" in text
+    assert "4, raised to the power 0.5. That number was declared public" in text
+    assert "Survey weights" not in pymc_dp.privacy_report(fitted(model_of()))

@@ -130,7 +130,8 @@ class Column:
 
     def scores(self) -> list[float]:
         """Return where ordered levels lie between -1 and 1."""
-        places = np.asarray(self.levels if self._has_numbers else range(len(self.levels)), "float64")
+        levels = self.levels if self._has_numbers else range(len(self.levels))
+        places = np.asarray(levels, "float64")
         if not (np.diff(places) > 0).all():
             raise ValueError(f"levels={list(self.levels)} must increase.")
         return [float(x) for x in np.interp(places, [places[0], places[-1]], [-1, 1])]

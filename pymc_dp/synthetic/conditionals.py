@@ -9,7 +9,8 @@ import pymc as pm
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.synthetic.column_types import Column
 
-ORDERED = pm.distributions.transforms.ordered
+# the values of a column, or the data that later columns read as well
+Values = Any
 
 
 class Before(NamedTuple):
@@ -35,14 +36,14 @@ def coords_of(columns: Mapping[str, Column]) -> dict[str, list[str]]:
     numbers: list[str] = []
     for name, column in columns.items():
         coords |= {_predictors(name): list(numbers)} if numbers else {}
-        if column.kind == "categories":
+        if column.kind in ("ordered", "categories"):
             coords[_levels(name)] = [str(x) for x in column.levels]
-            continue
-        numbers += [name, _square(name)] if column.squared else [name]
+        if column.kind != "categories":
+            numbers += [name, _square(name)] if column.squared else [name]
     return coords
 
 
-def observe(name: str, column: Column, before: Before, values: np.ndarray) -> Tensor:
+def observe(name: str, column: Column, before: Before, values: Values) -> Tensor:
     """Add a column to the model in use, given the columns before it."""
     return OUTCOMES[column.kind](name, column, before, values)
 
@@ -88,41 +89,46 @@ def _intercept(name: str, sd: float) -> Any:
     return pm.Normal(f"{name} intercept", 0, sd)
 
 
-def _number(name: str, column: Column, before: Before, values: np.ndarray) -> Tensor:
+def _number(name: str, column: Column, before: Before, values: Values) -> Tensor:
     middle, half = (column.low + column.high) / 2, (column.high - column.low) / 2
     mean = _intercept(name, 1) + _effects(name, before, 1)
     sd = pm.HalfNormal(f"{name} sd", 1)
     return pm.Normal(name, middle + half * mean, half * sd, observed=values)
 
 
-def _count(name: str, column: Column, before: Before, values: np.ndarray) -> Tensor:
+def _count(name: str, column: Column, before: Before, values: Values) -> Tensor:
     log_mean = -1.5 + _intercept(name, 1.5) + _effects(name, before, 1)
     shape = pm.LogNormal(f"{name} shape", 0, 1)
     mean = column.high * pt.exp(log_mean)
     return pm.NegativeBinomial(name, mu=mean, alpha=shape, observed=values)
 
 
-def _waiting_time(name: str, column: Column, before: Before, values: np.ndarray) -> Tensor:
+def _waiting_time(name: str, column: Column, before: Before, values: Values) -> Tensor:
     log_scale = _intercept(name, 1.5) + _effects(name, before, 1)
     shape = pm.LogNormal(f"{name} shape", 0, 0.5)
     times = pm.Weibull.dist(shape, column.high * pt.exp(log_scale))
     return pm.Censored(name, times, lower=None, upper=column.high, observed=values)
 
 
-def _yes_no(name: str, column: Column, before: Before, values: np.ndarray) -> Tensor:
+def _yes_no(name: str, column: Column, before: Before, values: Values) -> Tensor:
     logit = _intercept(name, 2) + _effects(name, before, 2)
     return pm.Bernoulli(name, logit_p=logit, observed=values)
 
 
-def _ordered(name: str, column: Column, before: Before, values: np.ndarray) -> Tensor:
-    start = np.linspace(-2, 2, len(column.levels) - 1)
-    size = {"shape": len(start), "transform": ORDERED, "initval": start}
-    cuts = pm.Normal(f"{name} cutpoints", 0, 3, **size)
-    effects = _effects(name, before, 2)
-    return pm.OrderedLogistic(name, effects, cuts, compute_p=False, observed=values)
+def _ordered(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    """Let neighbouring levels differ in log odds by a line: the model of adjacent categories.
+
+    Its scores are predictors times levels, so that fitted regressions on them are those of the
+    records, whatever the distribution.
+    """
+    logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=_levels(name))
+    if before.numbers or before.groups:
+        effects = _effects(name, before, 2)
+        logits = logits + pt.stack([x * effects for x in column.scores()], axis=-1)
+    return pm.Categorical(name, logit_p=logits, observed=values)
 
 
-def _categories(name: str, column: Column, before: Before, values: np.ndarray) -> Tensor:
+def _categories(name: str, column: Column, before: Before, values: Values) -> Tensor:
     own = _levels(name)
     logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=own)
     if before.numbers:
@@ -136,7 +142,7 @@ def _categories(name: str, column: Column, before: Before, values: np.ndarray) -
     return pm.Categorical(name, logit_p=logits, observed=values)
 
 
-OUTCOMES: dict[str, Callable[[str, Column, Before, np.ndarray], Tensor]] = {
+OUTCOMES: dict[str, Callable[[str, Column, Before, Values], Tensor]] = {
     "number": _number,
     "count": _count,
     "waiting_time": _waiting_time,

@@ -1,8 +1,7 @@
 """Combining rules: one estimate and one interval from those of several data sets."""
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,9 +9,21 @@ from scipy import stats
 
 from pymc_dp.errors import PosteriorWarning
 
-# variance, and degrees of freedom, from the variances between and within and the number of sets
-Rule = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 FEWEST_FREEDOM = 3.0
+
+
+class Rule(NamedTuple):
+    """The variance of the mean estimate: ``(whole + 1/m) b + sign v``."""
+
+    whole: int
+    sign: int
+
+
+RULES = {
+    "synthetic": Rule(1, -1),
+    "partially synthetic": Rule(0, 1),
+    "imputed": Rule(1, 1),
+}
 
 
 def pool(
@@ -38,8 +49,8 @@ def pool(
     prob : float, optional
         The probability of the intervals.
     ratio : float, optional
-        The number of records of a synthetic data set over that of the fitted one, for a negative
-        variance.
+        The number of records of a synthetic data set over that of the fitted one. It is read where
+        a variance would be negative.
 
     Returns
     -------
@@ -60,22 +71,20 @@ def pool(
 
     Notes
     -----
-    With the mean :math:`\bar q` and the variance :math:`b` of the m estimates, and the mean
-    :math:`\bar v` of their variances, :math:`\bar q` has the variance
+    With the mean :math:`\bar q` and the variance :math:`b` of the m estimates, the mean
+    :math:`\bar v` of their variances, and :math:`e = (1 + 1/m)\, b`, that of :math:`\bar q` is
 
-    - synthetic: :math:`T = (1 + 1/m)\, b - \bar v`, with
-      :math:`(m - 1)(1 - \bar v / ((1 + 1/m)\, b))^2` degrees of freedom (Raghunathan, Reiter and
-      Rubin 2003). Where that is negative, ``ratio`` times :math:`\bar v`, and m - 1 (Reiter 2002);
-    - partially synthetic: :math:`b / m + \bar v`, with :math:`(m - 1)(1 + m \bar v / b)^2`
-      (Reiter 2003);
-    - imputed: :math:`(1 + 1/m)\, b + \bar v`, with
-      :math:`(m - 1)(1 + \bar v / ((1 + 1/m)\, b))^2` (Rubin 1987).
+    - synthetic: :math:`e - \bar v`, with :math:`(m - 1)(1 - \bar v / e)^2` degrees of freedom
+      (Raghunathan, Reiter and Rubin 2003). Where it is not positive: :math:`\bar v` times
+      ``ratio``, and m - 1 (Reiter 2002);
+    - imputed: :math:`e + \bar v`, with :math:`(m - 1)(1 + \bar v / e)^2` (Rubin 1987);
+    - partially synthetic: the same with :math:`e = b / m` (Reiter 2003).
 
-    For data sets of `pymc_dp.synthesize` the first rule is right whatever their number of records,
-    and holds the privacy noise where the posterior does: estimates differ by the posterior's
-    variance, which is T, and by that of the drawn records, which is :math:`\bar v`.
+    The first rule is right for data sets of `pymc_dp.synthesize` of any number of records: their
+    estimates differ by the posterior's variance, which holds the privacy noise, and by that of
+    drawn records, which is :math:`\bar v`.
 
-    **Privacy.** Post-processing of estimates from synthetic data.
+    **Privacy.** Post-processing.
 
     References
     ----------
@@ -101,18 +110,14 @@ def pool(
         raise ValueError(f"kind={kind!r} must be one of {sorted(RULES)}.")
     if not 0 < prob < 1 or not 0 < ratio < np.inf:
         raise ValueError(f"prob={prob!r} must be between 0 and 1, and ratio={ratio!r} above 0.")
-    names = list(estimates.columns) if isinstance(estimates, pd.DataFrame) else None
     q, v = _checked(estimates, variances)
-    m = len(q)
-    between, within = q.var(axis=0, ddof=1), v.mean(axis=0)
-    if kind == "synthetic":
-        variance, freedom = _synthetic(between, within, m, ratio)
-    else:
-        variance, freedom = RULES[kind](between, within, m)
-    sd, estimate = np.sqrt(variance), q.mean(axis=0)
-    half = stats.t(freedom).ppf((1 + prob) / 2) * sd
-    found = {"estimate": estimate, "sd": sd, "lower": estimate - half, "upper": estimate + half}
+    estimate, between, within = q.mean(axis=0), q.var(axis=0, ddof=1), v.mean(axis=0)
+    variance, freedom = _variance(RULES[kind], between, within, len(q), ratio)
+    half = stats.t(freedom).ppf((1 + prob) / 2) * variance**0.5
+    found = {"estimate": estimate, "sd": variance**0.5}
+    found |= {"lower": estimate - half, "upper": estimate + half}
     found |= {"freedom": freedom, "between": between, "within": within}
+    names = list(estimates.columns) if isinstance(estimates, pd.DataFrame) else None
     return pd.DataFrame(found, index=names)
 
 
@@ -120,7 +125,7 @@ def _checked(estimates: Any, variances: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return both as arrays, (m, k)."""
     if isinstance(estimates, pd.DataFrame) and isinstance(variances, pd.DataFrame):
         if list(estimates.columns) != list(variances.columns):
-            raise ValueError("estimates= and variances= must name the same columns in one order.")
+            raise ValueError("estimates= and variances= must have the same columns in one order.")
     q, v = (np.asarray(x, "float64") for x in (estimates, variances))
     if q.shape != v.shape or q.ndim not in (1, 2) or len(q) < 2:
         raise ValueError(
@@ -135,50 +140,21 @@ def _checked(estimates: Any, variances: Any) -> tuple[np.ndarray, np.ndarray]:
     return q.reshape(len(q), -1), v.reshape(len(q), -1)
 
 
-def _synthetic(
-    between: np.ndarray, within: np.ndarray, m: int, ratio: float
+def _variance(
+    rule: Rule, between: np.ndarray, within: np.ndarray, m: int, ratio: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Keep variances positive, and warn where there is little left of them."""
-    variance, freedom = _all_synthetic(between, within, m)
-    negative = variance <= 0
+    """Return the variance and its degrees of freedom, which match its first two moments."""
+    estimated = (rule.whole + 1 / m) * between
+    share = np.divide(within, estimated, out=np.full_like(within, np.inf), where=estimated > 0)
+    variance = estimated + rule.sign * within
+    freedom = (m - 1) * (1 + rule.sign * share) ** 2
+    negative = (variance <= 0) & (rule.sign < 0)
     if (negative | (freedom < FEWEST_FREEDOM)).any():
         warnings.warn(
-            "The variance within data sets is nearly as large as that between them, or larger: "
-            "that of the estimates, which is what they differ by, is hardly known. Draw data "
-            "sets with more records, or more data sets; pymc_dp.synthesize does so at no cost.",
+            "Estimates hardly differ by more than those of records drawn from one posterior draw, "
+            "so that the variance of some is hardly known. Draw data sets with more records, or "
+            "more data sets: pymc_dp.synthesize does so at no cost.",
             PosteriorWarning,
             stacklevel=3,
         )
     return np.where(negative, ratio * within, variance), np.where(negative, m - 1.0, freedom)
-
-
-def _all_synthetic(
-    between: np.ndarray, within: np.ndarray, m: int
-) -> tuple[np.ndarray, np.ndarray]:
-    total = (1 + 1 / m) * between
-    share = np.divide(within, total, out=np.full_like(total, np.inf), where=total > 0)
-    return total - within, (m - 1) * (1 - share) ** 2
-
-
-def _partially_synthetic(
-    between: np.ndarray, within: np.ndarray, m: int
-) -> tuple[np.ndarray, np.ndarray]:
-    return between / m + within, _freedom(between / m, within, m)
-
-
-def _imputed(between: np.ndarray, within: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
-    total = (1 + 1 / m) * between
-    return total + within, _freedom(total, within, m)
-
-
-def _freedom(estimated: np.ndarray, within: np.ndarray, m: int) -> np.ndarray:
-    """Match the first two moments of a variance of which one part is estimated from m sets."""
-    share = np.divide(within, estimated, out=np.full_like(within, np.inf), where=estimated > 0)
-    return np.asarray((m - 1) * (1 + share) ** 2)
-
-
-RULES: dict[str, Rule] = {
-    "synthetic": _all_synthetic,
-    "partially synthetic": _partially_synthetic,
-    "imputed": _imputed,
-}

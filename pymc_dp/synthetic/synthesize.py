@@ -16,7 +16,7 @@ from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.batch import remake
 from pymc_dp.model.graph_types import AnyVariable, pt
-from pymc_dp.model.harden import HardenedModel, harden
+from pymc_dp.model.harden import HardenedModel, harden, is_structural
 from pymc_dp.model.terms import declare_public, simplify
 from pymc_dp.postprocess.new_data import put_units
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records
@@ -119,7 +119,8 @@ def synthesize(
 
 
 def _warn_if_too_narrow(results: Sequence[xr.DataTree]) -> None:
-    if any([leaves_noise_out(idata) for idata in results]):
+    private = [idata for idata in results if "privacy" in idata.children]
+    if any(map(leaves_noise_out, private)):
         warnings.warn(
             "The posterior leaves the privacy noise of its fit out: intervals from synthetic data "
             "sets would be too narrow. method='dp_advi' has the noise in its posterior.",
@@ -214,7 +215,8 @@ def _refuse_what_is_left(
     read = {*ancestors([*graphs.values()])}
     own = {unit, *(mask.leaf for mask in hardened.masks), *hardened.public}
     for leaf in hardened.leaves.values():
-        if leaf.variable in read and leaf.name not in own:
+        private = leaf.declared or not is_structural(leaf.value)
+        if leaf.variable in read and leaf.name not in own and private:
             raise ValueError(
                 f"The columns read {leaf}, which was not declared public in the fit and is no "
                 "column: synthetic data may read the posterior and public arrays alone."

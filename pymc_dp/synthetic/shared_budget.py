@@ -12,11 +12,15 @@ from pymc_dp.accounting.plan import Plan
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.driver import calibration
 from pymc_dp.driver.fit import fit
-from pymc_dp.driver.plan import plan
+from pymc_dp.driver.plan import WHILE_RUNNING
+from pymc_dp.driver.setup import set_up
 
 # the noise grows by so much until plans, whose epsilons are rounded, keep to the budget together
-GROWTH, MOST_TRIES = 1.003, 10
+GROWTH, MOST_TRIES = 1.01, 4
 ONE = {"sample_rate": 1.0, "n": 1, "sampling": "full"}
+METHOD = "dp_advi"
+# what belongs to one model, or to one fit
+REFUSED = ("noise_multiplier", "model", "method", "n", "data", "public_start", "unit", "checkpoint")
 TERMS = ("neighbours", "accountant", "num_records")
 
 
@@ -26,14 +30,14 @@ def fit_all(
     """Fit models of one data set, each with a share in proportion to its latents.
 
     **Privacy.** The plans of all fits are made, and composed, before the first release; nothing in
-    them depends on a release. What a fit refuses, its dry run refuses.
+    them depends on a release. What a fit refuses of its inputs is refused then.
     """
-    for name in ("noise_multiplier", "model", "method", "checkpoint"):
+    for name in REFUSED:
         if name in settings:
             raise ValueError(f"Fits of columns take no {name}=.")
     each = _epsilons(models, epsilon, delta, settings)
     return {
-        name: fit(model=model, epsilon=each[name], delta=delta, **settings)
+        name: fit(model=model, method=METHOD, epsilon=each[name], delta=delta, **settings)
         for name, model in models.items()
     }
 
@@ -46,23 +50,28 @@ def _epsilons(
     if epsilon == math.inf:
         return dict.fromkeys(models, epsilon)
     terms = {key: settings[key] for key in TERMS if key in settings}
-    shares = _shares(models)
+    of_plan = {key: x for key, x in settings.items() if key not in {*WHILE_RUNNING, "backend"}}
+    parts = shares(models)
     noise = calibration.calibrate(epsilon=epsilon, delta=delta, **ONE, **terms)
     for _ in range(MOST_TRIES):
         each = {
             name: calibration.epsilon(
                 noise_multiplier=noise / share**0.5, delta=delta, **ONE, **terms
             )
-            for name, share in shares.items()
+            for name, share in parts.items()
         }
-        plans = [plan(models[x], epsilon=each[x], delta=delta, **settings).plan for x in models]
+        plans = [
+            set_up(models[x], METHOD, None, epsilon=each[x], delta=delta, **of_plan).plan
+            for x in models
+        ]
         if _together(plans).epsilon() <= epsilon:
             return each
         noise *= GROWTH
     raise ValueError(f"No fits of all columns keep to epsilon={epsilon:g}: give a larger one.")
 
 
-def _shares(models: Mapping[str, pm.Model]) -> dict[str, float]:
+def shares(models: Mapping[str, pm.Model]) -> dict[str, float]:
+    """Return each model's share of all latents: noise then widens all of them by one factor."""
     sizes = {}
     for name, model in models.items():
         start = model.initial_point()

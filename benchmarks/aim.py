@@ -13,11 +13,13 @@ import argparse
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import opendp.prelude as dp
 import pandas as pd
 import polars as pl
+from opendp.extras.mbi import AIM
 from scipy.optimize import brentq, minimize_scalar
 
 from benchmarks.synthetic_tables import (
@@ -46,7 +48,7 @@ def zcdp(epsilon: float) -> float:
     return float(brentq(lambda rho: log_delta(rho) - np.log(DELTA), 1e-6, epsilon))
 
 
-def fitted(table: Table, rows: pd.DataFrame, epsilon: float, degree: int):
+def fitted(table: Table, rows: pd.DataFrame, epsilon: float, degree: int) -> Any:
     """Fit AIM to private rows."""
     data = pl.from_pandas(rows.astype(float)).lazy()
     rho = zcdp(epsilon)
@@ -58,7 +60,7 @@ def fitted(table: Table, rows: pd.DataFrame, epsilon: float, degree: int):
     keys = {k: sorted(table.frame[k].astype(float).unique()) for k in rows if k not in table.edges}
     cuts = {k: list(map(float, x[1:-1])) for k, x in table.edges.items()}
     query = context.query(rho=rho, delta=0.0).select(*rows.columns)
-    algorithm = dp.mbi.AIM(queries=degree)
+    algorithm = AIM(queries=degree)
     return query.contingency_table(keys=keys, cuts=cuts, algorithm=algorithm).release()
 
 

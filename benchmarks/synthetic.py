@@ -44,7 +44,7 @@ def columns_of(name: str) -> Columns:
                 "log_wage": Column.number(7, 15),
             }
         )
-    ordered = {
+    ordered: dict[str, list[float]] = {
         "age": [17.5, 22, 27, 32, 37, 42],
         "yrs_married": [0.5, 2.5, 6, 9, 13, 16.5, 23],
         "children": [0, 1, 2, 3, 4, 5.5],

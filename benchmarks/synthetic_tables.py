@@ -32,7 +32,11 @@ def survey() -> Table:
     frame = fair.load_pandas().data
     frame["affair"] = (frame["affairs"] > 0).astype(int)
     frame = frame[SURVEY].astype({"occupation": int, "occupation_husb": int})
-    regressions = {"affair": _affair, "rating": _rating, "children": _children}
+    regressions: dict[str, Regression] = {
+        "affair": _affair,
+        "rating": _rating,
+        "children": _children,
+    }
     return Table(frame, regressions, {})
 
 
@@ -41,7 +45,8 @@ def wages(folder: Path) -> Table:
     frame = pd.read_csv(folder / "cps_asec_2024_wages.csv.gz")
     frame = frame[["female", "educ_years", "experience", "log_wage"]].astype({"female": int})
     edges = {"experience": np.linspace(0, 60, 31), "log_wage": np.linspace(7, 15, 33)}
-    return Table(frame, {"wage": _wage, "experience": _experience}, edges)
+    regressions: dict[str, Regression] = {"wage": _wage, "experience": _experience}
+    return Table(frame, regressions, edges)
 
 
 def resampled(frame: pd.DataFrame, seed: int) -> pd.DataFrame:

@@ -98,14 +98,14 @@ class Column:
                 "public number in their place."
             )
         if self.kind == "number":
-            return np.clip(values, self.low, self.high)
+            return np.asarray(np.clip(values, self.low, self.high))
         if self.kind == "waiting_time":
             if not (values > 0).all():
                 raise ValueError(
                     f"The column `{name}` has times that are not above 0: add half of the unit in "
                     "which they are rounded."
                 )
-            return np.minimum(values, self.high)
+            return np.asarray(np.minimum(values, self.high))
         if not ((values >= 0) & (values == np.floor(values))).all():
             raise ValueError(f"The column `{name}` has values that are not counts: 0, 1, 2 ...")
         return values.astype("int64")

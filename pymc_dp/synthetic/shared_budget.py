@@ -17,7 +17,7 @@ from pymc_dp.driver.setup import set_up
 
 # the noise grows by so much until plans, whose epsilons are rounded, keep to the budget together
 GROWTH, MOST_TRIES = 1.01, 4
-ONE = {"sample_rate": 1.0, "n": 1, "sampling": "full"}
+ONE: dict[str, Any] = {"sample_rate": 1.0, "n": 1, "sampling": "full"}
 METHOD = "dp_advi"
 # what belongs to one model, or to one fit
 REFUSED = ("noise_multiplier", "model", "method", "n", "data", "public_start", "unit", "checkpoint")

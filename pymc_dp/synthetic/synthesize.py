@@ -241,19 +241,24 @@ def _of_length(hardened: HardenedModel, unit: str | None, n: int) -> None:
 def _points(
     results: Sequence[xr.DataTree], new: NewRecords, m: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Choose different draws of the posterior; those of several results are independent."""
-    posterior = xr.merge([idata["posterior"].to_dataset() for idata in results], join="inner")
+    """Choose different draws of the posterior, of each result by itself."""
+    found: dict[str, np.ndarray] = {}
+    for idata in results:
+        posterior = idata["posterior"].to_dataset()
+        points = posterior[[name for name in new.latents if name in posterior]]
+        points = points.stack(point=("chain", "draw")).transpose("point", ...)
+        number = points.sizes["point"]
+        if m > number:
+            raise ValueError(
+                f"m={m} data sets need as many draws of the posterior, which has {number}: fit "
+                "with more draws=."
+            )
+        chosen = points.isel(point=rng.choice(number, m, replace=False))
+        found |= {str(name): array.to_numpy() for name, array in chosen.items()}
     for name in new.latents:
-        if name not in posterior:
+        if name not in found:
             raise ValueError(f"The posterior holds no `{name}`: give the model that was fitted.")
-    points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
-    if m > points.sizes["point"]:
-        raise ValueError(
-            f"m={m} data sets need as many draws of the posterior, which has "
-            f"{points.sizes['point']}: fit with more draws=."
-        )
-    chosen = points.isel(point=rng.choice(points.sizes["point"], m, replace=False))
-    return [chosen[name].to_numpy() for name in new.latents]
+    return [found[name] for name in new.latents]
 
 
 def _dims(hardened: HardenedModel, name: str, axis: int, array: np.ndarray) -> tuple[str, ...]:

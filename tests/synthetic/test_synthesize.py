@@ -106,6 +106,18 @@ def test_several_results_are_joined():
         pymc_dp.synthesize(parts[1:], by_data(), n=20, m=2)
 
 
+def test_draws_of_several_results_are_independent():
+    """Fits with one seed have equal numbers behind their draws."""
+    draws = np.random.default_rng(0).normal(size=(1, 200))
+    parts = [xr.Dataset({name: (("chain", "draw"), draws)}) for name in "ab"]
+    with pm.Model() as model:
+        for name in "ab":
+            pm.Normal(f"x {name}", pm.Normal(name), 1e-3, observed=rng.normal(size=ROWS))
+    trees = [xr.DataTree.from_dict({"posterior": part}) for part in parts]
+    found = pymc_dp.synthesize(trees, model, n=1, m=200, random_seed=1)["synthetic"]
+    assert abs(np.corrcoef(found["x a"][:, 0], found["x b"][:, 0])[0, 1]) < 0.4
+
+
 def test_arrays_of_several_columns_missing_entries_and_latents_of_records():
     table = rng.normal(size=(ROWS, 3))
     table[:5, 1] = np.nan
@@ -119,6 +131,20 @@ def test_arrays_of_several_columns_missing_entries_and_latents_of_records():
     assert found["y"].dims == ("data_set", "record", "item")
     np.testing.assert_allclose(found["y"][..., 1], 2 * found["y"][..., 0], atol=0.02)
     assert abs(found["y"][..., 0].std() - 1) < 0.2
+
+
+def test_every_record_is_of_a_person_of_its_own():
+    persons = np.repeat(np.arange(10), 4)
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("spread"), shape=10)
+        mean = own[pm.Data("person", persons)]
+        pm.Normal("y", mean, 1e-3, observed=rng.normal(size=ROWS))
+    tree = posterior(spread=3.0)
+    attrs = {"epsilon": np.inf, "delta": 0.0, "guarantee": "", "released": "[]", "unit": "person"}
+    tree["privacy"] = xr.DataTree(xr.Dataset(attrs=attrs))
+    y = pymc_dp.synthesize(tree, model, n=2000, m=1, random_seed=1)["synthetic"]["y"]
+    assert abs(y.std() - 3) < 0.2
+    assert len(np.unique(y.values.round(1))) > 50
 
 
 def not_modelled():

@@ -133,6 +133,17 @@ def test_arrays_of_several_columns_missing_entries_and_latents_of_records():
     assert abs(found["y"][..., 0].std() - 1) < 0.2
 
 
+def test_a_column_with_missing_entries_is_drawn_whole_and_read():
+    values = rng.normal(size=ROWS)
+    values[:5] = np.nan
+    with pm.Model() as model:
+        with pytest.warns(UserWarning, match="impute|missing"):
+            x = pm.Normal("x", pm.Normal("a"), 1, observed=values)
+        pm.Normal("y", pm.Normal("b") * x, 1e-3, observed=rng.normal(size=ROWS))
+    found = pymc_dp.synthesize(posterior(a=1.0, b=2.0), model, n=30, m=2)["synthetic"]
+    np.testing.assert_allclose(found["y"], 2 * found["x"], atol=0.01)
+
+
 def test_every_record_is_of_a_person_of_its_own():
     persons = np.repeat(np.arange(10), 4)
     with pm.Model() as model:

@@ -48,7 +48,7 @@ def zcdp(epsilon: float) -> float:
     return float(brentq(lambda rho: log_delta(rho) - np.log(DELTA), 1e-6, epsilon))
 
 
-def fitted(table: Table, rows: pd.DataFrame, epsilon: float, degree: int) -> Any:
+def fitted(table: Table, rows: pd.DataFrame, epsilon: float, given: argparse.Namespace) -> Any:
     """Fit AIM to private rows."""
     data = pl.from_pandas(rows.astype(float)).lazy()
     rho = zcdp(epsilon)
@@ -60,7 +60,7 @@ def fitted(table: Table, rows: pd.DataFrame, epsilon: float, degree: int) -> Any
     keys = {k: sorted(table.frame[k].astype(float).unique()) for k in rows if k not in table.edges}
     cuts = {k: list(map(float, x[1:-1])) for k, x in table.edges.items()}
     query = context.query(rho=rho, delta=0.0).select(*rows.columns)
-    algorithm = AIM(queries=degree)
+    algorithm = AIM(queries=given.degree, rounds=given.rounds)
     return query.contingency_table(keys=keys, cuts=cuts, algorithm=algorithm).release()
 
 
@@ -72,11 +72,11 @@ def completed(frame: pd.DataFrame, table: Table, rng: np.random.Generator) -> pd
     return frame
 
 
-def one(table: Table, seed: int, epsilon: float, degree: int) -> pd.DataFrame:
+def one(table: Table, seed: int, epsilon: float, given: argparse.Namespace) -> pd.DataFrame:
     """Return the errors of each coefficient, over its standard deviation by two rules."""
     rng, start = np.random.default_rng(seed), time.perf_counter()
     rows = resampled(table.frame, seed)
-    model = fitted(table, rows, epsilon, degree)
+    model = fitted(table, rows, epsilon, given)
     sets = [
         completed(model.synthesize(len(rows), "sample").to_pandas(), table, rng)
         for _ in range(SETS)
@@ -117,17 +117,23 @@ def main() -> None:
     parser.add_argument("sets", type=int, nargs="?", default=5)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--degree", type=int, default=2, help="of the marginals of its workload")
+    parser.add_argument("--rounds", type=int, help="at most; AIM's own default is 16 a column")
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("PYMC_DP_DATA", "data"))
     given = parser.parse_args()
     table = survey() if given.table == "survey" else wages(Path(given.data_dir))
-    results = pd.concat(
-        [one(table, seed, given.epsilon, given.degree) for seed in range(given.sets)]
-    )
+    results = []
+    for seed in range(given.sets):
+        results.append(one(table, seed, given.epsilon, given))
+        show(pd.concat(results))
+
+
+def show(results: pd.DataFrame) -> None:
+    """Print how many 90% intervals hold what the whole table says, and errors."""
     for keys in ([True] * len(results), results["regression"]):
         groups = results.groupby(keys)
         shares = groups[["naive", "pooled"]].agg(lambda z: (z.abs() < 1.645).mean())
         shares["rms error over sd of rows"] = groups["error"].agg(lambda z: (z**2).mean() ** 0.5)
-        print(shares.round(2).to_string())
+        print(shares.round(2).to_string(), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,10 @@ from .postprocess.topics import perplexity
 from .results.composition import Composition, compose
 from .results.saved import load, save
 from .results.summary import summary
+from .synthetic.column_types import Column
+from .synthetic.columns import Columns
+from .synthetic.pooling import pool
+from .synthetic.synthesize import synthesize
 from .tables.censoring import censored_at
 from .tables.csvw import read_csvw
 from .tables.public_table import PublicTable
@@ -39,6 +43,8 @@ __all__ = [
     "VIPS",
     "Check",
     "Checks",
+    "Column",
+    "Columns",
     "Composition",
     "DPFullRankADVI",
     "Ledger",
@@ -65,6 +71,7 @@ __all__ = [
     "plot_ppc",
     "plot_privacy",
     "plot_topics",
+    "pool",
     "ppc",
     "predict",
     "privacy_report",
@@ -74,5 +81,6 @@ __all__ = [
     "score",
     "sep_kl_bound",
     "summary",
+    "synthesize",
     "tune",
 ]

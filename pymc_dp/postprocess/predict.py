@@ -101,8 +101,7 @@ def predict(
     """
     of_formula = data is not None and is_bambi(model)
     model = model if of_formula else model_in_use(model)
-    attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
-    declared, unit = {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
+    declared, unit = declared_in(idata)
     own = sorted({public} if isinstance(public, str) else set(public))
     model, data = on_rows(model, data, unit) if of_formula else (model, data)
     # a data frame is no mapping, and its columns are
@@ -113,7 +112,7 @@ def predict(
     data = _held(hardened, new, unit) if of_formula else data
     new = with_given(new, hardened, data)
     predicted = _chosen(hardened, new, var_names, data)
-    _refuse_own_functions(list(predicted.values()), declared)
+    refuse_own_functions(list(predicted.values()), declared)
     number = put_new_data(hardened, new, list(predicted.values()), data, rows)
     if not of_formula:
         warn_if_fitted(hardened, data)
@@ -124,12 +123,18 @@ def predict(
     given = [leaf.variable for leaf in hardened.leaves.values() if leaf.name in data]
     inputs, first = [new.rows, *new.latents.values()], [number, *(x[0] for x in latents)]
     refuse_missing_levels([*predicted.values()], given, inputs, first)
-    arrays = _drawn(predicted, inputs, number, latents, random_seed)
+    arrays = drawn(predicted, inputs, number, latents, random_seed)
     if of_formula:
         arrays = {name: array[:, :-1] for name, array in arrays.items()}
     found = _labelled(model, posterior, arrays)
     found.attrs |= {"declared_public": own} if own else {}
     return xr.DataTree.from_dict({"predictions": found})
+
+
+def declared_in(idata: xr.DataTree) -> tuple[set[str], str | None]:
+    """Return what a fit declared public, and the name of the codes of units."""
+    attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
+    return {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
 
 
 def _held(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def _held(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[st
     return {x.name: x.value for v, x in leaves if v in new.axes.axis and x.name not in left_out}
 
 
-def _drawn(
+def drawn(
     predicted: Mapping[str, AnyVariable],
     inputs: list[AnyVariable],
     number: int,
@@ -214,7 +219,7 @@ def _chosen(
     return {name: (new.observed | free)[name] for name in names}
 
 
-def _refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None:
+def refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None:
     """Refuse draws by a Python function that may hold data, unless it was declared public."""
     for name in sorted(unproved_in(predicted) - public):
         raise ValueError(

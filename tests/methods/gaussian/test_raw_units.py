@@ -1,4 +1,4 @@
-"""Predictors in their raw units, far from zero and nearly the same, are fitted as scaled ones are."""
+"""Predictors in raw units, far from zero and nearly the same, are fitted as scaled ones are."""
 
 import numpy as np
 import pymc as pm

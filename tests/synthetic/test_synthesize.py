@@ -1,0 +1,225 @@
+"""Synthetic records are drawn from the posterior alone, each column given those before it."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_dp
+from pymc_dp.errors import PosteriorWarning
+from pymc_dp.model.harden import harden
+from pymc_dp.synthetic import synthesize as module
+
+ROWS = 40
+rng = np.random.default_rng(0)
+
+
+def posterior(draws=6, **values) -> xr.DataTree:
+    """Make a posterior of equal draws."""
+    variables = {}
+    for name, value in values.items():
+        value = np.broadcast_to(np.asarray(value, float), (1, draws, *np.shape(value)))
+        dims = ("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 2)))
+        variables[name] = (dims, value)
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
+
+
+def by_variable(seed=0, rows=ROWS):
+    """Later columns read the observed variable."""
+    own = np.random.default_rng(seed)
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        x = pm.Normal("x", a, 1, observed=own.normal(size=rows))
+        job = pm.Categorical("job", np.full(3, 1 / 3), observed=own.integers(0, 3, rows))
+        effect = pm.Normal("effect", shape=3)
+        pm.Normal("y", b * x + effect[job], 1e-3, observed=own.normal(size=rows))
+    return model
+
+
+def by_data(seed=0, rows=ROWS):
+    """Later columns read the data that the variable observes; the last one is written first."""
+    own = np.random.default_rng(seed)
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        x = pm.Data("x data", own.normal(size=rows))
+        job = pm.Data("job data", own.integers(0, 3, rows))
+        effect = pm.Normal("effect", shape=3)
+        pm.Normal("y", b * x + effect[job], 1e-3, observed=own.normal(size=rows))
+        pm.Normal("x", a, 1, observed=x)
+        pm.Categorical("job", np.full(3, 1 / 3), observed=job)
+    return model
+
+
+FITTED = posterior(a=5.0, b=2.0, effect=[0.0, 30.0, 60.0])
+
+
+@pytest.mark.parametrize("make", [by_variable, by_data])
+def test_values_of_a_column_are_read_by_the_columns_after_it(make):
+    found = pymc_dp.synthesize(FITTED, make(), n=300, m=2, random_seed=1)["synthetic"]
+    assert dict(found.sizes) == {"data_set": 2, "record": 300}
+    np.testing.assert_allclose(found["y"], 2 * found["x"] + 30 * found["job"], atol=0.01)
+    assert abs(found["x"].mean() - 5) < 0.3
+    assert set(np.unique(found["job"])) == {0, 1, 2}
+    assert abs(found["x"][0] - found["x"][1]).max() > 0.1
+
+
+@pytest.mark.parametrize("make", [by_variable, by_data])
+def test_the_data_in_the_model_are_not_read(make):
+    terms = {"n": 50, "m": 2, "random_seed": 3}
+    one, other = (
+        pymc_dp.synthesize(FITTED, make(seed, rows), **terms)["synthetic"].to_dataset()
+        for seed, rows in ((0, ROWS), (1, 17))
+    )
+    for name in one:
+        assert one[name].values.tobytes() == other[name].values.tobytes()
+
+
+def test_a_record_of_the_model_in_a_synthetic_one_would_be_seen(monkeypatch):
+    """Planted fault: later columns keep the values that the model holds."""
+    monkeypatch.setattr(module, "_chained", lambda graphs, columns: graphs)
+    with pytest.raises(ValueError, match="read the data `.* data`"):
+        pymc_dp.synthesize(FITTED, by_data(), n=ROWS, m=2)
+    monkeypatch.setattr(module, "_refuse_what_is_left", lambda *_: None)
+    one, other = (
+        pymc_dp.synthesize(FITTED, by_data(seed), n=ROWS, m=2, random_seed=3)["synthetic"]["y"]
+        for seed in (0, 1)
+    )
+    assert (one.values != other.values).any()
+
+
+def test_every_data_set_is_from_another_draw():
+    draws = np.arange(30.0)[None]
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": (("chain", "draw"), draws)})})
+    with pm.Model() as model:
+        pm.Normal("x", pm.Normal("a"), 1e-3, observed=np.zeros(ROWS))
+    x = pymc_dp.synthesize(tree, model, n=4, m=30)["synthetic"]["x"].values
+    assert sorted(x[:, 0].round()) == list(range(30))
+    with pytest.raises(ValueError, match="m=31 data sets need as many draws"):
+        pymc_dp.synthesize(tree, model, n=4, m=31)
+
+
+def test_several_results_are_joined():
+    parts = [posterior(a=5.0), posterior(b=2.0, effect=[0.0, 30.0, 60.0])]
+    found = pymc_dp.synthesize(parts, by_data(), n=20, m=2)["synthetic"]
+    np.testing.assert_allclose(found["y"], 2 * found["x"] + 30 * found["job"], atol=0.01)
+    with pytest.raises(ValueError, match="holds no `a`"):
+        pymc_dp.synthesize(parts[1:], by_data(), n=20, m=2)
+
+
+def test_draws_of_several_results_are_independent():
+    """Fits with one seed have equal numbers behind their draws."""
+    draws = np.random.default_rng(0).normal(size=(1, 200))
+    parts = [xr.Dataset({name: (("chain", "draw"), draws)}) for name in "ab"]
+    with pm.Model() as model:
+        for name in "ab":
+            pm.Normal(f"x {name}", pm.Normal(name), 1e-3, observed=rng.normal(size=ROWS))
+    trees = [xr.DataTree.from_dict({"posterior": part}) for part in parts]
+    found = pymc_dp.synthesize(trees, model, n=1, m=200, random_seed=1)["synthetic"]
+    assert abs(np.corrcoef(found["x a"][:, 0], found["x b"][:, 0])[0, 1]) < 0.4
+
+
+def test_arrays_of_several_columns_missing_entries_and_latents_of_records():
+    table = rng.normal(size=(ROWS, 3))
+    table[:5, 1] = np.nan
+    with pm.Model(coords={"person": range(ROWS), "item": list("abc")}) as model:
+        own = pm.Normal("own", shape=ROWS)
+        load = pm.Normal("load", dims="item")
+        mean = own[:, None] * load
+        with pytest.warns(UserWarning, match="impute|missing"):
+            pm.Normal("y", mean, 1e-3, observed=table, dims=("person", "item"))
+    found = pymc_dp.synthesize(posterior(load=[1.0, 2.0, 3.0]), model, n=200, m=3)["synthetic"]
+    assert found["y"].dims == ("data_set", "record", "item")
+    np.testing.assert_allclose(found["y"][..., 1], 2 * found["y"][..., 0], atol=0.02)
+    assert abs(found["y"][..., 0].std() - 1) < 0.2
+
+
+def test_a_column_with_missing_entries_is_drawn_whole_and_read():
+    values = rng.normal(size=ROWS)
+    values[:5] = np.nan
+    with pm.Model() as model:
+        with pytest.warns(UserWarning, match="impute|missing"):
+            x = pm.Normal("x", pm.Normal("a"), 1, observed=values)
+        pm.Normal("y", pm.Normal("b") * x, 1e-3, observed=rng.normal(size=ROWS))
+    found = pymc_dp.synthesize(posterior(a=1.0, b=2.0), model, n=30, m=2)["synthetic"]
+    np.testing.assert_allclose(found["y"], 2 * found["x"], atol=0.01)
+
+
+def test_every_record_is_of_a_person_of_its_own():
+    persons = np.repeat(np.arange(10), 4)
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("spread"), shape=10)
+        mean = own[pm.Data("person", persons)]
+        pm.Normal("y", mean, 1e-3, observed=rng.normal(size=ROWS))
+    tree = posterior(spread=3.0)
+    attrs = {"epsilon": np.inf, "delta": 0.0, "guarantee": "", "released": "[]", "unit": "person"}
+    tree["privacy"] = xr.DataTree(xr.Dataset(attrs=attrs))
+    y = pymc_dp.synthesize(tree, model, n=2000, m=1, random_seed=1)["synthetic"]["y"]
+    assert abs(y.std() - 3) < 0.2
+    assert len(np.unique(y.values.round(1))) > 50
+
+
+def not_modelled():
+    pm.Normal("y", pm.Normal("b") * pm.Data("x", rng.normal(size=ROWS)), observed=np.zeros(ROWS))
+
+
+def circle():
+    x, y = (pm.Data(f"{k} data", rng.normal(size=ROWS)) for k in "xy")
+    b = pm.Normal("b")
+    pm.Normal("x", b * y, 1, observed=x)
+    pm.Normal("y", b * x, 1, observed=y)
+
+
+def own_values():
+    x = pm.Data("x data", rng.normal(size=ROWS))
+    pm.Normal("x", pm.Normal("b"), pm.math.exp(x), observed=x)
+
+
+def potential():
+    x = pm.Data("x data", rng.normal(size=ROWS))
+    b = pm.Normal("b")
+    pm.Normal("x", b, 1, observed=x)
+    pm.Potential("weight", pm.logp(pm.Normal.dist(b, 1), x))
+
+
+def expression():
+    x = pm.Data("x data", rng.normal(size=ROWS))
+    pm.Normal("x", pm.Normal("b"), 1, observed=2 * x)
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (not_modelled, "the data `x` is read by the model, which does not say how"),
+        (circle, "`x`, `y` read each other, or their own values, in a circle"),
+        (own_values, "`x` read each other, or their own values"),
+        (potential, "potential `weight` reads records"),
+        (expression, "observes an expression|does not say how"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(write, reason):
+    with pm.Model() as model:
+        write()
+    with pytest.raises(ValueError, match=reason):
+        pymc_dp.synthesize(posterior(b=1.0), model, n=5, m=2)
+
+
+@pytest.mark.parametrize("bad", [{"n": 0}, {"n": 1.5}, {"n": 5, "m": 0}])
+def test_absurd_numbers_are_refused(bad):
+    with pytest.raises((ValueError, TypeError)):
+        pymc_dp.synthesize(FITTED, by_data(), **bad)
+
+
+def test_a_posterior_without_the_privacy_noise_is_warned_of():
+    tree = FITTED.copy()
+    attrs = {"epsilon": 1.0, "delta": 1e-5, "guarantee": "(epsilon, delta)", "released": "[]"}
+    tree["privacy"] = xr.DataTree(xr.Dataset(attrs=attrs))
+    with pytest.warns(PosteriorWarning, match="leaves the privacy noise"):
+        pymc_dp.synthesize(tree, by_data(), n=5, m=2)
+
+
+def test_the_model_stays_as_it_was():
+    model = by_data()
+    before = {v.name: v.get_value().copy() for v in harden(model).model.data_vars}
+    pymc_dp.synthesize(FITTED, model, n=7, m=2)
+    for name, value in before.items():
+        assert np.array_equal(model[name].get_value(), value)

@@ -39,6 +39,7 @@ from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.tables.formula import pymc_model
 from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.indices import refuse_bad_indices
+from pymc_dp.tables.lags import refuse_lags
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -157,6 +158,7 @@ def separation(
         refuse_computed_terms(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
+    refuse_lags(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     if units is not None and data is not None:
         data = {key: value for key, value in data.items() if key != units.name}

@@ -14,6 +14,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.calibration.budget import Budget, FitTerms
 from pymc_dp.compiling.compile import compile_mode
+from pymc_dp.contributions.absent_components import with_absent_components
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
 from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
@@ -168,7 +169,7 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
-        return records, checked
+        return with_absent_components(records), checked
 
     return separated
 

@@ -31,6 +31,7 @@ from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.state import (
     Known,
     Learnt,
+    Released,
     Reported,
     Scored,
     State,
@@ -48,6 +49,8 @@ def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 
     Where its numbers are beyond what matrices can be computed with, the point stays.
     """
+    score = Released(state.at, noisy.value[: state.at.point.size], noisy.sd)
+    state = state._replace(released=(*state.released, score))
     try:
         return _stepped(known, state, noisy)
     except (np.linalg.LinAlgError, ArithmeticError):

@@ -1,7 +1,7 @@
 """Rounds in whitened coordinates as stages of a method."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,13 @@ from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
 from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
+from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
+from pymc_dp.methods.gaussian.outcome_likelihood import (
+    Compiled as CompiledOutcomes,
+    compiled_outcomes,
+    likely_points,
+    outcome_likelihood,
+)
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.problem import (
@@ -65,8 +72,11 @@ def stages_of_rounds(
         of_scales = terms.share_of_scales(d + (scale is not None))
         return schedule(rounds, of_scales, of_curvature, of_shifts)
 
-    draw, shares = draw or partial(_draw, records), scheduled(records.size)
-    problem = problem_of_latents(records, prior, terms, scale, shares, draw, start_width)
+    shares, normal = scheduled(records.size), partial(_draw, records)
+    problem = problem_of_latents(records, prior, terms, scale, shares, draw or normal, start_width)
+    if draw is None and outcomes_alone(records, terms.of_units):
+        compiled = cache(partial(compiled_outcomes, records))
+        problem = problem._replace(draw=partial(_draw_given_scores, problem, compiled))
     if point is not None:
         return (
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
@@ -135,6 +145,33 @@ def _draw(
     found = state.learnt.reported
     v = draw_gaussian(found.mean, found.covariance + noise * found.noise, draws, rng)
     return dict(zip(records.point, records.split(v), strict=True))
+
+
+def _draw_given_scores(
+    problem: Problem,
+    compiled: Callable[[], CompiledOutcomes],
+    noise: float,
+    state: State,
+    draws: int,
+    rng: np.random.Generator,
+) -> Draws:
+    """Draw the prior as it is written times the likelihood of all released scores."""
+    if noise == 0 or not state.released:
+        return problem.draw(noise, state, draws, rng)
+    found = state.learnt.reported
+    covariance = found.covariance + noise * found.noise
+    near = draw_gaussian(found.mean, covariance, 64, rng)
+    likelihood = partial(outcome_likelihood, problem.records, problem.scores(), compiled(), state)
+    try:
+        density = likelihood(near).log_density
+        near = likely_points(density, found.mean, covariance, rng)
+        density = likelihood(near[-64:]).log_density
+        drawn = draw_by_hamiltonian(density, near, draws, rng)
+    except (np.linalg.LinAlgError, ArithmeticError):
+        return problem.draw(noise, state, draws, rng)
+    import os
+    if os.environ.get("DBG"): print("stuck", drawn.stuck, drawn.correlations)
+    return dict(zip(problem.records.point, problem.records.split(drawn.points), strict=True))
 
 
 def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:

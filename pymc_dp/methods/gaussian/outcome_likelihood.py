@@ -1,0 +1,246 @@
+"""The likelihood of all released scores, where outcomes are all that records are.
+
+Without predictors or groups a public model says how every released score is distributed, whatever
+the latents are: by the central limit theorem a sum over records is normal, with the mean and the
+covariance that a record's clipped score has, and the noise is known. So the posterior is the prior
+as it is written times this likelihood (Price et al. 2018, with expectations by importance
+sampling). A normal distribution about the mode is not, where a level does not occur or where
+noise hides what the few records say: there the likelihood has an end on one side alone.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from scipy.special import logsumexp
+
+from pymc_dp.compiling.compile import function
+from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
+from pymc_dp.methods.gaussian.hamiltonian import Chains, LogDensity
+from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points
+from pymc_dp.methods.gaussian.posterior import draw_gaussian
+from pymc_dp.methods.gaussian.state import State
+from pymc_dp.model import Records
+from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.privacy.contribution import Batch, rows_along, with_draws
+
+ROWS = 1500  # of made-up records
+REPEATS = 20  # of records with one outcome, each with its own draws
+# points that are moved to a density, how often they are, how many times as wide as it they are, in
+# variance, and how many have to have weight
+POINTS, ADAPTED, WIDER, ENOUGH = 400, 6, 1.5, 40
+STEP = 1e-4  # of latents, by which slopes of expectations are computed
+
+
+class Table(NamedTuple):
+    """Made-up outcomes, and what a record with each of them adds to each of k statistics."""
+
+    batch: Batch
+    base: np.ndarray  # logarithms of weights, (m,), under which they have no distribution
+    added: np.ndarray  # (m, k)
+
+
+class Compiled(NamedTuple):
+    """Functions of points, (n, d)."""
+
+    log_likelihood: Callable[..., np.ndarray]  # (batch, points) -> (n, m), of each outcome
+    # (batch, points, weights (n, m)) -> slopes of weighted sums of these, (n, d)
+    slope: Callable[..., np.ndarray]
+    log_prior: LogDensity
+
+
+class OutcomeLikelihood(NamedTuple):
+    """Statistics of the released scores, and what a record of each outcome adds to them."""
+
+    compiled: Compiled
+    table: Table
+    observed: np.ndarray  # (k,)
+    noise: np.ndarray  # their covariance without that of records, (k, k)
+    number: float  # of records, and its relative standard deviation
+    number_sd: float
+
+    def log_density(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log posterior of points, (n, d), up to a constant, and its gradient."""
+        prior, slope = self.compiled.log_prior(points)
+        V, N = self.table.added, self.number
+        w, mean, covariance = self._moments(points)
+        residual = self.observed - N * mean
+        inverse = np.linalg.inv(covariance)
+        e = np.einsum("nij,nj->ni", inverse, residual)
+        log_determinant = np.linalg.slogdet(covariance)[1]
+        value = -((residual * e).sum(axis=1) + log_determinant) / 2
+        B = (e[:, :, None] * e[:, None, :] - inverse) / 2
+        # how the value changes with the weight of an outcome
+        of_mean = N * e + 2 * N * (N * self.number_sd**2 - 1) * np.einsum("nij,nj->ni", B, mean)
+        of_weight = of_mean @ V.T + N * np.einsum("mi,nij,mj->nm", V, B, V, optimize=True)
+        of_weight = w * (of_weight - (w * of_weight).sum(axis=1, keepdims=True))
+        return prior + value, slope + self.compiled.slope(self.table.batch, points, of_weight)
+
+    def _moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return weights of outcomes, the mean of what a record adds, and the sums' covariance."""
+        (_, base, V), N = self.table, self.number
+        w = _weights(self.compiled.log_likelihood(self.table.batch, points) + base)
+        mean = w @ V
+        squares = np.einsum("nm,mi,mj->nij", w, V, V, optimize=True)
+        products = mean[:, :, None] * mean[:, None, :]
+        of_number = (N * self.number_sd) ** 2 * products
+        return w, mean, N * (squares - products) + of_number + self.noise
+
+
+def _weights(log: np.ndarray) -> np.ndarray:
+    """Return weights that sum to one; an outcome without a density has none."""
+    log = np.where(np.isfinite(log), log, -np.inf)
+    return np.asarray(np.exp(log - logsumexp(log, axis=-1, keepdims=True)))
+
+
+def compiled_outcomes(records: Records) -> Compiled:
+    """Compile the log likelihood of made-up outcomes and the log prior at many points."""
+    graphs = Graphs.of(records, ())
+    of_prior = graphs.compiled_slope()
+    one, points = pt.vector("one", dtype="float64"), pt.matrix("points", dtype="float64")
+    cut = cut_points(records, list(records.point), one)
+    [each] = clone_replace([records.batch.log_likelihood()], cut)
+    log: Tensor = vectorize_graph(each, {one: points})
+    weights, inputs = pt.matrix("weights", dtype="float64"), records.batch.inputs
+    known = pt.where(pt.neq(weights, 0), weights * log, 0.0)
+    slope = pt.grad(known.sum(), points)
+    value = function([*inputs.values(), points], log, "python")
+    change = function([*inputs.values(), points, weights], slope, "python")
+
+    def log_prior(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = of_prior(z, np.zeros((len(z), 1, 0)), np.ones((len(z), 1)))
+        return found[0], found[1]
+
+    return Compiled(
+        lambda batch, z: np.asarray(value(*[batch[n] for n in inputs], z)),
+        lambda batch, z, w: np.asarray(change(*[batch[n] for n in inputs], z, w)),
+        log_prior,
+    )
+
+
+def outcome_likelihood(
+    records: Records, scores: DrawnScores, compiled: Compiled, state: State, near: np.ndarray
+) -> OutcomeLikelihood:
+    """Return the likelihood of all scores of the rounds; ``near``, (n, d), are likely points.
+
+    Expectations are sums over outcomes that the model draws at these and at the rounds' points.
+    """
+    path = np.array([one.at.point for one in state.released])
+    batch, base = _outcomes(records, compiled, np.concatenate([path, near]))
+    added = _added(records, scores, state, batch, base)
+    good = np.isfinite(added).all(axis=1) & np.isfinite(base)
+    batch, base, added = rows_along(records.batch.axes, batch, good.nonzero()[0]), base[good], added[good]
+    if base.any():  # scores have no mean at their own points
+        at_path, d = _weights(compiled.log_likelihood(batch, path) + base), path.shape[1]
+        means = [w @ added[:, t * d : (t + 1) * d] for t, w in enumerate(at_path)]
+        added = added - np.concatenate(means)
+    every = OutcomeLikelihood(
+        compiled,
+        Table(batch, base, added),
+        np.concatenate([one.score for one in state.released]),
+        _noise(state),
+        state.number,
+        state.number_sd,
+    )
+    return _reduced(every, path, state.learnt.reported.mean)
+
+
+def _outcomes(
+    records: Records, compiled: Compiled, points: np.ndarray
+) -> tuple[Batch, np.ndarray]:
+    """Draw outcomes at points; where there are few different ones, each stands there once."""
+    draw, axes, rng = compile_draws(records, 1), records.batch.axes, np.random.default_rng(0)
+    made, parts = made_up_outcomes(records, -(-ROWS // len(points))), []
+    for point in points:
+        drawn = draw(made, point, rng)
+        batch = {n: np.moveaxis(drawn[drawn_name(n)][:, 0], 0, axes[n]) for n in records.drawn}
+        parts.append(rows_along(axes, batch, np.flatnonzero(~drawn[UNDRAWN])))
+    batch = {n: np.concatenate([x[n] for x in parts], axis=axes[n]) for n in records.drawn}
+    flat = [np.moveaxis(x, axes[n], 0).reshape(x.shape[axes[n]], -1) for n, x in batch.items()]
+    different = np.unique(np.concatenate(flat, axis=1), axis=0, return_index=True)[1]
+    if 10 * len(different) < len(flat[0]):
+        return rows_along(axes, batch, different), np.zeros(len(different))
+    log = np.nan_to_num(compiled.log_likelihood(batch, points), nan=-np.inf)
+    return batch, -logsumexp(log, axis=0)
+
+
+def _added(
+    records: Records, scores: DrawnScores, state: State, batch: Batch, base: np.ndarray
+) -> np.ndarray:
+    """Return what a record of each outcome adds to the score of each round, (m, rounds d)."""
+    contribution, rng, axes = whitened_scores(scores), np.random.default_rng(0), records.batch.axes
+    m, parts = len(base), []
+    if not base.any():
+        batch = rows_along(axes, batch, np.repeat(np.arange(m), REPEATS))
+    for at, score, _ in state.released:
+        held = contribution.prepare(with_draws(contribution, batch, at, rng), at)
+        if base.any():
+            rows = contribution.unit.rows(held, at)
+            each = contribution.unit.vectors(rows, at)
+        else:
+            own = np.repeat(np.eye(m), REPEATS, axis=1) / REPEATS
+            each = np.stack([contribution.weighted_sum(held, at, w) for w in own])
+        parts.append(each[:, : len(score)])
+    return np.concatenate(parts, axis=1)
+
+
+def _noise(state: State) -> np.ndarray:
+    """Return the covariance of the noise of all scores, and of what clipping leaves out."""
+    noise = np.concatenate([np.full(len(x.score), x.noise_sd**2) for x in state.released])
+    W = np.concatenate([x.at.score_scales[:, None] * x.at.whitening for x in state.released])
+    bias = np.outer(state.bias, state.bias) * state.learnt.likelihood_curvature
+    return np.diag(noise) + W @ bias @ W.T
+
+
+def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> OutcomeLikelihood:
+    """Keep the combinations of scores whose means change with the latents, at any of the points."""
+    d, (batch, base, V) = path.shape[1], every.table
+    covariance = every._moments(middle[None])[2][0]
+    root = np.linalg.inv(np.linalg.cholesky(covariance))
+    moves = (path[:, None, None] + STEP * np.stack([np.eye(d), -np.eye(d)])[None]).reshape(-1, d)
+    log = every.compiled.log_likelihood(batch, moves) + base
+    means = (_weights(log) @ V @ root.T).reshape(len(path), 2, d, -1)
+    slopes = (means[:, 0] - means[:, 1]).reshape(-1, V.shape[1])
+    length = np.linalg.norm(slopes, axis=1, keepdims=True)
+    slopes = np.divide(slopes, length, out=np.zeros_like(slopes), where=length > 0)
+    own = np.linalg.svd(slopes.T, full_matrices=False)[0][:, : 2 * d].T @ root
+    return every._replace(
+        table=Table(batch, base, V @ own.T),
+        observed=own @ every.observed,
+        noise=own @ every.noise @ own.T,
+    )
+
+
+def likely_points(
+    density: LogDensity, mean: np.ndarray, covariance: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return points, (n, d), about as wide as a density, of which the last are drawn from it.
+
+    A normal distribution is moved to it by importance sampling, with weights that are flattened
+    where few points would have all (Cappé et al. 2004).
+    """
+    for _ in range(ADAPTED):
+        z = draw_gaussian(mean, covariance, POINTS, rng)
+        unit = np.sqrt(np.diag(covariance))
+        white = (z - mean) / unit
+        correlation = covariance / np.outer(unit, unit)
+        of_normal = -(white * np.linalg.solve(correlation, white.T).T).sum(axis=1) / 2
+        with np.errstate(all="ignore"):
+            log = Chains.at(density, z).log_density - of_normal
+        w = _flattened(log)
+        mean = w @ z
+        covariance = WIDER * (w * (z - mean).T) @ (z - mean)
+    drawn = z[rng.choice(POINTS, POINTS // 2, p=w)]
+    return np.concatenate([z, drawn])
+
+
+def _flattened(log: np.ndarray) -> np.ndarray:
+    """Return weights by their logarithms, to a power of at most 1, of enough points."""
+    power = 1.0
+    while (w := _weights(power * log)) @ w > 1 / ENOUGH:
+        power *= 0.7
+    return w

@@ -29,7 +29,8 @@ from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, with_draws
 
 ROWS = 1500  # of made-up records
-REPEATS = 20  # of records with one outcome, each with its own draws
+NODES = 5  # for the number of records, where it is not known
+EVERY = 8000  # of these where there are few outcomes: draws that centre a score may be rare ones
 # points that are moved to a density, how often they are, how many times as wide as it they are, in
 # variance, and how many have to have weight
 POINTS, ADAPTED, WIDER, ENOUGH = 400, 6, 1.5, 40
@@ -53,6 +54,25 @@ class Compiled(NamedTuple):
     log_prior: LogDensity
 
 
+class Numbers(NamedTuple):
+    """How many records there may be."""
+
+    values: np.ndarray
+    shares: np.ndarray  # which sum to one
+
+    @classmethod
+    def of(cls, number: float, sd: float) -> "Numbers":
+        """Return points of a log normal distribution of this relative standard deviation.
+
+        >>> Numbers.of(100.0, 0.0), Numbers.of(100.0, 0.1).values.round()
+        (Numbers(values=array([100.]), shares=array([1.])), array([ 75.,  87., 100., 115., 133.]))
+        """
+        if sd == 0:
+            return cls(np.array([number]), np.ones(1))
+        points, shares = np.polynomial.hermite_e.hermegauss(NODES)
+        return cls(number * np.exp(sd * points), shares / shares.sum())
+
+
 class OutcomeLikelihood(NamedTuple):
     """Statistics of the released scores, and what a record of each outcome adds to them."""
 
@@ -60,35 +80,47 @@ class OutcomeLikelihood(NamedTuple):
     table: Table
     observed: np.ndarray  # (k,)
     noise: np.ndarray  # their covariance without that of records, (k, k)
-    number: float  # of records, and its relative standard deviation
-    number_sd: float
+    numbers: Numbers  # of records
 
     def log_density(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the log posterior of points, (n, d), up to a constant, and its gradient."""
         prior, slope = self.compiled.log_prior(points)
-        V, N = self.table.added, self.number
-        w, mean, covariance = self._moments(points)
-        residual = self.observed - N * mean
-        inverse = np.linalg.inv(covariance)
-        e = np.einsum("nij,nj->ni", inverse, residual)
-        log_determinant = np.linalg.slogdet(covariance)[1]
-        value = -((residual * e).sum(axis=1) + log_determinant) / 2
-        B = (e[:, :, None] * e[:, None, :] - inverse) / 2
+        V, (w, mean, covariance) = self.table.added, self.moments(points)
+        values, of_mean, of_square = zip(
+            *[self._given(N, mean, covariance) for N in self.numbers.values], strict=True
+        )
+        log = np.stack(values) + np.log(self.numbers.shares)[:, None]
+        value = logsumexp(log, axis=0)
+        chances = np.exp(log - value)
+        B = np.einsum("kn,knij->nij", chances, np.stack(of_square))
+        linear = np.einsum("kn,kni->ni", chances, np.stack(of_mean))
         # how the value changes with the weight of an outcome
-        of_mean = N * e + 2 * N * (N * self.number_sd**2 - 1) * np.einsum("nij,nj->ni", B, mean)
-        of_weight = of_mean @ V.T + N * np.einsum("mi,nij,mj->nm", V, B, V, optimize=True)
-        of_weight = w * (of_weight - (w * of_weight).sum(axis=1, keepdims=True))
-        return prior + value, slope + self.compiled.slope(self.table.batch, points, of_weight)
+        linear = linear - 2 * np.einsum("nij,nj->ni", B, mean)
+        changes = linear @ V.T + np.einsum("nij,mi,mj->nm", B, V, V, optimize=True)
+        changes = w * (changes - (w * changes).sum(axis=1, keepdims=True))
+        return prior + value, slope + self.compiled.slope(self.table.batch, points, changes)
 
-    def _moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return weights of outcomes, the mean of what a record adds, and the sums' covariance."""
-        (_, base, V), N = self.table, self.number
-        w = _weights(self.compiled.log_likelihood(self.table.batch, points) + base)
+    def _given(
+        self, number: float, mean: np.ndarray, covariance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return log densities of the statistics of so many records, (n,).
+
+        Return also their slopes in the mean of one record, (n, k), and in its second moments.
+        """
+        inverse = np.linalg.inv(number * covariance + self.noise)
+        residual = self.observed - number * mean
+        e = np.einsum("nij,nj->ni", inverse, residual)
+        log = ((residual * e).sum(axis=1) - np.linalg.slogdet(inverse)[1]) / -2
+        of_square = number / 2 * (e[:, :, None] * e[:, None, :] - inverse)
+        return log, number * e, of_square
+
+    def moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return weights of outcomes, (n, m), the mean of what a record adds, and its covariance."""
+        batch, base, V = self.table
+        w = _weights(self.compiled.log_likelihood(batch, points) + base)
         mean = w @ V
         squares = np.einsum("nm,mi,mj->nij", w, V, V, optimize=True)
-        products = mean[:, :, None] * mean[:, None, :]
-        of_number = (N * self.number_sd) ** 2 * products
-        return w, mean, N * (squares - products) + of_number + self.noise
+        return w, mean, squares - mean[:, :, None] * mean[:, None, :]
 
 
 def _weights(log: np.ndarray) -> np.ndarray:
@@ -143,8 +175,7 @@ def outcome_likelihood(
         Table(batch, base, added),
         np.concatenate([one.score for one in state.released]),
         _noise(state),
-        state.number,
-        state.number_sd,
+        Numbers.of(state.number, state.number_sd),
     )
     return _reduced(every, path, state.learnt.reported.mean)
 
@@ -174,15 +205,16 @@ def _added(
     """Return what a record of each outcome adds to the score of each round, (m, rounds d)."""
     contribution, rng, axes = whitened_scores(scores), np.random.default_rng(0), records.batch.axes
     m, parts = len(base), []
+    repeats = max(EVERY // m, 1)
     if not base.any():
-        batch = rows_along(axes, batch, np.repeat(np.arange(m), REPEATS))
+        batch = rows_along(axes, batch, np.repeat(np.arange(m), repeats))
     for at, score, _ in state.released:
         held = contribution.prepare(with_draws(contribution, batch, at, rng), at)
         if base.any():
             rows = contribution.unit.rows(held, at)
             each = contribution.unit.vectors(rows, at)
         else:
-            own = np.repeat(np.eye(m), REPEATS, axis=1) / REPEATS
+            own = np.repeat(np.eye(m), repeats, axis=1) / repeats
             each = np.stack([contribution.weighted_sum(held, at, w) for w in own])
         parts.append(each[:, : len(score)])
     return np.concatenate(parts, axis=1)
@@ -199,8 +231,8 @@ def _noise(state: State) -> np.ndarray:
 def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> OutcomeLikelihood:
     """Keep the combinations of scores whose means change with the latents, at any of the points."""
     d, (batch, base, V) = path.shape[1], every.table
-    covariance = every._moments(middle[None])[2][0]
-    root = np.linalg.inv(np.linalg.cholesky(covariance))
+    of_records = every.numbers.values.max() * every.moments(middle[None])[2][0]
+    root = np.linalg.inv(np.linalg.cholesky(of_records + every.noise))
     moves = (path[:, None, None] + STEP * np.stack([np.eye(d), -np.eye(d)])[None]).reshape(-1, d)
     log = every.compiled.log_likelihood(batch, moves) + base
     means = (_weights(log) @ V @ root.T).reshape(len(path), 2, d, -1)

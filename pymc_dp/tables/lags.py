@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors
 from scipy.stats import rankdata
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graph_types import AnyVariable, stored_value
 
 FEWEST_PAIRS = 8  # fewer could be alike by chance
 
@@ -28,7 +28,7 @@ def refuse_lags(model: pm.Model, data: Mapping[str, Any] | None, unit: str | Non
     Whatever increases with the outcome holds it as well, such as its logarithm.
     """
     found = {v.name: v for v in model.data_vars}
-    if unit not in found:
+    if unit is None or unit not in found:
         return
     codes = _values(found[unit], data or {}, unit)
     if not isinstance(codes, np.ndarray) or codes.ndim != 1:
@@ -77,9 +77,8 @@ def _values(variable: AnyVariable, data: Mapping[str, Any], reader: str) -> Any:
     """Return an array of the model, or what a fit is given in its place."""
     if variable.name in data or (not variable.name and reader in data):
         return data[variable.name or reader]
-    if isinstance(variable, Constant):
-        return variable.data
-    return variable.get_value(borrow=True)
+    constant: Any = variable
+    return stored_value(variable) if isinstance(variable, SharedVariable) else constant.data
 
 
 def _as_columns(values: Any, rows: int) -> Iterable[np.ndarray]:

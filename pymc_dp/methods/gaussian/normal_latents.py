@@ -142,7 +142,9 @@ class Graphs(NamedTuple):
         return function([self.theta, self.u, weights], [self.log_prior[:, 0], slope], "python")
 
 
-def cut_points(records: Records, names: Sequence[str], points: Tensor) -> dict[AnyVariable, AnyVariable]:
+def cut_points(
+    records: Records, names: Sequence[str], points: Tensor
+) -> dict[AnyVariable, AnyVariable]:
     """Cut points, (..., size), into the values of latents."""
     values, at = {}, 0
     for name in names:

@@ -20,20 +20,17 @@ from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
-from pymc_dp.methods.gaussian.hamiltonian import Chains, LogDensity
+from pymc_dp.methods.gaussian.hamiltonian import LogDensity
 from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points
-from pymc_dp.methods.gaussian.posterior import draw_gaussian
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor, pt
-from pymc_dp.privacy.contribution import Batch, rows_along, with_draws
+from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
 ROWS = 1500  # of made-up records
+NEAR = 64  # points of the posterior at which outcomes are drawn
 NODES = 5  # for the number of records, where it is not known
-EVERY = 8000  # of these where there are few outcomes: draws that centre a score may be rare ones
-# points that are moved to a density, how often they are, how many times as wide as it they are, in
-# variance, and how many have to have weight
-POINTS, ADAPTED, WIDER, ENOUGH = 400, 6, 1.5, 40
+EVERY = 4000  # of these where there are few outcomes: draws that centre a score may be rare ones
 STEP = 1e-4  # of latents, by which slopes of expectations are computed
 
 
@@ -45,7 +42,7 @@ class Table(NamedTuple):
     added: np.ndarray  # (m, k)
 
 
-class Compiled(NamedTuple):
+class CompiledOutcomes(NamedTuple):
     """Functions of points, (n, d)."""
 
     log_likelihood: Callable[..., np.ndarray]  # (batch, points) -> (n, m), of each outcome
@@ -76,7 +73,7 @@ class Numbers(NamedTuple):
 class OutcomeLikelihood(NamedTuple):
     """Statistics of the released scores, and what a record of each outcome adds to them."""
 
-    compiled: Compiled
+    compiled: CompiledOutcomes
     table: Table
     observed: np.ndarray  # (k,)
     noise: np.ndarray  # their covariance without that of records, (k, k)
@@ -115,22 +112,37 @@ class OutcomeLikelihood(NamedTuple):
         return log, number * e, of_square
 
     def moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return weights of outcomes, (n, m), the mean of what a record adds, and its covariance."""
+        """Return weights of outcomes, and mean and covariance of what a record adds."""
         batch, base, V = self.table
-        w = _weights(self.compiled.log_likelihood(batch, points) + base)
+        w = weights_of(self.compiled.log_likelihood(batch, points) + base)
         mean = w @ V
         squares = np.einsum("nm,mi,mj->nij", w, V, V, optimize=True)
         return w, mean, squares - mean[:, :, None] * mean[:, None, :]
 
 
-def _weights(log: np.ndarray) -> np.ndarray:
+def weights_of(log: np.ndarray) -> np.ndarray:
     """Return weights that sum to one; an outcome without a density has none."""
     log = np.where(np.isfinite(log), log, -np.inf)
     return np.asarray(np.exp(log - logsumexp(log, axis=-1, keepdims=True)))
 
 
-def compiled_outcomes(records: Records) -> Compiled:
-    """Compile the log likelihood of made-up outcomes and the log prior at many points."""
+def compiled_outcomes(records: Records) -> CompiledOutcomes | None:
+    """Compile the log likelihood of made-up outcomes and the log prior at many points.
+
+    None where the graph of one point does not stand for many.
+    """
+    try:
+        compiled = _compiled(records)
+        batch, points = made_up_outcomes(records, 3), np.stack([records.start] * 2)
+        with np.errstate(all="ignore"):
+            shape = compiled.log_likelihood(batch, points).shape
+            slope = compiled.slope(batch, points, np.ones((2, 3))).shape
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+    return compiled if shape == (2, 3) and slope == points.shape else None
+
+
+def _compiled(records: Records) -> CompiledOutcomes:
     graphs = Graphs.of(records, ())
     of_prior = graphs.compiled_slope()
     one, points = pt.vector("one", dtype="float64"), pt.matrix("points", dtype="float64")
@@ -147,7 +159,7 @@ def compiled_outcomes(records: Records) -> Compiled:
         found = of_prior(z, np.zeros((len(z), 1, 0)), np.ones((len(z), 1)))
         return found[0], found[1]
 
-    return Compiled(
+    return CompiledOutcomes(
         lambda batch, z: np.asarray(value(*[batch[n] for n in inputs], z)),
         lambda batch, z, w: np.asarray(change(*[batch[n] for n in inputs], z, w)),
         log_prior,
@@ -155,7 +167,11 @@ def compiled_outcomes(records: Records) -> Compiled:
 
 
 def outcome_likelihood(
-    records: Records, scores: DrawnScores, compiled: Compiled, state: State, near: np.ndarray
+    records: Records,
+    scores: DrawnScores,
+    compiled: CompiledOutcomes,
+    state: State,
+    near: np.ndarray,
 ) -> OutcomeLikelihood:
     """Return the likelihood of all scores of the rounds; ``near``, (n, d), are likely points.
 
@@ -165,9 +181,10 @@ def outcome_likelihood(
     batch, base = _outcomes(records, compiled, np.concatenate([path, near]))
     added = _added(records, scores, state, batch, base)
     good = np.isfinite(added).all(axis=1) & np.isfinite(base)
-    batch, base, added = rows_along(records.batch.axes, batch, good.nonzero()[0]), base[good], added[good]
+    batch = rows_along(records.batch.axes, batch, np.flatnonzero(good))
+    base, added = base[good], added[good]
     if base.any():  # scores have no mean at their own points
-        at_path, d = _weights(compiled.log_likelihood(batch, path) + base), path.shape[1]
+        at_path, d = weights_of(compiled.log_likelihood(batch, path) + base), path.shape[1]
         means = [w @ added[:, t * d : (t + 1) * d] for t, w in enumerate(at_path)]
         added = added - np.concatenate(means)
     every = OutcomeLikelihood(
@@ -181,10 +198,12 @@ def outcome_likelihood(
 
 
 def _outcomes(
-    records: Records, compiled: Compiled, points: np.ndarray
+    records: Records, compiled: CompiledOutcomes, points: np.ndarray
 ) -> tuple[Batch, np.ndarray]:
     """Draw outcomes at points; where there are few different ones, each stands there once."""
     draw, axes, rng = compile_draws(records, 1), records.batch.axes, np.random.default_rng(0)
+    if draw is None:
+        raise ArithmeticError("no outcomes can be drawn")
     made, parts = made_up_outcomes(records, -(-ROWS // len(points))), []
     for point in points:
         drawn = draw(made, point, rng)
@@ -204,15 +223,15 @@ def _added(
 ) -> np.ndarray:
     """Return what a record of each outcome adds to the score of each round, (m, rounds d)."""
     contribution, rng, axes = whitened_scores(scores), np.random.default_rng(0), records.batch.axes
+    unit = unit_vector(contribution)
     m, parts = len(base), []
     repeats = max(EVERY // m, 1)
     if not base.any():
         batch = rows_along(axes, batch, np.repeat(np.arange(m), repeats))
     for at, score, _ in state.released:
         held = contribution.prepare(with_draws(contribution, batch, at, rng), at)
-        if base.any():
-            rows = contribution.unit.rows(held, at)
-            each = contribution.unit.vectors(rows, at)
+        if base.any() and unit.rows is not None:
+            each = unit.vectors(unit.rows(held, at), at)
         else:
             own = np.repeat(np.eye(m), repeats, axis=1) / repeats
             each = np.stack([contribution.weighted_sum(held, at, w) for w in own])
@@ -225,7 +244,7 @@ def _noise(state: State) -> np.ndarray:
     noise = np.concatenate([np.full(len(x.score), x.noise_sd**2) for x in state.released])
     W = np.concatenate([x.at.score_scales[:, None] * x.at.whitening for x in state.released])
     bias = np.outer(state.bias, state.bias) * state.learnt.likelihood_curvature
-    return np.diag(noise) + W @ bias @ W.T
+    return np.asarray(np.diag(noise) + W @ bias @ W.T)
 
 
 def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> OutcomeLikelihood:
@@ -235,7 +254,7 @@ def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> 
     root = np.linalg.inv(np.linalg.cholesky(of_records + every.noise))
     moves = (path[:, None, None] + STEP * np.stack([np.eye(d), -np.eye(d)])[None]).reshape(-1, d)
     log = every.compiled.log_likelihood(batch, moves) + base
-    means = (_weights(log) @ V @ root.T).reshape(len(path), 2, d, -1)
+    means = (weights_of(log) @ V @ root.T).reshape(len(path), 2, d, -1)
     slopes = (means[:, 0] - means[:, 1]).reshape(-1, V.shape[1])
     length = np.linalg.norm(slopes, axis=1, keepdims=True)
     slopes = np.divide(slopes, length, out=np.zeros_like(slopes), where=length > 0)
@@ -245,34 +264,3 @@ def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> 
         observed=own @ every.observed,
         noise=own @ every.noise @ own.T,
     )
-
-
-def likely_points(
-    density: LogDensity, mean: np.ndarray, covariance: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return points, (n, d), about as wide as a density, of which the last are drawn from it.
-
-    A normal distribution is moved to it by importance sampling, with weights that are flattened
-    where few points would have all (Cappé et al. 2004).
-    """
-    for _ in range(ADAPTED):
-        z = draw_gaussian(mean, covariance, POINTS, rng)
-        unit = np.sqrt(np.diag(covariance))
-        white = (z - mean) / unit
-        correlation = covariance / np.outer(unit, unit)
-        of_normal = -(white * np.linalg.solve(correlation, white.T).T).sum(axis=1) / 2
-        with np.errstate(all="ignore"):
-            log = Chains.at(density, z).log_density - of_normal
-        w = _flattened(log)
-        mean = w @ z
-        covariance = WIDER * (w * (z - mean).T) @ (z - mean)
-    drawn = z[rng.choice(POINTS, POINTS // 2, p=w)]
-    return np.concatenate([z, drawn])
-
-
-def _flattened(log: np.ndarray) -> np.ndarray:
-    """Return weights by their logarithms, to a power of at most 1, of enough points."""
-    power = 1.0
-    while (w := _weights(power * log)) @ w > 1 / ENOUGH:
-        power *= 0.7
-    return w

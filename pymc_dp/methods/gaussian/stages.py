@@ -1,7 +1,7 @@
 """Rounds in whitened coordinates as stages of a method."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
 from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
 from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
+from pymc_dp.methods.gaussian.likely_points import likely_points
 from pymc_dp.methods.gaussian.outcome_likelihood import (
-    Compiled as CompiledOutcomes,
+    NEAR,
+    CompiledOutcomes,
     compiled_outcomes,
-    likely_points,
     outcome_likelihood,
 )
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
@@ -74,9 +75,11 @@ def stages_of_rounds(
 
     shares, normal = scheduled(records.size), partial(_draw, records)
     problem = problem_of_latents(records, prior, terms, scale, shares, draw or normal, start_width)
-    if draw is None and outcomes_alone(records, terms.of_units):
-        compiled = cache(partial(compiled_outcomes, records))
-        problem = problem._replace(draw=partial(_draw_given_scores, problem, compiled))
+    # chains that begin in one mode of a mixture do not visit the others
+    if draw is None and outcomes_alone(records, terms.of_units) and not records.mixtures:
+        compiled = compiled_outcomes(records)  # before any budget is spent
+        if compiled is not None:
+            problem = problem._replace(draw=partial(_draw_given_scores, problem, compiled))
     if point is not None:
         return (
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
@@ -149,29 +152,28 @@ def _draw(
 
 def _draw_given_scores(
     problem: Problem,
-    compiled: Callable[[], CompiledOutcomes],
+    compiled: CompiledOutcomes,
     noise: float,
     state: State,
     draws: int,
     rng: np.random.Generator,
 ) -> Draws:
-    """Draw the prior as it is written times the likelihood of all released scores."""
+    """Draw the prior as it is written times the likelihood of all released scores.
+
+    Without the noise, or where their covariance is singular, the posterior is normal.
+    """
     if noise == 0 or not state.released:
         return problem.draw(noise, state, draws, rng)
     found = state.learnt.reported
-    covariance = found.covariance + noise * found.noise
-    near = draw_gaussian(found.mean, covariance, 64, rng)
-    likelihood = partial(outcome_likelihood, problem.records, problem.scores(), compiled(), state)
+    likelihood = partial(outcome_likelihood, problem.records, problem.scores(), compiled, state)
+    covariance = found.covariance + found.noise
     try:
-        density = likelihood(near).log_density
-        near = likely_points(density, found.mean, covariance, rng)
-        density = likelihood(near[-64:]).log_density
-        drawn = draw_by_hamiltonian(density, near, draws, rng)
+        first = likelihood(draw_gaussian(found.mean, covariance, NEAR, rng)).log_density
+        near = likely_points(first, found.mean, covariance, rng)
+        v = draw_by_hamiltonian(likelihood(near[-NEAR:]).log_density, near, draws, rng).points
     except (np.linalg.LinAlgError, ArithmeticError):
         return problem.draw(noise, state, draws, rng)
-    import os
-    if os.environ.get("DBG"): print("stuck", drawn.stuck, drawn.correlations)
-    return dict(zip(problem.records.point, problem.records.split(drawn.points), strict=True))
+    return dict(zip(problem.records.point, problem.records.split(v), strict=True))
 
 
 def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:

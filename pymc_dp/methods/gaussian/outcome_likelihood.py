@@ -171,14 +171,16 @@ def outcome_likelihood(
     scores: DrawnScores,
     compiled: CompiledOutcomes,
     state: State,
-    near: np.ndarray,
+    near: np.ndarray | None = None,
 ) -> OutcomeLikelihood:
     """Return the likelihood of all scores of the rounds; ``near``, (n, d), are likely points.
 
     Expectations are sums over outcomes that the model draws at these and at the rounds' points.
     """
     path = np.array([one.at.point for one in state.released])
-    batch, base = _outcomes(records, compiled, np.concatenate([path, near]))
+    batch, base = _outcomes(
+        records, compiled, path if near is None else np.concatenate([path, near])
+    )
     added = _added(records, scores, state, batch, base)
     good = np.isfinite(added).all(axis=1) & np.isfinite(base)
     batch = rows_along(records.batch.axes, batch, np.flatnonzero(good))

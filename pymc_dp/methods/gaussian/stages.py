@@ -168,8 +168,8 @@ def _draw_given_scores(
     likelihood = partial(outcome_likelihood, problem.records, problem.scores(), compiled, state)
     covariance = found.covariance + found.noise
     try:
-        first = likelihood(draw_gaussian(found.mean, covariance, NEAR, rng)).log_density
-        near = likely_points(first, found.mean, covariance, rng)
+        # outcomes of the rounds' points alone: the normal posterior may reach where none can be
+        near = likely_points(likelihood().log_density, found.mean, covariance, rng)
         v = draw_by_hamiltonian(likelihood(near[-NEAR:]).log_density, near, draws, rng).points
     except (np.linalg.LinAlgError, ArithmeticError):
         return problem.draw(noise, state, draws, rng)

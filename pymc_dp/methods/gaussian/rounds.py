@@ -50,9 +50,8 @@ def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
     Where its numbers are beyond what matrices can be computed with, the point stays.
     """
     score = Released(state.at, noisy.value[: state.at.point.size], noisy.sd)
-    state = state._replace(released=(*state.released, score))
     try:
-        return _stepped(known, state, noisy)
+        return _stepped(known, state._replace(released=(*state.released, score)), noisy)
     except (np.linalg.LinAlgError, ArithmeticError):
         learnt = _lost(state.learnt, state.prior_at_start)
         return state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)

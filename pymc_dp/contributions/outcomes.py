@@ -7,6 +7,8 @@ scores of outcomes that the model itself draws for the record.
 from collections.abc import Callable
 
 import numpy as np
+from pymc.distributions.custom import CustomDistRV
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.contributions.local_latents import no_latents, owners
@@ -66,7 +68,40 @@ def compile_draws(records: Records, count: int) -> Draw | None:
         return found | {UNDRAWN: failed | failed[places]}
 
     axes = records.batch.axes
+    _refuse_failing(records, draw)
     return draw
+
+
+def _refuse_failing(records: Records, draw: Draw) -> None:
+    """Refuse an author's ``random=`` that fails for made-up records of zeros and for ones of ones.
+
+    A record that cannot be drawn adds nothing, and so would all of them.
+    """
+    own = {
+        name
+        for stage in records.outcomes or ()
+        for leaf, name in stage.variables.items()
+        if any(isinstance(v.owner_op, CustomDistRV) for v in ancestors([stage.drawn[leaf]]))
+    }
+    if not own:
+        return
+    made = {n: _zeros_and_ones(records, n, x.type.dtype) for n, x in records.batch.inputs.items()}
+    with np.errstate(all="ignore"):
+        failed = draw(made, records.start, np.random.default_rng(0))[UNDRAWN]
+    if failed.all():
+        raise ValueError(
+            f"random= of {', '.join(f'`{name}`' for name in sorted(own))} raises an error for made-"
+            "up records at the initial point, so no outcomes could be drawn. It is called for many "
+            "draws of many records at once: let it broadcast its parameters, whose shapes are "
+            "(draws, records) with 1 along some axes, and return an array of the shape size=."
+        )
+
+
+def _zeros_and_ones(records: Records, name: str, dtype: str) -> np.ndarray:
+    axis, shape = records.batch.axes[name], [2 if n is None else n for n in records.shapes[name]]
+    values = np.zeros(shape, dtype)
+    values[(slice(None),) * axis + (1,)] = 1
+    return values
 
 
 def _joined(draws: list[Batch]) -> Batch:

@@ -15,6 +15,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.calibration.budget import Budget, FitTerms
 from pymc_dp.compiling.compile import compile_mode
+from pymc_dp.contributions.absent_components import with_absent_components
 from pymc_dp.contributions.padding import padded
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
 from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
@@ -41,6 +42,7 @@ from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.tables.formula import levels_of_records, pymc_model
 from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.indices import refuse_bad_indices
+from pymc_dp.tables.lags import refuse_lags
 from pymc_dp.tables.predictors import infinite_values, rare_levels
 from pymc_dp.tables.weights import SurveyWeights, read_weights
 
@@ -177,6 +179,7 @@ def separation(
     refuse_bad_indices(model, data, budget.unit)
     for text in infinite_values(model, data):
         warnings.warn(text, PosteriorWarning, stacklevel=5)
+    refuse_lags(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     as_given, given = model, data
     beside = {weights.name: read_weights(model, weights, data, public)} if weights else {}
@@ -194,7 +197,8 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
-        return records, partial(_checked_and_warned, checked, as_given, given, budget.unit)
+        checked = partial(_checked_and_warned, checked, as_given, given, budget.unit)
+        return with_absent_components(records), checked
 
     return separated
 

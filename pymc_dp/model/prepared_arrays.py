@@ -41,8 +41,8 @@ def warn_of_lags(columns: Columns) -> None:
     for lag, of in _found_in_memory(_lags, columns):
         warnings.warn(
             f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
-            "in several rows, of which epsilon protects each alone. Of several series, name the "
-            "array that says whose they are in unit=.",
+            "in several rows, of which epsilon protects each alone. Of several series, write one "
+            "row each, whose outcomes read one another as variables of the model.",
             PrivacyWarning,
             stacklevel=2,
         )
@@ -106,14 +106,14 @@ def _centred(partition: Partition) -> set[str]:
 
 
 def warn_of_outcomes_read(split: Split, columns: Columns) -> None:
-    """Warn where limits of censoring, or what correlated outcomes read, are made of outcomes."""
+    """Warn where limits of censoring, or what distributions read, are made of outcomes."""
     model = split.hardened.model
     for rv in model.observed_RVs:
         for outcome in _read([model.rvs_to_values[rv]], columns):
             if isinstance(rv.owner.op, CensoredRV):
                 _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
-            elif getattr(rv.owner.op, "ndim_supp", 0):
-                _warn_of_copies(rv.name, outcome, _read([rv], columns), columns)
+            else:
+                _warn_of_copies(rv.name, outcome, _read([*model.observed_RVs], columns), columns)
 
 
 def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
@@ -149,10 +149,10 @@ def _warn_of_copies(name: str, outcome: str, read: list[str], columns: Columns) 
     parts = in_partitions(columns).read(partial(_copies, outcome, read), {outcome, *read})
     if set.intersection(*parts):
         warnings.warn(
-            f"One of the outcomes of `{name}` is also among the numbers that its distribution "
-            f"reads, {BIASED} Observe this outcome by a variable of its own, and the others given "
-            "it: of two normal ones, the second has the mean mu_2 + r (y_1 - mu_1) and an sd of "
-            "its own, with r in place of the correlation.",
+            f"One of the outcomes of `{name}` is also among the numbers that a distribution "
+            f"reads, {BIASED} Observe this outcome by a variable of its own, and let what depends "
+            "on it read that variable, not a copy: of two correlated normal ones, the second has "
+            "the mean mu_2 + r (y_1 - mu_1) and an sd of its own.",
             PosteriorWarning,
             stacklevel=2,
         )

@@ -267,6 +267,22 @@ def test_a_model_that_does_not_say_how_to_draw_has_no_outcomes(build):
     assert records.outcomes is None
 
 
+@pytest.mark.parametrize("broadcasts", [True, False])
+def test_a_function_of_an_author_that_draws_nothing_is_refused(broadcasts):
+    def random(mu, sd, rng=None, size=None):
+        if np.ndim(sd) and not broadcasts:
+            raise ValueError("sd must be a number")
+        return rng.normal(mu, sd, size=size)
+
+    with pm.Model() as model:
+        sd, found = pm.HalfNormal("sd"), {"logp": lambda y, mu, sd: -((y - mu) ** 2) / sd}
+        pm.CustomDist("y", predictor(), sd, random=random, observed=REAL, **found)
+    records, _ = zoo.separated(model, public=["CustomDist_y"])
+    refused = pytest.raises(ValueError, match=r"random= of `y` raises an error for made-up")
+    with contextlib.nullcontext() if broadcasts else refused:
+        compile_draws(records, COUNT)
+
+
 def test_draws_follow_the_distribution_at_the_latents_values():
     z = [np.log(3.0)]
     values = np.concatenate([drawn(exponential, z, seed)[0]["y"].ravel() for seed in range(10)])

@@ -124,8 +124,8 @@ class Graphs(NamedTuple):
         one, some = pt.vector("one", dtype="float64"), pt.matrix("some", dtype="float64")
         at_start = dict(zip(records.latents.values(), records.point.values(), strict=True))
         [prior] = with_identities([records.prior], at_start)
-        [log_prior] = clone_replace([prior], _cut(records, others, one))
-        log_prior = vectorize_graph(log_prior, _cut(records, chosen, some))
+        [log_prior] = clone_replace([prior], cut_points(records, others, one))
+        log_prior = vectorize_graph(log_prior, cut_points(records, chosen, some))
         log_prior = log_prior + pt.zeros(some.shape[:1])
         return cls(theta, u, vectorize_graph(log_prior, {one: theta, some: u}))
 
@@ -142,7 +142,9 @@ class Graphs(NamedTuple):
         return function([self.theta, self.u, weights], [self.log_prior[:, 0], slope], "python")
 
 
-def _cut(records: Records, names: Sequence[str], points: Tensor) -> dict[AnyVariable, AnyVariable]:
+def cut_points(
+    records: Records, names: Sequence[str], points: Tensor
+) -> dict[AnyVariable, AnyVariable]:
     """Cut points, (..., size), into the values of latents."""
     values, at = {}, 0
     for name in names:

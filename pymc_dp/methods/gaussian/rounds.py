@@ -33,6 +33,7 @@ from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.state import (
     Known,
     Learnt,
+    Released,
     Reported,
     Scored,
     State,
@@ -50,8 +51,9 @@ def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 
     Where its numbers are beyond what matrices can be computed with, the point stays.
     """
+    score = Released(state.at, noisy.value[: state.at.point.size], noisy.sd)
     try:
-        return _stepped(known, state, noisy)
+        return _stepped(known, state._replace(released=(*state.released, score)), noisy)
     except (np.linalg.LinAlgError, ArithmeticError):
         learnt = _lost(state.learnt, state.prior_at_start)
         return state._replace(t=state.t + 1, noise_to_signal=noisy.noise_to_signal, learnt=learnt)

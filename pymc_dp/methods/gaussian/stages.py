@@ -15,6 +15,14 @@ from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
 from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
+from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
+from pymc_dp.methods.gaussian.likely_points import likely_points
+from pymc_dp.methods.gaussian.outcome_likelihood import (
+    NEAR,
+    CompiledOutcomes,
+    compiled_outcomes,
+    outcome_likelihood,
+)
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
 from pymc_dp.methods.gaussian.problem import (
@@ -67,8 +75,13 @@ def stages_of_rounds(
         products = 0.0 if terms.survey is None else PRODUCTS
         return schedule(rounds, of_scales, of_curvature, of_shifts, products)
 
-    draw, shares = draw or partial(_draw, records), scheduled(records.size)
-    problem = problem_of_latents(records, prior, terms, scale, shares, draw, start_width)
+    shares, normal = scheduled(records.size), partial(_draw, records)
+    problem = problem_of_latents(records, prior, terms, scale, shares, draw or normal, start_width)
+    # chains that begin in one mode of a mixture do not visit the others
+    if draw is None and outcomes_alone(records, terms.of_units) and not records.mixtures:
+        compiled = compiled_outcomes(records)  # before any budget is spent
+        if compiled is not None:
+            problem = problem._replace(draw=partial(_draw_given_scores, problem, compiled))
     if point is not None:
         return (
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
@@ -137,6 +150,32 @@ def _draw(
     found = state.learnt.reported
     v = draw_gaussian(found.mean, found.covariance + noise * found.noise, draws, rng)
     return dict(zip(records.point, records.split(v), strict=True))
+
+
+def _draw_given_scores(
+    problem: Problem,
+    compiled: CompiledOutcomes,
+    noise: float,
+    state: State,
+    draws: int,
+    rng: np.random.Generator,
+) -> Draws:
+    """Draw the prior as it is written times the likelihood of all released scores.
+
+    Without the noise, or where their covariance is singular, the posterior is normal.
+    """
+    if noise == 0 or not state.released:
+        return problem.draw(noise, state, draws, rng)
+    found = state.learnt.reported
+    likelihood = partial(outcome_likelihood, problem.records, problem.scores(), compiled, state)
+    covariance = found.covariance + found.noise
+    try:
+        # outcomes of the rounds' points alone: the normal posterior may reach where none can be
+        near = likely_points(likelihood().log_density, found.mean, covariance, rng)
+        v = draw_by_hamiltonian(likelihood(near[-NEAR:]).log_density, near, draws, rng).points
+    except (np.linalg.LinAlgError, ArithmeticError):
+        return problem.draw(noise, state, draws, rng)
+    return dict(zip(problem.records.point, problem.records.split(v), strict=True))
 
 
 def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:

@@ -74,6 +74,14 @@ class Scored(NamedTuple):
         return Scored(self.point, squares * self.score, np.outer(squares, squares) * self.noise)
 
 
+class Released(NamedTuple):
+    """A round's score as it was released."""
+
+    at: At
+    score: np.ndarray  # in the units of the vector, (d,)
+    noise_sd: float
+
+
 class Learnt(NamedTuple):
     """Estimates that follow from the releases made so far."""
 
@@ -126,6 +134,7 @@ class State(NamedTuple):
     bias: np.ndarray
     visible: float  # directions in which the records' curvature is visible, as norms count them
     learnt: Learnt
+    released: tuple[Released, ...] = ()  # the scores of all rounds
     precision: Curvature | None = None  # what records add to that of q, where it is not the slope
 
     @property

@@ -78,7 +78,7 @@ def stages_of_rounds(
     shares, normal = scheduled(records.size), partial(_draw, records)
     problem = problem_of_latents(records, prior, terms, scale, shares, draw or normal, start_width)
     # chains that begin in one mode of a mixture do not visit the others
-    if draw is None and outcomes_alone(records, terms.of_units) and not records.mixtures:
+    if draw is None and is_expected and not records.mixtures:
         compiled = compiled_outcomes(records)  # before any budget is spent
         if compiled is not None:
             problem = problem._replace(draw=partial(_draw_given_scores, problem, compiled))

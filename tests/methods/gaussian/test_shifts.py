@@ -194,7 +194,7 @@ def fitted(model, truth):
 
 
 def test_groups_far_away_are_found():
-    assert fitted(*far_away()) < 2
+    assert fitted(*far_away()) < 4
 
 
 def stopped_after(releases, model):

@@ -179,11 +179,11 @@ def separation(
     refuse_bad_indices(model, data, budget.unit)
     for text in infinite_values(model, data):
         warnings.warn(text, PosteriorWarning, stacklevel=5)
-    refuse_lags(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
+    refuse_lags(model, data, budget.unit)
     as_given, given = model, data
     beside = {weights.name: read_weights(model, weights, data, public)} if weights else {}
-    if data is not None:
+    if data is not None and (units is not None or beside):
         data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
     known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
     settings: dict[str, Any] = {

@@ -112,8 +112,8 @@ def warn_of_outcomes_read(split: Split, columns: Columns) -> None:
         for outcome in _read([model.rvs_to_values[rv]], columns):
             if isinstance(rv.owner.op, CensoredRV):
                 _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
-            else:
-                _warn_of_copies(rv.name, outcome, _read([*model.observed_RVs], columns), columns)
+            elif read := _read([*model.observed_RVs], columns):
+                _warn_of_copies(rv.name, outcome, read, columns)
 
 
 def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:

@@ -64,10 +64,10 @@ class Columns:
                     f"The column `{name}` is {column!r}: describe it by pymc_dp.Column, such as "
                     "pymc_dp.Column.number(0, 100)."
                 )
-        self._columns = dict(columns)
+        self._types = dict(columns)
 
     def __repr__(self) -> str:
-        return f"Columns({self._columns!r})"
+        return f"Columns({self._types!r})"
 
     def model(self, frame: Any) -> pm.Model:
         """Build one model of all columns of a data frame.
@@ -111,7 +111,7 @@ class Columns:
         their posteriors is the posterior of the model of all columns.
         """
         values = self._values(frame)
-        models = {name: self._conditional(name, values) for name in self._columns}
+        models = {name: self._conditional(name, values) for name in self._types}
         return fit_all(models, epsilon, delta, settings)
 
     def synthesize(
@@ -140,35 +140,35 @@ class Columns:
         -----
         **Privacy.** Post-processing, at no cost; no data frame is read.
         """
-        made_up = {name: column.made_up() for name, column in self._columns.items()}
+        made_up = {name: column.made_up() for name, column in self._types.items()}
         results = fits if isinstance(fits, xr.DataTree) else self._all(fits)
         found = synthesize(results, self._joint(made_up), n=n, m=m, random_seed=random_seed)
         sets = found["synthetic"].to_dataset()
         return [self._table(sets.isel({SETS: k})) for k in range(m)]
 
     def _all(self, fits: Mapping[str, xr.DataTree]) -> list[xr.DataTree]:
-        for name in self._columns:
+        for name in self._types:
             if name not in fits:
                 raise ValueError(
                     f"fits= lacks the column `{name}`: give what Columns.fit returned."
                 )
-        return [fits[name] for name in self._columns]
+        return [fits[name] for name in self._types]
 
     def _table(self, found: xr.Dataset) -> pd.DataFrame:
-        columns = self._columns.items()
+        columns = self._types.items()
         return pd.DataFrame({name: x.labelled(found[name].to_numpy()) for name, x in columns})
 
     def _values(self, frame: Any) -> dict[str, np.ndarray]:
-        for name in self._columns:
+        for name in self._types:
             if name not in frame:
                 raise ValueError(f"The data frame lacks the column `{name}`.")
-        return {name: column.codes(name, frame[name]) for name, column in self._columns.items()}
+        return {name: column.codes(name, frame[name]) for name, column in self._types.items()}
 
     def _joint(self, values: Mapping[str, np.ndarray]) -> pm.Model:
         """Model all columns: those that are read later are data that an observed variable has."""
         before = Before({}, {})
-        with pm.Model(coords=coords_of(self._columns)) as model:
-            for name, column in self._columns.items():
+        with pm.Model(coords=coords_of(self._types)) as model:
+            for name, column in self._types.items():
                 data = pm.Data(f"values of {name}", values[name])
                 observe(name, column, before, data)
                 before.offer(name, column, data)
@@ -176,9 +176,9 @@ class Columns:
 
     def _conditional(self, last: str, values: Mapping[str, np.ndarray]) -> pm.Model:
         """Model one column, given those before it."""
-        names: Sequence[str] = [*self._columns]
+        names: Sequence[str] = [*self._types]
         names = names[: names.index(last) + 1]
-        columns, before = {name: self._columns[name] for name in names}, Before({}, {})
+        columns, before = {name: self._types[name] for name in names}, Before({}, {})
         with pm.Model(coords=coords_of(columns)) as model:
             for name in names[:-1]:
                 data = pm.Data(f"values of {name}", values[name])

@@ -36,7 +36,10 @@ def refuse_lags(model: pm.Model, data: Mapping[str, Any] | None, unit: str | Non
     order = np.argsort(codes, kind="stable")
     together = codes[order][1:] == codes[order][:-1]
     before, after = order[:-1][together], order[1:][together]
-    read = [(name, x) for name, x in _columns(_read(model), data, len(codes)) if name != unit]
+    # what an observed variable reads is not what it observes, which has its name in ``data``
+    outcomes = {rv.name for rv in model.observed_RVs}
+    others = {name: x for name, x in (data or {}).items() if name not in outcomes}
+    read = [(name, x) for name, x in _columns(_read(model), others, len(codes)) if name != unit]
     for rv in model.observed_RVs:
         for _, y in _columns({rv.name: [model.rvs_to_values[rv]]}, data, len(codes)):
             for name, x in read:

@@ -91,7 +91,8 @@ def check_parts(many, coordinates, dispersion):
     lengths = 10.0 ** rng.uniform(-200, 200, (500, many, 1))
     lengths[:100] = 10.0 ** rng.uniform(-1, 2, (100, many, 1))
     W = np.ones(d) if coordinates == "diagonal" else np.eye(d)
-    context = At(np.zeros(d), W, 1.5, 2.0, 0.7, unit_vector(d), dispersion)
+    # the curvature's bound is above that along a direction, which is seen by itself
+    context = At(np.zeros(d), W, 1.5, 9.0, 0.7, unit_vector(d), dispersion)
     own = context.is_dispersion
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
@@ -109,7 +110,7 @@ def check_parts(many, coordinates, dispersion):
     limits = (
         1.5,
         context.score_norm * (dispersion.share if dispersion else 0.0) ** 0.5,
-        2.0 * context.curvature_scale,
+        9.0 * context.curvature_scale,
         COUNTS_NORM * context.parts**0.5 * context.counts_scale,
         ALONG_BOUND * context.along_scale,
         context.score_norm**2 * context.variance_scale,
@@ -157,7 +158,7 @@ def curvatures_as_they_are(monkeypatch):
     monkeypatch.setattr(
         whitened,
         "clip_factors",
-        lambda norms, bound: np.minimum(1.0, (np.inf if bound == 2.0 else bound) / norms),
+        lambda norms, bound: np.minimum(1.0, (np.inf if bound == 9.0 else bound) / norms),
     )
 
 

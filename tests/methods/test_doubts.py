@@ -104,7 +104,8 @@ def test_latents_that_noise_hides_are_named():
     common, rare = rng.normal(size=ROWS), rng.random(ROWS) < 0.002
     with pm.Model() as model:
         a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
-        pm.Bernoulli("y", logit_p=a * common + b * rare, observed=common > 0.5)
+        y = rng.random(ROWS) < 1 / (1 + np.exp(-common))
+        pm.Bernoulli("y", logit_p=a * common + b * rare, observed=y)
     doubts = doubts_of(model, epsilon=1.0)
     assert "most of all of `b`." in doubts
     assert "`a`" not in doubts

@@ -124,7 +124,8 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     least = DEFAULTS.least_prior_precision * records
     independent = _independent(np.where(sums > 0, sums, 1e-9))
     scale = known.scale
-    if scale is not None and not scale.is_seen(visible_bins(counts, noisy.sd).any(axis=1)):
+    is_seen = visible_bins(counts, noisy.sd).any(axis=1)
+    if scale is not None and not scale.is_seen(is_seen):
         scale = None
     if scale is not None:
         prior = np.diag(prior_precision(known.prior_gradient, point, least))
@@ -150,7 +151,8 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         unseen=known.unseen,
         held=known.shapes,
         learnt=state.learnt._replace(
-            independent=independent, unclipped_diagonal=np.diag(independent.estimate)
+            independent=independent,
+            unclipped_diagonal=np.where(is_seen, np.diag(independent.estimate), 0.0),
         ),
     )
     precision = independent.estimate + prior_precision(known.prior_gradient, point, least)

@@ -91,7 +91,7 @@ def _joined(location: np.ndarray, own: np.ndarray, dispersion: np.ndarray) -> np
 def _clipped(z: np.ndarray, bound: float, at: At) -> Clipped:
     """Weight and clip one part of scores."""
     of_both = z.shape[1] == 1 + len(BOTH)
-    return (_from_both if of_both else _from_draws)(z, bound, at.curvature_bound)
+    return (_from_both if of_both else _from_draws)(z, bound, at.longest_unweighted)
 
 
 def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:

@@ -50,7 +50,7 @@ class At(NamedTuple):
     # between latents of the dispersion and others
     whitening: np.ndarray
     score_bound: float  # norm that W g is clipped to, in latents that are not of the dispersion
-    curvature_bound: float  # norm that the slope of W g is clipped to, and weights follow from
+    curvature_bound: float  # norm that the slope of W g is clipped to
     ratio: float  # of the curvature's part of the joint vector to the score's
     # the direction in which the curvature is released by itself, a whitened vector of length 1,
     # (d,); None for none
@@ -61,12 +61,19 @@ class At(NamedTuple):
     spread: float = 0.0
     # in the place of that, (d, d): the covariance of a whitened score under q is root'root
     root: np.ndarray | None = None
+    # what weights follow from, if not the bound of the curvature
+    weight_bound: float | None = None
     # whether the curvature's part holds what records add to the precision of q, and not the slope
     of_precision: bool = False
     # the part of products of scores over the score's, 0 where the vector has none; and the norm
     # that they are clipped to, if it is less than the score's squared
     products: float = 0.0
     products_bound: float = np.inf
+
+    @property
+    def longest_unweighted(self) -> float:
+        """The mean squared length of scores from which on records have weights below 1."""
+        return self.curvature_bound if self.weight_bound is None else self.weight_bound
 
     @property
     def is_diagonal(self) -> bool:

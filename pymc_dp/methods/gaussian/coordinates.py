@@ -32,20 +32,22 @@ def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray)
 
 def norm_bounds(
     d: int, number: float, noise_unit: float, shares: list[Shares], visible: float
-) -> tuple[float, float]:
-    """Return norms of scores, over the root of their size, and of curvatures.
+) -> tuple[float, float, float]:
+    """Return norms of scores, over the root of their size, of curvatures, and for weights.
 
     They are larger where noise is less; ``visible`` is the mean squared norm of whitened scores.
     """
     if noise_unit == 0:
-        return np.inf, np.inf
+        return np.inf, np.inf, np.inf
     # signal over noise, if all rounds were one
     score = (number * sum(s.score for s in shares) / d) ** 0.5 / noise_unit
     score = np.clip(DEFAULTS.score_bound * score, *DEFAULTS.score_range)
     curvature = number * sum(s.curvature for s in shares) ** 0.5
     curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
-    curvature = max(DEFAULTS.curvature_bound * curvature, DEFAULTS.least_curvature_norm)
-    return float(score), float(curvature * visible)
+    weight = max(DEFAULTS.curvature_bound * curvature, DEFAULTS.least_curvature_norm)
+    # what clipping leaves out of curvatures falls as their noise does, both to nothing
+    of_slope = max(weight**0.5, DEFAULTS.least_curvature_norm)
+    return float(score), float(of_slope * visible), float(weight * visible)
 
 
 def noise_of_score(number: float, noise_unit: float, shares: list[Shares]) -> float:

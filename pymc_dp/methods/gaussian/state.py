@@ -161,10 +161,10 @@ class State(NamedTuple):
     def bias_of(self, left: tuple[Left, ...]) -> np.ndarray:
         """Bound what the next round leaves out, in posterior sds, (d,)."""
         at = self.at
-        location = left[0].bias(at.score_bound, at.curvature_bound)
+        location = left[0].bias(at.score_bound, at.longest_unweighted)
         if at.dispersion is None:
             return np.full(at.point.size, location)
-        own = left[1].bias(at.dispersion.bound, at.curvature_bound)
+        own = left[1].bias(at.dispersion.bound, at.longest_unweighted)
         return np.where(at.dispersion.latents, own, location)
 
 
@@ -203,19 +203,20 @@ def bounded(state: State, known: Known) -> State:
     own = shares[min(state.t, len(shares)) - 1]
     so_far = shares[: max(state.t, 1)]
     public = state.at.point.size, state.number, state.noise_unit, so_far
-    of_score, of_curvature = norm_bounds(*public, state.visible)
+    of_score, of_curvature, of_weights = norm_bounds(*public, state.visible)
     sizes = [part.squares for part in state.parts]
     norms = Norms(*(of_score * size**0.5 for size in sizes))
     if norms.dispersion:
         norms = norms._replace(share=sizes[1] / sum(sizes))
     if state.tails[0].weight and state.noise_unit:
         noise = noise_of_score(state.number, state.noise_unit, so_far)
-        norms = norms_of(state.left(known.is_centred), of_curvature, noise)
+        norms = norms_of(state.left(known.is_centred), of_weights, noise)
     if norms.dispersion and state.held.any():  # its score is left out
         norms = norms._replace(share=DISPERSION_SHARES[0])
     at = state.at._replace(
         score_bound=state.reach * norms.location,
         curvature_bound=of_curvature,
+        weight_bound=of_weights,
         ratio=own.ratio,
         products=own.products,
         products_bound=DEFAULTS.products_bound * sum(sizes) if state.noise_unit else np.inf,

@@ -80,7 +80,7 @@ def test_norms_of_curvatures_have_no_ceiling_either():
     shares = [Shares(curvature=0.4, score=0.6)]
     norms = [norm_bounds(5, number, 4.0, shares, 5.0)[1] for number in (100, 10**4, 10**6)]
     assert norms[0] == 1.5 * 5
-    assert norms[2] == pytest.approx(100 * norms[1])
+    assert norms[2] == pytest.approx(10 * norms[1])
 
 
 def test_before_any_release_bounds_are_as_wide_as_a_wrong_model_is():

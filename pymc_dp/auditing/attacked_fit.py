@@ -108,7 +108,11 @@ def record_of(canary: Mapping[str, Any], spec: Mapping[str, ColumnSpec]) -> Batc
             raise ValueError(
                 f"canary=`{name}` must have one finite number for each of {column.width} columns."
             )
-        rows[name] = np.expand_dims(value.astype(column.dtype), column.axis)
+        with np.errstate(all="ignore"):
+            stored = value.astype(column.dtype)
+        if not np.allclose(stored.astype("float64"), value, rtol=1e-6):
+            raise ValueError(f"canary=`{name}` has a value that no {column.dtype} holds.")
+        rows[name] = np.expand_dims(stored, column.axis)
     return rows
 
 

@@ -246,9 +246,10 @@ def test_a_record_of_ones_own_is_what_the_data_differ_by(settings, monkeypatch):
         (lambda own: own | {"other": 1.0}, "a value for each of"),
         (lambda own: {name: np.ones(99) for name in own}, "one finite number"),
         (lambda own: own | {"y": np.nan}, "one finite number"),
+        (lambda own: own | {"y": 0.7}, "that no .* holds"),
         (lambda own: own | {"X": np.full(2, 1e305)}, "adds nothing"),
     ],
-    ids=["name", "shape", "nan", "huge"],
+    ids=["name", "shape", "nan", "part", "huge"],
 )
 def test_a_record_of_ones_own_must_be_one_of_the_model(change, says):
     own = {name: np.full(shape, 1.0) for name, shape in logistic_record().items()}

@@ -53,7 +53,7 @@ class AdviOptions(Options):
     def _check_weights(self) -> None:
         if self.weights is None:
             return
-        if not isinstance(self.weights, SurveyWeights):
+        if type(self.weights) is not SurveyWeights:  # another class may count records otherwise
             raise TypeError(
                 f"weights={self.weights!r:.40} says nothing of the largest weight there can be: "
                 f"give {HINT}, with a public number."

@@ -181,7 +181,7 @@ def test_a_norm_without_the_precisions_is_caught(monkeypatch):
         check_norms(found, found.contexts[1])
     covered = covered_by_sep(vips_toys.log_link, later=1)
     with pytest.raises(AssertionError):
-        check_neighbours(covered, records_of(vips_toys.log_link), examples=100)
+        check_neighbours(covered, records_of(vips_toys.log_link), examples=2000)
 
 
 FAR = st.fixed_dictionaries({"y": st.floats(-30, 30)})

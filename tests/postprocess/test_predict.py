@@ -9,21 +9,12 @@ import pytest
 import xarray as xr
 
 import pymc_dp
+from tests.posteriors import posterior
 
 N, J, K, V = 23, 4, 2, 7
 rng = np.random.default_rng(0)
 X, TABLE = rng.normal(size=(N, 3)), rng.normal(size=(N, J))
 WORDS = rng.poisson(2.0, (N, V)) + 1
-
-
-def posterior(draws=5, **values) -> xr.DataTree:
-    """Make a posterior of equal draws."""
-    variables = {}
-    for name, value in values.items():
-        value = np.broadcast_to(np.asarray(value, float), (1, draws, *np.shape(value)))
-        dims = ("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 2)))
-        variables[name] = (dims, value)
-    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
 
 
 def test_an_array_in_a_prior_does_not_put_the_prior_in_place_of_the_posterior():

@@ -1,5 +1,7 @@
 """Synthetic records are drawn from the posterior alone, each column given those before it."""
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -9,19 +11,11 @@ import pymc_dp
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.harden import harden
 from pymc_dp.synthetic import synthesize as module
+from tests.posteriors import posterior as equal_draws
 
 ROWS = 40
+posterior = partial(equal_draws, 6)
 rng = np.random.default_rng(0)
-
-
-def posterior(draws=6, **values) -> xr.DataTree:
-    """Make a posterior of equal draws."""
-    variables = {}
-    for name, value in values.items():
-        value = np.broadcast_to(np.asarray(value, float), (1, draws, *np.shape(value)))
-        dims = ("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 2)))
-        variables[name] = (dims, value)
-    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
 
 
 def by_variable(seed=0, rows=ROWS):

@@ -39,8 +39,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     The step is that of a gradient that falls linearly; how sure its end is takes into account that
     the gradient bends, the more so the longer the step is.
     """
-    noise = _noise_with_unknown_curvature(mode, local)
-    linear = mode.update(local.gradient, local.total_curvature, local.cautious_total, noise)
+    linear, noise = _update_with_unknown_curvature(mode, local)
     step = shortened(
         linear.step,
         local.whitened_gradient,
@@ -52,7 +51,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     step = local.without_scale(step)
     bent = local.bent(step)
     noise = symmetric(noise + _noise_of_bending(bent, linear, local))
-    covariance = _covariance(mode, local, noise, bent)
+    covariance = _covariance(mode, local, noise)
     way = _limited(way, step, mode, local)
     covariance = at_least_nothing(covariance, local.prior_precision)
     if local.held.any():
@@ -151,8 +150,8 @@ def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: Local
     return moved._replace(mode=Mode(mean, covariance))
 
 
-def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarray:
-    """Add to the gradient's noise what errors of H do to it, over the distance to the mode.
+def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[Update, np.ndarray]:
+    """Update the mode, with what errors of H over the distance to it add to the noise, (d, d).
 
     Such an error multiplies the distance that is left once the gradient has been seen: where it is
     small, the mode is near, however far it could have been before. Second moments of the distance
@@ -165,7 +164,7 @@ def _noise_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> np.ndarr
         last, M = M, found.covariance + np.outer(found.step, found.step)
         if np.trace(Q @ M) > SETTLED * np.trace(Q @ last):
             break
-    return noise
+    return found, noise
 
 
 def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -> np.ndarray:
@@ -179,12 +178,10 @@ def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -
     )
 
 
-def _covariance(
-    mode: Mode, local: LocalPosterior, noise: np.ndarray, step: np.ndarray
-) -> np.ndarray:
-    """Learn from the gradient, but keep the covariance where the step is long.
+def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray) -> np.ndarray:
+    """Learn from the gradient, whose ``noise`` holds the bend along the step.
 
-    There the gradient says which way to go, and little how far it is.
+    Where the step is long the gradient says which way to go, and little how far it is.
     """
     gradient, total = local.gradient, local.total_curvature
     doubted = mode.doubted(

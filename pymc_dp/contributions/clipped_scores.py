@@ -14,7 +14,6 @@ from pymc_dp.contributions.joint_vector import At
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH
 from pymc_dp.contributions.tails import counts as counts_of
-from pymc_dp.contributions.tails import of_others
 from pymc_dp.privacy.norms import LARGEST_NORM
 from pymc_dp.privacy.rowwise import each_product
 
@@ -129,11 +128,10 @@ def weights_of(variance: np.ndarray, bound: float) -> np.ndarray:
 def _counts(z: np.ndarray) -> np.ndarray:
     """Count the lengths of whitened scores, before they are weighted and clipped."""
     norms = np.minimum(lengths(z), LARGEST_NORM)
-    observed, drawn = norms[:, :1], norms[:, 1:]
-    if not drawn.shape[1]:
-        return counts_of(observed, np.ones_like(observed), np.zeros((len(z), 0)))
+    drawn = norms[:, 1:]
     if drawn.shape[1] == len(BOTH):
-        usual = np.sqrt(drawn[:, :1]) * np.sqrt(drawn[:, 1:])
-        return counts_of(norms, np.repeat(usual, 3, axis=1), probabilities(drawn))
-    # under the model all outcomes are alike, and so is each as a multiple of the others
-    return counts_of(norms, of_others(norms), np.full(drawn.shape, 1 / drawn.shape[1]))
+        return counts_of(norms, np.sqrt(drawn[:, 0]) * np.sqrt(drawn[:, 1]), probabilities(drawn))
+    every = drawn if drawn.shape[1] else np.ones_like(norms)
+    largest = np.maximum(every.max(axis=1), np.finfo(float).tiny)
+    usual = largest * np.sqrt(((every / largest[:, None]) ** 2).mean(axis=1))
+    return counts_of(norms, usual, np.full(drawn.shape, 1 / every.shape[1]))

@@ -49,39 +49,20 @@ def shared(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
 def counts(norms: np.ndarray, usual: np.ndarray, chances: np.ndarray) -> np.ndarray:
     """Return records' counts: observed less expected, expected, and leverages, (rows, 3 BINS).
 
-    Lengths are multiples of the ``usual`` one, (rows, 1 + k), which is the leverage of a record's
-    observed outcome. That is the first of ``norms``, (rows, 1 + k); k others are drawn, and have
-    these ``chances``, (rows, k).
+    The observed outcome's is the first of ``norms``, (rows, 1 + k); k others are drawn, and have
+    these ``chances``, (rows, k). The ``usual`` length of a record, (rows,), is its leverage.
 
     **Privacy.** A row's norm is at most COUNTS_NORM. With o, e and l the memberships, which are not
     negative and sum to one, |o - e|^2 + EXPECTED^2 (|e|^2 + |l|^2) is convex in each of them, and
     so largest where each is a unit vector: there it is at most 2 + 2 EXPECTED^2. Without drawn
     outcomes e is zero, and it is smaller.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        multiples = np.where(norms > 0, norms / usual, norms)
     one = np.ones((len(norms), 1))
-    observed, expected = shared(multiples[:, :1], one), shared(multiples[:, 1:], chances)
-    of_leverage = shared(usual[:, :1], one)
+    observed, expected = shared(norms[:, :1], one), shared(norms[:, 1:], chances)
+    of_leverage = shared(usual[:, None], one)
     return np.concatenate(
         [observed - expected, EXPECTED * expected, EXPECTED * of_leverage], axis=1
     )
-
-
-def of_others(norms: np.ndarray) -> np.ndarray:
-    """Return for each of a row's norms the root mean square of the others.
-
-    >>> of_others(np.array([[3.0, 0.0, 4.0]])).round(2)
-    array([[2.83, 3.54, 2.12]])
-    """
-    largest = np.maximum(norms.max(axis=1, keepdims=True), np.finfo(float).tiny)
-    squares = (norms / largest) ** 2
-    # sums of those before and of those after: a difference from the whole would be inexact
-    before, after = np.cumsum(squares, axis=1), np.cumsum(squares[:, ::-1], axis=1)[:, ::-1]
-    others = np.zeros_like(squares)
-    others[:, 1:] += before[:, :-1]
-    others[:, :-1] += after[:, 1:]
-    return np.asarray(largest * np.sqrt(others / (norms.shape[1] - 1)))
 
 
 def split_counts(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

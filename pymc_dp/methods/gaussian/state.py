@@ -210,7 +210,7 @@ def bounded(state: State, known: Known) -> State:
         norms = norms._replace(share=sizes[1] / sum(sizes))
     if state.tails[0].weight and state.noise_unit:
         noise = noise_of_score(state.number, state.noise_unit, so_far)
-        norms = norms_of(state.left(known.is_centred), of_weights, noise)
+        norms = norms_of(state.left(known.is_centred), noise)
     if norms.dispersion and state.held.any():  # its score is left out
         norms = norms._replace(share=DISPERSION_SHARES[0])
     at = state.at._replace(

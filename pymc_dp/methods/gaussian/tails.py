@@ -67,7 +67,7 @@ class Left(NamedTuple):
     excess_sd: np.ndarray
     expected: np.ndarray  # counts of drawn outcomes, by relative length
     leverage: np.ndarray  # counts of root mean square scores
-    share: float  # of all records: how many have lengths that the model does not expect
+    one_sided: float  # share of usual lengths that outcomes may have on one side
     number: float  # of records
     part: Part
 
@@ -77,32 +77,32 @@ class Left(NamedTuple):
         That is what is longer than the norm of scores, of the observed ones that the model does
         not expect, as a root mean square; and what weights take, so far as the model is wrong.
         """
-        clipped = float(self._clipped(np.array([score_norm]), weight_norm)[0]) ** 0.5
-        weighted = float(self.share * (_less(weight_norm) @ self.leverage))
+        clipped = float(self._clipped(np.array([score_norm]))[0]) ** 0.5
+        weighted = float(self.one_sided * (_less(weight_norm) @ self.leverage))
         return float(self.part.of_latent * (clipped + weighted) / self.number**0.5)
 
-    def errors(self, weight_norm: float) -> np.ndarray:
+    def errors(self) -> np.ndarray:
         """Return squared errors without noise at each of `NORMS`, in posterior variances.
 
         Errors are the bias, and what clipping costs if the model is right.
         """
-        bias = self._clipped(NORMS, weight_norm) / self.number
-        lost = self._cut(NORMS, weight_norm, 2) @ self.expected / (self.number * self.part.squares)
+        bias = self._clipped(NORMS) / self.number
+        lost = _cut(NORMS) ** 2 @ self.expected / (self.number * self.part.squares)
         return np.asarray(self.part.of_latent**2 * bias + lost)
 
-    def _clipped(self, norms: np.ndarray, weight_norm: float) -> np.ndarray:
+    def _clipped(self, norms: np.ndarray) -> np.ndarray:
         """Return the mean square of what these norms cut off of scores not expected.
 
         What is not known of counts has one sign: tails are heavier than expected, or lighter.
         """
-        cut = self._cut(norms, weight_norm)
-        return np.asarray((cut @ self.excess) ** 2 + (cut @ self.excess_sd) ** 2)
+        cut = _cut(norms)
+        of_sides = self.one_sided * (cut @ self.expected)
+        return np.asarray((cut @ self.excess) ** 2 + (cut @ self.excess_sd) ** 2 + of_sides**2)
 
-    def _cut(self, norms: np.ndarray, weight_norm: float, power: int = 1) -> np.ndarray:
-        """Average what these norms cut off, to a power, over leverages: (norms, BINS)."""
-        shares = self.leverage / max(float(self.leverage.sum()), 1.0)
-        lengths = np.outer(CENTRES, CENTRES - _less(weight_norm))
-        return np.asarray(np.maximum(lengths - norms[:, None, None], 0.0) ** power @ shares)
+
+def _cut(norms: np.ndarray) -> np.ndarray:
+    """Return what these norms cut off of the lengths of all bins: (norms, BINS)."""
+    return np.maximum(CENTRES - norms[:, None], 0.0)
 
 
 class Norms(NamedTuple):
@@ -113,7 +113,7 @@ class Norms(NamedTuple):
     share: float = 0.0
 
 
-def norms_of(parts: Sequence[Left], weight_norm: float, noise: float) -> Norms:
+def norms_of(parts: Sequence[Left], noise: float) -> Norms:
     """Return the norms of parts of scores, none shorter than is usual, of least error.
 
     ``noise`` is that of a norm of 1, in posterior sds. The noise of a part falls as its share of
@@ -123,7 +123,7 @@ def norms_of(parts: Sequence[Left], weight_norm: float, noise: float) -> Norms:
     volume, best = np.zeros(len(shares)), []
     for left, own in zip(parts, (1 - shares, shares), strict=False):
         size = left.part.squares
-        each = np.where(NORMS**2 >= size, left.errors(weight_norm), np.inf)
+        each = np.where(NORMS**2 >= size, left.errors(), np.inf)
         with_noise = each + (noise * NORMS) ** 2 / own[:, None]
         best.append(NORMS[with_noise.argmin(axis=1)])
         volume += size * np.log1p(with_noise.min(axis=1))
@@ -180,18 +180,19 @@ class Tails(NamedTuple):
             mean = _exponential_mean(excess, number) if self.weight else whole
             tail, one = number * _exponential(mean), number * memberships(np.array(1.0))
             return Left(tail, 0 * tail, 0 * tail, one, 0.0, number, part)
-        usual, far = number * _chebyshev(*part.moment, 1.0), number * _chebyshev(*LEVERAGE, whole)
+        far = number * _chebyshev(*LEVERAGE, whole)
+        leverage = np.maximum(_estimated(self._pooled(self.leverage), of_counts, far).mean, 0.0)
+        hidden = max(number - float(leverage.sum()), 0.0)
+        leverage = leverage + hidden * memberships(np.array(whole))
+        usual = leverage @ _chebyshev(*part.moment, CENTRES[:, None])
         found = _estimated(excess, variance, usual)
         expected = _estimated(self._pooled(self.expected), of_counts, usual).mean
-        leverage = _estimated(self._pooled(self.leverage), of_counts, far).mean
-        leverage = np.maximum(leverage, 0.0)
-        hidden = max(number - float(leverage.sum()), 0.0)
         return Left(
             found.mean,
             found.sd,
             np.maximum(expected, 0.0),
-            leverage + hidden * memberships(np.array(whole)),
-            min(1.0, float(found.size.sum() / (2 * number))),
+            leverage,
+            min(1.0, 2 * float(found.size.sum() / (2 * number)) ** 0.5),
             number,
             part,
         )
@@ -220,7 +221,7 @@ class Tails(NamedTuple):
         return sums / self.weight if self.weight else np.zeros(BINS)
 
 
-def _chebyshev(moment: float, power: int, unit: float) -> np.ndarray:
+def _chebyshev(moment: float, power: int, unit: float | np.ndarray) -> np.ndarray:
     """Bound the shares, (BINS,), of lengths that are as long or longer, by a moment."""
     return np.asarray(np.minimum(1.0, moment * (unit / CENTRES) ** power))
 

@@ -45,16 +45,18 @@ class Part(NamedTuple):
     squares: float  # mean squared length of whitened scores: about the number of latents
     moment: tuple[float, int]  # of lengths that is finite, and its power
     of_latent: float  # the share of what is left out that each latent may have
+    # what is not known of counts of each length adds up as such powers do: 1 if it has one sign
+    order: int
 
     @classmethod
     def location(cls, squares: float, latents: int) -> "Part":
         """Return the part of the location: long scores point wherever predictors do."""
-        return cls(squares, LOCATION, latents**-0.5)
+        return cls(squares, LOCATION, latents**-0.5, order=2)
 
     @classmethod
     def dispersion(cls, latents: int) -> "Part":
         """Return the part of the dispersion: long scores have one sign."""
-        return cls(float(latents), DISPERSION, 1.0)
+        return cls(float(latents), DISPERSION, 1.0, order=1)
 
 
 class Left(NamedTuple):
@@ -67,7 +69,7 @@ class Left(NamedTuple):
     excess_sd: np.ndarray
     expected: np.ndarray  # counts of drawn outcomes, by relative length
     leverage: np.ndarray  # counts of root mean square scores
-    one_sided: float  # share of usual lengths that outcomes may have on one side
+    share: float  # of all records: how many have lengths that the model does not expect
     number: float  # of records
     part: Part
 
@@ -78,7 +80,7 @@ class Left(NamedTuple):
         not expect, as a root mean square; and what weights take, so far as the model is wrong.
         """
         clipped = float(self._clipped(np.array([score_norm]))[0]) ** 0.5
-        weighted = float(self.one_sided * (_less(weight_norm) @ self.leverage))
+        weighted = float(self.share * (_less(weight_norm) @ self.leverage))
         return float(self.part.of_latent * (clipped + weighted) / self.number**0.5)
 
     def errors(self) -> np.ndarray:
@@ -91,13 +93,10 @@ class Left(NamedTuple):
         return np.asarray(self.part.of_latent**2 * bias + lost)
 
     def _clipped(self, norms: np.ndarray) -> np.ndarray:
-        """Return the mean square of what these norms cut off of scores not expected.
-
-        What is not known of counts has one sign: tails are heavier than expected, or lighter.
-        """
-        cut = _cut(norms)
-        of_sides = self.one_sided * (cut @ self.expected)
-        return np.asarray((cut @ self.excess) ** 2 + (cut @ self.excess_sd) ** 2 + of_sides**2)
+        """Return the mean square of what these norms cut off of scores not expected."""
+        cut, order = _cut(norms), self.part.order
+        unknown = (cut**order @ self.excess_sd**order) ** (1 / order)
+        return np.asarray((cut @ self.excess) ** 2 + unknown**2)
 
 
 def _cut(norms: np.ndarray) -> np.ndarray:
@@ -192,7 +191,7 @@ class Tails(NamedTuple):
             found.sd,
             np.maximum(expected, 0.0),
             leverage,
-            min(1.0, 2 * float(found.size.sum() / (2 * number)) ** 0.5),
+            min(1.0, float(found.size.sum() / (2 * number))),
             number,
             part,
         )

@@ -151,9 +151,9 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         unit=_of_units(scores, in_latents),
         draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
-        # of c vectors of a score, and twice of c (c + 1) / 2 pairs of them, orthogonal but for the
-        # order
-        parts_norm=c + 1,
+        # of c vectors of a score, and for each matrix twice of c (c + 1) / 2 pairs of them,
+        # orthogonal but for the order; and of all else
+        parts_norm=(c + (1 + is_weighted) * c * (c + 1) + 1) ** 0.5,
     )
 
 

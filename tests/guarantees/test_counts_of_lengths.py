@@ -10,7 +10,7 @@ from pymc_dp.contributions import tails
 from pymc_dp.contributions.drawn_scores import DRAWS
 from pymc_dp.contributions.joint_vector import COUNTS, At
 from pymc_dp.contributions.outcomes import BOTH
-from pymc_dp.contributions.tails import BINS, CENTRES, COUNTS_NORM, counts, memberships, of_others
+from pymc_dp.contributions.tails import BINS, CENTRES, COUNTS_NORM, counts, memberships
 from pymc_dp.contributions.whitened import vectors
 
 MANY = (0, len(BOTH), DRAWS)
@@ -23,8 +23,7 @@ def check_norms(drawn):
     norms[::7, 0] = 0.0
     chances = rng.dirichlet(np.full(drawn, 0.1), 2000) if drawn else np.zeros((2000, 0))
     with np.errstate(all="ignore"):
-        usual = of_others(norms) if drawn else np.ones_like(norms)
-        rows = counts(norms, usual, chances)
+        rows = counts(norms, norms[:, -1], chances)
     found = np.linalg.norm(rows, axis=1)
     assert found.max() <= COUNTS_NORM * (1 + 1e-12)
     assert found.min() > 0
@@ -50,7 +49,7 @@ def test_a_record_that_counts_in_two_bins_is_seen(monkeypatch):
 
 def test_the_bound_is_reached():
     """A smaller bound would be wrong: observed and drawn lengths in two bins, alone there."""
-    [row] = counts(np.array([[8.0, 1.0]]), np.array([[1.0, 1.0]]), np.ones((1, 1)))
+    [row] = counts(np.array([[8.0, 1.0]]), np.ones(1), np.ones((1, 1)))
     assert np.linalg.norm(row) == pytest.approx(COUNTS_NORM)
 
 
@@ -64,15 +63,16 @@ def test_a_length_that_is_a_little_off_moves_its_counts_a_little():
 
 
 def test_under_the_model_observed_outcomes_are_as_long_as_drawn_ones():
-    """However far out a record's predictors are: on average no bin has an excess."""
+    """However far out records' predictors are: on average no bin has an excess."""
     rng, rows = np.random.default_rng(0), 20_000
     leverage = np.exp(rng.normal(0, 2, (rows, 1)))
     norms = leverage * abs(rng.standard_t(3, (rows, 9)))
-    each = counts(norms, of_others(norms), np.full((rows, 8), 1 / 8))[:, :BINS]
+    chances = np.full((rows, 8), 1 / 8)
+    each = counts(norms, leverage[:, 0], chances)[:, :BINS]
     mean, sd = each.mean(axis=0), each.std(axis=0)
     assert abs(mean).max() < (5 * sd / rows**0.5).max()
     norms[:, 0] *= 1.2
-    longer = counts(norms, of_others(norms), np.full((rows, 8), 1 / 8))[:, :BINS].mean(axis=0)
+    longer = counts(norms, leverage[:, 0], chances)[:, :BINS].mean(axis=0)
     assert (abs(longer) > 5 * sd / rows**0.5).any()
 
 

@@ -60,14 +60,11 @@ class Part(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What is known of the lengths of one part of scores, by bins; arrays are (BINS,).
+    """What is known of the lengths of one part of scores, by bins; arrays are (BINS,)."""
 
-    A score is as long as its leverage times its relative length, which no leverage changes.
-    """
-
-    excess: np.ndarray  # observed less expected counts, by relative length: mean, and sd
+    excess: np.ndarray  # observed less expected counts: mean, and sd
     excess_sd: np.ndarray
-    expected: np.ndarray  # counts of drawn outcomes, by relative length
+    expected: np.ndarray  # counts of drawn outcomes
     leverage: np.ndarray  # counts of root mean square scores
     share: float  # of all records: how many have lengths that the model does not expect
     number: float  # of records

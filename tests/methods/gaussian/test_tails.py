@@ -16,7 +16,7 @@ from pymc_dp.testing import deterministic_noise
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 
 ROWS = 5000
-ALONE = Part(squares=1.0, moment=LOCATION, of_latent=1.0)
+ALONE = Part(squares=1.0, moment=LOCATION, of_latent=1.0, order=1)
 
 
 # --- what is concluded from counts ---------------------------------------------------------------
@@ -25,7 +25,7 @@ ALONE = Part(squares=1.0, moment=LOCATION, of_latent=1.0)
 def released(observed, noise, rng):
     """Counts of one latent's scores, which the model takes to be standard normal."""
     norms = np.abs(np.column_stack([observed, rng.normal(size=(len(observed), 8))]))
-    total = counts(norms, np.ones_like(norms), np.full((len(norms), 8), 1 / 8)).sum(axis=0)
+    total = counts(norms, np.ones(len(norms)), np.full((len(norms), 8), 1 / 8)).sum(axis=0)
     return total + noise * rng.normal(size=SIZE)
 
 
@@ -55,6 +55,31 @@ def test_what_clipping_has_left_out_is_within_two_root_mean_squares(name, noise,
     assert abs(bias) < 2 * left.bias(norm, np.inf) + 1
 
 
+def test_outcomes_that_surprise_where_leverage_is_high_count_as_long_as_their_scores_are():
+    """Relative lengths of so few records would be those of any others."""
+    rng, number, norm = np.random.default_rng(0), 30_000, 12.0
+    leverage = np.where(rng.random(number) < 0.01, 10.0, 1.0)
+    drawn = leverage[:, None] * abs(rng.normal(size=(number, 8)))
+    observed = leverage * abs(rng.normal(size=number) + np.where(leverage > 1, 2.0, 0.0))
+    norms = np.column_stack([observed, drawn])
+    total = counts(norms, leverage, np.full((number, 8), 1 / 8)).sum(axis=0)
+    left = Tails.nothing().add(total, 5.0, off=0.0).left(number, ALONE, centred=True)
+    cut = np.maximum(norms - norm, 0.0)
+    bias = (cut[:, 0] - cut[:, 1:].mean(axis=1)).sum() / number**0.5
+    assert bias > 5
+    assert 0.5 * bias < left.bias(norm, np.inf) < 3 * bias
+
+
+def test_what_noise_hides_of_the_location_has_no_sign_and_of_the_dispersion_one():
+    hidden, none = np.full(BINS, 3.0), np.zeros(BINS)
+    location, dispersion = (
+        Left(none, hidden, none, none, 0.0, 100.0, ALONE._replace(order=order)).bias(0.0, np.inf)
+        for order in (2, 1)
+    )
+    assert location == pytest.approx(3.0 * np.linalg.norm(CENTRES) / 10)
+    assert dispersion == pytest.approx(3.0 * CENTRES.sum() / 10)
+
+
 def test_if_the_model_is_right_the_bound_is_small_at_any_noise():
     """As large as what the noise of such counts may hide, and no larger."""
     rng = np.random.default_rng(0)
@@ -69,7 +94,7 @@ def test_norms_grow_without_a_ceiling_and_biases_go_to_nothing(name):
     for noise in (30.0, 1.0, 0.03):
         rng = np.random.default_rng(0)
         left, _ = left_of(OBSERVED[name](rng, 30_000), noise, rng)
-        norm = norms_of([left], np.inf, noise / 100).location
+        norm = norms_of([left], noise / 100).location
         chosen.append((norm, left.bias(norm, np.inf)))
     norms, biases = np.array(chosen).T
     assert norms[-1] > 2 * norms[0] or norms[0] > 30
@@ -92,7 +117,7 @@ def test_before_any_release_bounds_are_as_wide_as_a_wrong_model_is():
 def test_where_nothing_centres_all_that_is_cut_off_is_left_out():
     rng = np.random.default_rng(0)
     observed = rng.exponential(size=(30_000, 1))
-    total = counts(observed, np.ones_like(observed), np.zeros((30_000, 0))).sum(axis=0)
+    total = counts(observed, np.ones(30_000), np.zeros((30_000, 0))).sum(axis=0)
     left = Tails.nothing().add(total, 1.0, 0.0).left(30_000, ALONE, centred=False)
     bias = np.maximum(observed - 3.0, 0.0).mean() * 30_000**0.5
     assert 0.5 * bias < left.bias(3.0, np.inf) < 4 * bias
@@ -115,9 +140,9 @@ def test_heavy_tails_of_residuals_cost_their_scale_and_not_their_location():
         Tails.nothing().add(released(scores, 10.0, rng), 10.0, 0.0).left(30_000, part, centred=True)
         for part, scores in parts.items()
     ]
-    norms = norms_of(lefts, np.inf, noise=0.05)
+    norms = norms_of(lefts, noise=0.05)
     assert norms.dispersion > 3 * norms.location / 3**0.5
-    together = norms_of(lefts[1:], np.inf, noise=0.05)  # one norm for all, as long as scales need
+    together = norms_of(lefts[1:], noise=0.05)  # one norm for all, as long as scales need
     assert lefts[0].bias(norms.location, np.inf) < 0.5
     assert together.location > 2 * norms.location / 3**0.5
 
@@ -208,7 +233,7 @@ def test_the_shape_of_outcomes_does_not_bias_a_fit(name, epsilon):
 def test_a_fit_that_takes_the_model_to_be_right_is_biased(name, monkeypatch):
     """The planted fault."""
     right = farthest(name, 1.0)
-    monkeypatch.setattr(Left, "_clipped", lambda left, norms, weight_norm: 0.0 * norms)
+    monkeypatch.setattr(Left, "_clipped", lambda left, norms: 0.0 * norms)
     assert farthest(name, 1.0) > max(3.0, 1.5 * right)
 
 

@@ -102,7 +102,7 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
         read[rv.name].append(model.rvs_to_values[rv])
     for name, graphs in read.items():
         known = [
-            v for v in ancestors(graphs) if _is_length_of(v, column) or is_entry_of_unit(v, column)
+            v for v in ancestors(graphs) if is_length_of(v, column) or is_entry_of_unit(v, column)
         ]
         if column in set(ancestors(graphs, blockers=known)):
             raise NotSeparableError(
@@ -119,7 +119,8 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
             )
 
 
-def _is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
+def is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
+    """Whether a variable is the number of a column's entries."""
     measures = isinstance(variable.owner_op, Shape | Shape_i)
     return measures and variable.owner.inputs[0] is column
 
@@ -136,7 +137,7 @@ def without_unit(
     for rv in hardened.model.observed_RVs:
         if rv.name in terms and column in set(ancestors([terms[rv.name]])):
             [value] = without_lengths([hardened.model.rvs_to_values[rv]])
-            lengths = [v for v in ancestors([terms[rv.name]]) if _is_length_of(v, column)]
+            lengths = [v for v in ancestors([terms[rv.name]]) if is_length_of(v, column)]
             own = {v: v.owner.op(value) for v in lengths}
             found[rv.name] = clone_replace(terms[rv.name], own, rebuild_strict=False)
     return found

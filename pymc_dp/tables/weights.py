@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.shape import Shape, Shape_i
 from scipy.sparse import issparse
 
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.tables import as_array
+from pymc_dp.model.unit_column import is_length_of
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.private_data import Column
 
@@ -144,15 +144,10 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     for variable in (*model.basic_RVs, *model.deterministics, *model.potentials):
         observed = variable in model.observed_RVs
         graphs = [variable, *([model.rvs_to_values[variable]] if observed else [])]
-        lengths = [v for v in ancestors(graphs) if _is_length_of(v, column)]
+        lengths = [v for v in ancestors(graphs) if is_length_of(v, column)]
         if column in set(ancestors(graphs, blockers=lengths)):
             raise ValueError(
                 f"`{variable.name}` reads `{column.name}`, which weights= names, and the records "
                 f"would be weighted twice. Leave it out of the model: weights= multiplies "
                 "the log likelihood. As a predictor give it a second time, by another name."
             )
-
-
-def _is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
-    measures = isinstance(variable.owner_op, Shape | Shape_i)
-    return measures and variable.owner.inputs[0] is column

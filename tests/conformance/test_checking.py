@@ -16,6 +16,8 @@ from tests.conformance import checks
 from tests.conformance.model_classes import Data, draw_data, model_of
 from tests.conformance.recording import SETTINGS, Recording, recorded
 
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
 TERMS = {"noise_multiplier": 5.0, "delta": 1e-5, "backend": "python"}
 FITTED = ("linear", "logistic", "log_linear")
 
@@ -64,14 +66,6 @@ def effect(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.Da
 
 
 KINDS = {make.__name__: make for make in (score, compare, ranks, histogram, effect)}
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        warnings.simplefilter("ignore", pymc_dp.PosteriorWarning)
-        yield
 
 
 @pytest.fixture(scope="module")

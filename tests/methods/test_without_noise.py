@@ -5,7 +5,6 @@ The data are far from unit scale, so that a default clip norm would cut nearly e
 
 import functools
 import math
-import warnings
 
 import numpy as np
 import pymc as pm
@@ -18,6 +17,8 @@ from pymc_dp.methods.registry import METHODS
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.conformance.model_classes import CLASSES, draw_data, model_of
 from tests.conformance.test_methods import REFUSED
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
 N = 300
 RNG = np.random.default_rng(8)
@@ -42,11 +43,7 @@ CASES = [case for case in CASES if case not in BY_ROUNDS]
 
 def fitted(model, method, **settings):
     settings = {"progressbar": False, "backend": "python", "random_seed": 1, **settings}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        return pymc_dp.fit(
-            model=model, method=method, epsilon=math.inf, sampling="full", **settings
-        )
+    return pymc_dp.fit(model=model, method=method, epsilon=math.inf, sampling="full", **settings)
 
 
 def clip_norms(method, name, **settings):

@@ -1,7 +1,5 @@
 """A mixture whose prior and start are far from its records is doubted; a well-placed one is not."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -24,8 +22,7 @@ def doubts_of(middles, sd=3.0):
     with pm.Model() as model:
         mu, w = pm.Normal("mu", middles, sd, shape=2), pm.Dirichlet("w", np.ones(2))
         pm.NormalMixture("y", w, mu, 1.0, observed=Y)
-    with deterministic_noise(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PosteriorWarning)
+    with deterministic_noise(1):
         idata = pymc_dp.fit(
             model=model, epsilon=2, delta=1e-5, progressbar=False, random_seed=1, backend="python"
         )

@@ -5,7 +5,6 @@ all draws together, and holds only if they are exact.
 """
 
 import math
-import warnings
 
 import numpy as np
 import pymc as pm
@@ -18,6 +17,8 @@ from pymc_dp.methods.papers.sgld import filling_sd, langevin_step
 from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
 from tests.plans import plan_from, release_from
+
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
 N = 60
 Y = np.random.default_rng(3).normal(0.7, 1.0, N)
@@ -32,9 +33,7 @@ def normal(y=Y):
 
 def fit(method, model=None, **settings):
     terms = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        return pymc_dp.fit(method=method, model=model or normal(), **{**terms, **settings})
+    return pymc_dp.fit(method=method, model=model or normal(), **{**terms, **settings})
 
 
 # ---- dp_sgld

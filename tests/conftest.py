@@ -37,12 +37,12 @@ def pytest_collection_finish(session):
     """Keep what lives until the end: modules from the garbage collector, and rewritten graphs."""
     # not where tests are only handed out
     from pymc_dp.compiling import same_graph
-    from pymc_dp.driver import run_time, setup
+    from pymc_dp.driver import compile_method, run_time
     from pymc_dp.methods.gaussian import hamiltonian
 
     same_graph.MOST_KEPT = 10_000  # models come back in many files
     # releases of made-up rows run, and are timed in tests/driver/test_run_time.py alone
-    run_time.seconds_of = setup.seconds_of = run_once
+    run_time.seconds_of = compile_method.seconds_of = run_once
     run_time.SHARE_OF_BATCH = 0.0
     hamiltonian._draw = soon_for_few(hamiltonian, hamiltonian._draw)
     gc.collect()

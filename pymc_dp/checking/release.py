@@ -12,8 +12,9 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.calibration.budget import Budget
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import Setup, compile_method, separation
+from pymc_dp.driver.setup import Setup, separation
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled, Method

@@ -1,6 +1,7 @@
 """Without noise each method ends at the solution of its own equation, on data where they differ."""
 
 import math
+import warnings
 from functools import cache
 
 import numpy as np
@@ -12,8 +13,6 @@ import pymc_dp
 from pymc_dp.contributions import estimating
 from pymc_dp.contributions.estimating import Along, averaged, polya_gamma, site
 from tests.methods.sep.expectation_propagation import propagate
-
-pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
 PRIOR_SD = 2.0
 CLOSE, APART = 0.01, 0.1  # in posterior standard deviations
@@ -86,9 +85,11 @@ def fitted(number, method):
     with pm.Model() as model:
         w = pm.Normal("w", 0, PRIOR_SD, shape=X.shape[1])
         pm.Bernoulli("y", logit_p=pm.Data("X", X) @ w, observed=y)
-    idata = pymc_dp.fit(
-        model=model, method=method, epsilon=math.inf, progressbar=False, backend="python"
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        idata = pymc_dp.fit(
+            model=model, method=method, epsilon=math.inf, progressbar=False, backend="python"
+        )
     fit = idata["fit"]
     return fit["mean_vector"].to_numpy(), fit["standard_deviation"].to_numpy()
 

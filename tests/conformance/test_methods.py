@@ -20,11 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
 # the classes that a method has no update for; all others must fit
 LOCAL = {"topics", "factors"}
-REFUSED = {
-    "dp_ops": LOCAL,
-    "vips": {"log_linear", "network"},
-    "dp_sep": LOCAL | {"conjugate"},
-}
+REFUSED = {"dp_ops": LOCAL, "vips": {"log_linear", "network"}, "dp_sep": LOCAL | {"conjugate"}}
 # of all other classes vips and dp_sep release scores in rounds, as dp_advi does
 QUICK = {"vips": ["topics", "factors"], "dp_sep": ["network"]}
 PRIVATE = [name for name, spec in METHODS.items() if spec.private]

@@ -96,12 +96,7 @@ def test_model_and_seed_are_handed_on_by_position(model):
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs"),
-    [
-        ((3,), {}),
-        ((), {"n": 3, "method": "advi"}),
-        ((3, "fullrank_advi"), {}),
-    ],
+    ("args", "kwargs"), [((3,), {}), ((), {"n": 3, "method": "advi"}), ((3, "fullrank_advi"), {})]
 )
 def test_pymcs_methods_work_as_before(model, args, kwargs):
     with model:

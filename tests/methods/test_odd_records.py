@@ -25,12 +25,7 @@ def fitted(build, values, seed=1, **settings):
     settings = {"method": "vips", "noise_aware": False, "n": 6, **settings}
     with deterministic_noise(seed):
         return pymc_dp.fit(
-            model=model,
-            draws=3,
-            random_seed=1,
-            progressbar=False,
-            backend="python",
-            **settings,
+            model=model, draws=3, random_seed=1, progressbar=False, backend="python", **settings
         )
 
 

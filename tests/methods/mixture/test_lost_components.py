@@ -11,10 +11,7 @@ from pymc_dp.testing import deterministic_noise
 ROWS = 20000
 rng = np.random.default_rng(0)
 Y = np.where(rng.random(ROWS) < 0.4, rng.normal(4, 1, ROWS), rng.normal(-1, 1, ROWS))
-FAR = {
-    "both on one side": ([55.0, 60.0], "`mu[0]`"),
-    "one far away": ([-1.0, 80.0], "`mu[1]`"),
-}
+FAR = {"both on one side": ([55.0, 60.0], "`mu[0]`"), "one far away": ([-1.0, 80.0], "`mu[1]`")}
 
 
 def doubts_of(middles, sd=3.0):

@@ -87,10 +87,7 @@ def two_columns():
 
 W = ["W[0, 0]", "W[1, 0]", "W[0, 1]", "W[1, 1]"]
 COLUMNS = [exact(X, y, 0.8, np.eye(2) / 4) for y in (Y, OFFSET)]
-TWO_COLUMNS = (
-    np.concatenate([mean for mean, _ in COLUMNS]),
-    np.kron(np.eye(2), COLUMNS[0][1]),
-)
+TWO_COLUMNS = (np.concatenate([mean for mean, _ in COLUMNS]), np.kron(np.eye(2), COLUMNS[0][1]))
 
 
 EXACT = [

@@ -95,11 +95,7 @@ AUGMENTED = [
         ["a[0]", "a[1]", "a[2]", "b[0]", "b[1]"],
         functools.partial(polya_gamma, GROUPED, YES - 0.5, np.ones(N)),
     ),
-    (
-        binomial_logit,
-        A,
-        functools.partial(polya_gamma, WITH_ONES, SUCCESSES - TRIALS / 2, TRIALS),
-    ),
+    (binomial_logit, A, functools.partial(polya_gamma, WITH_ONES, SUCCESSES - TRIALS / 2, TRIALS)),
     (negative_binomial, A, NEGATIVE),
     (negative_binomial_by_mean, A, NEGATIVE),
 ]

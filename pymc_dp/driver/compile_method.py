@@ -77,15 +77,15 @@ def _for_backend(
     axes: dict[str, int],
 ) -> Contributions:
     """Pad batches where every size is compiled anew; take those that jump from Python."""
-    found = {
+    adapted = {
         name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
         for name, c in contributions.items()
     }
     jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
     if jumping and backend != "python":
         in_python = compile_parts("python").contributions
-        found |= {name: in_python[name] for name in jumping}
-    return found
+        adapted |= {name: in_python[name] for name in jumping}
+    return adapted
 
 
 def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
@@ -122,8 +122,8 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dic
             if not isinstance(contribution, Contribution):
                 return {}
             expected = expected_batch(setup.plan, query.name)
-            found = timed(in_use, data, query.context, expected)
-            return {query.name: found._replace(update=updating)}
+            time = timed(in_use, data, query.context, expected)
+            return {query.name: time._replace(update=updating)}
     except FaultyContributionError as fault:
         raise NotImplementedError(
             f"Release {query.name!r} would not be private on this backend: on made-up records, "

@@ -63,10 +63,10 @@ def model_in_use(model: pm.Model | None) -> pm.Model:
             f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
             "model inside `with pm.Model() as model:`, and give that, or give one of bambi."
         )
-    found = pymc_model(pm.Model.get_context(error_if_none=False)) if model is None else model
-    if found is None:
+    in_use = pymc_model(pm.Model.get_context(error_if_none=False)) if model is None else model
+    if in_use is None:
         raise TypeError("There is no model: give model=, or call this inside `with model:`.")
-    return found
+    return in_use
 
 
 class ModelInputs(NamedTuple):

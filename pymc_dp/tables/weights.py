@@ -97,10 +97,10 @@ def read_weights(
     where a weight is no number from 0 to the upper bound.
     """
     name = weights.name
-    held = {variable.name: variable for variable in model.data_vars}
-    if name not in held:
+    columns = {variable.name: variable for variable in model.data_vars}
+    if name not in columns:
         raise ValueError(
-            f"weights= names `{name}`, which is no pm.Data of the model; it has {sorted(held)}. "
+            f"weights= names `{name}`, which is no pm.Data of the model; it has {sorted(columns)}. "
             f"Add pm.Data({name!r}, weights) to the model, with one number a record."
         )
     if name in public:
@@ -113,8 +113,8 @@ def read_weights(
             f"data= replaces the model's records but leaves the weights `{name}` as they were: "
             "give them as well."
         )
-    _refuse_read(model, held[name])
-    values = held[name].get_value() if data is None else data[name]
+    _refuse_read(model, columns[name])
+    values = columns[name].get_value() if data is None else data[name]
     return Column(_checked(weights, values), 0, "float64")
 
 
@@ -122,21 +122,21 @@ def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
     what = f"weights=`{weights.name}`"
     if isinstance(values, Blocks) or issparse(values):
         raise ValueError(f"{what} is sparse or in chunks: give one array of numbers for all rows.")
-    found = as_array(what, values)
-    if found.ndim != 1:
-        raise ValueError(f"{what} has {found.ndim} axes and needs one: one number a record.")
-    if not np.isfinite(found).all():
+    numbers = as_array(what, values)
+    if numbers.ndim != 1:
+        raise ValueError(f"{what} has {numbers.ndim} axes and needs one: one number a record.")
+    if not np.isfinite(numbers).all():
         raise ValueError(
             f"{what} has weights that are not finite: drop these records, or give them a weight."
         )
-    if (found < 0).any():
+    if (numbers < 0).any():
         raise ValueError(f"{what} has weights below 0: a weight says how many a record stands for.")
-    if (found > weights.upper).any():
+    if (numbers > weights.upper).any():
         raise ValueError(
             f"{what} has weights above upper={weights.upper:g}: give the largest that the design "
             "of the survey allows, which is public, or cut longer weights to it."
         )
-    return np.asarray(found, "float64")
+    return np.asarray(numbers, "float64")
 
 
 def _refuse_read(model: pm.Model, column: AnyVariable) -> None:

@@ -71,6 +71,14 @@ def soon_for_few(module, draw):
 
 
 @pytest.fixture
+def no_release(monkeypatch):
+    """Let the first release be a failure of the test."""
+    from pymc_dp.privacy.wall import PrivacyWall
+
+    monkeypatch.setattr(PrivacyWall, "release", lambda *_: pytest.fail("budget was spent"))
+
+
+@pytest.fixture
 def fixed_keys(monkeypatch):
     """Secret randomness from keys that are the same in every run of the tests."""
     keys = itertools.count(1)

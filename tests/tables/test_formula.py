@@ -47,7 +47,7 @@ def built(formula, family="gaussian"):
 
 
 def fitted(model, **settings):
-    return pymc_dp.fit(model=model, progressbar=False, draws=50, **BUDGET, **settings)
+    return pymc_dp.fit(model=model, progressbar=False, draws=20, **BUDGET, **settings)
 
 
 @pytest.fixture(scope="module")

@@ -37,12 +37,14 @@ def pytest_collection_finish(session):
     """Keep what lives until the end: modules from the garbage collector, and rewritten graphs."""
     # not where tests are only handed out
     from pymc_dp.compiling import same_graph
-    from pymc_dp.driver import run_time, setup
+    from pymc_dp.driver import compile_method, run_time
+    from pymc_dp.methods.gaussian import hamiltonian
 
     same_graph.MOST_KEPT = 10_000  # models come back in many files
     # releases of made-up rows run, and are timed in tests/driver/test_run_time.py alone
-    run_time.seconds_of = setup.seconds_of = run_once
+    run_time.seconds_of = compile_method.seconds_of = run_once
     run_time.SHARE_OF_BATCH = 0.0
+    hamiltonian._draw = soon_for_few(hamiltonian, hamiltonian._draw)
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)  # graphs are many small objects
@@ -52,6 +54,28 @@ def run_once(call):
     """Run what would be timed; it takes no time."""
     call()
     return 0.0
+
+
+def soon_for_few(module, draw):
+    """Warm chains up hardly at all where a test asks for a few draws, of which it says nothing."""
+    brief = module.DEFAULTS._replace(warm_up=(2,), lengths=(1,))
+
+    def drawn(log_density, start, draws, rng):
+        if draws > 20:
+            return draw(log_density, start, draws, rng)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "DEFAULTS", brief)
+            return draw(log_density, start, draws, rng)
+
+    return drawn
+
+
+@pytest.fixture
+def no_release(monkeypatch):
+    """Let the first release be a failure of the test."""
+    from pymc_dp.privacy.wall import PrivacyWall
+
+    monkeypatch.setattr(PrivacyWall, "release", lambda *_: pytest.fail("budget was spent"))
 
 
 @pytest.fixture

@@ -12,11 +12,7 @@ import pymc_dp
 # what may be loaded beside the standard library and what PyMC loads
 LIGHT = {"pymc_dp", "lazy_loader", "packaging"}
 # what each loads after those before it
-NAMES = {
-    "import pymc_dp": None,
-    "pymc_dp.audit": "scipy",
-    "pymc_dp.summary": "arviz",
-}
+NAMES = {"import pymc_dp": None, "pymc_dp.audit": "scipy", "pymc_dp.summary": "arviz"}
 SCRIPT = """
 import sys, time, json
 for statement in ["import pymc", *sys.argv[1:]]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from benchmarks.truth import reference
 from benchmarks.truth.problem import DataSet, Problem, Truth, data_set, flat, reported
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import Setup, compile_method, set_up
+from pymc_dp.driver.setup import Setup, set_up
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData

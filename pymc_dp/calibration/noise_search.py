@@ -5,6 +5,7 @@ Nothing here has to be trusted: a plan's accountant is asked again for what a re
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from scipy.optimize import brentq
 
@@ -60,21 +61,18 @@ def _noise_of_others(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -
 
 
 def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
-    def epsilon_by(accountant: Accountant) -> Callable[[float], float]:
-        def epsilon_at(noise: float) -> float:
-            return float(accountant.estimates(terms.granting(specs, noise), (terms.delta,))[0])
-
-        return epsilon_at
+    def epsilon_by(accountant: Accountant, noise: float) -> float:
+        return float(accountant.estimates(terms.granting(specs, noise), (terms.delta,))[0])
 
     noise = floor = least_noise(terms, specs)
     kinds = len(terms.granting(specs, floor).merged().releases)
     many = terms.accountant == PLD and kinds > MANY_KINDS
     for accountant, low, high in _SEARCH_MANY if many else _SEARCH[terms.accountant]:
-        epsilon_at = epsilon_by(accountant)
+        epsilon_at = partial(epsilon_by, accountant)
         found = epsilon_at(noise)
         if found > target or (found < 0.995 * target and noise > floor):
             noise = _round_up(_root(epsilon_at, target, low * noise, high * noise, floor))
-    return _affordable(epsilon_by(terms.accountant), target, noise)
+    return _affordable(partial(epsilon_by, terms.accountant), target, noise)
 
 
 def smallest_noise(epsilon_at: Callable[[float], float], target: float, floor: float) -> float:

@@ -1,7 +1,6 @@
 """Private posterior predictive checks: observed outcomes beside those that a posterior predicts."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -12,10 +11,9 @@ from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
+from pymc_dp.checking.release import Fitted, ask, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,
-    Sort,
     beside_replicates,
     outcomes_in,
     sort_by_edges,
@@ -23,8 +21,6 @@ from pymc_dp.contributions.replicates import (
 )
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import with_guarantee
 
@@ -119,34 +115,32 @@ def ppc(
     edges = _edges(statistic, bins)
     number = len(edges) - 1
     fitted = open_fitted(model_in_use(model), idata, data, budget, REPLICATES + RANKED_AMONG)
-    variable, leaf = _variable(fitted, var_name)
+    records, (variable, leaf) = fitted.records, _variable(fitted, var_name)
     replicates = min(REPLICATES, len(fitted.points) // 2)
     points = _replicates_first(fitted.points, replicates)
     points = points if statistic == RANKS else points[:replicates]
     sort = sort_by_rank(number, replicates)
     if statistic != RANKS:
         sort = sort_by_edges(edges[1:-1].tolist())
-    compile_one = partial(
-        _contribution, fitted.records, leaf, sort, number, replicates, len(points)
-    )
+    draws = len(points)
     noisy, outcome = ask(
         NAME,
-        fitted.records,
+        records,
         fitted.data,
         budget,
         ledger,
         backend,
-        compile_one=compile_one,
+        compile_one=lambda _: beside_replicates(records, leaf, sort, number, replicates, draws),
         context=points,
         size=number * (2 + replicates),
         clip_norm=CLIP_NORM,
     )
-    found = _describe(noisy, edges, replicates, outcomes_in(fitted.records, leaf))
+    found = _describe(noisy, edges, replicates, outcomes_in(records, leaf))
     settings = {"statistic": statistic, "bins": number, "replicates": replicates}
     about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}
     found.attrs |= {"statistic": statistic, "variable": variable}
     outcome = outcome._replace(public=fitted.public)
-    return with_guarantee({"ppc": found}, fitted.records, outcome, about)
+    return with_guarantee({"ppc": found}, records, outcome, about)
 
 
 def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
@@ -196,14 +190,6 @@ def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
     """Spread the draws of replicates over all draws, and put them first."""
     first = np.unique(np.linspace(0, len(points) - 1, replicates).astype(int))
     return np.concatenate([points[first], np.delete(points, first, axis=0)])
-
-
-def _contribution(
-    records: Records, leaf: str, sort: Sort, bins: int, replicates: int, draws: int, backend: str
-) -> RowContribution:
-    """Compile the vectors; NumPy draws on all backends."""
-    found = beside_replicates(records, leaf, sort, bins, replicates, draws)
-    return found._replace(unit=mean_of_unit(found.size, found.rows))
 
 
 def _describe(noisy: Noisy, edges: np.ndarray, replicates: int, width: int) -> xr.Dataset:

@@ -12,15 +12,16 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.calibration.budget import Budget
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import Setup, compile_method, separation
+from pymc_dp.driver.setup import Setup, separation
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.missing import MASK
-from pymc_dp.privacy.contribution import Contribution, UnitVector
+from pymc_dp.privacy.contribution import RowContribution, UnitVector
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.build import Outcome
@@ -88,14 +89,15 @@ def ask(
     ledger: Ledger | str | PathLike[str] | None,
     backend: str | None,
     *,
-    compile_one: Callable[[str], Contribution],
+    compile_one: Callable[[str], RowContribution],
     context: Any,
     size: int,
     clip_norm: float,
 ) -> tuple[Noisy, Outcome]:
     """Release one noisy sum of a size; all bad input is refused before any budget is spent.
 
-    ``compile_one`` compiles the contribution for a backend, and ``context`` is its own.
+    ``compile_one`` compiles the contribution for a backend, and ``context`` is its own. Units of
+    several records add the means of their records' vectors.
 
     **Privacy.** One Gaussian release of all records by the wall, from the plan that the ledger sets
     aside. An interrupted one is paid for, unless the interrupt came before it was booked.
@@ -105,7 +107,7 @@ def ask(
         size=size,
         releases=(ReleaseSpec(name, Full(), clip_norm, count=1),),
         compile=lambda backend: Compiled(
-            {name: compile_one(backend)}, lambda state, query, noisy: noisy
+            {name: averaged_by_unit(compile_one(backend))}, lambda state, query, noisy: noisy
         ),
         init=lambda rng: None,
         query=lambda state, rng: Query(name, context),
@@ -130,7 +132,7 @@ def ask(
     return states[-1], outcome
 
 
-def mean_of_unit(size: int, rows: Callable[[Any, Any], np.ndarray]) -> UnitVector:
+def averaged_by_unit(contribution: RowContribution) -> RowContribution:
     """Let a unit's vector be the mean of its records': each unit counts once.
 
     **Privacy.** A mean lies in every ball, and in every convex set, that holds what it is of: the
@@ -138,9 +140,11 @@ def mean_of_unit(size: int, rows: Callable[[Any, Any], np.ndarray]) -> UnitVecto
     """
 
     def with_one(prepared: Any, context: Any) -> np.ndarray:
-        found = rows(prepared, context)
-        return np.column_stack([found, np.ones(len(found))])
+        vectors = contribution.rows(prepared, context)
+        return np.column_stack([vectors, np.ones(len(vectors))])
 
-    return UnitVector(
-        size + 1, lambda sums, context: sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), rows=with_one
-    )
+    def mean(sums: np.ndarray, context: Any) -> np.ndarray:
+        return np.asarray(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0))
+
+    unit = UnitVector(contribution.size + 1, mean, rows=with_one)
+    return contribution._replace(unit=unit)

@@ -11,7 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import Fitted, ask, mean_of_unit, open_fitted
+from pymc_dp.checking.release import Fitted, ask, open_fitted
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.ledger.ledger import Ledger
@@ -199,7 +199,6 @@ def _scores(
         _of_model(name, columns, predictive_density(records, terms.limits, backend))
         for name, (records, columns) in models.items()
     ]
-    size, width = 2 * len(each) + 1, DRAWS * len(each)
 
     def prepare(batch: Batch, points: Sequence[np.ndarray]) -> np.ndarray:
         found = [density(batch, z) for density, z in zip(each, points, strict=True)]
@@ -213,7 +212,7 @@ def _scores(
         count = np.full_like(first, terms.of_count)
         return np.concatenate([scores, SQUARE_SHARE * scores**2, count], axis=1)
 
-    return RowContribution(size, width, rows, prepare, mean_of_unit(size, rows))
+    return RowContribution(2 * len(each) + 1, DRAWS * len(each), rows, prepare)
 
 
 def _of_model(

@@ -13,11 +13,12 @@ from pymc.variational.callbacks import CheckParametersConvergence
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.calibration.budget import FitTerms
 from pymc_dp.driver.checkpoint import Checkpoint
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.data_advice import withheld_in_words
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
-from pymc_dp.driver.setup import ModelInputs, Setup, compile_method, set_up_method, settled
+from pymc_dp.driver.setup import ModelInputs, Setup, set_up_method, settled
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.registry import described

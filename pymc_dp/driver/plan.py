@@ -7,9 +7,10 @@ from typing import Any
 import pymc as pm
 
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.result import rehearse_result
 from pymc_dp.driver.run_time import RunTime, passes, run_time
-from pymc_dp.driver.setup import Setup, compile_method, set_up
+from pymc_dp.driver.setup import Setup, set_up
 from pymc_dp.results.build import numerics
 from pymc_dp.tables.public_table import PublicTable
 

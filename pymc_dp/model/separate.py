@@ -102,10 +102,7 @@ class Records(NamedTuple):
 
 
 def separate(model: pm.Model, **settings: Any) -> tuple[Records, PrivateData]:
-    """Split ``model`` as `separate_unread` does, and check the values.
-
-    The data are for the wall alone.
-    """
+    """Split ``model`` as `separate_unread` does, and check the values, for the wall alone."""
     records, checked = separate_unread(model, **settings)
     return records, checked()
 

@@ -31,10 +31,10 @@ def read_units(
             f"unit= must be the name of a pm.Data, not {type(name).__name__}: put the codes into "
             "the model by pm.Data(name, codes), and give that name."
         )
-    held = {variable.name: variable for variable in model.data_vars}
-    if name not in held:
+    columns = {variable.name: variable for variable in model.data_vars}
+    if name not in columns:
         raise ValueError(
-            f"unit={name!r} names no pm.Data of the model, which has {sorted(held)}: add "
+            f"unit={name!r} names no pm.Data of the model, which has {sorted(columns)}: add "
             "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula."
         )
     if name in public:
@@ -47,8 +47,8 @@ def read_units(
             f"data= replaces the model's records but leaves the unit `{name}` as it was: give it "
             "as well."
         )
-    _refuse_read(model, held[name])
-    values = held[name].get_value() if data is None else data[name]
+    _refuse_read(model, columns[name])
+    values = columns[name].get_value() if data is None else data[name]
     if isinstance(values, Blocks):
         return _in_blocks(values, name)
     return units_of(_codes(values, name), name)
@@ -56,14 +56,14 @@ def read_units(
 
 def _in_blocks(codes: Blocks, name: str) -> UnitBlocks:
     """Check codes partition by partition: all records of a unit must lie in one of them."""
-    found = in_partitions({name: Column(codes, 0, "int64")}).read(partial(_distinct, name))
-    every = np.concatenate(found)
+    distinct = in_partitions({name: Column(codes, 0, "int64")}).read(partial(_distinct, name))
+    every = np.concatenate(distinct)
     if len(np.unique(every)) < len(every):
         raise ValueError(
             f"unit=`{name}` has persons whose records lie in several partitions: sort the records "
             f"by `{name}` and cut between persons, as dask.dataframe's set_index does."
         )
-    return UnitBlocks(name, codes, tuple(len(part) for part in found))
+    return UnitBlocks(name, codes, tuple(len(part) for part in distinct))
 
 
 def _distinct(name: str, partition: Partition) -> np.ndarray:
@@ -102,7 +102,7 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
         read[rv.name].append(model.rvs_to_values[rv])
     for name, graphs in read.items():
         known = [
-            v for v in ancestors(graphs) if _is_length_of(v, column) or is_entry_of_unit(v, column)
+            v for v in ancestors(graphs) if is_length_of(v, column) or is_entry_of_unit(v, column)
         ]
         if column in set(ancestors(graphs, blockers=known)):
             raise NotSeparableError(
@@ -119,7 +119,8 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
             )
 
 
-def _is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
+def is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
+    """Whether a variable is the number of a column's entries."""
     measures = isinstance(variable.owner_op, Shape | Shape_i)
     return measures and variable.owner.inputs[0] is column
 
@@ -132,11 +133,11 @@ def without_unit(
     A dimension has the length of the first array that has it, which may be the column of units.
     """
     [column] = [variable for variable, leaf in hardened.leaves.items() if leaf.name == name]
-    found = dict(terms)
+    renewed = dict(terms)
     for rv in hardened.model.observed_RVs:
         if rv.name in terms and column in set(ancestors([terms[rv.name]])):
             [value] = without_lengths([hardened.model.rvs_to_values[rv]])
-            lengths = [v for v in ancestors([terms[rv.name]]) if _is_length_of(v, column)]
+            lengths = [v for v in ancestors([terms[rv.name]]) if is_length_of(v, column)]
             own = {v: v.owner.op(value) for v in lengths}
-            found[rv.name] = clone_replace(terms[rv.name], own, rebuild_strict=False)
-    return found
+            renewed[rv.name] = clone_replace(terms[rv.name], own, rebuild_strict=False)
+    return renewed

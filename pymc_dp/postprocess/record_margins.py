@@ -7,7 +7,6 @@ posterior, and its slope along each direction.
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -16,13 +15,12 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import ask, mean_of_unit, open_fitted
+from pymc_dp.checking.release import ask, open_fitted
 from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.contributions.set_predictors import Nodes, on_nodes, with_values
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.postprocess.settings import Setting, describe
-from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import with_guarantee
 from pymc_dp.tables.indices import refuse_bad_indices
@@ -57,10 +55,10 @@ def record_margins(
     sizes = idata["posterior"].sizes
     every = sizes["chain"] * sizes["draw"]
     fitted = open_fitted(model, idata, data, budget, every)
-    leaf = _leaf(fitted.records, outcome)
-    is_binary = bool(fitted.records.outcomes and fitted.records.outcomes[0].is_binary)
+    records, leaf = fitted.records, _leaf(fitted.records, outcome)
+    is_binary = bool(records.outcomes and records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)
-    _check_places(fitted.records, settings, leaf, budget.unit)
+    _check_places(records, settings, leaf, budget.unit)
     _check_levels(model, settings, budget.unit)
     nodes, along = nodes_of(fitted.points)
     of_count = COUNT_SHARE if budget.num_records is None else 0.0
@@ -68,14 +66,12 @@ def record_margins(
     values = [one.values for one in settings]
     noisy, made = ask(
         NAME,
-        fitted.records,
+        records,
         fitted.data,
         budget,
         ledger,
         backend,
-        compile_one=partial(
-            _compiled, fitted.records, leaf, values, limits, size, points, of_count
-        ),
+        compile_one=lambda _: on_nodes(records, leaf, values, limits, size, points, of_count),
         context=nodes,
         size=len(settings) * size + 1,
         clip_norm=(len(settings) + of_count**2) ** 0.5,
@@ -90,22 +86,7 @@ def record_margins(
         "defaults": {},
     }
     made = made._replace(public=fitted.public)
-    return with_guarantee({"effect": found}, fitted.records, made, about)
-
-
-def _compiled(
-    records: Records,
-    leaf: str,
-    values: Sequence[Any],
-    limits: Range,
-    size: int,
-    points: int,
-    of_count: float,
-    backend: str,
-) -> RowContribution:
-    """Compile the vectors; NumPy draws on all backends."""
-    found = on_nodes(records, leaf, values, limits, size, points, of_count)
-    return found._replace(unit=mean_of_unit(found.size, found.rows))
+    return with_guarantee({"effect": found}, records, made, about)
 
 
 def _leaf(records: Records, outcome: str | None) -> str:

@@ -63,12 +63,9 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
     except ValueError:
         raise ValueError(f"{source} is no JSON, as metadata in CSVW are.") from None
     table = _the_table(source, found)
-    columns = {
-        column.name: column
-        for each in table["tableSchema"].get("columns", ())
-        if (column := _column(source, _plain(each))) is not None
-    }
-    units = [_name(each) for each in map(_plain, table["tableSchema"]["columns"]) if _is_unit(each)]
+    listed = [_plain(each) for each in table["tableSchema"]["columns"]]
+    columns = {c.name: c for each in listed if (c := _column(source, each)) is not None}
+    units = [_name(each) for each in listed if each.get("privacyId") is True]
     unit = table.get("privacyUnit") or (units[0] if len(units) == 1 else None)
     return PublicTable(source, columns, table.get("length"), unit)
 
@@ -97,10 +94,6 @@ def _name(column: Mapping[str, Any]) -> str:
     titles = column.get("titles", "")
     title = titles[0] if isinstance(titles, list) and titles else titles
     return str(column.get("name") or title)
-
-
-def _is_unit(column: Mapping[str, Any]) -> bool:
-    return column.get("privacyId") is True
 
 
 def _column(source: str, column: Mapping[str, Any]) -> PublicColumn | None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.shape import Shape, Shape_i
 from scipy.sparse import issparse
 
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.tables import as_array
+from pymc_dp.model.unit_column import is_length_of
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.private_data import Column
 
@@ -97,10 +97,10 @@ def read_weights(
     where a weight is no number from 0 to the upper bound.
     """
     name = weights.name
-    held = {variable.name: variable for variable in model.data_vars}
-    if name not in held:
+    columns = {variable.name: variable for variable in model.data_vars}
+    if name not in columns:
         raise ValueError(
-            f"weights= names `{name}`, which is no pm.Data of the model; it has {sorted(held)}. "
+            f"weights= names `{name}`, which is no pm.Data of the model; it has {sorted(columns)}. "
             f"Add pm.Data({name!r}, weights) to the model, with one number a record."
         )
     if name in public:
@@ -113,8 +113,8 @@ def read_weights(
             f"data= replaces the model's records but leaves the weights `{name}` as they were: "
             "give them as well."
         )
-    _refuse_read(model, held[name])
-    values = held[name].get_value() if data is None else data[name]
+    _refuse_read(model, columns[name])
+    values = columns[name].get_value() if data is None else data[name]
     return Column(_checked(weights, values), 0, "float64")
 
 
@@ -122,21 +122,21 @@ def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
     what = f"weights=`{weights.name}`"
     if isinstance(values, Blocks) or issparse(values):
         raise ValueError(f"{what} is sparse or in chunks: give one array of numbers for all rows.")
-    found = as_array(what, values)
-    if found.ndim != 1:
-        raise ValueError(f"{what} has {found.ndim} axes and needs one: one number a record.")
-    if not np.isfinite(found).all():
+    numbers = as_array(what, values)
+    if numbers.ndim != 1:
+        raise ValueError(f"{what} has {numbers.ndim} axes and needs one: one number a record.")
+    if not np.isfinite(numbers).all():
         raise ValueError(
             f"{what} has weights that are not finite: drop these records, or give them a weight."
         )
-    if (found < 0).any():
+    if (numbers < 0).any():
         raise ValueError(f"{what} has weights below 0: a weight says how many a record stands for.")
-    if (found > weights.upper).any():
+    if (numbers > weights.upper).any():
         raise ValueError(
             f"{what} has weights above upper={weights.upper:g}: give the largest that the design "
             "of the survey allows, which is public, or cut longer weights to it."
         )
-    return np.asarray(found, "float64")
+    return np.asarray(numbers, "float64")
 
 
 def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
@@ -144,15 +144,10 @@ def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     for variable in (*model.basic_RVs, *model.deterministics, *model.potentials):
         observed = variable in model.observed_RVs
         graphs = [variable, *([model.rvs_to_values[variable]] if observed else [])]
-        lengths = [v for v in ancestors(graphs) if _is_length_of(v, column)]
+        lengths = [v for v in ancestors(graphs) if is_length_of(v, column)]
         if column in set(ancestors(graphs, blockers=lengths)):
             raise ValueError(
                 f"`{variable.name}` reads `{column.name}`, which weights= names, and the records "
                 f"would be weighted twice. Leave it out of the model: weights= multiplies "
                 "the log likelihood. As a predictor give it a second time, by another name."
             )
-
-
-def _is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
-    measures = isinstance(variable.owner_op, Shape | Shape_i)
-    return measures and variable.owner.inputs[0] is column

@@ -18,10 +18,11 @@ from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, draw_runs
 from pymc_dp.calibration.selection import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range, check_range
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.fit import number_of_draws
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import build_wall, run_releases
-from pymc_dp.driver.setup import Setup, compile_method, set_up_method, sorted_keywords
+from pymc_dp.driver.setup import Setup, set_up_method, sorted_keywords
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled

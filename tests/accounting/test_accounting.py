@@ -90,12 +90,7 @@ def test_dp_sep_noise_buys_what_its_pages_say():
 
 def full_batch(noise_multiplier, *, n=1, **others):
     return epsilon(
-        noise_multiplier=noise_multiplier,
-        sample_rate=1,
-        n=n,
-        delta=1e-5,
-        sampling="full",
-        **others,
+        noise_multiplier=noise_multiplier, sample_rate=1, n=n, delta=1e-5, sampling="full", **others
     )
 
 

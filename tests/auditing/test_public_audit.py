@@ -4,8 +4,6 @@ Planted faults: a quarter of the noise, no clipping, noise that is used twice, o
 Keys are fixed, so that what a test sees is the same in every run.
 """
 
-import warnings
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -19,7 +17,10 @@ from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees import vips_toys
 
-pytestmark = pytest.mark.usefixtures("fixed_keys")
+pytestmark = [
+    pytest.mark.usefixtures("fixed_keys"),
+    pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning"),
+]
 
 TERMS = {"epsilon": 4.0, "delta": 1e-5, "runs": 400, "random_seed": 1, "progressbar": False}
 SAMPLED = {"sample_rate": 0.5}
@@ -43,8 +44,7 @@ KINDS = {
 
 
 def audited(build, method, **settings):
-    with pm.Model() as model, warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+    with pm.Model() as model:
         build()
         return pymc_dp.audit(model, method, **{**TERMS, **settings})
 
@@ -216,8 +216,7 @@ def test_no_run_reads_the_data(monkeypatch):
 
 
 def own_record(canary, **settings):
-    with pm.Model() as model, warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+    with pm.Model() as model:
         vips_toys.logistic()
         return pymc_dp.audit(model, "dp_advi", **{**TERMS, "runs": 40, **settings}, canary=canary)
 

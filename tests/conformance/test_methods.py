@@ -4,7 +4,6 @@ A method that joins the registry joins these tests. By default each is tried on 
 on those of which it releases what no other method does; on all of them with ``-m slow``.
 """
 
-import warnings
 from typing import Any, NamedTuple
 
 import pymc as pm
@@ -17,13 +16,11 @@ from tests.conformance import checks
 from tests.conformance.model_classes import CLASSES, draw_data, model_of
 from tests.conformance.recording import Recording, record
 
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
 # the classes that a method has no update for; all others must fit
 LOCAL = {"topics", "factors"}
-REFUSED = {
-    "dp_ops": LOCAL,
-    "vips": {"log_linear", "network"},
-    "dp_sep": LOCAL | {"conjugate"},
-}
+REFUSED = {"dp_ops": LOCAL, "vips": {"log_linear", "network"}, "dp_sep": LOCAL | {"conjugate"}}
 # of all other classes vips and dp_sep release scores in rounds, as dp_advi does
 QUICK = {"vips": ["topics", "factors"], "dp_sep": ["network"]}
 PRIVATE = [name for name, spec in METHODS.items() if spec.private]
@@ -66,13 +63,6 @@ def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return Fitted(method, name, model, record(model, method), None)
     ledger = checks.new_ledger(tmp_path_factory.mktemp("whole") / "folder")
     return Fitted(method, name, model, record(model, method, ledger=ledger), ledger.spent)
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        yield
 
 
 def test_every_release_carries_the_noise_of_the_plan(fitted):

@@ -1,12 +1,10 @@
 """Each check of the conformance suite can fail: a planted fault is rejected."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-import pymc_dp
 from pymc_dp.driver import fit as driver
 from pymc_dp.driver import result
 from pymc_dp.ledger.entry import Entry
@@ -18,19 +16,14 @@ from tests.conformance import checks, recording
 from tests.conformance.model_classes import draw_data, model_of
 from tests.conformance.recording import record
 
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+
 METHOD, NAME = "dp_sgld", "logistic"
 
 
 @pytest.fixture(scope="module")
 def model():
     return model_of(NAME, draw_data(checks.ROWS, seed=0))
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        yield
 
 
 def test_half_of_the_noise_is_rejected(model, monkeypatch):

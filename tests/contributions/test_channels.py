@@ -13,12 +13,7 @@ from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.joint_vector import At, Dispersion
 from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.contributions.spans import (
-    orthogonal,
-    orthonormal,
-    scaled_pairs,
-    sum_of_products,
-)
+from pymc_dp.contributions.spans import orthogonal, orthonormal, scaled_pairs, sum_of_products
 from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.privacy.contribution import for_units, unit_sums, with_draws

@@ -40,13 +40,7 @@ def dry(model, **settings):
 
 
 @pytest.fixture
-def fit(monkeypatch):
-    """Fit, where the first release would be a failure of the test."""
-
-    def spent(self, *args, **kwargs):
-        pytest.fail("budget was spent")
-
-    monkeypatch.setattr(PrivacyWall, "release", spent)
+def fit(no_release):
     return lambda model, **settings: by_name(model, **{**GOOD, **settings})
 
 

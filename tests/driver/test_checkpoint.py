@@ -44,6 +44,16 @@ def model():
     return model_of()
 
 
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "fit.nc"
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return pymc_dp.Ledger(tmp_path / "ledger", epsilon=3, delta=1e-5, dataset="survey")
+
+
 def fit(model, path, **settings):
     terms = {"n": RELEASES, "epsilon": 1.0, "delta": 1e-5, "random_seed": 1, "draws": 4}
     terms |= {"sample_rate": 0.5, "progressbar": False} | STEPS
@@ -81,8 +91,7 @@ def values(path):
 
 @pytest.mark.parametrize("place", ["keep", "release"])
 @pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
-def test_a_fit_goes_on_where_it_was(model, tmp_path, monkeypatch, method, place):
-    path = tmp_path / "fit.nc"
+def test_a_fit_goes_on_where_it_was(model, path, monkeypatch, method, place):
     interrupted(model, path, monkeypatch, 5, place, method=method)
     before = values(path)
     assert len(before) == 4
@@ -108,8 +117,7 @@ def test_a_fit_that_went_on_is_the_one_that_was_never_interrupted(model, tmp_pat
     np.testing.assert_array_equal(found["posterior"]["b"], expected["posterior"]["b"])
 
 
-def test_a_finished_fit_is_returned_again(model, tmp_path, monkeypatch):
-    path = tmp_path / "fit.nc"
+def test_a_finished_fit_is_returned_again(model, path, monkeypatch):
     first = fit(model, path)
     monkeypatch.setattr(PrivacyWall, "release", lambda *args: pytest.fail("released again"))
     again = fit(model, path)
@@ -135,9 +143,8 @@ def test_a_checkpoint_of_another_fit_is_refused(model, tmp_path, monkeypatch, ot
         fit(**({"model": model, "path": path, "ledger": ledger} | OTHERS[other]))
 
 
-def test_a_checkpoint_of_another_version_is_refused(model, tmp_path, monkeypatch):
+def test_a_checkpoint_of_another_version_is_refused(model, path, monkeypatch):
     """A state is computed again from the releases, and another version may compute another one."""
-    path = tmp_path / "fit.nc"
     interrupted(model, path, monkeypatch, 3)
     monkeypatch.setattr(checkpoint, "version", lambda name: "0.0.0")
     with pytest.raises(ValueError, match="is of another version of pymc_dp than this fit"):
@@ -152,27 +159,21 @@ def test_a_copy_is_refused(model, tmp_path, monkeypatch):
         fit(model, copied)
 
 
-def test_a_file_of_several_names_is_refused(model, tmp_path, monkeypatch):
-    path = tmp_path / "fit.nc"
+def test_a_file_of_several_names_is_refused(model, path, tmp_path, monkeypatch):
     interrupted(model, path, monkeypatch, 3)
     os.link(path, tmp_path / "other.nc")
     with pytest.raises(ValueError, match="has several names; keep one of its hard links"):
         fit(model, path)
 
 
-def test_what_is_no_checkpoint_is_refused(model, tmp_path):
-    path = tmp_path / "fit.nc"
+def test_what_is_no_checkpoint_is_refused(model, path):
     path.write_text("not a checkpoint at all, but a long text of another kind")
     with pytest.raises(ValueError, match="cannot be used"):
         fit(model, path)
 
 
 @pytest.mark.parametrize("place", ["keep", "release"])
-def test_the_ledger_is_paid_once(model, tmp_path, monkeypatch, place):
-    path, ledger = (
-        tmp_path / "fit.nc",
-        pymc_dp.Ledger(tmp_path / "ledger", epsilon=3, delta=1e-5, dataset="survey"),
-    )
+def test_the_ledger_is_paid_once(model, path, ledger, monkeypatch, place):
     interrupted(model, path, monkeypatch, 4, place, ledger=ledger)
     spent = ledger.spent
     interrupted(model, path, monkeypatch, 2, place, ledger=ledger)
@@ -182,9 +183,7 @@ def test_the_ledger_is_paid_once(model, tmp_path, monkeypatch, place):
     assert entry.booked == entry.planned == RELEASES
 
 
-def test_a_ledger_that_another_process_used_is_refused(model, tmp_path, monkeypatch):
-    ledger = pymc_dp.Ledger(tmp_path / "ledger", epsilon=3, delta=1e-5, dataset="survey")
-    path = tmp_path / "fit.nc"
+def test_a_ledger_that_another_process_used_is_refused(model, ledger, path, monkeypatch):
     interrupted(model, path, monkeypatch, 3, ledger=ledger)
     [entry] = ledger_file.fits_of(ledger.path)
     ledger_file.book(ledger.path, entry.fit, entry.booked, entry.lines[0].price)
@@ -194,8 +193,7 @@ def test_a_ledger_that_another_process_used_is_refused(model, tmp_path, monkeypa
         fit(model, path, ledger=ledger)
 
 
-def test_two_processes_do_not_write_one_release(model, tmp_path, monkeypatch):
-    path = tmp_path / "fit.nc"
+def test_two_processes_do_not_write_one_release(model, path, monkeypatch):
     genuine = Checkpoint.keep
 
     def second(*args):
@@ -242,8 +240,7 @@ def stop_after(count):
     return stop
 
 
-def test_an_interrupt_frees_the_rest_and_the_same_call_takes_it_again(model, tmp_path):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_an_interrupt_frees_the_rest_and_the_same_call_takes_it_again(model, path, ledger):
     part = fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
     [entry] = ledger_file.fits_of(ledger.path)
     assert (entry.booked, entry.ended, len(values(path))) == (3, True, 3)
@@ -257,8 +254,7 @@ def test_an_interrupt_frees_the_rest_and_the_same_call_takes_it_again(model, tmp
     assert part["privacy"].attrs["epsilon"] == whole["privacy"].attrs["epsilon"]
 
 
-def test_a_killed_fit_that_was_settled_goes_on_and_pays_once(model, tmp_path, monkeypatch):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_a_killed_fit_that_was_settled_goes_on_and_pays_once(model, path, ledger, monkeypatch):
     interrupted(model, path, monkeypatch, 4, ledger=ledger)
     ledger.settle(1)
     fit(model, path, ledger=ledger)
@@ -267,8 +263,7 @@ def test_a_killed_fit_that_was_settled_goes_on_and_pays_once(model, tmp_path, mo
     assert ledger.spent.amount == entry.of_plan.rounded().amount
 
 
-def test_a_fit_whose_rest_others_have_taken_is_refused_and_keeps_its_file(model, tmp_path):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_a_fit_whose_rest_others_have_taken_is_refused_and_keeps_its_file(model, path, ledger):
     fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
     ledger.spend("others", rho=0.99 * ledger.left.amount / ledger.terms.order)
     spent = ledger.spent
@@ -278,8 +273,7 @@ def test_a_fit_whose_rest_others_have_taken_is_refused_and_keeps_its_file(model,
     assert len(values(path)) == 3
 
 
-def test_a_fit_that_was_settled_while_it_runs_writes_nothing_more(model, tmp_path):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_a_fit_that_was_settled_while_it_runs_writes_nothing_more(model, path, ledger):
 
     def settle(state, _, i):
         if i == 2:
@@ -290,8 +284,7 @@ def test_a_fit_that_was_settled_while_it_runs_writes_nothing_more(model, tmp_pat
     assert len(values(path)) == 3 == ledger_file.fits_of(ledger.path)[0].booked
 
 
-def test_a_full_disk_ends_no_fit_for_good(model, tmp_path, monkeypatch):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_a_full_disk_ends_no_fit_for_good(model, path, ledger, monkeypatch):
     fit(model, path, ledger=ledger, callbacks=[stop_after(3)])
     with monkeypatch.context() as patch:
         fail_at(patch, "INSERT INTO releases")
@@ -301,10 +294,6 @@ def test_a_full_disk_ends_no_fit_for_good(model, tmp_path, monkeypatch):
 
 
 # --- files that are put back ---------------------------------------------------------------------
-
-
-def new_ledger(tmp_path):
-    return pymc_dp.Ledger(tmp_path / "ledger", epsilon=3, delta=1e-5, dataset="survey")
 
 
 def values_of_the_last_release(model, tmp_path, monkeypatch, **settings):
@@ -324,9 +313,9 @@ def values_of_the_last_release(model, tmp_path, monkeypatch, **settings):
     return set(found)
 
 
-def test_a_file_that_was_put_back_is_refused(model, tmp_path, monkeypatch):
+def test_a_file_that_was_put_back_is_refused(model, ledger, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="booked 8 releases of this fit, .* holds 7: it is an old"):
-        values_of_the_last_release(model, tmp_path, monkeypatch, ledger=new_ledger(tmp_path))
+        values_of_the_last_release(model, tmp_path, monkeypatch, ledger=ledger)
 
 
 def resumed_without_counting(ledger, fit, method, plan, made):
@@ -334,14 +323,16 @@ def resumed_without_counting(ledger, fit, method, plan, made):
     return contextlib.nullcontext(lambda release: None)
 
 
-def test_a_ledger_that_lets_booked_releases_be_made_again_is_caught(model, tmp_path, monkeypatch):
+def test_a_ledger_that_lets_booked_releases_be_made_again_is_caught(
+    model, ledger, tmp_path, monkeypatch
+):
     monkeypatch.setattr(pymc_dp.Ledger, "resume", resumed_without_counting)
-    ledger = new_ledger(tmp_path)
     assert len(values_of_the_last_release(model, tmp_path, monkeypatch, ledger=ledger)) == 3
 
 
-def test_a_fit_that_ended_between_booking_and_writing_does_not_go_on(model, tmp_path, monkeypatch):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_a_fit_that_ended_between_booking_and_writing_does_not_go_on(
+    model, path, ledger, monkeypatch
+):
     genuine = Booking.__call__
 
     def crashing(booking, release):
@@ -358,8 +349,8 @@ def test_a_fit_that_ended_between_booking_and_writing_does_not_go_on(model, tmp_
         fit(model, path, ledger=ledger)
 
 
-def test_a_release_is_booked_before_it_is_written(model, tmp_path, monkeypatch):
-    path, ledger, seen = tmp_path / "fit.nc", new_ledger(tmp_path), []
+def test_a_release_is_booked_before_it_is_written(model, path, ledger, monkeypatch):
+    seen = []
     genuine = Checkpoint.keep
 
     def watched(file, *args):
@@ -373,8 +364,7 @@ def test_a_release_is_booked_before_it_is_written(model, tmp_path, monkeypatch):
     assert seen == [(i, i + 1, i + 1) for i in range(RELEASES)]
 
 
-def test_a_release_that_cannot_be_booked_is_not_written(model, tmp_path, monkeypatch):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_a_release_that_cannot_be_booked_is_not_written(model, path, ledger, monkeypatch):
     genuine = ledger_file.book
     monkeypatch.setattr(ledger_file, "book", lambda *args: args[2] < 2 and genuine(*args))
     with pytest.raises(ReleaseError, match="nothing is handed out"):
@@ -382,8 +372,9 @@ def test_a_release_that_cannot_be_booked_is_not_written(model, tmp_path, monkeyp
     assert len(values(path)) == 2
 
 
-def test_a_ledger_with_other_terms_at_the_same_path_is_refused(model, tmp_path, monkeypatch):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_a_ledger_with_other_terms_at_the_same_path_is_refused(
+    model, path, ledger, tmp_path, monkeypatch
+):
     interrupted(model, path, monkeypatch, 3, ledger=ledger)
     ledger.path.unlink()
     other = pymc_dp.Ledger(tmp_path / "ledger", epsilon=9, delta=1e-5, dataset="survey")
@@ -405,8 +396,7 @@ def failing_at(monkeypatch, position, error):
     monkeypatch.setattr(PrivacyWall, "_clipped_sum", failing)
 
 
-def test_a_release_that_failed_is_not_made_again(model, tmp_path, monkeypatch):
-    path = tmp_path / "fit.nc"
+def test_a_release_that_failed_is_not_made_again(model, path, monkeypatch):
     with monkeypatch.context() as patch:
         failing_at(patch, 3, ReleaseError("beyond its bound"))
         with pytest.raises(ReleaseError, match="beyond its bound"):
@@ -420,9 +410,8 @@ def test_a_release_that_failed_is_not_made_again(model, tmp_path, monkeypatch):
     "hindrance", [sqlite3.OperationalError("disk is full"), KeyboardInterrupt()]
 )
 def test_a_release_that_failed_is_paid_for_though_its_failure_could_not_be_noted(
-    model, tmp_path, monkeypatch, hindrance
+    model, path, ledger, monkeypatch, hindrance
 ):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
 
     def hindered(file, db, **values):
         raise hindrance
@@ -471,8 +460,7 @@ def allow_spilling(monkeypatch):
     )
 
 
-def test_partitions_that_could_not_be_read_are_read_again(model, tmp_path, monkeypatch):
-    path, ledger = tmp_path / "fit.nc", new_ledger(tmp_path)
+def test_partitions_that_could_not_be_read_are_read_again(model, path, ledger, monkeypatch):
     with monkeypatch.context() as patch:
         failing_at(patch, 3, UnreadableError("a partition could not be read"))
         with pytest.raises(ReleaseError, match="could not be read"):
@@ -480,8 +468,7 @@ def test_partitions_that_could_not_be_read_are_read_again(model, tmp_path, monke
     assert fit(model, path, ledger=ledger)["privacy"].attrs["releases_made"] == RELEASES
 
 
-def test_a_seed_of_numpy_is_that_of_python(model, tmp_path, monkeypatch):
-    path = tmp_path / "fit.nc"
+def test_a_seed_of_numpy_is_that_of_python(model, path, monkeypatch):
     first = fit(model, path, random_seed=np.int64(1))
     np.testing.assert_array_equal(fit(model, path)["posterior"]["b"], first["posterior"]["b"])
     with pytest.raises(TypeError, match="whole number"):

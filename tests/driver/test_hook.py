@@ -29,6 +29,12 @@ def model():
     return coin(40, 20)
 
 
+@pytest.fixture(scope="module")
+def fitted(model):
+    with model:
+        return pm.fit(3, method="dp_advi", **PRIVATE)
+
+
 def releases(idata):
     return idata["privacy"].attrs["releases"]
 
@@ -90,12 +96,7 @@ def test_model_and_seed_are_handed_on_by_position(model):
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs"),
-    [
-        ((3,), {}),
-        ((), {"n": 3, "method": "advi"}),
-        ((3, "fullrank_advi"), {}),
-    ],
+    ("args", "kwargs"), [((3,), {}), ((), {"n": 3, "method": "advi"}), ((3, "fullrank_advi"), {})]
 )
 def test_pymcs_methods_work_as_before(model, args, kwargs):
     with model:
@@ -125,13 +126,14 @@ CALLS += [("posterior_predictive", *READERS["posterior_predictive"], order) for 
 
 
 @pytest.mark.parametrize(("group", "read", "order"), CALLS)
-def test_what_pymc_adds_from_the_data_is_marked_and_warned_of(model, group, read, order, tmp_path):
+def test_what_pymc_adds_from_the_data_is_marked_and_warned_of(
+    model, fitted, group, read, order, tmp_path
+):
     name = "trace" if group == "posterior_predictive" else "idata"
     said = r"not covered .* pymc_dp.save leaves it"
-    with model:
-        idata = pm.fit(3, method="dp_advi", **PRIVATE)
-        with pytest.warns(pymc_dp.PrivacyWarning, match=said) as warned:
-            order(read, idata, model, name)
+    idata = fitted.copy()
+    with model, pytest.warns(pymc_dp.PrivacyWarning, match=said) as warned:
+        order(read, idata, model, name)
     assert len(warned) == 1
     assert idata[group].attrs["guarantee"].startswith("none: computed after the fit")
     assert "guarantee" not in idata["posterior"].attrs
@@ -141,9 +143,9 @@ def test_what_pymc_adds_from_the_data_is_marked_and_warned_of(model, group, read
         assert written[group].attrs["guarantee"].startswith("none")
 
 
-def test_what_pymc_returns_beside_the_tree_is_marked_too(model):
+def test_what_pymc_returns_beside_the_tree_is_marked_too(model, fitted):
+    idata = fitted.copy()
     with model:
-        idata = pm.fit(3, method="dp_advi", **PRIVATE)
         with pytest.warns(pymc_dp.PrivacyWarning):
             beside = pm.sample_posterior_predictive(idata["posterior"], **QUICK)
         with pytest.warns(pymc_dp.PrivacyWarning):

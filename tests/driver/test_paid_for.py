@@ -22,7 +22,6 @@ from pymc_dp.driver import fit as driver
 from pymc_dp.driver import result, run, undisturbed
 from pymc_dp.driver.setup import ModelInputs, set_up_method
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.privacy.wall import PrivacyWall
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(24, 2)), rng.normal(size=24)
@@ -73,13 +72,10 @@ HOPELESS = [
 ]
 
 
-@pytest.fixture
-def unspent(monkeypatch):
-    monkeypatch.setattr(PrivacyWall, "release", lambda *a, **k: pytest.fail("budget was spent"))
-
-
 @pytest.mark.parametrize(("described", "sentence"), HOPELESS)
-def test_what_no_result_can_hold_is_refused_before_the_first_release(unspent, described, sentence):
+def test_what_no_result_can_hold_is_refused_before_the_first_release(
+    no_release, described, sentence
+):
     public = ["points", "computed"] if described.get("compute") is grid else []
     with pytest.raises(ValueError, match=f"(?s)(?=.*othing was released).*{sentence}"):
         pymc_dp.fit(model=model_of(**described), public=public, **GOOD | {"draws": 1000})
@@ -90,7 +86,7 @@ def test_a_dry_run_refuses_what_a_fit_refuses():
         pymc_dp.plan(model_of("chain"), epsilon=1, delta=1e-5)
 
 
-def test_a_search_refuses_what_a_fit_refuses(unspent):
+def test_a_search_refuses_what_a_fit_refuses(no_release):
     settings = [{"clip_norm": 1.0}, {"clip_norm": 2.0}]
     with pytest.raises(ValueError, match="name of an axis"):
         pymc_dp.tune(model_of("chain"), settings, epsilon=4, delta=1e-5, n=6)

@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.driver import compile_method as driver
 from pymc_dp.driver import run_time as timing
-from pymc_dp.driver import setup as driver
 from pymc_dp.driver.run_time import (
     NOMINAL_RECORDS,
     SHARE_OF_BATCH,
@@ -19,6 +19,7 @@ from pymc_dp.driver.run_time import (
     seconds_of,
     timed,
 )
+from pymc_dp.driver.setup import Setup, set_up
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.private_data import Column, PrivateData
@@ -93,7 +94,7 @@ def test_the_number_of_records_has_no_part_in_the_choice_of_a_backend(monkeypatc
         driver, "timed", lambda *args: asked.append(args[-1]) or ReleaseTime(0.0, 1e-9 * args[-1])
     )
     for rows in (60, 600):
-        fit = driver.set_up(coin(rows), "dp_advi", None, **BUDGET)
+        fit = set_up(coin(rows), "dp_advi", None, **BUDGET)
         driver.compile_method(fit, None)
     assert set(asked) == {NOMINAL_RECORDS}
     found = pymc_dp.plan(coin(60), num_records=1000, **BUDGET).run_time
@@ -118,7 +119,7 @@ def test_the_backend_is_the_one_that_is_faster_on_made_up_rows(monkeypatch, seco
         return Compiled({}, backend, times={"few": time})
 
     monkeypatch.setattr(driver, "_compile", compiled)
-    setup = driver.Setup("dp_advi", None, None, None, plan_of())
+    setup = Setup("dp_advi", None, None, None, plan_of())
     assert driver.compile_method(setup, None).update == chosen
     monkeypatch.setitem(seconds, "c", 900.0)
     assert driver.compile_method(setup, "c").update == "c"  # the caller's wins
@@ -157,7 +158,7 @@ def test_a_dry_run_counts_a_row_for_each_unit_since_their_number_is_private():
 
 
 def test_whoever_holds_the_data_is_told_the_time_of_all_rows(monkeypatch):
-    setup = driver.set_up(coins(30, 8), "dp_advi", None, unit="person", **BUDGET)
+    setup = set_up(coins(30, 8), "dp_advi", None, unit="person", **BUDGET)
     asked = []
     monkeypatch.setattr(timing, "run_time", lambda *terms: asked.append(terms[-1]) or SHORT)
     timing.announce(setup.plan, setup.data, {})

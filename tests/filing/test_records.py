@@ -123,29 +123,10 @@ def test_an_entry_with_a_wrong_field_is_caught(idata, folder, section, name, val
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "a: b",
-            "# no comment",
-            "- item",
-            "yes",
-            "1e-5",
-            "null",
-            "'",
-            '"\\',
-            "|",
-            "%",
-            "@",
-            "{a}",
-        ),
-        *(
-            "a\n  b\nc",
-            "x\r\ny",
-            "&a",
-            "*a",
-            "é\u2028x\x85y\U0001f600\x7fz",
-            "a\n\x00",
-            "tab\there",
-        ),
+        *("a: b", "# no comment", "- item", "yes", "1e-5", "null"),
+        *("'", '"\\', "|", "%", "@", "{a}"),
+        *("a\n  b\nc", "x\r\ny", "&a", "*a", "a\n\x00", "tab\there"),
+        "é\u2028x\x85y\U0001f600\x7fz",
     ],
 )
 def test_text_that_looks_like_yaml_stays_text(idata, folder, text):

@@ -43,13 +43,7 @@ def slopes(codes=SUBJECT, groups=None, first=False):
 
 
 @pytest.fixture
-def unspent(monkeypatch):
-    """Fit, where the first release would be a failure of the test."""
-
-    def spent(self, *args, **kwargs):
-        pytest.fail("budget was spent")
-
-    monkeypatch.setattr(PrivacyWall, "release", spent)
+def unspent(no_release):
     return lambda model, **settings: pymc_dp.fit(model=model, **{**GOOD, **QUIET, **settings})
 
 

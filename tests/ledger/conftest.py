@@ -1,10 +1,12 @@
 """A ledger in a folder of its own, and a small model to fit."""
 
+import time
 from functools import partial
 
 import pytest
 
 from pymc_dp import Ledger
+from pymc_dp.ledger import file
 from tests.checking.models import coin
 
 DELTA = 1e-5
@@ -18,6 +20,19 @@ def path(tmp_path):
 @pytest.fixture
 def new(path):
     return partial(Ledger, path, **{"epsilon": 2.0, "delta": DELTA, "dataset": "survey"})
+
+
+@pytest.fixture
+def slow_reader(monkeypatch):
+    """Widen the gap between reading what is left and taking it."""
+    within = file._within
+
+    def slowly(*args):
+        found = within(*args)
+        time.sleep(0.05)
+        return found
+
+    monkeypatch.setattr(file, "_within", slowly)
 
 
 @pytest.fixture(scope="module")

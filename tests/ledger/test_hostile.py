@@ -26,16 +26,6 @@ TERMS = {"epsilon": 2.0, "delta": DELTA, "dataset": "survey"}
 FORK = multiprocessing.get_context("fork")
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "survey.ledger"
-
-
-@pytest.fixture
-def new(path):
-    return partial(Ledger, path, **TERMS)
-
-
 # --- numbers ---
 
 CONTEXTS = [

@@ -10,8 +10,7 @@ import multiprocessing
 import os
 import sqlite3
 import threading
-import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 import numpy as np
@@ -622,37 +621,25 @@ def test_what_the_wall_checks_is_checked_before_the_plan_is_set_aside(new):
 # --- several processes ---
 
 
-def race(ledger, plan, contestants=6):
-    """Let several threads reserve at the same moment; return how many got it."""
-    start, got = threading.Barrier(contestants), []
+def at_once(*calls):
+    """Let threads make calls at the same moment; return how many were not refused."""
+    start, admitted = threading.Barrier(len(calls)), []
 
-    def reserve():
+    def make(call):
         start.wait()
-        try:
-            ledger.reserve("racer", plan)
-            got.append(1)
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            admitted.append(call())
 
-    threads = [threading.Thread(target=reserve) for _ in range(contestants)]
+    threads = [threading.Thread(target=make, args=(call,)) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return len(got)
+    return len(admitted)
 
 
-@pytest.fixture
-def slow_reader(monkeypatch):
-    """Widen the gap between reading what is left and taking it."""
-    within = ledger_file._within
-
-    def slowly(*args):
-        found = within(*args)
-        time.sleep(0.05)
-        return found
-
-    monkeypatch.setattr(ledger_file, "_within", slowly)
+def race(ledger, plan):
+    return at_once(*[partial(ledger.reserve, "racer", plan)] * 6)
 
 
 def test_a_reservation_is_atomic(new, slow_reader):

@@ -4,13 +4,10 @@ A filter that adds up releases is fully adaptive: a fit may end after any of the
 planted fault that it must reject; `test_ledger_walk.py` tries the guards in every order.
 """
 
-import contextlib
 import os
 import signal
 import sqlite3
-import threading
 import time
-from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -27,7 +24,8 @@ from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.guarantees.toys import vectors
 from tests.ledger.test_hostile import FORK, fail_at
-from tests.ledger.test_ledger import CHEAP_AND_DEAR, FULL, ONE, fit, plan_of, stop
+from tests.ledger.test_ledger import CHEAP_AND_DEAR, FULL, ONE, at_once, fit, plan_of, stop
+from tests.ledger.test_ledger_walk import goes_on_although_it_ended, goes_on_without_its_rest
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 CHEAP, DEAR = CHEAP_AND_DEAR.releases
@@ -208,10 +206,7 @@ def goes_on_after_it_was_settled(ledger):
     return "released"
 
 
-def test_a_fit_that_was_settled_while_it_runs_is_refused_its_next_release(
-    new,
-    monkeypatch,
-):
+def test_a_fit_that_was_settled_while_it_runs_is_refused_its_next_release(new, monkeypatch):
     ledger, drawn = new(), []
     monkeypatch.setattr(PrivacyWall, "_clipped_sum", lambda *args: drawn.append(1) or np.zeros(2))
     text = goes_on_after_it_was_settled(ledger)
@@ -222,16 +217,8 @@ def test_a_fit_that_was_settled_while_it_runs_is_refused_its_next_release(
 
 
 def test_a_settled_fit_that_may_go_on_is_caught(new, monkeypatch):
+    goes_on_although_it_ended(monkeypatch)
     ledger = new()
-    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
-        db.execute("DROP TRIGGER releases_grow")
-
-    def heedless(path, fit, position, price):
-        with ledger_file.changing(path) as (db, _):
-            sql = "UPDATE releases SET booked = booked + 1 WHERE fit = ?"
-            return db.execute(sql, (fit,)).rowcount == 1
-
-    monkeypatch.setattr(ledger_file, "book", heedless)
     assert goes_on_after_it_was_settled(ledger) == "released"
     assert ledger.left.amount < 0
 
@@ -324,11 +311,7 @@ def test_a_fit_that_is_not_there_cannot_be_settled(new, number):
         ledger.settle(number)
 
 
-def test_a_disk_that_fails_at_the_end_leaves_the_plan_owed_and_the_result(
-    new,
-    model,
-    monkeypatch,
-):
+def test_a_disk_that_fails_at_the_end_leaves_the_plan_owed_and_the_result(new, model, monkeypatch):
     ledger = new()
 
     def broken(*args):
@@ -381,45 +364,26 @@ def test_a_fit_whose_rest_others_have_taken_cannot_go_on(new):
     assert ledger.left.amount > 0
 
 
-def gone_on_at_once(ledger, monkeypatch, fits=4):
+def gone_on_at_once(ledger, fits=4):
     """Interrupt fits, let all go on at the same moment, and return how many did."""
     plan = plan_of(noise=10.0, count=10)
     for _ in range(fits):
         with ledger.reserve("dp_advi", plan) as book:
             for _ in range(2):
                 book(plan.releases[0])
-    within, start, went_on = ledger_file._within, threading.Barrier(fits), []
-
-    def slowly(*args):
-        found = within(*args)
-        time.sleep(0.05)  # widen the gap between reading what is left and taking it
-        return found
-
-    def go_on(number):
-        start.wait()
-        with contextlib.suppress(ValueError):
-            ledger.resume(number, "dp_advi", plan, 2)
-            went_on.append(number)
-
-    monkeypatch.setattr(ledger_file, "_within", slowly)
-    threads = [threading.Thread(target=go_on, args=(k + 1,)) for k in range(fits)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return len(went_on)
+    return at_once(*(partial(ledger.resume, 1 + k, "dp_advi", plan, 2) for k in range(fits)))
 
 
-def test_fits_that_go_on_at_the_same_moment_do_not_overspend(new, monkeypatch):
+def test_fits_that_go_on_at_the_same_moment_do_not_overspend(new, slow_reader):
     ledger = new()
-    assert gone_on_at_once(ledger, monkeypatch) == 1
+    assert gone_on_at_once(ledger) == 1
     assert ledger.left.amount >= 0
 
 
-def test_going_on_without_a_transaction_is_caught(new, monkeypatch):
+def test_going_on_without_a_transaction_is_caught(new, slow_reader, monkeypatch):
     ledger = new()
     monkeypatch.setattr(ledger_file, "held", ledger_file._opened)
-    assert gone_on_at_once(ledger, monkeypatch) > 1
+    assert gone_on_at_once(ledger) > 1
     assert ledger.left.amount < 0
 
 
@@ -433,12 +397,7 @@ def test_a_disk_that_fails_when_a_fit_goes_on_is_met_by_a_sentence(new, monkeypa
 
 
 def test_a_fit_that_goes_on_without_asking_for_its_rest_is_caught(new, monkeypatch):
-    def unasked(path, terms, fit, limit):
-        with ledger_file.changing(path) as (db, _):
-            db.execute("UPDATE fits SET ended = 0 WHERE id = ?", (fit,))
-        return True
-
-    monkeypatch.setattr(ledger_file, "reopen", unasked)
+    goes_on_without_its_rest(monkeypatch)
     ledger = new()
     interrupted_then_others(ledger, 0.95)
     assert ledger.left.amount < 0

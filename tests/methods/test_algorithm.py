@@ -21,6 +21,7 @@ from pymc_dp.methods.registry import METHODS
 from tests.conformance.model_classes import CLASSES, draw_data, model_of
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+QUICK = {"draws": 20, "backend": "python", "progressbar": False}
 REGRESSIONS = {
     "dp_advi": NEWTON,
     "dp_fullrank_advi": NEWTON,
@@ -97,7 +98,7 @@ def imported(path):
 
 def test_the_result_its_report_and_its_summary_say_the_algorithm():
     model = model_of("logistic", draw_data(60, seed=1))
-    idata = pymc_dp.fit(method="vips", model=model, **BUDGET, backend="python", progressbar=False)
+    idata = pymc_dp.fit(method="vips", model=model, **BUDGET, **QUICK)
     ran = idata["privacy"].attrs["algorithm"]
     assert ran == str(POLYA_GAMMA_NEWTON)
     assert f"Algorithm of method='vips': {ran}." in pymc_dp.privacy_report(idata)
@@ -107,6 +108,6 @@ def test_the_result_its_report_and_its_summary_say_the_algorithm():
 
 def test_steps_before_rounds_are_named_in_their_order():
     model = model_of("conjugate", draw_data(60, seed=1))
-    idata = pymc_dp.fit(40, "dp_advi", model, **BUDGET, backend="python", progressbar=False)
+    idata = pymc_dp.fit(40, "dp_advi", model, **BUDGET, **QUICK)
     assert idata["privacy"].attrs["algorithm"] == f"{ADVI}, then {NEWTON}"
     assert np.isfinite(idata["posterior"]["rate"]).all()

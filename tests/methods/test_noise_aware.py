@@ -15,8 +15,9 @@ import pymc_dp
 import pymc_dp.testing
 from benchmarks.truth.cell import private_fits
 from benchmarks.truth.problems import PROBLEMS
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run
-from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.chain import Staged
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw

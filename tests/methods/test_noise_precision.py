@@ -1,23 +1,25 @@
 """Precisions of Normal noise: right where records are clipped, kept by the prior under noise."""
 
 import functools
-import warnings
 
 import numpy as np
 import pymc as pm
 import pytest
 from scipy import integrate, stats
 
-import pymc_dp
+from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise
 from pymc_dp.methods.linear.noise_precision import Energies, NoisePrecision
 from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.testing import deterministic_noise
 
-pytestmark = pytest.mark.usefixtures("fixed_keys")
+pytestmark = [
+    pytest.mark.usefixtures("fixed_keys"),
+    pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning"),
+]
 PRIOR = (np.array(1.0), np.array(1.0))  # Gamma(2, 1), in natural parameters
 METHODS = {"vips": "residual", "dp_sep": "damped"}  # with the form of their own updates
 
@@ -148,9 +150,7 @@ def fitter(method, rows, d, epsilon):
         psi = pm.Data("X", X) @ pm.Normal("w", 0, 1, shape=d)
         pm.Normal("y", psi, tau=pm.Gamma("tau", 2, 1), observed=y)
     terms = {"epsilon": epsilon, "delta": 1e-5, "sampling": "full", "form": METHODS[method]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        ready = set_up(model, method, None, **terms)
+    ready = set_up(model, method, None, **terms)
     compiled = compile_method(ready, "python")
 
     def fit(seed):

@@ -37,8 +37,7 @@ def test_nothing_is_shown(show):
 
 
 @pytest.mark.parametrize(
-    "taken",
-    [pickle.dumps, copy.copy, copy.deepcopy, list, dict, vars, len, lambda held: held["x"]],
+    "taken", [pickle.dumps, copy.copy, copy.deepcopy, list, dict, vars, len, lambda held: held["x"]]
 )
 def test_nothing_is_taken(taken):
     with pytest.raises(TypeError):

@@ -9,7 +9,8 @@ import pytest
 from pymc.logprob.transforms import Transform
 from pytensor.graph.op import Op
 
-from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.driver.compile_method import compile_method
+from pymc_dp.driver.setup import set_up
 from pymc_dp.privacy.chunks import shipping
 
 separate = sys.modules["pymc_dp.model.separate"]  # the package has a function of that name

@@ -100,6 +100,26 @@ def test_several_results_are_joined():
         pymc_dp.synthesize(parts[1:], by_data(), n=20, m=2)
 
 
+def test_an_array_is_public_where_every_fit_declared_it():
+    with pm.Model() as model:
+        scale = pm.Data("scale", [2.0])
+        for name in "ab":
+            mean = scale[0] * pm.Normal(name)
+            pm.Normal(f"x {name}", mean, 1e-3, observed=rng.normal(size=ROWS))
+    parts = [in_fit(posterior(**{name: 1.0}), declared_public='["scale"]') for name in "ab"]
+    pymc_dp.synthesize(parts, model, n=5, m=2)
+    with pytest.raises(ValueError, match="which was not declared public"):
+        pymc_dp.synthesize([parts[0], in_fit(parts[1], declared_public="[]")], model, n=5, m=2)
+
+
+def in_fit(tree, **attrs):
+    """Return a posterior as a fit without noise leaves it."""
+    tree = tree.copy()
+    attrs = {"epsilon": np.inf, "delta": 0.0, "guarantee": "", "released": "[]", **attrs}
+    tree["privacy"] = xr.DataTree(xr.Dataset(attrs=attrs))
+    return tree
+
+
 def test_draws_of_several_results_are_independent():
     """Fits with one seed have equal numbers behind their draws."""
     draws = np.random.default_rng(0).normal(size=(1, 200))
@@ -144,9 +164,7 @@ def test_every_record_is_of_a_person_of_its_own():
         own = pm.Normal("own", 0, pm.HalfNormal("spread"), shape=10)
         mean = own[pm.Data("person", persons)]
         pm.Normal("y", mean, 1e-3, observed=rng.normal(size=ROWS))
-    tree = posterior(spread=3.0)
-    attrs = {"epsilon": np.inf, "delta": 0.0, "guarantee": "", "released": "[]", "unit": "person"}
-    tree["privacy"] = xr.DataTree(xr.Dataset(attrs=attrs))
+    tree = in_fit(posterior(spread=3.0), unit="person")
     y = pymc_dp.synthesize(tree, model, n=2000, m=1, random_seed=1)["synthetic"]["y"]
     assert abs(y.std() - 3) < 0.2
     assert len(np.unique(y.values.round(1))) > 50
@@ -204,9 +222,7 @@ def test_absurd_numbers_are_refused(bad):
 
 
 def test_a_posterior_without_the_privacy_noise_is_warned_of():
-    tree = FITTED.copy()
-    attrs = {"epsilon": 1.0, "delta": 1e-5, "guarantee": "(epsilon, delta)", "released": "[]"}
-    tree["privacy"] = xr.DataTree(xr.Dataset(attrs=attrs))
+    tree = in_fit(FITTED, epsilon=1.0, delta=1e-5)
     with pytest.warns(PosteriorWarning, match="leaves the privacy noise"):
         pymc_dp.synthesize(tree, by_data(), n=5, m=2)
 

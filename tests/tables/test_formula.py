@@ -1,7 +1,6 @@
 """Formulas of bambi: outcomes of two arguments, effects of persons, limits of censoring."""
 
 import logging
-import warnings
 
 import bambi as bmb
 import numpy as np
@@ -48,9 +47,7 @@ def built(formula, family="gaussian"):
 
 
 def fitted(model, **settings):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PosteriorWarning)
-        return pymc_dp.fit(model=model, progressbar=False, draws=50, **BUDGET, **settings)
+    return pymc_dp.fit(model=model, progressbar=False, draws=20, **BUDGET, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +146,10 @@ def test_bambi_starts_such_a_fit_itself(of_persons):
     assert idata["privacy"].attrs["unit"] == "person"
 
 
+@pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 @pytest.mark.parametrize("formula", ["y ~ (x|person)", "y ~ (1|arm) + (1|person)"])
 def test_the_column_of_persons_is_that_of_the_formula(formula):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
-        setup = set_up(built(formula), "dp_advi", None, epsilon=1.0, delta=1e-5, unit="person")
+    setup = set_up(built(formula), "dp_advi", None, epsilon=1.0, delta=1e-5, unit="person")
     np.testing.assert_array_equal(open_private(setup.data).units.codes, PERSON)
 
 

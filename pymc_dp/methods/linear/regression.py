@@ -92,7 +92,10 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
     """
     predictors, prior = structure
     # that of all releases; None where it is to follow the first
-    start = first_scale(records, predictors, prior.d, _clip_norm(settings), settings.feature_bound)
+    clip_norm = settings.clip_norm
+    if clip_norm is None and not settings.noisy:
+        clip_norm = math.inf
+    start = first_scale(records, predictors, prior.d, clip_norm, settings.feature_bound)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     release = settings.release_spec(count, start.clip_norm)
     fit = _Fit(structure, form, settings, start, release.count)
@@ -120,11 +123,6 @@ def build(records: Records, structure: Structure, settings: LinearOptions, form:
         doubts=lambda state: _doubts(records, predictors) if settings.noisy else (),
         defaults=(DEFAULTS, *form.defaults),
     )
-
-
-def _clip_norm(settings: LinearOptions) -> float | None:
-    """Return the clip norm of all releases; None where it is to follow the first."""
-    return settings.clip_norm if settings.noisy or settings.clip_norm is not None else math.inf
 
 
 def _doubts(records: Records, predictors: tuple[Predictor, ...]) -> tuple[Doubt, ...]:

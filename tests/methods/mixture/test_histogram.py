@@ -8,7 +8,6 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
-from pymc_dp.methods.gaussian.private_start import point_at
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.histogram import HISTOGRAM, ScalarMixture, first_state, update
 from pymc_dp.model import separate
@@ -157,13 +156,3 @@ def test_histograms_are_for_mixtures_of_numbers_alone():
     assert HISTOGRAM in releases(of_counts)
     assert HISTOGRAM not in releases(with_a_predictor)
     assert HISTOGRAM not in releases(of_no_mixture)
-
-
-def test_values_are_brought_to_the_real_line():
-    records, _ = separate(model_of(of_counts))
-    w, x = np.array([0.2, 0.3, 0.5]), np.array([1.0, 2.0, 4.0])
-    point = dict(
-        zip(records.point, records.split(point_at(records, {"w": w, "x": x})), strict=True)
-    )
-    np.testing.assert_allclose(point["x_log__"], np.log(x))
-    np.testing.assert_allclose(point["w_simplex__"], np.log(w[:2]) - np.log(w).mean())

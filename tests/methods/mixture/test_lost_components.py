@@ -1,7 +1,5 @@
 """A mixture whose prior and start are far from its records is doubted; a well-placed one is not."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -13,10 +11,7 @@ from pymc_dp.testing import deterministic_noise
 ROWS = 20000
 rng = np.random.default_rng(0)
 Y = np.where(rng.random(ROWS) < 0.4, rng.normal(4, 1, ROWS), rng.normal(-1, 1, ROWS))
-FAR = {
-    "both on one side": ([55.0, 60.0], "`mu[0]`"),
-    "one far away": ([-1.0, 80.0], "`mu[1]`"),
-}
+FAR = {"both on one side": ([55.0, 60.0], "`mu[0]`"), "one far away": ([-1.0, 80.0], "`mu[1]`")}
 
 
 def doubts_of(middles, sd=3.0):
@@ -24,8 +19,7 @@ def doubts_of(middles, sd=3.0):
     with pm.Model() as model:
         mu, w = pm.Normal("mu", middles, sd, shape=2), pm.Dirichlet("w", np.ones(2))
         pm.NormalMixture("y", w, mu, 1.0, observed=Y)
-    with deterministic_noise(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", pymc_dp.PosteriorWarning)
+    with deterministic_noise(1):
         idata = pymc_dp.fit(
             model=model, epsilon=2, delta=1e-5, progressbar=False, random_seed=1, backend="python"
         )

@@ -5,7 +5,8 @@ import pymc as pm
 import pytest
 from scipy.special import expit, ndtr
 
-from pymc_dp.driver.setup import compile_method, set_up
+from pymc_dp.driver.compile_method import compile_method
+from pymc_dp.driver.setup import set_up
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.wall import PrivacyWall
 

@@ -87,10 +87,7 @@ def two_columns():
 
 W = ["W[0, 0]", "W[1, 0]", "W[0, 1]", "W[1, 1]"]
 COLUMNS = [exact(X, y, 0.8, np.eye(2) / 4) for y in (Y, OFFSET)]
-TWO_COLUMNS = (
-    np.concatenate([mean for mean, _ in COLUMNS]),
-    np.kron(np.eye(2), COLUMNS[0][1]),
-)
+TWO_COLUMNS = (np.concatenate([mean for mean, _ in COLUMNS]), np.kron(np.eye(2), COLUMNS[0][1]))
 
 
 EXACT = [
@@ -103,20 +100,14 @@ EXACT = [
 ]
 
 
-def check_exact(idata, names, expected):
-    for got, wanted in zip(gaussian(idata, names), expected, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-9)
+# one of each structure in absolute form: the features, which differ, are the same in both
+IN_BOTH_FORMS = [(*case, "residual") for case in EXACT]
+IN_BOTH_FORMS += [(*EXACT[k], "absolute") for k in (0, 2, 4, 5)]
 
 
-@pytest.mark.parametrize(("build", "names", "expected"), EXACT)
-def test_a_gaussian_posterior_is_exact(build, names, expected):
-    check_exact(fitted(build, n=5), names, expected)
-
-
-# one of each structure: the features, which differ above, are the same in both forms
-@pytest.mark.parametrize(("build", "names", "expected"), [EXACT[k] for k in (0, 2, 4, 5)])
-def test_so_it_is_in_absolute_form(build, names, expected):
-    check_exact(fitted(build, form="absolute", n=5), names, expected)
+@pytest.mark.parametrize(("build", "names", "expected", "form"), IN_BOTH_FORMS)
+def test_a_gaussian_posterior_is_exact(build, names, expected, form):
+    same_to(1e-8, gaussian(fitted(build, form=form, n=5), names), expected)
 
 
 def correlated_prior_and_faint_data():

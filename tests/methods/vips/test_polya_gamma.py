@@ -95,25 +95,20 @@ AUGMENTED = [
         ["a[0]", "a[1]", "a[2]", "b[0]", "b[1]"],
         functools.partial(polya_gamma, GROUPED, YES - 0.5, np.ones(N)),
     ),
-    (
-        binomial_logit,
-        A,
-        functools.partial(polya_gamma, WITH_ONES, SUCCESSES - TRIALS / 2, TRIALS),
-    ),
+    (binomial_logit, A, functools.partial(polya_gamma, WITH_ONES, SUCCESSES - TRIALS / 2, TRIALS)),
     (negative_binomial, A, NEGATIVE),
     (negative_binomial_by_mean, A, NEGATIVE),
 ]
 
 
-@pytest.mark.parametrize(("build", "names", "reference"), AUGMENTED)
-def test_a_logistic_likelihood_is_that_of_variational_bayes(build, names, reference):
-    same_to(1e-6, gaussian(fitted(build), names), reference())
+# one of each likelihood in absolute form: the features, which differ, are the same in both
+IN_BOTH_FORMS = [(*case, "residual") for case in AUGMENTED]
+IN_BOTH_FORMS += [(*AUGMENTED[k], "absolute") for k in (0, 4, 5)]
 
 
-# one of each likelihood: the features, which differ above, are the same in both forms
-@pytest.mark.parametrize(("build", "names", "reference"), [AUGMENTED[k] for k in (0, 4, 5)])
-def test_so_it_is_in_absolute_form(build, names, reference):
-    same_to(1e-6, gaussian(fitted(build, form="absolute"), names), reference())
+@pytest.mark.parametrize(("build", "names", "reference", "form"), IN_BOTH_FORMS)
+def test_a_logistic_likelihood_is_that_of_variational_bayes(build, names, reference, form):
+    same_to(1e-6, gaussian(fitted(build, form=form), names), reference())
 
 
 def logistic_with_precision_of_weights():

@@ -52,8 +52,8 @@ def start_of_rounds(fit: Fit, sums: Method) -> PrivateStart | None:
     sketched = SketchedStart.recognised(fit.records)
     if sketched:
         return sketched.of_rounds(fit.settings.records_in_sums)
-    if _starts_apart(fit):
-        return None
+    if any(map(fit.starts_apart, fit.gaussian or _of_components(fit))):
+        return None  # the author's initial values tell the components apart
     return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, fit, sums))
 
 
@@ -71,11 +71,6 @@ def _sums_before(
         release, count=DEFAULTS.releases_of_start, share=DEFAULTS.share_of_start
     )
     return reported_as(sums._replace(releases=(few,)), method, found), found
-
-
-def _starts_apart(fit: Fit) -> bool:
-    """Whether the author's initial values tell the components of a mixture apart."""
-    return any(map(fit.starts_apart, fit.gaussian or _of_components(fit)))
 
 
 def state_at(fit: Fit, model: MixtureModel, v: np.ndarray) -> State:

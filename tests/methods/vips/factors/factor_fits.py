@@ -14,7 +14,6 @@ RNG = np.random.default_rng(8)
 TRUE = np.array([[1.5, 0.0], [-1.0, 0.5], [0.0, 1.0], [0.8, -0.8], [0.3, 0.0]])
 Z = RNG.normal(size=(N, K))
 Y = Z @ TRUE.T + [0.5, -1.0, 0.0, 2.0, 0.3] + 0.6 * RNG.normal(size=(N, J))
-CENTRED = Y - Y.mean(axis=0).round(3)
 PARTS = np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [0.0, 4.0], [2.0, 2.0], [-3.0, 0.0]])
 BITS = (RNG.random((N, 6)) < expit(RNG.integers(0, 2, (N, K)) @ PARTS.T - 1.5)).astype(int)
 # latents of different spread: otherwise the loadings are known up to rotations alone

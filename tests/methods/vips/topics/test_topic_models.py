@@ -87,8 +87,7 @@ def test_uneven_concentrations_of_shares_are_data_declared_public():
     with pytest.raises(NotSeparableError, match=r"name it in public=\[...\]"):
         concentration(lda(alpha=uneven))
     model = lda_of(
-        multinomial,
-        shares=lambda: pm.Dirichlet("theta", pm.Data("alpha", uneven), shape=(D, K)),
+        multinomial, shares=lambda: pm.Dirichlet("theta", pm.Data("alpha", uneven), shape=(D, K))
     )
     fit = pymc_dp.fit(model=model, public=["alpha"], **NOISELESS)["fit"]
     np.testing.assert_allclose(fit["document_concentration"], uneven)

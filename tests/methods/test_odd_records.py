@@ -1,4 +1,4 @@
-"""Records that a likelihood rules out, long features and singular designs do a VIPS fit no harm."""
+"""Records that a likelihood rules out, long features and singular designs do a fit no harm."""
 
 import math
 
@@ -25,12 +25,7 @@ def fitted(build, values, seed=1, **settings):
     settings = {"method": "vips", "noise_aware": False, "n": 6, **settings}
     with deterministic_noise(seed):
         return pymc_dp.fit(
-            model=model,
-            draws=3,
-            random_seed=1,
-            progressbar=False,
-            backend="python",
-            **settings,
+            model=model, draws=3, random_seed=1, progressbar=False, backend="python", **settings
         )
 
 
@@ -53,12 +48,9 @@ def logistic(x):
     pm.Bernoulli("y", logit_p=pm.Data("X", x) @ pm.Normal("b", 0, 2, shape=2), observed=YES)
 
 
-def one_share(y):
-    pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=y)
-
-
-def binomial(y):
-    pm.Binomial("y", 4, logit_p=slopes_of(len(y)), observed=y)
+def log_link_at(x):
+    eta = pm.Data("X", x) @ pm.Normal("b", 0, 2, shape=2)
+    pm.Poisson("y", pm.math.exp(eta), observed=COUNTS)
 
 
 def slopes_of(rows):
@@ -67,6 +59,14 @@ def slopes_of(rows):
 
 def logistic_outcomes(y):
     pm.Bernoulli("y", logit_p=slopes_of(len(y)), observed=y)
+
+
+def one_share(y):
+    pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=y)
+
+
+def binomial(y):
+    pm.Binomial("y", 4, logit_p=slopes_of(len(y)), observed=y)
 
 
 def negative_binomial(y):
@@ -94,25 +94,54 @@ def category(y):
     pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), observed=y)
 
 
-IMPOSSIBLE = [
-    (logistic_outcomes, YES, [2, -1]),
-    (one_share, YES, [2, -1]),
-    (binomial, np.minimum(COUNTS, 4), [5, -1]),
-    (binomial_share, np.minimum(COUNTS, 4), [5, -1]),
-    (negative_binomial, COUNTS, [-1, -(2**30)]),
-    (poisson, COUNTS, [-1, -(2**30)]),
-    (exponential, POSITIVE, [-1.0, math.inf]),
-    (exposed, POSITIVE, [-1.0, math.inf]),
-    (category, np.minimum(COUNTS, 2), [3, -1]),
-]
+def log_link(y):
+    pm.Poisson("y", pm.math.exp(slopes_of(len(y))), observed=y)
 
 
-@pytest.mark.parametrize(("build", "values", "impossible"), IMPOSSIBLE)
+def student(y):
+    pm.StudentT("y", nu=4, mu=slopes_of(len(y)), sigma=1.0, observed=y)
+
+
+def linear(y):
+    pm.Normal("y", slopes_of(len(y)), tau=pm.Gamma("tau", 2, 1), observed=y)
+
+
+def bumps(y):
+    w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2)
+    pm.NormalMixture("y", w, mu, sigma=1.0, observed=y)
+
+
+IMPOSSIBLE = {
+    "vips": [
+        (logistic_outcomes, YES, [2, -1]),
+        (one_share, YES, [2, -1]),
+        (binomial, np.minimum(COUNTS, 4), [5, -1]),
+        (binomial_share, np.minimum(COUNTS, 4), [5, -1]),
+        (negative_binomial, COUNTS, [-1, -(2**30)]),
+        (poisson, COUNTS, [-1, -(2**30)]),
+        (exponential, POSITIVE, [-1.0, math.inf]),
+        (exposed, POSITIVE, [-1.0, math.inf]),
+        (category, np.minimum(COUNTS, 2), [3, -1]),
+    ],
+    "dp_sep": [
+        (logistic_outcomes, YES, [2, -1]),
+        (log_link, COUNTS, [-1, -(2**30)]),
+        (student, POSITIVE, [math.inf]),
+        (linear, POSITIVE, [-math.inf]),
+        (bumps, POSITIVE, [math.inf, 1e300]),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "build", "values", "impossible"),
+    [(method, *case) for method, cases in IMPOSSIBLE.items() for case in cases],
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_an_impossible_record_is_as_one_that_is_not_there(build, values, impossible):
+def test_an_impossible_record_is_as_one_that_is_not_there(method, build, values, impossible):
     # features repeat with the period of the data, so the first rows are the same
     spoiled = np.append(values, np.array(impossible, values.dtype))
-    same_fit(fitted(build, spoiled), fitted(build, values))
+    same_fit(*(fitted(build, y, method=method) for y in (spoiled, values)))
 
 
 @pytest.mark.parametrize("place", [0, N])
@@ -126,8 +155,7 @@ def test_a_missing_value_is_as_a_record_that_is_not_there(place):
 def test_features_beyond_the_declared_bound_are_shortened_to_it():
     long = X * 10.0 ** RNG.uniform(-2, 3, (N, 1))
     short = long / np.maximum(np.linalg.norm(long, axis=1, keepdims=True), 1)
-    bounded = fitted(logistic, long, feature_bound=1.0)
-    same_fit(bounded, fitted(logistic, short, feature_bound=1.0))
+    same_fit(*(fitted(logistic, x, feature_bound=1.0) for x in (long, short)))
 
 
 def constant_column(rows):
@@ -142,13 +170,40 @@ def nothing_at_all(rows):
     return np.zeros_like(rows)
 
 
-@pytest.mark.parametrize("form", ["residual", "absolute"])
-@pytest.mark.parametrize("spoil", [constant_column, column_twice, nothing_at_all])
-def test_a_singular_design_gives_a_proper_posterior(spoil, form):
+def one_extreme(rows):
+    return np.where(np.arange(len(rows))[:, None] == 3, 1e150, rows)
+
+
+def all_too_large(rows):
+    return 1e200 * rows
+
+
+SINGULAR = (constant_column, column_twice, nothing_at_all)
+FORMS = ("residual", "absolute")
+EXTREME = (one_extreme, all_too_large)
+LITERAL = {"form": "algorithm3", "num_records": N, "sample_rate": 1.0, "n": 5}
+
+
+@pytest.mark.parametrize(
+    ("method", "build", "spoil", "settings"),
+    [
+        *(("vips", logistic, x, {"form": form}) for x in SINGULAR for form in FORMS),
+        *(("dp_sep", log_link_at, x, {}) for x in (*SINGULAR, *EXTREME)),
+        *(("dp_sep", log_link_at, x, LITERAL) for x in EXTREME),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:form='algorithm3' is for reproduction")
+def test_a_singular_or_extreme_design_gives_a_proper_posterior(method, build, spoil, settings):
     for seed in range(2):
-        idata = fitted(logistic, spoil(X), seed, form=form)
-        assert np.isfinite(idata["posterior"]["b"]).all()
-        assert np.isfinite(idata["fit_stats"]["mean_path"]).all()
+        idata = fitted(build, spoil(X), seed, method=method, **settings)
+        numbers(idata)
         eigenvalues = np.linalg.eigvalsh(idata["fit"]["covariance_matrix"])
         # the prior's variance is the most that remains
         assert 0 < eigenvalues.min() <= eigenvalues.max() <= 4 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("y", [np.zeros(N), np.full(N, 1e150), np.full(N, math.inf)])
+def test_a_mixture_of_odd_outcomes_gives_a_proper_posterior(y):
+    idata = fitted(bumps, y, method="dp_sep")
+    numbers(idata)
+    assert (np.abs(idata["fit"]["mean_vector"]) < 1e5).all()

@@ -1,0 +1,294 @@
+"""VIPS and DP-SEP refuse what they cannot fit with a sentence, before any budget is spent."""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp import NotSeparableError
+
+pytestmark = pytest.mark.usefixtures("no_release")
+N = 40
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2))
+SECRET = 123456.78125
+REAL = np.where(np.arange(N) == 7, SECRET, RNG.normal(size=N))
+YES = RNG.integers(0, 2, N)
+COUNTS = RNG.integers(0, 5, N)
+POSITIVE = RNG.uniform(0.1, 3.0, N)
+SETTINGS = {
+    "noise_multiplier": 2.0,
+    "delta": 1e-5,
+    "sampling": "full",
+    "draws": 3,
+    "random_seed": 1,
+    "progressbar": False,
+    "backend": "python",
+}
+
+
+def model_of(build):
+    with pm.Model() as model:
+        build()
+    return model
+
+
+def refused(build, method="vips", **settings):
+    """Fit, where the first release would be a failure of the test."""
+    pymc_dp.fit(model=model_of(build), method=method, **{**SETTINGS, **settings})
+
+
+def slopes():
+    return X @ pm.Normal("b", 0, 2, shape=2)
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def laplace_weights():
+    pm.Normal("y", X @ pm.Laplace("b", 0, 1, shape=2), 1.0, observed=REAL)
+
+
+def half_normal_scale():
+    pm.Normal("y", slopes(), pm.HalfNormal("sd"), observed=REAL)
+
+
+def gamma_sd():
+    pm.Normal("y", slopes(), pm.Gamma("sd", 1, 1), observed=REAL)
+
+
+def precision_for_each_column():
+    W = pm.Normal("W", 0, 1, shape=(2, 2))
+    pm.Normal("y", X @ W, tau=pm.Gamma("tau", 1, 1, shape=2), observed=X)
+
+
+def beta_mean():
+    pm.Normal("y", pm.Beta("p", 1, 1), 1.0, observed=REAL)
+
+
+def beta_through_a_square():
+    pm.Bernoulli("y", pm.Beta("p", 1, 1) ** 2, observed=YES)
+
+
+def correlated_components():
+    mu = pm.MvNormal("mu", np.zeros(2), np.eye(2))
+    pm.NormalMixture("y", [0.5, 0.5], mu, 1.0, observed=REAL)
+
+
+def probit():
+    pm.Bernoulli("y", pm.math.invprobit(slopes()), observed=YES)
+
+
+def poisson_with_log_link():
+    pm.Poisson("y", pm.math.exp(slopes()), observed=COUNTS)
+
+
+def unknown_number_of_failures():
+    p = pm.math.sigmoid(slopes())
+    pm.NegativeBinomial("y", n=pm.Gamma("n", 1, 1), p=p, observed=COUNTS)
+
+
+def student():
+    pm.StudentT("y", nu=4, mu=slopes(), sigma=1.0, observed=REAL)
+
+
+def product_of_latents():
+    pm.Normal("y", slopes() * pm.Normal("scale"), 1.0, observed=REAL)
+
+
+def squared_latent():
+    pm.Normal("y", slopes() ** 2, 1.0, observed=REAL)
+
+
+def log_normal_hierarchy():
+    b = pm.Normal("b", 0, pm.math.exp(pm.Normal("log_sd")), shape=2)
+    pm.Normal("y", X @ b, 1.0, observed=REAL)
+
+
+def softmax():
+    W = pm.Normal("W", 0, 1, shape=(2, 3))
+    pm.Categorical("y", logit_p=X @ W, observed=COUNTS % 3)
+
+
+def exponential_of_a_latent():
+    mu = slopes() + X[:, 0] * pm.math.exp(pm.Normal("a"))
+    pm.Poisson("y", pm.math.exp(mu), observed=COUNTS)
+
+
+def unknown_gamma_shape():
+    shape = pm.Gamma("shape", 2, 1)
+    pm.Gamma("y", alpha=shape, beta=pm.math.exp(-slopes()), observed=POSITIVE)
+
+
+def unknown_dispersion():
+    alpha = pm.Gamma("alpha", 2, 1)
+    pm.NegativeBinomial("y", mu=pm.math.exp(slopes()), alpha=alpha, observed=COUNTS)
+
+
+def a_latent_for_each_record():
+    pm.Normal("y", slopes() + pm.Normal("z", shape=N), 1.0, observed=REAL)
+
+
+def discrete_latent():
+    pm.Normal("y", slopes() + pm.Bernoulli("k", 0.5), 1.0, observed=REAL)
+
+
+def two_mixtures():
+    mu, w = pm.Normal("mu", 0, 3, shape=2), pm.Dirichlet("w", np.ones(2))
+    for name in ("y", "z"):
+        pm.NormalMixture(name, w, mu, sigma=1.0, observed=REAL)
+
+
+NO_PREDICTOR = "no predictor that is linear in the Gaussian latents"
+OF_BOTH = [
+    (precision_for_each_column, "noise precision that is not one number (`tau`)"),
+    (unknown_number_of_failures, "the likelihood of `y` is not Gaussian, and depends on `n`"),
+    (log_normal_hierarchy, "the joint prior of `log_sd`, `b` is not Gaussian"),
+]
+REFUSED = {
+    "vips": [
+        *OF_BOTH,
+        (laplace_weights, "`b` has a prior (Laplace) of no conjugate family"),
+        (half_normal_scale, "`sd` has a prior (HalfNormal) of no conjugate family"),
+        (gamma_sd, "the likelihood of `y` is not conjugate to `sd`"),
+        (beta_mean, "the likelihood of `y` is not conjugate to `p`"),
+        (beta_through_a_square, "the likelihood of `y` is not conjugate to `p`"),
+        (correlated_components, "`mu` has a prior (MvNormal) of no conjugate family"),
+        (probit, "the likelihood of `y` is neither Gaussian nor logistic"),
+        (poisson_with_log_link, "the likelihood of `y` is neither Gaussian nor logistic"),
+        (student, "the likelihood of `y` is neither Gaussian nor logistic"),
+        (product_of_latents, NO_PREDICTOR),
+        (squared_latent, "the likelihood of `y` is neither Gaussian nor logistic"),
+    ],
+    "dp_sep": [
+        *OF_BOTH,
+        (softmax, "the likelihood of `y` has several predictors, and is not Gaussian"),
+        (exponential_of_a_latent, NO_PREDICTOR),
+        (unknown_gamma_shape, "the likelihood of `y` is not Gaussian, and depends on `shape`"),
+        (unknown_dispersion, "the likelihood of `y` is not Gaussian, and depends on `alpha`"),
+        (half_normal_scale, "the likelihood of `y` is Gaussian, but `sd` is no Gamma precision"),
+        (gamma_sd, "the likelihood of `y` is Gaussian, but `sd` is no Gamma precision of it"),
+        (laplace_weights, "no latent has a Gaussian prior"),
+        (a_latent_for_each_record, "`z` belongs to single records"),
+        (two_mixtures, "the likelihood is not one finite mixture"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "build", "reason"),
+    [(method, *case) for method, cases in REFUSED.items() for case in cases],
+)
+def test_a_model_without_closed_form_updates_is_refused_with_another_method(method, build, reason):
+    with pytest.raises(NotSeparableError) as caught:
+        refused(build, method)
+    assert reason in str(caught.value)
+    assert "method='dp_advi'" in str(caught.value)
+    assert "123456" not in str(caught.value)
+
+
+def test_a_discrete_latent_is_refused_by_name():
+    with pytest.raises(NotSeparableError, match="`k` is a discrete latent"):
+        refused(discrete_latent, "dp_sep")
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def logistic():
+    pm.Bernoulli("y", logit_p=slopes(), observed=YES)
+
+
+def one_share():
+    pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=YES)
+
+
+def bumps():
+    w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2)
+    pm.NormalMixture("y", w, mu, sigma=1.0, observed=REAL)
+
+
+BAD = {
+    "n": [0, 2.5],
+    "clip_norm": [0, -1.0, math.nan, math.inf, "large"],
+    "sample_rate": [0, lambda t: 0.5],
+    "form": ["foo", 3, ["residual"], "shrunk"],
+    "feature_bound": [-1, 0, math.nan, None],
+}
+BAD_FOR = {
+    "vips": {
+        "kappa": [-0.1, 1.1, math.nan, "fast"],
+        "tau0": [0.5, math.inf, None],
+        "iterations": [0, 1.5],
+    },
+    "dp_sep": {"step": [0, -0.1, 1.1, math.nan, "fast"], "num_records": [0]},
+}
+TOGETHER = [
+    ("vips", "sample_rate", {"sample_rate": 1.5, "sampling": "poisson"}),
+    ("dp_sep", "sample_rate", {"sample_rate": 1.5, "sampling": "poisson"}),
+    ("dp_sep", "step", {"step": 41, "form": "algorithm3", "num_records": N}),
+    ("dp_sep", "num_records", {"num_records": None, "form": "algorithm3"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "settings"),
+    [
+        (method, name, {name: value})
+        for method, own in BAD_FOR.items()
+        for name, values in {**BAD, **own}.items()
+        for value in values
+    ]
+    + TOGETHER,
+)
+def test_a_setting_out_of_its_range_is_refused_by_name(method, name, settings):
+    with pytest.raises((ValueError, TypeError), match=name) as caught:
+        refused(logistic, method, **settings)
+    assert str(caught.value).endswith((".", "]"))
+    assert "None" not in str(caught.value).replace("=None", "")
+
+
+@pytest.mark.parametrize(
+    ("method", "build", "form", "reason"),
+    [
+        *(("vips", one_share, form, "form=") for form in ("residual", "paper", "foo")),
+        ("dp_sep", bumps, "algorithm3", "form='algorithm3' is not for mixtures of Gaussians"),
+        ("dp_sep", bumps, "foo", "form='foo' is not for mixtures of Gaussians"),
+    ],
+)
+def test_a_form_of_another_class_of_models_is_refused(method, build, form, reason):
+    with pytest.raises(ValueError, match=reason):
+        refused(build, method, form=form, num_records=N)
+
+
+def test_mixtures_take_the_name_of_their_form():
+    pymc_dp.plan(model_of(bumps), method="dp_sep", form="damped", **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("method", "build", "option", "value"),
+    [
+        ("vips", logistic, "iterations", 3),
+        ("vips", one_share, "iterations", 3),
+        ("vips", one_share, "feature_bound", 1.0),
+        ("dp_sep", bumps, "feature_bound", 1.0),
+    ],
+)
+def test_an_option_that_has_no_meaning_for_a_model_is_refused(method, build, option, value):
+    with pytest.raises(ValueError, match=f"{option}= has no meaning for"):
+        refused(build, method, **{option: value})
+
+
+@pytest.mark.parametrize("term", ["epsilon", "noise_multiplier", "delta"])
+def test_a_method_without_privacy_takes_no_budget(term):
+    nothing = dict.fromkeys(("epsilon", "noise_multiplier", "delta"))
+    with pytest.raises(ValueError, match=f"'sep' is not private and takes no {term}="):
+        refused(logistic, "sep", **nothing | {term: 0.5})
+
+
+def test_counts_that_are_not_whole_are_refused():
+    with pytest.raises(ValueError, match="`y` holds float64 values") as caught:
+        refused(one_share, data={"y": YES + SECRET})
+    assert "123456" not in str(caught.value)

@@ -98,7 +98,7 @@ class Left(NamedTuple):
 
 def _cut(norms: np.ndarray) -> np.ndarray:
     """Return what these norms cut off of the lengths of all bins: (norms, BINS)."""
-    return np.maximum(CENTRES - norms[:, None], 0.0)
+    return np.asarray(np.maximum(CENTRES - norms[:, None], 0.0))
 
 
 class Norms(NamedTuple):

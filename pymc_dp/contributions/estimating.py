@@ -51,18 +51,11 @@ class Estimated(NamedTuple):
     """What a record adds for each of its outcomes, the observed one first."""
 
     weights: np.ndarray  # (rows, outcomes, c): of the record's vectors
-    # (rows,): minus the slope of its mean along the predictor, where a record has one, and two
-    # outcomes; else outcomes that are drawn from q show it
+    # (rows,): minus the slope of its mean along the predictor, where a record has one; else
+    # outcomes that are drawn from q show it
     slope: np.ndarray | None = None
     # (rows,): what it adds to the precision of q, where that is not the slope
     precision: np.ndarray | None = None
-
-    @property
-    def slope_share(self) -> np.ndarray | None:
-        """The slope as a share of what it would be of scores at a point, (rows,)."""
-        if self.slope is None:
-            return None
-        return ratio(self.slope, -self.weights[:, 1, 0] * self.weights[:, 2, 0])
 
     @property
     def precision_share(self) -> np.ndarray | None:
@@ -84,12 +77,9 @@ class Estimating(NamedTuple):
     left_out: float = 0.0  # how many of the equal sites of q it leaves out
     has_precision: bool = False  # whether records add a precision to q that is not their slope
 
-    def spread(self, number: float) -> float:
-        """Return the variance of q in whitened coordinates, as `At.spread` has it.
-
-        Records make up most of its precision, each as much as another.
-        """
-        return 1 / max(number - self.left_out, 1.0)
+    def share(self, number: float) -> float:
+        """Return the share of the records' precision that q has."""
+        return 1 - self.left_out / max(number, 2.0)
 
 
 def shifted(
@@ -117,12 +107,15 @@ def averaged(along: Along) -> Estimated:
     So is the slope: the curvature of the log likelihood, averaged over q.
     """
     total, slope = np.zeros(()), np.zeros(())
-    nodes = NODES if along.has_both else FEW_NODES
-    for node, share in _rule(along, nodes):
+    for node, share in _rule(along, NODES if len(along.root) == 1 else FEW_NODES):
         each = along.at(node)
         total = total + share * each
-        if along.has_both and each.shape[2] == 1:
+        if _is_binary(along, each):
             slope = slope - share * each[:, 1, 0] * each[:, 2, 0]
+        elif each.shape[1] > 1 and each.shape[2] == 1:  # by Stein's lemma
+            slope = slope - share * node[0] * each[:, 1:, 0].mean(axis=1)
+    if slope.ndim and not along.has_both:
+        slope = ratio(slope, along.root[0, 0])
     return Estimated(total, slope if slope.ndim else None)
 
 

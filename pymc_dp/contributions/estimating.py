@@ -67,7 +67,7 @@ class Estimated(NamedTuple):
 
 def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Divide by numbers above 0; beside others it is 1."""
-    return np.asarray(np.divide(part, whole, out=np.ones_like(whole), where=whole > 0))
+    return np.asarray(np.divide(part, whole, out=np.ones_like(part), where=whole > 0))
 
 
 class Estimating(NamedTuple):
@@ -119,6 +119,41 @@ def averaged(along: Along) -> Estimated:
     return Estimated(total, slope if slope.ndim else None)
 
 
+def _integrals(points: np.ndarray) -> np.ndarray:
+    """Return the matrix that integrates a polynomial of these values from 0 to each point.
+
+    >>> square = np.array([-1.0, 0.0, 2.0]) ** 2
+    >>> (_integrals(np.array([-1.0, 0.0, 2.0])) @ square * 3).round(6) + 0.0
+    array([-1.,  0.,  8.])
+    """
+    powers = np.arange(len(points))
+    values, integrals = points[:, None] ** powers, points[:, None] ** (powers + 1) / (powers + 1)
+    return np.asarray(integrals @ np.linalg.inv(values))
+
+
+def _site_of_scores(along: Along) -> Estimated:
+    """Take sites of drawn outcomes, whose log density along the predictor is that of its slopes.
+
+    With u the predictor in units of its spread s under the cavity, and E and V the mean and the
+    variance of u under the tilted density, the site adds E / (s V), and (1 / V - 1) / s^2 to the
+    precision.
+    """
+    rule, root = _rule(along, NODES_OF_SITES), along.root[0, 0][:, None]
+    points = np.array([node[0] for node, _ in rule])
+    slopes = [root * along.at(node)[:, :, 0] for node, _ in rule]
+    rows = _integrals(points)
+    logs = np.stack([sum(a * g for a, g in zip(row, slopes, strict=True)) for row in rows])
+    likely = np.exp(logs - logs.max(axis=0))
+    Z, mean, square = 0.0, 0.0, 0.0
+    for (node, share), density in zip(rule, likely, strict=True):
+        Z = Z + share * density
+        mean, square = mean + share * node[0] * density, square + share * node[0] ** 2 * density
+    mean = mean / Z
+    variance = np.maximum(square / Z - mean**2, LEAST_TILTED)
+    slope = (1 / variance[:, 1:] - 1).mean(axis=1)
+    return Estimated(ratio(mean / variance, root)[:, :, None], ratio(slope, root[:, 0] ** 2))
+
+
 def _rule(along: Along, nodes: int) -> list[tuple[np.ndarray, float]]:
     """Return points and weights of Gauss-Hermite quadrature, by products for two predictors."""
     points, weights = np.polynomial.hermite_e.hermegauss(nodes)
@@ -158,11 +193,12 @@ def site(along: Along) -> Estimated:
     With Z = E p(y | psi) under q, the cavity of the average site, and g and beta the first and
     second derivative of log Z in the mean of psi, whose variance is s^2, the site adds
     g / (1 + s^2 beta), and -beta / (1 + s^2 beta) to the precision (Minka 2001; Li et al. 2015).
-    Records that do not have two outcomes and one predictor add `averaged` scores.
+    Of other outcomes see `_site_of_scores`. Records that have no drawn outcomes, or more than one
+    predictor, add `averaged` scores.
     """
     here = along.at(np.zeros(len(along.root)))
     if not _is_binary(along, here):
-        return averaged(along)
+        return _site_of_scores(along) if here.shape[1] > 1 == here.shape[2] else averaged(along)
     root = along.root[0, 0]
     Z, first, bend = np.zeros((2, len(root))), 0.0, 0.0
     for node, share in _rule(along, NODES_OF_SITES):

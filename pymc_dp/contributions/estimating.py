@@ -25,6 +25,9 @@ MOST_PREDICTORS = 2
 NODES, FEW_NODES = 5, 3
 # those of tilted densities, whose second moments need more
 NODES_OF_SITES = 9
+# where the tilted densities of drawn outcomes are summed, in spreads of the cavity; the largest
+# logarithm of one there, over that at the cavity's mean
+GRID, LARGEST_LOG = np.linspace(-4.5, 4.5, 37), 300.0
 # the largest size of a logit, and the least of its root mean square, that is told from others
 FARTHEST, NEAREST = 700.0, 1e-6
 # the least chance of an outcome, and the least share that a tilted variance is of the cavity's
@@ -119,18 +122,6 @@ def averaged(along: Along) -> Estimated:
     return Estimated(total, slope if slope.ndim else None)
 
 
-def _integrals(points: np.ndarray) -> np.ndarray:
-    """Return the matrix that integrates a polynomial of these values from 0 to each point.
-
-    >>> square = np.array([-1.0, 0.0, 2.0]) ** 2
-    >>> (_integrals(np.array([-1.0, 0.0, 2.0])) @ square * 3).round(6) + 0.0
-    array([-1.,  0.,  8.])
-    """
-    powers = np.arange(len(points))
-    values, integrals = points[:, None] ** powers, points[:, None] ** (powers + 1) / (powers + 1)
-    return np.asarray(integrals @ np.linalg.inv(values))
-
-
 def _site_of_scores(along: Along) -> Estimated:
     """Take sites of drawn outcomes, whose log density along the predictor is that of its slopes.
 
@@ -139,19 +130,30 @@ def _site_of_scores(along: Along) -> Estimated:
     precision.
     """
     rule, root = _rule(along, NODES_OF_SITES), along.root[0, 0][:, None]
-    points = np.array([node[0] for node, _ in rule])
     slopes = [root * along.at(node)[:, :, 0] for node, _ in rule]
-    rows = _integrals(points)
-    logs = np.stack([sum(a * g for a, g in zip(row, slopes, strict=True)) for row in rows])
-    likely = np.exp(logs - logs.max(axis=0))
-    Z, mean, square = 0.0, 0.0, 0.0
-    for (node, share), density in zip(rule, likely, strict=True):
-        Z = Z + share * density
-        mean, square = mean + share * node[0] * density, square + share * node[0] ** 2 * density
-    mean = mean / Z
-    variance = np.maximum(square / Z - mean**2, LEAST_TILTED)
+    whole, mean, square = np.zeros((3, *slopes[0].shape))
+    for u, row in zip(GRID, _integrals(np.array([node[0] for node, _ in rule]), GRID), strict=True):
+        log_density = sum(share * slope for share, slope in zip(row, slopes, strict=True))
+        density = np.exp(np.minimum(log_density - u**2 / 2, LARGEST_LOG))  # 1 at the cavity's mean
+        whole += density
+        mean += u * density
+        square += u**2 * density
+    mean /= whole
+    variance = np.maximum(square / whole - mean**2, LEAST_TILTED)
     slope = (1 / variance[:, 1:] - 1).mean(axis=1)
     return Estimated(ratio(mean / variance, root)[:, :, None], ratio(slope, root[:, 0] ** 2))
+
+
+def _integrals(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the matrix that integrates the polynomial of values at points from 0 to each end.
+
+    >>> points, ends = np.array([-1.0, 0.0, 2.0]), np.array([-1.0, 1.0])
+    >>> (_integrals(points, ends) @ points**2 * 3).round(6)
+    array([-1.,  1.])
+    """
+    powers = np.arange(len(points))
+    integrals = ends[:, None] ** (powers + 1) / (powers + 1)
+    return np.asarray(integrals @ np.linalg.inv(points[:, None] ** powers))
 
 
 def _rule(along: Along, nodes: int) -> list[tuple[np.ndarray, float]]:

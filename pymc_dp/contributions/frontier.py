@@ -223,19 +223,21 @@ def _spread(
 def _scales_a_column(
     node: Node, entering: list[int], graph: RecordGraph, apart: set[Tensor]
 ) -> bool:
-    """Whether one number multiplies each record's own number, which depends on nothing ``apart``."""
+    """Whether one number multiplies each record's own, which depends on nothing ``apart``."""
     if not (isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Mul)):
         return False
     if len(node.inputs) != 2 or len(entering) != 1:
         return False
-    number, column = node.inputs[entering[0]], node.inputs[1 - entering[0]]
+    number: Tensor = node.inputs[entering[0]]
+    column: Tensor = node.inputs[1 - entering[0]]
     is_column = column in graph.axis and column.ndim == 1
     return is_column and all(number.type.broadcastable) and apart.isdisjoint(ancestors([column]))
 
 
 def _scaled_column(node: Node, operands: list[Tensor], i: int) -> Edge:
+    number: Tensor = node.inputs[i]
     data = operands[1 - i][:, None]
-    return Product(node.inputs[i].reshape((1,)), None, data, graph_norms(data), from_left=False)
+    return Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
 
 
 def is_product(node: Node) -> bool:

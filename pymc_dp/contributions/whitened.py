@@ -71,8 +71,8 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     A record of weight w adds u = clip(w W g - a), where a is the shift that makes u zero on average
     over outcomes of the model at ``At.point``; w depends on other draws of the outcome, never on
     the outcome itself. By the likelihood's score identity the slope of E[u] is -E[u (W g)'], and
-    the same draws estimate it. Where a method averages over a posterior q, whose covariance
-    is W'RW with R that of ``At.root``, g is what its `Estimating` makes of scores under q, and q draws outcomes.
+    the same draws estimate it. Where a method averages over a posterior q, whose root is
+    ``At.root``, g is what its `Estimating` makes of scores under q, and q draws outcomes.
     With survey weights all of it is multiplied by the record's share of the largest weight, and
     the products of the score by its square.
 
@@ -206,9 +206,7 @@ def whitened(scores: np.ndarray, at: At) -> np.ndarray:
 
 def _times(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Multiply vectors (..., d) by a matrix, (d, d), or a diagonal, (d,)."""
-    return np.asarray(
-        vectors * matrix if matrix.ndim == 1 else rounded_product(vectors, matrix.T)
-    )
+    return np.asarray(vectors * matrix if matrix.ndim == 1 else rounded_product(vectors, matrix.T))
 
 
 def vectors(scores: np.ndarray, at: At, counting: np.ndarray | None = None) -> np.ndarray:

@@ -11,10 +11,12 @@ from scipy.special import expit, log_expit
 
 import pymc_dp
 from pymc_dp.contributions.estimating import Along, averaged, polya_gamma, site
+from pymc_dp.testing import deterministic_noise
 from tests.methods.sep.expectation_propagation import moments, propagate
 
 PRIOR_SD = 2.0
-CLOSE, APART = 0.01, 0.1  # in posterior standard deviations
+# in posterior standard deviations: without noise, with little of it, and of other solutions
+CLOSE, NEAR, APART = 0.01, 0.08, 0.1
 METHODS = ("dp_advi", "vips", "dp_sep")
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(41)
 SHARES = SHARES / SHARES.sum()
@@ -98,18 +100,23 @@ def sum_of_numbers(X):
     return sum(terms[1:], terms[0])
 
 
-def fitted(number, method, predictor=product):
+def fitted(number, method, predictor=product, **terms):
     X, y = skewed(number)
     with pm.Model() as model:
         pm.Bernoulli("y", logit_p=predictor(X), observed=y)
-    return solved(model, method)
+    return solved(model, method, **terms)
 
 
-def solved(model, method):
+def solved(model, method, epsilon=math.inf, **terms):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
         idata = pymc_dp.fit(
-            model=model, method=method, epsilon=math.inf, progressbar=False, backend="python"
+            model=model,
+            method=method,
+            epsilon=epsilon,
+            progressbar=False,
+            backend="python",
+            **terms,
         )
     fit = idata["fit"].to_dataset()
     fit = fit.sortby(fit["mean_vector"].dims[0])
@@ -134,6 +141,15 @@ def test_a_method_ends_at_its_own_solution(method, number):
 def test_widths_are_those_of_the_posterior_and_not_of_a_bound(method, number):
     sd = solutions(number)[1]
     np.testing.assert_allclose(fitted(number, method)[1], sd, rtol=0.06)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("method", METHODS)
+def test_with_a_large_budget_a_method_ends_near_its_own_solution(method, number):
+    means, sd = solutions(number)
+    with deterministic_noise(1):
+        mean, _ = fitted(number, method, epsilon=1e6, delta=1e-5)
+    assert np.abs((mean - means[method]) / sd).max() < NEAR
 
 
 @pytest.mark.parametrize("method", METHODS)

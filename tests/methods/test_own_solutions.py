@@ -11,6 +11,8 @@ from scipy.special import expit, log_expit
 
 import pymc_dp
 from pymc_dp.contributions.estimating import Along, averaged, polya_gamma, site
+from pymc_dp.methods.gaussian import stages
+from pymc_dp.methods.gaussian.rounds import step
 from pymc_dp.testing import deterministic_noise
 from tests.methods.sep.expectation_propagation import moments, propagate
 
@@ -296,3 +298,27 @@ def test_a_record_that_is_not_finite_stays_so(estimate):
     found = estimate(Along(weights, np.ones((1, 1, 6)), has_both=True))
     assert np.isnan(found.weights[2, 0, 0])
     assert np.isfinite(np.delete(found.weights, 2, axis=0)).all()
+
+
+def widths_of_q(number, monkeypatch, keys):
+    """Standard deviations of the q of the last rounds, over those of Gaussian inference."""
+    X, y = skewed(number)
+    exact, last = np.diag(newton(X, y, gaussian_vi)[1]), []
+
+    def spy(known, state, query, noisy):
+        last.append(state.at)
+        return step(known, state, query, noisy)
+
+    monkeypatch.setattr(stages, "step", spy)
+    found = []
+    for key in range(keys):
+        with deterministic_noise(key):
+            fitted(number, "dp_advi", epsilon=30.0, delta=1e-5)
+        half = last[-1].root @ last[-1].whitening
+        found.append(np.sqrt(np.diag(half.T @ half) / exact))
+    return np.array(found)
+
+
+def test_scores_are_averaged_over_the_posterior_and_not_in_coordinates(monkeypatch):
+    # coordinates follow the largest curvature that was seen: scores are rather short in them
+    np.testing.assert_allclose(np.median(widths_of_q(1, monkeypatch, 5), axis=0), 1.0, atol=0.15)

@@ -16,6 +16,9 @@ from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.privacy_loss import MANY_KINDS
 from pymc_dp.accounting.release import ReleaseSpec, relative_noise
 
+# The least noise over sensitivity of batches that hold all records: an epsilon of about 5e7.
+EXACT_FLOOR = 1e-4
+
 # Quick accountants are asked first; each gives the next one a bracket, as shares of the noise that
 # it found. Only the last one's number counts.
 Search = tuple[tuple[Accountant, float, float], ...]
@@ -32,8 +35,8 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
     """Find the noise with which releases, under the terms of a plan, cost at most ``epsilon``.
 
     The plan is within two per cent of the target wherever the accountant can get there. If even
-    the least noise that the accountants are reliable at (0.3 of the sensitivity) costs less, it has
-    that noise, and its own smaller epsilon.
+    the least noise that the accountants are reliable at (0.3 of the sensitivity where batches are
+    sampled, else 0.0001) costs less, it has that noise, and its own smaller epsilon.
 
     **Privacy.** The accountant is asked again at the noise that was found, which never exceeds the
     target. An infinite target takes all noise off.
@@ -49,7 +52,12 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
 
 def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
     """Return the noise at which the least noisy release is at the accountants' floor."""
-    return _round_up(NOISE_FLOOR * terms.neighbours.sensitivity / min(relative_noise(specs)))
+    is_exact = terms.granting(specs, 1.0).all_full
+    return _noise_at(EXACT_FLOOR if is_exact else NOISE_FLOOR, terms, specs)
+
+
+def _noise_at(floor: float, terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
+    return _round_up(floor * terms.neighbours.sensitivity / min(relative_noise(specs)))
 
 
 def _noise_of_others(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
@@ -64,8 +72,8 @@ def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> 
     def epsilon_by(accountant: Accountant, noise: float) -> float:
         return float(accountant.estimates(terms.granting(specs, noise), (terms.delta,))[0])
 
-    noise = floor = least_noise(terms, specs)
-    kinds = len(terms.granting(specs, floor).merged().releases)
+    noise, floor = _noise_at(NOISE_FLOOR, terms, specs), least_noise(terms, specs)
+    kinds = len(terms.granting(specs, noise).merged().releases)
     many = terms.accountant == PLD and kinds > MANY_KINDS
     for accountant, low, high in _SEARCH_MANY if many else _SEARCH[terms.accountant]:
         epsilon_at = partial(epsilon_by, accountant)
@@ -102,7 +110,7 @@ def _root(
     high = max(low, high)
     while epsilon_at(high) > target:
         low, high = high, 2 * high
-        if high > 1e5 * floor:
+        if high > 1e5 * max(floor, NOISE_FLOOR):
             raise ValueError(
                 f"This accountant cannot certify epsilon={target:g} with any noise: give a larger "
                 "epsilon or delta, or another accountant."

@@ -81,7 +81,8 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     outcomes, or where so many channels would save nothing.
     """
     graph, latents = records.batch, records.latents
-    edges = cut_frontier(graph, list(latents.values()))
+    leaves = {graph.inputs[name] for name in outcomes}
+    edges = cut_frontier(graph, list(latents.values()), leaves)
     shapes = _shapes(records, edges)
     channels = _merged(edges, shapes)
     spread = [c for c in channels if all(isinstance(edge, Spread) for edge in c.edges)]
@@ -99,8 +100,7 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     vectors += _coordinates(own, records)
     reach = [_reach(c, records) for c in (*others, *spread) for _ in range(c.width)]
     reach += [np.eye(records.size, dtype=bool)[k] for name in own for k in _places(records, name)]
-    leaves = {graph.inputs[name] for name in outcomes}
-    most = records.size // 2 if records.size <= MANY_LATENTS else MOST_FOR_MANY
+    most = max(1, records.size // 2) if records.size <= MANY_LATENTS else MOST_FOR_MANY
     if len(vectors) > most or not _values_read(vectors).isdisjoint(leaves):
         raise NoFrontierRuleError
     fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}

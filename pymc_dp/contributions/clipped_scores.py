@@ -43,20 +43,20 @@ class Clipped(NamedTuple):
         u, whole = (np.vecdot(x, direction[..., None, :]) for x in (self.scores, self.whole))
         return np.asarray(np.clip(kept * (u * whole).mean(axis=1), -bound, bound))
 
-    def averaged(self, slope_share: np.ndarray | None, spread: float) -> "Clipped":
+    def averaged(self, slope_share: np.ndarray | None, at: At) -> "Clipped":
         """Bring slopes and variances of scores that were averaged over q to what they are.
 
         Products of such scores at outcomes drawn from q hold the variance of means under q, too.
-        With h the mean square of a whitened score, they are h + ``spread`` h^2.
+        With h the mean square of a whitened score, they are h + h^2 times q's variance.
         """
         if slope_share is None:
-            if not spread:
+            if at.root is None:
                 return self
             squares = np.maximum(np.vecdot(self.scores, self.whole).mean(axis=1), 0.0)
-            slope_share = 2 / (1 + np.sqrt(1 + 4 * spread * squares))
+            slope_share = 2 / (1 + np.sqrt(1 + 4 * at.spread * squares))
         return self._replace(
             whole=self.whole * slope_share[:, None, None],
-            variance=self.variance * np.clip(slope_share, 0.0, 1.0),
+            variance=np.clip(self.variance * slope_share, 0.0, at.score_norm**2),
         )
 
 

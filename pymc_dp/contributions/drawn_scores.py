@@ -184,7 +184,12 @@ def _formed(
 
 def is_yes_no(records: Records) -> bool:
     """Whether each record has one yes-no outcome, and one predictor."""
-    if both_outcomes(records) is None:
+    return both_outcomes(records) is not None and has_one_predictor(records)
+
+
+def has_one_predictor(records: Records) -> bool:
+    """Whether each record has outcomes that can be drawn, and one predictor."""
+    if records.outcomes is None or records.local_latents:
         return False
     try:
         return len(record_channels(records, records.drawn).predictors) == 1

@@ -25,6 +25,9 @@ MOST_PREDICTORS = 2
 NODES, FEW_NODES = 5, 3
 # those of tilted densities, whose second moments need more
 NODES_OF_SITES = 9
+# where the tilted densities of drawn outcomes are summed, in spreads of the cavity; the largest
+# logarithm of one there, over that at the cavity's mean
+GRID, LARGEST_LOG = np.linspace(-4.5, 4.5, 37), 300.0
 # the largest size of a logit, and the least of its root mean square, that is told from others
 FARTHEST, NEAREST = 700.0, 1e-6
 # the least chance of an outcome, and the least share that a tilted variance is of the cavity's
@@ -51,18 +54,11 @@ class Estimated(NamedTuple):
     """What a record adds for each of its outcomes, the observed one first."""
 
     weights: np.ndarray  # (rows, outcomes, c): of the record's vectors
-    # (rows,): minus the slope of its mean along the predictor, where a record has one, and two
-    # outcomes; else outcomes that are drawn from q show it
+    # (rows,): minus the slope of its mean along the predictor, where a record has one; else
+    # outcomes that are drawn from q show it
     slope: np.ndarray | None = None
     # (rows,): what it adds to the precision of q, where that is not the slope
     precision: np.ndarray | None = None
-
-    @property
-    def slope_share(self) -> np.ndarray | None:
-        """The slope as a share of what it would be of scores at a point, (rows,)."""
-        if self.slope is None:
-            return None
-        return ratio(self.slope, -self.weights[:, 1, 0] * self.weights[:, 2, 0])
 
     @property
     def precision_share(self) -> np.ndarray | None:
@@ -74,7 +70,7 @@ class Estimated(NamedTuple):
 
 def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Divide by numbers above 0; beside others it is 1."""
-    return np.asarray(np.divide(part, whole, out=np.ones_like(whole), where=whole > 0))
+    return np.asarray(np.divide(part, whole, out=np.ones_like(part), where=whole > 0))
 
 
 class Estimating(NamedTuple):
@@ -84,12 +80,9 @@ class Estimating(NamedTuple):
     left_out: float = 0.0  # how many of the equal sites of q it leaves out
     has_precision: bool = False  # whether records add a precision to q that is not their slope
 
-    def spread(self, number: float) -> float:
-        """Return the variance of q in whitened coordinates, as `At.spread` has it.
-
-        Records make up most of its precision, each as much as another.
-        """
-        return 1 / max(number - self.left_out, 1.0)
+    def share(self, number: float) -> float:
+        """Return the share of the records' precision that q has."""
+        return 1 - self.left_out / max(number, 2.0)
 
 
 def shifted(
@@ -117,13 +110,50 @@ def averaged(along: Along) -> Estimated:
     So is the slope: the curvature of the log likelihood, averaged over q.
     """
     total, slope = np.zeros(()), np.zeros(())
-    nodes = NODES if along.has_both else FEW_NODES
-    for node, share in _rule(along, nodes):
+    for node, share in _rule(along, NODES if len(along.root) == 1 else FEW_NODES):
         each = along.at(node)
         total = total + share * each
-        if along.has_both and each.shape[2] == 1:
+        if _is_binary(along, each):
             slope = slope - share * each[:, 1, 0] * each[:, 2, 0]
+        elif each.shape[1] > 1 and each.shape[2] == 1:  # by Stein's lemma
+            slope = slope - share * node[0] * each[:, 1:, 0].mean(axis=1)
+    if slope.ndim and not along.has_both:
+        slope = ratio(slope, along.root[0, 0])
     return Estimated(total, slope if slope.ndim else None)
+
+
+def _site_of_scores(along: Along) -> Estimated:
+    """Take sites of drawn outcomes, whose log density along the predictor is that of its slopes.
+
+    With u the predictor in units of its spread s under the cavity, and E and V the mean and the
+    variance of u under the tilted density, the site adds E / (s V), and (1 / V - 1) / s^2 to the
+    precision.
+    """
+    rule, root = _rule(along, NODES_OF_SITES), along.root[0, 0][:, None]
+    slopes = [root * along.at(node)[:, :, 0] for node, _ in rule]
+    whole, mean, square = np.zeros((3, *slopes[0].shape))
+    for u, row in zip(GRID, _integrals(np.array([node[0] for node, _ in rule]), GRID), strict=True):
+        log_density = sum(share * slope for share, slope in zip(row, slopes, strict=True))
+        density = np.exp(np.minimum(log_density - u**2 / 2, LARGEST_LOG))  # 1 at the cavity's mean
+        whole += density
+        mean += u * density
+        square += u**2 * density
+    mean /= whole
+    variance = np.maximum(square / whole - mean**2, LEAST_TILTED)
+    slope = (1 / variance[:, 1:] - 1).mean(axis=1)
+    return Estimated(ratio(mean / variance, root)[:, :, None], ratio(slope, root[:, 0] ** 2))
+
+
+def _integrals(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the matrix that integrates the polynomial of values at points from 0 to each end.
+
+    >>> points, ends = np.array([-1.0, 0.0, 2.0]), np.array([-1.0, 1.0])
+    >>> (_integrals(points, ends) @ points**2 * 3).round(6)
+    array([-1.,  1.])
+    """
+    powers = np.arange(len(points))
+    integrals = ends[:, None] ** (powers + 1) / (powers + 1)
+    return np.asarray(integrals @ np.linalg.inv(points[:, None] ** powers))
 
 
 def _rule(along: Along, nodes: int) -> list[tuple[np.ndarray, float]]:
@@ -165,11 +195,12 @@ def site(along: Along) -> Estimated:
     With Z = E p(y | psi) under q, the cavity of the average site, and g and beta the first and
     second derivative of log Z in the mean of psi, whose variance is s^2, the site adds
     g / (1 + s^2 beta), and -beta / (1 + s^2 beta) to the precision (Minka 2001; Li et al. 2015).
-    Records that do not have two outcomes and one predictor add `averaged` scores.
+    Of other outcomes see `_site_of_scores`. Records that have no drawn outcomes, or more than one
+    predictor, add `averaged` scores.
     """
     here = along.at(np.zeros(len(along.root)))
     if not _is_binary(along, here):
-        return averaged(along)
+        return _site_of_scores(along) if here.shape[1] > 1 == here.shape[2] else averaged(along)
     root = along.root[0, 0]
     Z, first, bend = np.zeros((2, len(root))), 0.0, 0.0
     for node, share in _rule(along, NODES_OF_SITES):

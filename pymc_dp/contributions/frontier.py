@@ -6,10 +6,11 @@ cotangent of each cut determines the norm of the record's gradient, without the 
 (book-keeping: Bu et al. 2023).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scalar.basic import Mul
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
@@ -147,8 +148,13 @@ class Gather(NamedTuple):
 Edge = Spread | Product | Gather
 
 
-def cut_frontier(graph: RecordGraph, latents: Sequence[Tensor]) -> dict[Edge, Tensor]:
+def cut_frontier(
+    graph: RecordGraph, latents: Sequence[Tensor], outcomes: Collection[Tensor] | None = None
+) -> dict[Edge, Tensor]:
     """Return every edge of the frontier with the cotangent of its cut; row i is record i's.
+
+    Where ``outcomes`` are given, a latent number times a column that reads none of them is a matrix
+    product, too: a part of a linear predictor. Elsewhere the number is spread.
 
     Raises `NoFrontierRuleError` where an edge has no rule.
     """
@@ -169,7 +175,10 @@ def cut_frontier(graph: RecordGraph, latents: Sequence[Tensor]) -> dict[Edge, Te
             # gradients do not pass through whole numbers, such as sizes and indices
             and x.type.dtype.startswith("float")
         ]
-        cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
+        if outcomes is not None and _scales_a_column(node, entering, graph, {*latents, *outcomes}):
+            cuts = [_scaled_column(node, operands, *entering)]
+        else:
+            cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
             renewed.update(zip(node.outputs, remake(node, operands), strict=True))
         # a product or a gather is cut at the node's output, which exists only now
@@ -209,6 +218,26 @@ def _spread(
     shape = [graph.rows if k == axis else padded.shape[k] for k in range(padded.ndim)]
     operands[i] = pt.broadcast_to(padded, shape)
     return Spread(operand, operands[i], axis)
+
+
+def _scales_a_column(
+    node: Node, entering: list[int], graph: RecordGraph, apart: set[Tensor]
+) -> bool:
+    """Whether one number multiplies each record's own, which depends on nothing ``apart``."""
+    if not (isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Mul)):
+        return False
+    if len(node.inputs) != 2 or len(entering) != 1:
+        return False
+    number: Tensor = node.inputs[entering[0]]
+    column: Tensor = node.inputs[1 - entering[0]]
+    is_column = column in graph.axis and column.ndim == 1
+    return is_column and all(number.type.broadcastable) and apart.isdisjoint(ancestors([column]))
+
+
+def _scaled_column(node: Node, operands: list[Tensor], i: int) -> Edge:
+    number: Tensor = node.inputs[i]
+    data = operands[1 - i][:, None]
+    return Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
 
 
 def is_product(node: Node) -> bool:

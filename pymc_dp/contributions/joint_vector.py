@@ -56,10 +56,8 @@ class At(NamedTuple):
     # (d,); None for none
     direction: np.ndarray | None = None
     dispersion: Dispersion | None = None
-    # the covariance of the posterior q that earlier releases gave is this times W'W: what records
-    # add is averaged over q, or taken at the point where it is 0
-    spread: float = 0.0
-    # in the place of that, (d, d): the covariance of a whitened score under q is root'root
+    # of the posterior q that earlier releases gave, (d, d), or a diagonal, (d,): its covariance is
+    # W'root'root W. What records add is averaged over q, or taken at the point where there is none
     root: np.ndarray | None = None
     # what weights follow from, if not the bound of the curvature
     weight_bound: float | None = None
@@ -74,6 +72,11 @@ class At(NamedTuple):
     def longest_unweighted(self) -> float:
         """The mean squared length of scores from which on records have weights below 1."""
         return self.curvature_bound if self.weight_bound is None else self.weight_bound
+
+    @property
+    def spread(self) -> float:
+        """The variance of q in whitened coordinates, averaged over directions."""
+        return 0.0 if self.root is None else float((self.root**2).sum() / self.point.size)
 
     @property
     def is_diagonal(self) -> bool:

@@ -17,10 +17,10 @@ from pymc_dp.contributions.drawn_scores import (
     DrawnScores,
     without_weighing,
 )
-from pymc_dp.contributions.estimating import AT_POINT, Estimated
+from pymc_dp.contributions.estimating import AT_POINT, Estimated, ratio
 from pymc_dp.contributions.joint_vector import MOST_WITH_PRODUCTS, At, vector_size
 from pymc_dp.contributions.layout import smat, svec
-from pymc_dp.contributions.outcomes import Draw
+from pymc_dp.contributions.outcomes import BOTH, Draw
 from pymc_dp.contributions.spans import (
     combined,
     coordinates,
@@ -71,8 +71,8 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     A record of weight w adds u = clip(w W g - a), where a is the shift that makes u zero on average
     over outcomes of the model at ``At.point``; w depends on other draws of the outcome, never on
     the outcome itself. By the likelihood's score identity the slope of E[u] is -E[u (W g)'], and
-    the same draws estimate it. Where a method averages over a posterior q, whose covariance is
-    ``At.spread`` W'W, g is what its `Estimating` makes of scores under q, and q draws outcomes.
+    the same draws estimate it. Where a method averages over a posterior q, whose root is
+    ``At.root``, g is what its `Estimating` makes of scores under q, and q draws outcomes.
     With survey weights all of it is multiplied by the record's share of the largest weight, and
     the products of the score by its square.
 
@@ -112,7 +112,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         found = parted(batch, at.point)
         vectors = whitened(found.vectors, at)
         basis, shares, R = _basis(vectors, spans)
-        made = scores.estimated(found, _root(vectors, R, at))
+        made = scores.estimated(found, _root(vectors, at))
         z = coordinates(R, made.weights)
 
         def of_latents(clipped: Clipped) -> np.ndarray:
@@ -186,16 +186,12 @@ def _basis(
     return Q, S, R
 
 
-def _root(vectors: np.ndarray, R: np.ndarray, at: At) -> np.ndarray | None:
+def _root(vectors: np.ndarray, at: At) -> np.ndarray | None:
     """Return A, (k, c, rows): A'A is the covariance of whitened vectors' predictors under q.
 
     None where scores are taken at the point, which public numbers alone decide.
     """
-    if at.root is None and not at.spread:
-        return None
-    if at.root is None or len(vectors) > 1:
-        return np.asarray(at.spread**0.5 * R)
-    return np.asarray(row_norms(rounded_product(vectors[0], at.root.T))[None, None])
+    return None if at.root is None else orthogonal(_times(vectors, at.root))[2]
 
 
 def parts_of(dispersion: np.ndarray) -> int:
@@ -205,9 +201,12 @@ def parts_of(dispersion: np.ndarray) -> int:
 
 def whitened(scores: np.ndarray, at: At) -> np.ndarray:
     """Bring vectors (..., d) to the coordinates of a round."""
-    return np.asarray(
-        scores * at.whitening if at.is_diagonal else rounded_product(scores, at.whitening.T)
-    )
+    return _times(scores, at.whitening)
+
+
+def _times(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Multiply vectors (..., d) by a matrix, (d, d), or a diagonal, (d,)."""
+    return np.asarray(vectors * matrix if matrix.ndim == 1 else rounded_product(vectors, matrix.T))
 
 
 def vectors(scores: np.ndarray, at: At, counting: np.ndarray | None = None) -> np.ndarray:
@@ -241,7 +240,7 @@ def joint_vectors(
     clipped = clipped_scores(z, at, coordinates.dispersion)
     if whole is not None and whole is not z:
         clipped = clipped._replace(whole=without_weighing(whole)[:, -clipped.whole.shape[1] :])
-    clipped = clipped.averaged(made.slope_share, at.spread)
+    clipped = clipped.averaged(slope_share(made), at)
     curvature = coordinates.slopes(clipped)
     if at.of_precision and made.precision_share is not None:
         curvature *= made.precision_share[:, None]
@@ -259,6 +258,16 @@ def joint_vectors(
     ]
     each = np.concatenate(parts)  # in this order in memory, loops over records are long
     return each.T if counting is None else (each * counting).T
+
+
+def slope_share(made: Estimated) -> np.ndarray | None:
+    """Return slopes as shares of what products of scores say, (rows,); None where these do."""
+    if made.slope is None:
+        return None
+    if made.weights.shape[1] == 1 + len(BOTH):
+        return ratio(made.slope, -made.weights[:, 1, 0] * made.weights[:, 2, 0])
+    drawn = without_weighing(made.weights)[:, 1:, 0]
+    return ratio(made.slope, (drawn**2).mean(axis=1))
 
 
 def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndarray:
@@ -284,11 +293,11 @@ def points_of_draws(at: At) -> np.ndarray:
 
     Those of the draws that centre scores lie opposite each other.
     """
-    if not at.spread:
+    if at.root is None:
         return at.point
+    of_q = at.root * at.whitening if at.is_diagonal else at.root @ at.whitening
     every = _directions_of_draws(at.point.size)
-    whole = every * at.whitening if at.is_diagonal else every @ at.whitening
-    return np.asarray(at.point + at.spread**0.5 * whole)
+    return np.asarray(at.point + (every * of_q if at.is_diagonal else every @ of_q))
 
 
 @cache

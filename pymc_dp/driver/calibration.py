@@ -76,8 +76,8 @@ def calibrate(
     -------
     float
         The noise's standard deviation over ``clip_norm``, rounded up to four digits. If even
-        the least noise that the accountants are reliable at (0.3 of the sensitivity) costs less
-        than ``epsilon``, it is that least noise.
+        the least noise that the accountants are reliable at (0.3 of the sensitivity where batches
+        are sampled, else 0.0001) costs less than ``epsilon``, it is that least noise.
 
     Raises
     ------

@@ -8,7 +8,7 @@ No algorithm names a paper for what is not the paper's.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pymc_dp.contributions.drawn_scores import is_yes_no
+from pymc_dp.contributions.drawn_scores import has_one_predictor, is_yes_no
 from pymc_dp.contributions.estimating import POLYA_GAMMA, SITES, Estimating
 from pymc_dp.model import Records
 
@@ -92,6 +92,6 @@ POSTERIOR_SAMPLING = Algorithm(
 
 def of_rounds(records: Records, asked: Estimating | None) -> Algorithm:
     """Return the algorithm of rounds that make this of the scores of a model."""
-    own = {POLYA_GAMMA: POLYA_GAMMA_NEWTON, SITES: SITES_NEWTON}
-    found = own.get(asked, NEWTON) if asked else NEWTON
-    return found if found == NEWTON or is_yes_no(records) else NEWTON
+    if asked == POLYA_GAMMA and is_yes_no(records):
+        return POLYA_GAMMA_NEWTON
+    return SITES_NEWTON if asked == SITES and has_one_predictor(records) else NEWTON

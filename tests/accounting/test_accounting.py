@@ -257,10 +257,16 @@ def test_calibration_keeps_the_shares_of_a_mixed_plan():
 
 def test_a_generous_budget_is_not_spent_on_less_noise_than_accountants_are_reliable_at():
     with pytest.warns(PrivacyWarning, match="below 0.5"):
-        noise = calibrate(epsilon=1000.0, delta=1e-5, sample_rate=1, n=1, sampling="full")
+        noise = calibrate(epsilon=1000.0, delta=1e-5, sample_rate=0.5, n=1, sampling="poisson")
     assert noise == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("target", [100.0, 1e6])
+def test_a_generous_budget_of_batches_of_all_records_is_spent(target):
     with pytest.warns(PrivacyWarning, match="below 0.5"):
-        assert full_batch(noise) < 1000.0
+        noise = calibrate(epsilon=target, delta=1e-5, sample_rate=1, n=1, sampling="full")
+    with pytest.warns(PrivacyWarning, match="below 0.5"):
+        assert 0.98 * target < full_batch(noise) <= target
 
 
 def test_calibration_refuses_what_it_cannot_reach():

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 
 from pymc_dp.accounting.plan import warn_if_weak
 from pymc_dp.accounting.release import Release
@@ -188,6 +189,29 @@ def test_noise_that_is_too_low_for_the_accountants_is_refused(neighbours, least)
     with pytest.warns(PrivacyWarning, match="below 0.5"):
         warn_if_weak(plan_of(changed(noise_multiplier=least), neighbours=neighbours))
     warn_if_weak(plan_of(changed(noise_multiplier=least / 0.6), neighbours=neighbours))
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_dp_accounting"])
+@pytest.mark.parametrize("noise", [1e-4, 0.01, 0.29])
+@pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
+def test_batches_of_all_records_cost_what_one_gaussian_mechanism_does(accountant, noise):
+    two = changed(MOMENTS, noise_multiplier=2**0.5 * noise, count=2)
+    plan = plan_of(two, accountant=accountant)
+    epsilon, delta = plan.epsilon(), 1e-5
+    # delta = P(Z > a - b) - exp(epsilon) P(Z > a + b) with a = epsilon noise, b = 1 / (2 noise)
+    a, b = epsilon * noise, 1 / (2 * noise)
+    beyond, other = log_ndtr(b - a), epsilon + log_ndtr(-a - b)
+    exact = np.exp(beyond) * -np.expm1(other - beyond)
+    assert exact <= delta * (1 + 1e-6)
+    if accountant != "rdp_dp_accounting":
+        assert exact == pytest.approx(delta, rel=1e-3)
+
+
+def test_low_noise_of_all_records_is_refused_beside_batches_of_some():
+    whole = changed(MOMENTS, noise_multiplier=0.01)
+    assert plan_of(whole).epsilon() > 5000
+    with pytest.raises(ValueError, match="not reliable below 0.3"):
+        plan_of(whole, SCORE)
 
 
 def test_a_delta_that_allows_publishing_a_record_is_warned_about():

@@ -53,8 +53,11 @@ BUDGETS = [
         for bad in (0, -1.0, math.nan, -math.inf)
     ],
     *[({"noise_multiplier": bad}, "noise_multiplier=") for bad in (-1.0, math.nan, math.inf)],
-    ({"noise_multiplier": 0.29}, "not reliable below 0.3"),
-    ({"noise_multiplier": 0.5, "neighbours": "replace_one"}, "not reliable below 0.3"),
+    ({"noise_multiplier": 0.29, "noise_aware": False}, "not reliable below 0.3"),
+    (
+        {"noise_multiplier": 0.5, "noise_aware": False, "neighbours": "replace_one"},
+        "not reliable below 0.3",
+    ),
     ({"delta": None}, "delta= is missing"),
     *[({"delta": bad}, "strictly between 0 and 1") for bad in (0, -1e-5, 1, 2, math.nan)],
     ({"delta": 1e-12}, "too small for accountant='pld'"),

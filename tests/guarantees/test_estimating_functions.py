@@ -37,7 +37,7 @@ def made(name, estimating):
 def at(d, spread, bound=1.5, of_precision=False):
     rng = np.random.default_rng(1)
     W = np.eye(d) + rng.normal(0, 0.2, (d, d))
-    root = spread**0.5 * (np.eye(d) + rng.normal(0, 0.2, (d, d))) if of_precision else None
+    root = spread**0.5 * (np.eye(d) + rng.normal(0, 0.2, (d, d)))
     point, along = rng.normal(0, 0.5, d), unit_vector(d)
     return At(
         point,
@@ -46,7 +46,6 @@ def at(d, spread, bound=1.5, of_precision=False):
         bound**2,
         0.7,
         direction=along,
-        spread=spread,
         root=root,
         of_precision=of_precision,
     )

@@ -54,10 +54,19 @@ def test_every_name_solves_its_own_equation_of_a_logistic_regression(method, own
 @pytest.mark.parametrize("method", REGRESSIONS)
 def test_what_has_no_equation_of_its_own_has_the_name_of_another(method):
     with pm.Model() as model:
-        w = pm.Normal("w", 0, 1, shape=3)
+        w, v = pm.Normal("w", 0, 1, shape=3), pm.InverseGamma("v", 3, 2)
         x = pm.Data("x", np.random.default_rng(0).normal(size=(60, 3)))
-        pm.Normal("y", x @ w, 1, observed=np.zeros(60))
+        pm.Normal("y", x @ w, v**0.5, observed=np.zeros(60))
     assert algorithms(model, method) == (NEWTON,)
+
+
+def test_sites_are_those_of_any_outcome_with_one_predictor():
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
+        x = pm.Data("x", np.random.default_rng(0).normal(size=60))
+        pm.Poisson("y", pm.math.exp(a + b * x), observed=np.zeros(60, int))
+    assert algorithms(model, "dp_sep") == (SITES_NEWTON,)
+    assert algorithms(model, "dp_advi") == (NEWTON,)
 
 
 @pytest.mark.parametrize(

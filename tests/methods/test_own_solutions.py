@@ -10,12 +10,15 @@ import pytest
 from scipy.special import expit, log_expit
 
 import pymc_dp
-from pymc_dp.contributions import estimating
 from pymc_dp.contributions.estimating import Along, averaged, polya_gamma, site
-from tests.methods.sep.expectation_propagation import propagate
+from pymc_dp.methods.gaussian import stages
+from pymc_dp.methods.gaussian.rounds import step
+from pymc_dp.testing import deterministic_noise
+from tests.methods.sep.expectation_propagation import moments, propagate
 
 PRIOR_SD = 2.0
-CLOSE, APART = 0.01, 0.1  # in posterior standard deviations
+# in posterior standard deviations: without noise, with little of it, and of other solutions
+CLOSE, NEAR, APART = 0.01, 0.08, 0.1
 METHODS = ("dp_advi", "vips", "dp_sep")
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(41)
 SHARES = SHARES / SHARES.sum()
@@ -37,7 +40,8 @@ def newton(X, y, solve, steps=400):
     m, S = np.zeros(X.shape[1]), np.linalg.inv(X.T @ X / 4 + P)
     for _ in range(steps):
         r, h, own = solve(y, X @ m, np.sqrt(((X @ S) * X).sum(axis=1)))
-        m = m + 0.7 * np.linalg.solve((X.T * h) @ X + P, X.T @ r - P @ m)
+        step = np.linalg.solve((X.T * h) @ X + P, X.T @ r - P @ m)
+        m = m + 0.7 * step / max(1, np.abs(step).max())
         S = np.linalg.inv((X.T * own) @ X + P)
     return m, S
 
@@ -57,6 +61,15 @@ def coordinate_ascent(y, psi, s):
     c = np.hypot(psi, s)
     omega = np.tanh(c / 2) / (2 * c)
     return y - 0.5 - omega * psi, omega, omega
+
+
+def counts_at_mode(y, psi, s):
+    rate = np.exp(psi)
+    return y - rate, rate, rate
+
+
+def counts_gaussian_vi(y, psi, s):
+    return counts_at_mode(y, psi + s**2 / 2, s)
 
 
 def average_sites(X, y):
@@ -80,17 +93,35 @@ def solutions(number):
     return {name: m for name, (m, _) in found.items()}, sd
 
 
-def fitted(number, method):
+def product(X):
+    return pm.Data("X", X) @ pm.Normal("w", 0, PRIOR_SD, shape=X.shape[1])
+
+
+def sum_of_numbers(X):
+    terms = [pm.Normal(f"w{k}", 0, PRIOR_SD) * pm.Data(f"x{k}", x) for k, x in enumerate(X.T)]
+    return sum(terms[1:], terms[0])
+
+
+def fitted(number, method, predictor=product, **terms):
     X, y = skewed(number)
     with pm.Model() as model:
-        w = pm.Normal("w", 0, PRIOR_SD, shape=X.shape[1])
-        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ w, observed=y)
+        pm.Bernoulli("y", logit_p=predictor(X), observed=y)
+    return solved(model, method, **terms)
+
+
+def solved(model, method, epsilon=math.inf, **terms):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
         idata = pymc_dp.fit(
-            model=model, method=method, epsilon=math.inf, progressbar=False, backend="python"
+            model=model,
+            method=method,
+            epsilon=epsilon,
+            progressbar=False,
+            backend="python",
+            **terms,
         )
-    fit = idata["fit"]
+    fit = idata["fit"].to_dataset()
+    fit = fit.sortby(fit["mean_vector"].dims[0])
     return fit["mean_vector"].to_numpy(), fit["standard_deviation"].to_numpy()
 
 
@@ -114,11 +145,51 @@ def test_widths_are_those_of_the_posterior_and_not_of_a_bound(method, number):
     np.testing.assert_allclose(fitted(number, method)[1], sd, rtol=0.06)
 
 
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("method", METHODS)
+def test_with_a_large_budget_a_method_ends_near_its_own_solution(method, number):
+    means, sd = solutions(number)
+    with deterministic_noise(1):
+        mean, _ = fitted(number, method, epsilon=1e6, delta=1e-5)
+    assert np.abs((mean - means[method]) / sd).max() < NEAR
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_numbers_times_columns_end_where_their_product_does(method):
+    means, sd = solutions(0)
+    mean, _ = fitted(0, method, sum_of_numbers)
+    assert np.abs((mean - means[method]) / sd).max() < CLOSE
+
+
+@cache
+def few_counts(number):
+    records, effects, size = [(40, 3, 0.7), (30, 2, 0.7), (12, 1, 0.7)][number]
+    rng = np.random.default_rng(number)
+    X = rng.normal(size=(records, effects))
+    X[:, 0] = 1
+    b = size * rng.normal(size=effects)
+    b[0] = -1
+    return X, rng.poisson(np.exp(X @ b))
+
+
+@pytest.mark.parametrize("predictor", [product, sum_of_numbers])
+@pytest.mark.parametrize("number", range(3))
+def test_counts_end_at_full_rank_gaussian_inference(number, predictor):
+    X, y = few_counts(number)
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(predictor(X)), observed=y)
+    mean, width = solved(model, "dp_advi")
+    (mode, _), (m, S) = (newton(X, y, way) for way in (counts_at_mode, counts_gaussian_vi))
+    sd = np.sqrt(np.diag(S))
+    assert np.abs((mean - m) / sd).max() < CLOSE
+    assert np.abs((mode - m) / sd).max() > APART
+    np.testing.assert_allclose(width, sd, rtol=0.01)
+
+
 @pytest.mark.parametrize("method", ["dp_advi", "vips"])
 def test_scores_at_the_point_end_at_the_mode(monkeypatch, method):
-    monkeypatch.setattr(estimating.Estimating, "spread", lambda self, number: 1e-12)
     monkeypatch.setattr(
-        "pymc_dp.methods.gaussian.rounds.asking_for_precision", lambda state, *_: state
+        "pymc_dp.methods.gaussian.state.root_of", lambda W, _: 1e-6 * np.eye(len(W))
     )
     assert off_by(0, method, method) > APART
     assert off_by(0, method, "mode") < CLOSE
@@ -145,6 +216,39 @@ def logistic(psi, y, s):
 PSI = np.array([-30.0, -2.0, 0.0, 0.5, 4.0, 40.0])
 
 
+def poisson(psi, y, s):
+    """Scores of a record of an observed and of drawn counts, along its predictor."""
+    drawn = np.random.default_rng(0).poisson(np.exp(np.minimum(psi, 3)), size=(11, len(psi))).T
+    outcomes = np.column_stack([y, drawn])
+
+    def weights(shifts):
+        return (outcomes - np.exp(psi + shifts[0])[:, None])[:, :, None]
+
+    return Along(weights, s[None, None], has_both=False)
+
+
+RATES, NUMBERS, SPREADS = np.array([-3.0, 0.5, 1.0, 2.0]), np.array([0, 0, 5, 9]), [0.1, 0.4, 0.8]
+
+
+@pytest.mark.parametrize("s", SPREADS)
+def test_averaged_scores_of_counts_are_exact(s):
+    found = averaged(poisson(RATES, NUMBERS, np.full(4, s)))
+    rate = np.exp(RATES + s**2 / 2)
+    np.testing.assert_allclose(found.weights[:, 0, 0], NUMBERS - rate, rtol=1e-3)
+    np.testing.assert_allclose(found.slope, rate, rtol=0.01)
+
+
+@pytest.mark.parametrize("s", SPREADS)
+def test_sites_of_counts_match_the_moments_of_tilted_densities(s):
+    found = site(poisson(RATES, NUMBERS, np.full(4, s)))
+
+    def log_likelihood(psi):
+        return NUMBERS[:, None] * psi - np.exp(psi)
+
+    mean, variance = moments(log_likelihood, RATES, np.full(4, s**2))
+    np.testing.assert_allclose(found.weights[:, 0, 0], (mean - RATES) / variance, rtol=0.02)
+
+
 @pytest.mark.parametrize("estimate", [averaged, polya_gamma, site])
 def test_of_a_posterior_of_no_width_all_are_the_score(estimate):
     y = np.array([0, 1, 1, 0, 1, 0])
@@ -162,12 +266,23 @@ def test_slopes_are_those_of_what_is_added(estimate):
     np.testing.assert_allclose((there - here) / (2 * step), slope, rtol=1e-5)
 
 
+def counted(psi, y, s):
+    """Counts whose drawn ones are functions of the record."""
+    outcomes = np.stack([y, y + 2, 3 * y, 0 * y], axis=1)
+
+    def weights(shifts):
+        return (outcomes - np.exp(psi + shifts[0])[:, None])[:, :, None]
+
+    return Along(weights, s[None, None], has_both=False)
+
+
+@pytest.mark.parametrize("of_outcomes", [logistic, counted])
 @pytest.mark.parametrize("estimate", [averaged, polya_gamma, site])
-def test_what_a_record_adds_does_not_depend_on_the_others_to_the_last_bit(estimate):
+def test_what_a_record_adds_does_not_depend_on_the_others_to_the_last_bit(estimate, of_outcomes):
     rng = np.random.default_rng(0)
     psi, s, y = 3 * rng.normal(size=57), rng.gamma(1, size=57), rng.integers(0, 2, 57)
-    alone = [estimate(logistic(*(x[k : k + 1] for x in (psi, y, s)))) for k in range(57)]
-    together = estimate(logistic(psi, y, s))
+    alone = [estimate(of_outcomes(*(x[k : k + 1] for x in (psi, y, s)))) for k in range(57)]
+    together = estimate(of_outcomes(psi, y, s))
     for part, of_one in ((together.weights, "weights"), (together.slope, "slope")):
         each = np.concatenate([getattr(one, of_one) for one in alone])
         assert each.tobytes() == np.ascontiguousarray(part).tobytes()
@@ -183,3 +298,18 @@ def test_a_record_that_is_not_finite_stays_so(estimate):
     found = estimate(Along(weights, np.ones((1, 1, 6)), has_both=True))
     assert np.isnan(found.weights[2, 0, 0])
     assert np.isfinite(np.delete(found.weights, 2, axis=0)).all()
+
+
+def test_scores_are_averaged_over_the_posterior_itself(monkeypatch):
+    X, y = skewed(1)
+    exact, last = np.diag(newton(X, y, gaussian_vi)[1]), []
+
+    def spy(known, state, query, noisy):
+        last.append(state.at)
+        return step(known, state, query, noisy)
+
+    monkeypatch.setattr(stages, "step", spy)
+    with deterministic_noise(1):
+        fitted(1, "dp_advi", epsilon=1e6, delta=1e-5)
+    half = last[-1].root @ last[-1].whitening
+    np.testing.assert_allclose(np.diag(half.T @ half), exact, rtol=0.05)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, whitening_of
+from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, symmetric, whitening_of
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, with_diagonal_at_least
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.schedule import Shares
@@ -64,6 +64,19 @@ def whitening(precision: np.ndarray, number: float, dispersion: np.ndarray) -> n
     if len(precision) > MANY_LATENTS:
         return np.asarray((number / np.diag(precision)) ** 0.5)
     return whitening_of(precision, number)
+
+
+def root_of(W: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """Return A with A'A the inverse of W precision W'; by the diagonal alone if W is one, (d,).
+
+    >>> A = root_of(np.diag([1.0, 2.0]), np.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> np.linalg.inv(A.T @ A).round(6)
+    array([[2., 2.],
+           [2., 8.]])
+    """
+    if W.ndim == 1:
+        return np.asarray(1 / (W * np.diag(precision) ** 0.5))
+    return np.asarray(np.linalg.inv(W @ np.linalg.cholesky(symmetric(precision))))
 
 
 def whitened_direction(W: np.ndarray, way: np.ndarray) -> np.ndarray | None:

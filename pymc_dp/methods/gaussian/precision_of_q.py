@@ -7,8 +7,8 @@ few rounds release the one in the place of the other.
 
 import numpy as np
 
+from pymc_dp.methods.gaussian.belief import CurvatureSpectrum
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.release import Release
 from pymc_dp.methods.gaussian.state import Known, State
 
@@ -26,17 +26,17 @@ def with_precision(state: State, release: Release) -> tuple[State, Release]:
     return state._replace(precision=found), release._replace(curvature=nothing)
 
 
-def asking_for_precision(state: State, local: LocalPosterior, known: Known) -> State:
-    """Say whether the next round releases the precision, and set q as far as it is known."""
-    at, learnt = state.at, state.learnt
-    if not (known.estimating and known.estimating.has_precision) or at.is_diagonal:
+def asking_for_precision(state: State, known: Known) -> State:
+    """Say whether the next round releases the precision."""
+    if not (known.estimating and known.estimating.has_precision) or state.at.is_diagonal:
         return state
-    due = state.t % DEFAULTS.rounds_of_precision == 0 and learnt.curvature is not None
-    root = None
-    if state.precision is not None:
-        records = state.precision.spectrum().matrix_at_least(DEFAULTS.floor_in_coordinates)
-        records = records / learnt.variance_share.curvature_share
-        S = np.linalg.inv(records + local.prior_precision)
-        # v'Sv is the squared length of this times the whitened v
-        root = np.linalg.cholesky(S).T @ np.linalg.inv(at.whitening)
-    return state._replace(at=at._replace(of_precision=due, root=root))
+    due = state.t % DEFAULTS.rounds_of_precision == 0 and state.learnt.curvature is not None
+    return state._replace(at=state.at._replace(of_precision=due))
+
+
+def precision_of_q(state: State, slope: CurvatureSpectrum, known: Known) -> np.ndarray:
+    """Return what records add to the precision of q, (d, d), as unclipped scores would show it."""
+    spectrum = slope if state.precision is None else state.precision.spectrum()
+    records = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates)
+    share = known.estimating.share(state.number) if known.estimating else 1.0
+    return np.asarray(share / state.learnt.variance_share.curvature_share * records)

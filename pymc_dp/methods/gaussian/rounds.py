@@ -27,7 +27,11 @@ from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
-from pymc_dp.methods.gaussian.precision_of_q import asking_for_precision, with_precision
+from pymc_dp.methods.gaussian.precision_of_q import (
+    asking_for_precision,
+    precision_of_q,
+    with_precision,
+)
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.state import (
@@ -90,9 +94,11 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
     unclipped = unclipped_curvature(local.spectrum, share, diagonal)
     units = _units(local, learnt.point)
-    precision = np.outer(units, units) * unclipped + local.prior_precision
+    records = unclipped, precision_of_q(state, local.spectrum, known)
+    both = (np.outer(units, units) * each + local.prior_precision for each in records)
+    precision, of_q = both
     visible = visible_directions(local.spectrum, local.prior_precision)
-    state = asking_for_precision(prepared(state, known, precision, visible), local, known)
+    state = asking_for_precision(prepared(state, known, precision, visible, of_q), known)
     return _less_sure(state, known)
 
 

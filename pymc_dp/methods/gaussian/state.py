@@ -12,6 +12,7 @@ from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.coordinates import (
     noise_of_score,
     norm_bounds,
+    root_of,
     whitened_direction,
     whitening,
 )
@@ -186,14 +187,24 @@ def prior_precision(
     return symmetric(units * floored + np.diag(np.full(point.size, least)))
 
 
-def prepared(state: State, known: Known, precision: np.ndarray, visible: float) -> State:
-    """Set the point, the coordinates and the bounds of the next round."""
+def prepared(
+    state: State,
+    known: Known,
+    precision: np.ndarray,
+    visible: float,
+    of_q: np.ndarray | None = None,
+) -> State:
+    """Set the point, the coordinates, the posterior q and the bounds of the next round.
+
+    ``of_q`` is the precision of q, (d, d), if it is not that of the coordinates.
+    """
     learnt = state.learnt
     units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
-    W = whitening(np.outer(units, units) * precision, state.number, known.dispersion)
+    held = np.outer(units, units)
+    W = whitening(held * precision, state.number, known.dispersion)
     direction = whitened_direction(W, learnt.point - learnt.start)
-    spread = known.estimating.spread(state.number) if known.estimating else 0.0
-    at = state.at._replace(point=learnt.point, whitening=W, direction=direction, spread=spread)
+    root = root_of(W, held * (precision if of_q is None else of_q)) if known.estimating else None
+    at = state.at._replace(point=learnt.point, whitening=W, direction=direction, root=root)
     return bounded(state._replace(at=at, visible=visible), known)
 
 

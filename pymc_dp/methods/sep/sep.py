@@ -97,7 +97,7 @@ def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
         build=partial(build, classes),
         options=Settings,
         fits="regressions, Gaussian mixtures, Bayesian neural networks",
-        by=f"yes-no regressions: {SITES_NEWTON}; others and most mixtures: as dp_advi; "
+        by=f"regressions with one predictor: {SITES_NEWTON}; others and most mixtures: as dp_advi; "
         f"other mixtures: {EXPECTATION_PROPAGATION}; networks: {BACKPROPAGATION}",
         page="dp_sep",
         constrained=True,

@@ -24,6 +24,7 @@ DISTANCES = (1e-6, 0.3, 0.3, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0)
 
 Densities = Callable[..., list[np.ndarray]]
 Arrays = dict[str, np.ndarray]
+Point = tuple[np.ndarray, float]  # shared latents, and what latents of records are
 
 
 def refuse_impossible(model: pm.Model, records: Records, data: Mapping[str, Any] | None) -> None:
@@ -87,8 +88,8 @@ def _impossible(
         yield from (name for name, x in zip(names, possible, strict=True) if not x[whole].all())
 
 
-def _points(start: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield public points around the start, each with what local latents are."""
+def _points(start: np.ndarray) -> Iterator[Point]:
+    """Yield public points around the start."""
     rng = np.random.default_rng(0)
     for distance in DISTANCES:
         yield start + distance * rng.standard_normal(start.size), distance * rng.standard_normal()
@@ -113,7 +114,7 @@ def _is_finite_row(records: Records, block: Arrays) -> np.ndarray:
 
 
 def _finite(
-    records: Records, densities: Densities, block: Arrays, points: Iterable[tuple[np.ndarray, float]]
+    records: Records, densities: Densities, block: Arrays, points: Iterable[Point]
 ) -> list[np.ndarray]:
     """Say of each entry of each term whether its log likelihood is finite at one of the points."""
     at_each = [_entries(records, densities, block, z, local) for z, local in points]

@@ -110,7 +110,8 @@ def _is_finite_row(records: Records, block: Arrays) -> np.ndarray:
         for name, x in block.items()
         for axis in [records.batch.axes[name]]
     ]
-    return np.logical_and.reduce(finite)
+    found: np.ndarray = np.logical_and.reduce(finite)
+    return found
 
 
 def _finite(
@@ -137,4 +138,5 @@ def _entries(
 
 def _rewritten(inputs: list[Any], graphs: list[Any]) -> Densities:
     with without_c():
-        return function(inputs, graphs, mode=PYTHON, on_unused_input="ignore")
+        fn: Densities = function(inputs, graphs, mode=PYTHON, on_unused_input="ignore")
+    return fn

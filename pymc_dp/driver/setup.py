@@ -41,7 +41,7 @@ from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch,
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.tables.formula import levels_of_records, pymc_model
 from pymc_dp.tables.given import read_numbers
-from pymc_dp.tables.impossible import refuse_impossible
+from pymc_dp.tables.impossible import impossible_outcomes
 from pymc_dp.tables.indices import refuse_bad_indices
 from pymc_dp.tables.lags import refuse_lags
 from pymc_dp.tables.predictors import infinite_values, rare_levels
@@ -198,7 +198,9 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
-        checked = partial(_checked_and_warned, checked, as_given, given, records, budget.unit)
+        for text in impossible_outcomes(as_given, records, given):
+            warnings.warn(text, PosteriorWarning, stacklevel=5)
+        checked = partial(_checked_and_warned, checked, as_given, given, budget.unit)
         return with_absent_components(records), checked
 
     return separated
@@ -208,11 +210,9 @@ def _checked_and_warned(
     checked: Callable[[], PrivateData],
     model: pm.Model,
     data: Mapping[str, Any] | None,
-    records: Records,
     unit: str | None,
 ) -> PrivateData:
     private = checked()
-    refuse_impossible(model, records, data)
     for text in rare_levels(model, data, unit):
         warnings.warn(text, PrivacyWarning, stacklevel=5)
     return private

@@ -1,9 +1,9 @@
-"""Refuse records that cannot occur under the model, such as a zero where outcomes are gamma.
+"""Records that cannot occur under the model, such as a zero where outcomes are gamma.
 
-Their log likelihood is no number wherever the latents are. They would add nothing to a release,
-and the posterior would be that of the other records; PyMC's samplers do not start from such data.
-Like the value checks of ``model``, this reads private values, and nothing comes of it but a
-refusal.
+Their log likelihood is no number wherever the latents are. They add nothing to a release, and the
+posterior is that of the other records; PyMC's samplers do not start from such data. One record
+must not end a fit, so a sentence to the curator says it. Like the value checks of ``model``, this
+reads private values, and nothing else comes of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,8 +27,10 @@ Arrays = dict[str, np.ndarray]
 Point = tuple[np.ndarray, float]  # shared latents, and what latents of records are
 
 
-def refuse_impossible(model: pm.Model, records: Records, data: Mapping[str, Any] | None) -> None:
-    """Refuse outcomes whose log likelihood is finite neither near the start nor further away.
+def impossible_outcomes(
+    model: pm.Model, records: Records, data: Mapping[str, Any] | None
+) -> list[str]:
+    """Name outcomes whose log likelihood is finite neither near the start nor further away.
 
     ``records`` are those of ``model``, whose own values ``data`` replaces. Arrays that are not in
     memory, and sparse ones, are not read. Rows with values that are not finite are left to other
@@ -36,7 +38,7 @@ def refuse_impossible(model: pm.Model, records: Records, data: Mapping[str, Any]
     """
     arrays = _arrays(model, records, data)
     if arrays is None:
-        return
+        return []
     inputs = [*records.batch.inputs.values(), *records.latents.values()]
     terms = dict(zip(records.term_names, records.batch.terms, strict=True))
     names = [name for name in terms if name not in records.local_latents]
@@ -46,18 +48,17 @@ def refuse_impossible(model: pm.Model, records: Records, data: Mapping[str, Any]
     try:
         found = set(_impossible(makers, names, records, arrays))
     except Exception:  # of an author's own operation, which a rehearsal will meet
-        return
-    for name in names:
-        if name in found:
-            raise ValueError(
-                f"`{name}` has values that cannot occur under the model, whatever its latents are: "
-                "their log likelihood is not finite, so they would be left out without a word, "
-                "and PyMC's own samplers would not start. Look for labels that do not count from "
-                "0, zeros or ones under a pm.Gamma, pm.LogNormal or pm.Beta, counts above their "
-                "trials, and values beyond the limits of a bounded, censored or truncated "
-                "distribution. Choose a distribution that has these values (pm.HurdleGamma has "
-                "zeros), or change or drop such records by a public rule."
-            )
+        return []
+    return [
+        f"`{name}` has values that cannot occur under the model, whatever its latents are, and a "
+        "record with one adds nothing to the fit, as if it were not there; PyMC's own samplers "
+        "would not start. Look for labels that do not count from 0, zeros or ones under a "
+        "pm.Gamma, pm.LogNormal or pm.Beta, counts above their trials, and values beyond the "
+        "limits of a bounded, censored or truncated distribution. Choose a distribution that has "
+        "these values (pm.HurdleGamma has zeros), or change or drop such records by a public rule."
+        for name in names
+        if name in found
+    ]
 
 
 def _arrays(model: pm.Model, records: Records, data: Mapping[str, Any] | None) -> Arrays | None:

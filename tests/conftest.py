@@ -44,7 +44,7 @@ def pytest_collection_finish(session):
     # releases of made-up rows run, and are timed in tests/driver/test_run_time.py alone
     run_time.seconds_of = compile_method.seconds_of = run_once
     run_time.SHARE_OF_BATCH = 0.0
-    hamiltonian._draw = soon_for_few(hamiltonian, hamiltonian._draw)
+    hamiltonian._draw = with_brief_warm_up(hamiltonian, hamiltonian._draw)
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)  # graphs are many small objects
@@ -56,8 +56,8 @@ def run_once(call):
     return 0.0
 
 
-def soon_for_few(module, draw):
-    """Warm chains up hardly at all where a test asks for a few draws, of which it says nothing."""
+def with_brief_warm_up(module, draw):
+    """Return ``draw`` with hardly any warm-up for at most 20 draws, of which tests say nothing."""
     brief = module.DEFAULTS._replace(warm_up=(2,), lengths=(1,))
 
     def drawn(log_density, start, draws, rng):

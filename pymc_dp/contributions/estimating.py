@@ -20,15 +20,15 @@ from pymc_dp.model.graph_types import Tensor, pt
 SHIFTS = "shifts of predictors"
 # for so many predictors of a record scores are averaged over q; those of more are taken at m
 MOST_PREDICTORS = 2
-# nodes of quadrature along a predictor: where records have two outcomes, and where they have drawn
-# ones, which makes scores many
+# nodes of quadrature along a predictor: of records with one predictor, and of those with two, whose
+# products are many
 NODES, FEW_NODES = 5, 3
 # those of tilted densities, whose second moments need more
 NODES_OF_SITES = 9
 # where the tilted densities of drawn outcomes are summed, in spreads of the cavity; the largest
 # logarithm of one there, over that at the cavity's mean
 GRID, LARGEST_LOG = np.linspace(-4.5, 4.5, 37), 300.0
-# the largest size of a logit, and the least of its root mean square, that is told from others
+# logits count as no further from 0 than this, and their root mean squares as no nearer
 FARTHEST, NEAREST = 700.0, 1e-6
 # the least chance of an outcome, and the least share that a tilted variance is of the cavity's
 LEAST, LEAST_TILTED = 1e-280, 1e-2
@@ -109,7 +109,8 @@ def averaged(along: Along) -> Estimated:
 
     So is the slope: the curvature of the log likelihood, averaged over q.
     """
-    total, slope = np.zeros(()), np.zeros(())
+    total = np.zeros(())
+    slope = np.zeros(())  # stays one number where products of scores must show the slope
     for node, share in _rule(along, NODES if len(along.root) == 1 else FEW_NODES):
         each = along.at(node)
         total = total + share * each
@@ -117,7 +118,7 @@ def averaged(along: Along) -> Estimated:
             slope = slope - share * each[:, 1, 0] * each[:, 2, 0]
         elif each.shape[1] > 1 and each.shape[2] == 1:  # by Stein's lemma
             slope = slope - share * node[0] * each[:, 1:, 0].mean(axis=1)
-    if slope.ndim and not along.has_both:
+    if slope.ndim and not along.has_both:  # that was the slope times the root
         slope = ratio(slope, along.root[0, 0])
     return Estimated(total, slope if slope.ndim else None)
 
@@ -190,34 +191,41 @@ def polya_gamma(along: Along) -> Estimated:
 
 
 def site(along: Along) -> Estimated:
-    """Take the site of a yes-no outcome: the moments of its tilted density over those of q.
+    """Take the site of an outcome: the moments of its tilted density over those of q.
+
+    Records that have no drawn outcomes, or more than one predictor, add `averaged` scores.
+    """
+    here = along.at(np.zeros(len(along.root)))
+    if _is_binary(along, here):
+        return _site_of_yes_no(along, here)
+    is_drawn, has_one_predictor = here.shape[1] > 1, here.shape[2] == 1
+    return _site_of_scores(along) if is_drawn and has_one_predictor else averaged(along)
+
+
+def _site_of_yes_no(along: Along, here: np.ndarray) -> Estimated:
+    """Take the site of a yes-no outcome; ``here`` are its weights at the mean of q.
 
     With Z = E p(y | psi) under q, the cavity of the average site, and g and beta the first and
     second derivative of log Z in the mean of psi, whose variance is s^2, the site adds
     g / (1 + s^2 beta), and -beta / (1 + s^2 beta) to the precision (Minka 2001; Li et al. 2015).
-    Of other outcomes see `_site_of_scores`. Records that have no drawn outcomes, or more than one
-    predictor, add `averaged` scores.
     """
-    here = along.at(np.zeros(len(along.root)))
-    if not _is_binary(along, here):
-        return _site_of_scores(along) if here.shape[1] > 1 == here.shape[2] else averaged(along)
     root = along.root[0, 0]
-    Z, first, bend = np.zeros((2, len(root))), 0.0, 0.0
+    Z, first, second = np.zeros((2, len(root))), 0.0, 0.0
     for node, share in _rule(along, NODES_OF_SITES):
         no, yes = along.at(node)[:, 1:, 0].T
         unit = np.where(yes == no, 1.0, yes - no)
         p = -no / unit
         Z += share * np.stack([yes / unit, p])
         first = first + share * p * yes
-        bend = bend + share * p * yes * node[0]  # is E p'' times the root
+        second = second + share * p * yes * node[0]  # is E p'' times the root
     signs = np.array([[-1.0], [1.0]])
     Z = np.maximum(Z, LEAST)
     g = signs * first / Z
-    squared_beta = signs * root * bend / Z - root**2 * g**2  # s^2 beta
-    left = np.maximum(1 + squared_beta, LEAST_TILTED)
-    each = g / left
+    squared_beta = signs * root * second / Z - root**2 * g**2  # s^2 beta
+    variance_share = np.maximum(1 + squared_beta, LEAST_TILTED)  # of the tilted density
+    each = g / variance_share
     s2 = np.maximum(root**2, LEAST)
-    slope = (Z * -squared_beta / left).sum(axis=0) / s2
+    slope = (Z * -squared_beta / variance_share).sum(axis=0) / s2
     unit = here[:, 2, 0] - here[:, 1, 0]
     is_yes = np.divide(here[:, 0, 0] - here[:, 1, 0], unit, out=0 * here[:, 0, 0], where=unit != 0)
     observed = each[0] + is_yes * (each[1] - each[0])

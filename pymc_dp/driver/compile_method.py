@@ -104,8 +104,7 @@ def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
 
 
 def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dict[str, ReleaseTime]:
-    """Try the compiled graphs on made-up rows: what cannot run must not cost a release."""
-    # returns the time of a noisy sum, by its name
+    """Try the graphs on made-up rows before any release; return times of noisy sums by name."""
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
     try:

@@ -50,7 +50,7 @@ def outcomes_alone(records: Records, of_units: bool) -> bool:
 
 
 def _draws_read_records(records: Records) -> bool:
-    """Whether an outcome is drawn given the observed one: a multinomial of as many trials."""
+    """Whether drawing an outcome reads the observed one, as a multinomial its number of trials."""
     for stage in records.outcomes or ():
         for leaf, graph in stage.drawn.items():
             lengths = [v for v in ancestors([graph]) if isinstance(v.owner_op, Shape | Shape_i)]

@@ -34,7 +34,7 @@ def asking_for_precision(state: State, known: Known) -> State:
     return state._replace(at=state.at._replace(of_precision=due))
 
 
-def precision_of_q(state: State, slope: CurvatureSpectrum, known: Known) -> np.ndarray:
+def added_to_q(state: State, slope: CurvatureSpectrum, known: Known) -> np.ndarray:
     """Return what records add to the precision of q, (d, d), as unclipped scores would show it."""
     spectrum = slope if state.precision is None else state.precision.spectrum()
     records = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates)

@@ -28,8 +28,8 @@ from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
 from pymc_dp.methods.gaussian.precision_of_q import (
+    added_to_q,
     asking_for_precision,
-    precision_of_q,
     with_precision,
 )
 from pymc_dp.methods.gaussian.release import Release, unwhitened
@@ -94,9 +94,10 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
     unclipped = unclipped_curvature(local.spectrum, share, diagonal)
     units = _units(local, learnt.point)
-    records = unclipped, precision_of_q(state, local.spectrum, known)
-    both = (np.outer(units, units) * each + local.prior_precision for each in records)
-    precision, of_q = both
+    squared_units = np.outer(units, units)
+    precision = squared_units * unclipped + local.prior_precision
+    added = added_to_q(state, local.spectrum, known)
+    of_q = squared_units * added + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     state = asking_for_precision(prepared(state, known, precision, visible, of_q), known)
     return _less_sure(state, known)

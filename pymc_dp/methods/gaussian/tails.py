@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import softmax
 from scipy.stats import chi2
 
 from pymc_dp.contributions.drawn_scores import CENTRING
@@ -21,20 +20,12 @@ from pymc_dp.contributions.tails import (
     split_counts,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.estimated_counts import estimated_counts
 
 # finite moments of lengths over their root mean square, and their powers: the fourth of residuals,
 # 3 if they are normal, and the second of their squares and of leverages. By Chebyshev, no
 # larger share than the moment over t to this power is t times as long as is usual
 LOCATION, DISPERSION, LEVERAGE = (3.0, 4), (1.0, 2), (1.0, 2)
-# how many times that bound there may be in a bin: every magnitude up to 3 is as likely, and more
-# less likely, with a finite variance. The logarithm of the ratio of neighbouring bins has a Laplace
-# distribution of scale 2: lengths in the middle may be as the model says where its tails are not
-FACTORS = np.geomspace(1e-2, 1e6, 65)
-LIKELY, STEPS = (
-    np.minimum(1.0, (FACTORS / 3.0) ** -3),
-    softmax(-np.abs(np.subtract.outer(*[np.log(FACTORS)] * 2)) / 2, axis=1),
-)
-HIDDEN = 1e30  # variance of what was not measured
 # among which the norms of a round, and the share of the dispersion's part, are chosen
 NORMS, DISPERSION_SHARES = np.geomspace(CENTRES[0], CENTRES[-1], 161), np.geomspace(0.01, 0.5, 18)
 
@@ -45,7 +36,8 @@ class Part(NamedTuple):
     squares: float  # mean squared length of whitened scores: about the number of latents
     moment: tuple[float, int]  # of lengths that is finite, and its power
     of_latent: float  # the share of what is left out that each latent may have
-    # what is not known of counts of each length adds up as such powers do: 1 if it has one sign
+    # how errors of counts of different lengths add up: 2, as the root of their squares, if they are
+    # independent; 1, as their sum, if all have one sign
     order: int
 
     @classmethod
@@ -90,7 +82,10 @@ class Left(NamedTuple):
         return np.asarray(self.part.of_latent**2 * bias + lost)
 
     def _clipped(self, norms: np.ndarray) -> np.ndarray:
-        """Return the mean square of what these norms cut off of scores not expected."""
+        """Return the mean square of what these norms cut off of scores not expected.
+
+        What is not known of the counts adds up by `Part.order`.
+        """
         cut, order = _cut(norms), self.part.order
         unknown = (cut**order @ self.excess_sd**order) ** (1 / order)
         return np.asarray((cut @ self.excess) ** 2 + unknown**2)
@@ -177,18 +172,20 @@ class Tails(NamedTuple):
             tail, one = number * _exponential(mean), number * memberships(np.array(1.0))
             return Left(tail, 0 * tail, 0 * tail, one, 0.0, number, part)
         far = number * _chebyshev(*LEVERAGE, whole)
-        leverage = np.maximum(_estimated(self._pooled(self.leverage), of_counts, far).mean, 0.0)
+        leverage = np.maximum(
+            estimated_counts(self._pooled(self.leverage), of_counts, far).mean, 0.0
+        )
         hidden = max(number - float(leverage.sum()), 0.0)
         leverage = leverage + hidden * memberships(np.array(whole))
         usual = leverage @ _chebyshev(*part.moment, CENTRES[:, None])
-        found = _estimated(excess, variance, usual)
-        expected = _estimated(self._pooled(self.expected), of_counts, usual).mean
+        unexpected = estimated_counts(excess, variance, usual)
+        expected = estimated_counts(self._pooled(self.expected), of_counts, usual).mean
         return Left(
-            found.mean,
-            found.sd,
+            unexpected.mean,
+            unexpected.sd,
             np.maximum(expected, 0.0),
             leverage,
-            min(1.0, float(found.size.sum() / (2 * number))),
+            min(1.0, float(unexpected.size.sum() / (2 * number))),
             number,
             part,
         )
@@ -234,49 +231,3 @@ def _exponential_mean(counts: np.ndarray, number: float) -> float:
     It is one that no few lengths far out can move.
     """
     return float(np.exp(np.log(CENTRES) @ counts / number + np.euler_gamma))
-
-
-class Estimated(NamedTuple):
-    """Counts that were measured with noise, and are about as large as is usual, or much smaller."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-
-    @property
-    def size(self) -> np.ndarray:
-        """Their root mean square."""
-        return np.asarray(np.hypot(self.mean, self.sd))
-
-
-def _estimated(measured: np.ndarray, variance: np.ndarray, usual: np.ndarray) -> Estimated:
-    """Estimate counts x ~ N(0, (f usual)^2) of neighbouring bins, whose factors f are alike.
-
-    >>> usual = np.array([1000.0, 100.0, 10.0])
-    >>> heavy, light, measured = (
-    ...     _estimated(np.array([x, 0.0, 0.0]), np.array([9.0, v, v]), usual)
-    ...     for x, v in ((900.0, 1e9), (0.0, 1e9), (900.0, 9.0))
-    ... )
-    >>> heavy.sd.round(), light.sd.round(), measured.sd.round()
-    (array([  3., 133.,  14.]), array([ 3., 53.,  9.]), array([3., 2., 1.]))
-    """
-    prior = (FACTORS * usual[:, None]) ** 2
-    known = 1 / (prior + np.minimum(variance, HIDDEN)[:, None])
-    weights = _alike((np.log(known) - measured[:, None] ** 2 * known) / 2)
-    shrunk = prior * known
-    means = shrunk * measured[:, None]
-    mean = (weights * means).sum(axis=1)
-    squares = (weights * (means**2 + (1 - shrunk) * prior)).sum(axis=1)
-    return Estimated(mean, np.sqrt(np.maximum(squares - mean**2, 0.0)))
-
-
-def _alike(log_likelihoods: np.ndarray) -> np.ndarray:
-    """Return how likely each bin's factors are, (bins, factors), by forward and backward sums."""
-    likely = LIKELY * np.exp(log_likelihoods - log_likelihoods.max(axis=1, keepdims=True))
-    before, after = np.ones_like(likely), np.ones_like(likely)
-    for k in range(1, len(likely)):
-        onward = (before[k - 1] * likely[k - 1]) @ STEPS
-        before[k] = onward / onward.sum()
-        back = STEPS @ (after[-k] * likely[-k])
-        after[-k - 1] = back / back.sum()
-    weights = before * likely * after
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Multinomials are drawn of as many trials as a record has, so records are more than outcomes."""
+"""A multinomial's trials are part of its record, which is more than an outcome."""
 
 import numpy as np
 import pymc as pm

@@ -27,6 +27,7 @@ from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
 from pymc_dp.tables.formula import levels_of_records, pymc_model
 from pymc_dp.tables.given import read_numbers
+from pymc_dp.tables.impossible import impossible_outcomes
 from pymc_dp.tables.indices import refuse_bad_indices
 from pymc_dp.tables.lags import refuse_lags
 from pymc_dp.tables.predictors import infinite_values, rare_levels
@@ -180,6 +181,8 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
+        for text in impossible_outcomes(as_given, records, given):
+            warnings.warn(text, PosteriorWarning, stacklevel=5)
         checked = partial(_checked_and_warned, checked, as_given, given, budget.unit)
         return with_absent_components(records), checked
 

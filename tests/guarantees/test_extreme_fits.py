@@ -74,6 +74,7 @@ def with_extremes(places, reals=REALS, whole=WHOLE):
 
 
 @pytest.mark.filterwarnings("ignore:data=.* has missing values")
+@pytest.mark.filterwarnings("ignore:.* cannot occur under the model")
 @pytest.mark.filterwarnings("ignore:`effect` is indexed by groups of fewer")
 @pytest.mark.parametrize(("method", "name"), [(m, name) for m in METHODS for name in METHODS[m]])
 def test_a_fit_ends_whatever_records_hold(method, name):
@@ -90,6 +91,7 @@ def same(first, second):
 
 
 @pytest.mark.filterwarnings("ignore:data=.* has missing values")
+@pytest.mark.filterwarnings("ignore:.* cannot occur under the model")
 @pytest.mark.parametrize("settings", OWN_UPDATES)
 def test_a_record_that_no_arithmetic_takes_adds_nothing(settings):
     bad = with_extremes(["X", "yes"], reals=REALS[:3], whole=WHOLE[:2])
@@ -98,6 +100,7 @@ def test_a_record_that_no_arithmetic_takes_adds_nothing(settings):
     assert not same(fit(wide, with_extremes(["X"], reals=[1.0]), **settings), alone)
 
 
+@pytest.mark.filterwarnings("ignore:.* cannot occur under the model")
 def test_a_basis_that_is_not_finite_beside_a_finite_norm_is_caught(monkeypatch):
     # the fault of an earlier version: a vector that overflowed counted as one of length 0
     genuine = spans.orthonormal

@@ -1,0 +1,143 @@
+"""Records that cannot occur under the model, such as a zero where outcomes are gamma.
+
+Their log likelihood is no number wherever the latents are. They add nothing to a release, and the
+posterior is that of the other records; PyMC's samplers do not start from such data. One record
+must not end a fit, so a sentence to the curator says it. Like the value checks of ``model``, this
+reads private values, and nothing else comes of it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.compile.maker import function
+
+from pymc_dp.model import Records
+from pymc_dp.model.harden import harden
+from pymc_dp.model.modes import PYTHON, as_written, without_c
+
+ROWS = 2**16  # of one evaluation
+# distances from the start, on the latents' own scale. The first is nearly none: at the start itself
+# a shape may be 1, where a gamma has a zero; the others give records another chance
+DISTANCES = (1e-6, 0.3, 0.3, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0)
+
+Densities = Callable[..., list[np.ndarray]]
+Arrays = dict[str, np.ndarray]
+Point = tuple[np.ndarray, float]  # shared latents, and what latents of records are
+
+
+def impossible_outcomes(
+    model: pm.Model, records: Records, data: Mapping[str, Any] | None
+) -> list[str]:
+    """Name outcomes whose log likelihood is finite neither near the start nor further away.
+
+    ``records`` are those of ``model``, whose own values ``data`` replaces. Arrays that are not in
+    memory, and sparse ones, are not read. Rows with values that are not finite are left to other
+    checks.
+    """
+    arrays = _arrays(model, records, data)
+    if arrays is None:
+        return []
+    inputs = [*records.batch.inputs.values(), *records.latents.values()]
+    terms = dict(zip(records.term_names, records.batch.terms, strict=True))
+    names = [name for name in terms if name not in records.local_latents]
+    graphs = [terms[name] for name in names]
+    # as a fit computes it, which is stabler, and made only where it may be needed
+    makers = (lambda: as_written(inputs, graphs), lambda: _rewritten(inputs, graphs))
+    try:
+        found = set(_impossible(makers, names, records, arrays))
+    except Exception:  # of an author's own operation, which a rehearsal will meet
+        return []
+    return [
+        f"`{name}` has values that cannot occur under the model, whatever its latents are, and a "
+        "record with one adds nothing to the fit, as if it were not there; PyMC's own samplers "
+        "would not start. Look for labels that do not count from 0, zeros or ones under a "
+        "pm.Gamma, pm.LogNormal or pm.Beta, counts above their trials, and values beyond the "
+        "limits of a bounded, censored or truncated distribution. Choose a distribution that has "
+        "these values (pm.HurdleGamma has zeros), or change or drop such records by a public rule."
+        for name in names
+        if name in found
+    ]
+
+
+def _arrays(model: pm.Model, records: Records, data: Mapping[str, Any] | None) -> Arrays | None:
+    """Return the values of all columns, or nothing if one of them is no array in memory."""
+    own = {} if data is not None else {x.name: x.value for x in harden(model).leaves.values()}
+    given = own if data is None else data
+    names = [name for name in records.batch.inputs if name not in records.local_latents]
+    found = {name: given.get(name) for name in names}
+    in_memory = all(type(x) is np.ndarray for x in found.values())
+    return {name: np.asarray(x) for name, x in found.items()} if in_memory else None
+
+
+def _impossible(
+    makers: tuple[Callable[[], Densities], ...],
+    names: list[str],
+    records: Records,
+    arrays: Arrays,
+) -> Iterator[str]:
+    """Yield the terms with an entry that is not finite at any point, in blocks of rows."""
+    quick, stable = makers
+    points, first, fit = list(_points(records.start)), quick(), None
+    for block in _blocks(records, arrays):
+        whole = _is_finite_row(records, block)
+        if all(x[whole].all() for x in _finite(records, first, block, points[:1])):
+            continue
+        fit = fit or stable()
+        possible = _finite(records, fit, block, points)
+        yield from (name for name, x in zip(names, possible, strict=True) if not x[whole].all())
+
+
+def _points(start: np.ndarray) -> Iterator[Point]:
+    """Yield public points around the start."""
+    rng = np.random.default_rng(0)
+    for distance in DISTANCES:
+        yield start + distance * rng.standard_normal(start.size), distance * rng.standard_normal()
+
+
+def _blocks(records: Records, arrays: Arrays) -> Iterator[Arrays]:
+    axes = records.batch.axes
+    rows = next(x.shape[axes[name]] for name, x in arrays.items())
+    for first in range(0, rows, ROWS):
+        at = slice(first, first + ROWS)
+        yield {k: x[(slice(None),) * axes[k] + (at,)] for k, x in arrays.items()}
+
+
+def _is_finite_row(records: Records, block: Arrays) -> np.ndarray:
+    """Whether all values of a record are finite."""
+    finite = [
+        np.isfinite(np.moveaxis(x, records.batch.axes[name], 0).reshape(x.shape[axis], -1)).all(1)
+        for name, x in block.items()
+        for axis in [records.batch.axes[name]]
+    ]
+    found: np.ndarray = np.logical_and.reduce(finite)
+    return found
+
+
+def _finite(
+    records: Records, densities: Densities, block: Arrays, points: Iterable[Point]
+) -> list[np.ndarray]:
+    """Say of each entry of each term whether its log likelihood is finite at one of the points."""
+    at_each = [_entries(records, densities, block, z, local) for z, local in points]
+    return [np.isfinite(np.stack(term)).any(axis=0) for term in zip(*at_each, strict=True)]
+
+
+def _entries(
+    records: Records, densities: Densities, block: Arrays, z: np.ndarray, local: float
+) -> list[np.ndarray]:
+    """Return the log likelihoods of a block at one point; latents of records are all ``local``."""
+    rows = next(x.shape[records.batch.axes[name]] for name, x in block.items())
+    values = []
+    for name, variable in records.batch.inputs.items():
+        shape = tuple(rows if n is None else n for n in records.shapes[name])
+        found = block[name] if name in block else np.full(shape, local)
+        values.append(found.astype(variable.type.dtype))
+    latents = zip(records.split(z), records.latents.values(), strict=True)
+    return densities(*values, *(x.astype(v.type.dtype) for x, v in latents))
+
+
+def _rewritten(inputs: list[Any], graphs: list[Any]) -> Densities:
+    with without_c():
+        fn: Densities = function(inputs, graphs, mode=PYTHON, on_unused_input="ignore")
+    return fn

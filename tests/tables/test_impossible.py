@@ -1,0 +1,157 @@
+"""Fits warn of outcomes that cannot occur under a model, before any budget is spent.
+
+PyMC's samplers refuse them. A private fit leaves such records out: a fit of costs of which a
+quarter are 0 is one of the costs above 0.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.driver.setup import set_up
+from pymc_dp.errors import PosteriorWarning
+
+RNG = np.random.default_rng(0)
+ROWS = 300
+COSTS = np.where(np.arange(ROWS) % 4 == 0, 0.0, RNG.gamma(2.0, 1.0, ROWS))
+SHARES = np.where(np.arange(ROWS) == 7, 1.0, RNG.beta(2.0, 3.0, ROWS))
+FROM_ONE = RNG.integers(1, 4, ROWS)
+TIMES = RNG.weibull(1.5, ROWS)
+COUNTS = RNG.poisson(1.0, ROWS)
+IMPOSSIBLE_TEXT = "`y` has values that cannot occur under the model"
+
+
+def gamma(y):
+    return pm.Gamma("y", mu=pm.math.exp(pm.Normal("a")), sigma=1, observed=y)
+
+
+def lognormal(y):
+    return pm.LogNormal("y", pm.Normal("a"), 1, observed=y)
+
+
+def beta(y):
+    return pm.Beta("y", mu=pm.math.sigmoid(pm.Normal("a")), nu=5, observed=y)
+
+
+def categorical(y):
+    return pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), observed=y)
+
+
+def ordinal(y):
+    ordered = pm.distributions.transforms.ordered
+    cuts = pm.Normal("cuts", [-1, 1], 2, shape=2, transform=ordered, initval=[-1, 1])
+    return pm.OrderedLogistic("y", eta=0, cutpoints=cuts, observed=y)
+
+
+def yes_no(y):
+    return pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=y)
+
+
+def binomial(y):
+    return pm.Binomial("y", n=2, p=pm.Beta("p", 1, 1), observed=y)
+
+
+def censored(y):
+    return pm.Censored("y", pm.Weibull.dist(1.5, pm.HalfNormal("b")), None, 1.0, observed=y)
+
+
+def truncated(y):
+    return pm.Truncated("y", pm.Poisson.dist(pm.HalfNormal("mu", 3)), lower=1, observed=y)
+
+
+def mixture(y):
+    parts = [pm.Gamma.dist(2, pm.HalfNormal("b")), pm.Gamma.dist(9, 1)]
+    return pm.Mixture("y", w=[0.5, 0.5], comp_dists=parts, observed=y)
+
+
+def log_of_zero(y):
+    return pm.Potential("y", -pm.math.log(pm.Data("cost", y)) * pm.HalfNormal("b"))
+
+
+IMPOSSIBLE = [
+    (gamma, COSTS),
+    (lognormal, COSTS),
+    (mixture, COSTS),
+    (log_of_zero, COSTS),
+    (beta, SHARES),
+    (categorical, FROM_ONE),
+    (ordinal, FROM_ONE),
+    (yes_no, np.minimum(FROM_ONE, 2)),
+    (binomial, FROM_ONE),
+    (censored, TIMES + 0.5),
+    (truncated, COUNTS),
+]
+POSSIBLE = [
+    (gamma, COSTS + 0.1),
+    (beta, np.clip(SHARES, 0.01, 0.99)),
+    (categorical, FROM_ONE - 1),
+    (yes_no, FROM_ONE > 1),
+    (censored, np.minimum(TIMES, 1.0)),
+    (truncated, COUNTS + 1),
+]
+NAMES = [likelihood.__name__ for likelihood, _ in IMPOSSIBLE]
+
+
+def model_of(likelihood, y):
+    with pm.Model() as model:
+        likelihood(y)
+    return model
+
+
+def checked(model, **settings):
+    return set_up(model, "dp_advi", None, epsilon=1, delta=1e-5, **settings)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), IMPOSSIBLE, ids=NAMES)
+def test_outcomes_that_cannot_occur_are_named(likelihood, y):
+    with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
+        checked(model_of(likelihood, y))
+
+
+@pytest.mark.parametrize(("likelihood", "y"), POSSIBLE, ids=[x.__name__ for x, _ in POSSIBLE])
+def test_of_outcomes_that_can_occur_nothing_is_said(likelihood, y):
+    checked(model_of(likelihood, y))
+
+
+def test_they_are_named_without_privacy_too():
+    with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
+        set_up(model_of(gamma, COSTS), "dp_advi", None, epsilon=np.inf)
+
+
+def test_data_in_place_of_a_template_are_looked_at():
+    template = model_of(gamma, np.ones(2))
+    checked(template, data={"y": COSTS + 0.1})
+    with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
+        checked(template, data={"y": COSTS})
+
+
+def test_the_first_impossible_record_may_come_late(monkeypatch):
+    monkeypatch.setattr(pymc_dp.tables.impossible, "ROWS", 50)
+    y = np.ones(ROWS)
+    y[-1] = 0.0
+    with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
+        checked(model_of(gamma, y))
+
+
+def test_of_what_is_impossible_at_the_start_alone_nothing_is_said():
+    with pm.Model() as model:
+        top = pm.HalfNormal("top", 5.0, initval=0.5)
+        pm.Uniform("y", 0.0, top, observed=np.linspace(0.01, 0.9, ROWS))
+    checked(model)
+
+
+def test_a_missing_outcome_is_not_impossible():
+    y = COSTS + 0.1
+    y[3] = np.nan
+    with pytest.warns(match="missing values"):
+        model = model_of(gamma, y)
+    checked(model)
+
+
+def test_latents_of_records_do_not_hide_an_impossible_outcome():
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("sd"), shape=ROWS)
+        pm.Gamma("y", mu=pm.math.exp(own), sigma=1, observed=COSTS)
+    with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
+        checked(model)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.drawn_scores import DrawnScores
@@ -44,7 +46,17 @@ class Expected(NamedTuple):
 def outcomes_alone(records: Records, of_units: bool) -> bool:
     """Whether records, and not units of several, hold nothing but outcomes that can be drawn."""
     alone = set(records.batch.inputs) == set(records.drawn) and not of_units
-    return alone and records.size <= MANY_LATENTS
+    return alone and records.size <= MANY_LATENTS and not _draws_read_records(records)
+
+
+def _draws_read_records(records: Records) -> bool:
+    """Whether an outcome is drawn given the observed one: a multinomial of as many trials."""
+    for stage in records.outcomes or ():
+        for leaf, graph in stage.drawn.items():
+            lengths = [v for v in ancestors([graph]) if isinstance(v.owner_op, Shape | Shape_i)]
+            if stage.inputs.get(leaf) in set(ancestors([graph], blockers=lengths)):
+                return True
+    return False
 
 
 def made_up_outcomes(records: Records, rows: int) -> Batch:

@@ -153,7 +153,8 @@ def separation(
 ) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
     """Read a model's data, units and weights; return what splits the model, on any scale.
 
-    The values are not checked before they are asked for.
+    What splits the model warns of outcomes that cannot occur; all other checks of values wait until
+    these are asked for.
     """
     refuse_unfit(model)
     refuse_weights(model, weights is not None)

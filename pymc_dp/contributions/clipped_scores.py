@@ -132,6 +132,10 @@ def _counts(z: np.ndarray) -> np.ndarray:
     if drawn.shape[1] == len(BOTH):
         return counts_of(norms, np.sqrt(drawn[:, 0]) * np.sqrt(drawn[:, 1]), probabilities(drawn))
     every = drawn if drawn.shape[1] else np.ones_like(norms)
-    largest = np.maximum(every.max(axis=1), np.finfo(float).tiny)
-    usual = largest * np.sqrt(((every / largest[:, None]) ** 2).mean(axis=1))
-    return counts_of(norms, usual, np.full(drawn.shape, 1 / every.shape[1]))
+    return counts_of(norms, _root_mean_square(every), np.full(drawn.shape, 1 / every.shape[1]))
+
+
+def _root_mean_square(norms: np.ndarray) -> np.ndarray:
+    """Return that of each row, (rows,), where squares of long norms would overflow."""
+    largest = np.maximum(norms.max(axis=1), np.finfo(float).tiny)
+    return np.asarray(largest * np.sqrt(((norms / largest[:, None]) ** 2).mean(axis=1)))

@@ -7,6 +7,7 @@ reads private values, and nothing else comes of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,11 @@ def impossible_outcomes(
     terms = dict(zip(records.term_names, records.batch.terms, strict=True))
     names = [name for name in terms if name not in records.local_latents]
     graphs = [terms[name] for name in names]
-    # as a fit computes it, which is stabler, and made only where it may be needed
-    makers = (lambda: as_written(inputs, graphs), lambda: _rewritten(inputs, graphs))
+    # graphs as they are written compile at once; a fit's rewritten ones are stabler, and are made
+    # only where the first are not finite
+    makers = (partial(as_written, inputs, graphs), partial(_rewritten, inputs, graphs))
     try:
-        found = set(_impossible(makers, names, records, arrays))
+        impossible = set(_impossible(makers, names, records, arrays))
     except Exception:  # of an author's own operation, which a rehearsal will meet
         return []
     return [
@@ -57,7 +59,7 @@ def impossible_outcomes(
         "limits of a bounded, censored or truncated distribution. Choose a distribution that has "
         "these values (pm.HurdleGamma has zeros), or change or drop such records by a public rule."
         for name in names
-        if name in found
+        if name in impossible
     ]
 
 
@@ -78,14 +80,14 @@ def _impossible(
     arrays: Arrays,
 ) -> Iterator[str]:
     """Yield the terms with an entry that is not finite at any point, in blocks of rows."""
-    quick, stable = makers
-    points, first, fit = list(_points(records.start)), quick(), None
+    make_quick, make_stable = makers
+    points, quick, stable = list(_points(records.start)), make_quick(), None
     for block in _blocks(records, arrays):
         whole = _is_finite_row(records, block)
-        if all(x[whole].all() for x in _finite(records, first, block, points[:1])):
+        if all(x[whole].all() for x in _finite(records, quick, block, points[:1])):
             continue
-        fit = fit or stable()
-        possible = _finite(records, fit, block, points)
+        stable = stable or make_stable()
+        possible = _finite(records, stable, block, points)
         yield from (name for name, x in zip(names, possible, strict=True) if not x[whole].all())
 
 
@@ -105,14 +107,10 @@ def _blocks(records: Records, arrays: Arrays) -> Iterator[Arrays]:
 
 
 def _is_finite_row(records: Records, block: Arrays) -> np.ndarray:
-    """Whether all values of a record are finite."""
-    finite = [
-        np.isfinite(np.moveaxis(x, records.batch.axes[name], 0).reshape(x.shape[axis], -1)).all(1)
-        for name, x in block.items()
-        for axis in [records.batch.axes[name]]
-    ]
-    found: np.ndarray = np.logical_and.reduce(finite)
-    return found
+    """Whether all values of a record are finite, (rows,)."""
+    by_record = [np.moveaxis(x, records.batch.axes[name], 0) for name, x in block.items()]
+    finite = [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in by_record]
+    return np.asarray(np.logical_and.reduce(finite))
 
 
 def _finite(

@@ -45,7 +45,8 @@ class Part(NamedTuple):
     squares: float  # mean squared length of whitened scores: about the number of latents
     moment: tuple[float, int]  # of lengths that is finite, and its power
     of_latent: float  # the share of what is left out that each latent may have
-    # what is not known of counts of each length adds up as such powers do: 1 if it has one sign
+    # how errors of counts of different lengths add up: 2, as the root of their squares, if they are
+    # independent; 1, as their sum, if all have one sign
     order: int
 
     @classmethod
@@ -90,7 +91,10 @@ class Left(NamedTuple):
         return np.asarray(self.part.of_latent**2 * bias + lost)
 
     def _clipped(self, norms: np.ndarray) -> np.ndarray:
-        """Return the mean square of what these norms cut off of scores not expected."""
+        """Return the mean square of what these norms cut off of scores not expected.
+
+        What is not known of the counts adds up by `Part.order`.
+        """
         cut, order = _cut(norms), self.part.order
         unknown = (cut**order @ self.excess_sd**order) ** (1 / order)
         return np.asarray((cut @ self.excess) ** 2 + unknown**2)

@@ -7,11 +7,10 @@ from scipy.special import softmax
 
 # how many times as large as usual the counts of a bin may be: every magnitude up to 3 is as likely,
 # and more less likely, with a finite variance. The logarithm of the ratio of neighbouring bins has
-# a Laplace distribution of scale 2: lengths in the middle may be as the model says where its tails
-# are not
+# a Laplace distribution of scale 1
 FACTORS = np.geomspace(1e-2, 1e6, 65)
 LIKELY = np.minimum(1.0, (FACTORS / 3.0) ** -3)
-STEPS = softmax(-np.abs(np.log(FACTORS)[:, None] - np.log(FACTORS)) / 2, axis=1)
+STEPS = softmax(-np.abs(np.log(FACTORS)[:, None] - np.log(FACTORS)), axis=1)
 HIDDEN = 1e30  # variance of what was not measured
 
 
@@ -38,7 +37,7 @@ def estimated_counts(
     ...     for x, v in ((900.0, 1e9), (0.0, 1e9), (900.0, 9.0))
     ... )
     >>> heavy.sd.round(), light.sd.round(), measured.sd.round()
-    (array([  3., 133.,  14.]), array([ 3., 53.,  9.]), array([3., 2., 1.]))
+    (array([  3., 139.,  15.]), array([ 3., 29.,  5.]), array([3., 3., 1.]))
     """
     prior = (FACTORS * usual[:, None]) ** 2
     known = 1 / (prior + np.minimum(variance, HIDDEN)[:, None])

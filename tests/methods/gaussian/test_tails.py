@@ -16,7 +16,7 @@ from pymc_dp.testing import deterministic_noise
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 
 ROWS = 5000
-ALONE = Part(squares=1.0, moment=LOCATION, of_latent=1.0, order=2)
+ALONE = Part(squares=1.0, moment=LOCATION, of_latent=1.0, order=1)
 
 
 # --- what is concluded from counts ---------------------------------------------------------------

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 Deltas = tuple[float, ...]
 Pairs = frozenset[tuple[type[Sampler], Neighbours]]
 
-# noise over sensitivity below which no accountant was checked for batches of some records; where
-# all batches hold all of them, releases cost what one Gaussian mechanism does, in closed form
-NOISE_FLOOR = 0.3
+# noise over sensitivity below which no accountant was checked: where batches are sampled, and where
+# all of them hold all records, so that releases cost what one Gaussian mechanism does (closed form)
+NOISE_FLOOR, FULL_FLOOR = 0.3, 1e-4
 
 FULL: Pairs = frozenset((Full, neighbours) for neighbours in Neighbours)
 POISSON: Pairs = frozenset({(Poisson, Neighbours.ADD_REMOVE), (Poisson, Neighbours.ZERO_OUT)})
@@ -51,11 +51,11 @@ class Accountant(ABC):
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no proof covers, and say what one does."""
+        floor = FULL_FLOOR if plan.all_full else NOISE_FLOOR
         for release in plan.releases:
             if (type(release.sampler), plan.neighbours) not in self.proved:
                 raise ValueError(_no_proof(self, release.sampler, plan.neighbours))
-            if not plan.all_full:
-                _check_noise(release, plan.neighbours)
+            _check_noise(release, plan.neighbours, floor)
         self.check_delta(plan.delta)
 
     def check_delta(self, delta: float) -> None:
@@ -133,15 +133,16 @@ def gaussian_part(plan: Plan) -> Plan:
     return dataclasses.replace(plan, releases=tuple(sums))
 
 
-def _check_noise(release: Release, neighbours: Neighbours) -> None:
+def _check_noise(release: Release, neighbours: Neighbours, floor: float) -> None:
     """Refuse noise that is lower than any for which the accountants were checked."""
     noise = release.unit_noise(neighbours)
-    if release.mechanism == GAUSSIAN and 0 < noise < NOISE_FLOOR * (1 - 1e-9):
+    if release.mechanism == GAUSSIAN and 0 < noise < floor * (1 - 1e-9):
         raise ValueError(
             f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, which "
             f"is {noise:.4g} of its sensitivity under neighbours={neighbours.value!r}: accountants "
-            f"are not reliable below {NOISE_FLOOR} where batches are sampled. Give more noise (a "
-            "smaller epsilon), whole batches, or noise_multiplier=0 for a fit without privacy."
+            f"are not reliable below {NOISE_FLOOR} where a batch is sampled, {FULL_FLOOR} where none "
+            "is. Give more noise (a smaller epsilon), or noise_multiplier=0 for a fit without "
+            "privacy."
         )
 
 

@@ -9,15 +9,12 @@ from functools import partial
 
 from scipy.optimize import brentq
 
-from pymc_dp.accounting.accountant import NOISE_FLOOR, Accountant
+from pymc_dp.accounting.accountant import FULL_FLOOR, NOISE_FLOOR, Accountant
 from pymc_dp.accounting.accountants import CENTRAL_LIMIT, COARSE_PLD, PLD, RDP, RDP_DP_ACCOUNTING
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.privacy_loss import MANY_KINDS
 from pymc_dp.accounting.release import ReleaseSpec, relative_noise
-
-# The least noise over sensitivity of batches that hold all records: an epsilon of about 5e7.
-EXACT_FLOOR = 1e-4
 
 # Quick accountants are asked first; each gives the next one a bracket, as shares of the noise that
 # it found. Only the last one's number counts.
@@ -52,8 +49,8 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
 
 def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
     """Return the noise at which the least noisy release is at the accountants' floor."""
-    is_exact = terms.granting(specs, 1.0).all_full
-    return _noise_at(EXACT_FLOOR if is_exact else NOISE_FLOOR, terms, specs)
+    all_full = all(spec.sampler.effective_rate(terms.num_records) == 1 for spec in specs)
+    return _noise_at(FULL_FLOOR if all_full else NOISE_FLOOR, terms, specs)
 
 
 def _noise_at(floor: float, terms: Plan, specs: Sequence[ReleaseSpec]) -> float:

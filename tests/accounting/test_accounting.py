@@ -255,6 +255,14 @@ def test_calibration_keeps_the_shares_of_a_mixed_plan():
     assert np.array(noise) / noise[0] == pytest.approx([1, 1, (spent / 3) ** -0.5])
 
 
+def test_releases_of_small_batches_with_a_large_share_of_the_budget_are_calibrated():
+    many = ReleaseSpec("many", Poisson(0.1), 1.0, count=1000)
+    one = ReleaseSpec("one", Poisson(0.01), 1.0, count=1, share=0.5)
+    plan = calibrate_plan(TERMS, [many, one], 100.0)
+    assert plan.releases[1].noise_multiplier == pytest.approx(0.3, rel=1e-3)  # the least
+    assert plan.epsilon() <= 100
+
+
 def test_a_generous_budget_is_not_spent_on_less_noise_than_accountants_are_reliable_at():
     with pytest.warns(PrivacyWarning, match="below 0.5"):
         noise = calibrate(epsilon=1000.0, delta=1e-5, sample_rate=0.5, n=1, sampling="poisson")

@@ -192,11 +192,11 @@ def test_noise_that_is_too_low_for_the_accountants_is_refused(neighbours, least)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_dp_accounting"])
-@pytest.mark.parametrize("noise", [1e-4, 0.01, 0.29])
+@pytest.mark.parametrize(("noise", "count"), [(1e-7, 10**6), (1e-4, 2), (0.01, 2), (0.29, 2)])
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
-def test_batches_of_all_records_cost_what_one_gaussian_mechanism_does(accountant, noise):
-    two = changed(MOMENTS, noise_multiplier=2**0.5 * noise, count=2)
-    plan = plan_of(two, accountant=accountant)
+def test_batches_of_all_records_cost_what_one_gaussian_mechanism_does(accountant, noise, count):
+    repeated = changed(MOMENTS, noise_multiplier=count**0.5 * noise, count=count)
+    plan = plan_of(repeated, accountant=accountant)
     epsilon, delta = plan.epsilon(), 1e-5
     # delta = P(Z > a - b) - exp(epsilon) P(Z > a + b) with a = epsilon noise, b = 1 / (2 noise)
     a, b = epsilon * noise, 1 / (2 * noise)
@@ -212,6 +212,8 @@ def test_low_noise_of_all_records_is_refused_beside_batches_of_some():
     assert plan_of(whole).epsilon() > 5000
     with pytest.raises(ValueError, match="not reliable below 0.3"):
         plan_of(whole, SCORE)
+    with pytest.raises(ValueError, match="0.0001 where none is"):
+        plan_of(changed(MOMENTS, noise_multiplier=0.99e-4))
 
 
 def test_a_delta_that_allows_publishing_a_record_is_warned_about():

@@ -63,7 +63,8 @@ def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
     ------
     ValueError
         A result is not private, was made in test mode, by exact draws or by `pymc_dp.tune`; the
-        results differ in neighbours, unit or number of records; or no accountant covers them all.
+        results differ in neighbours, unit or number of records; or no accountant covers them all,
+        such as whole batches with little noise together with batches of some records.
 
     Notes
     -----

@@ -212,7 +212,7 @@ def test_low_noise_of_all_records_is_refused_beside_batches_of_some():
     assert plan_of(whole).epsilon() > 5000
     with pytest.raises(ValueError, match="not reliable below 0.3"):
         plan_of(whole, SCORE)
-    with pytest.raises(ValueError, match="0.0001 where none is"):
+    with pytest.raises(ValueError, match="0.0001 if full"):
         plan_of(changed(MOMENTS, noise_multiplier=0.99e-4))
 
 

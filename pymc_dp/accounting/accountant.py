@@ -140,8 +140,8 @@ def _check_noise(release: Release, neighbours: Neighbours, floor: float) -> None
         raise ValueError(
             f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, which "
             f"is {noise:.4g} of its sensitivity under neighbours={neighbours.value!r}: accountants "
-            f"are not reliable below {NOISE_FLOOR} where batches are sampled, {FULL_FLOOR} if full. "
-            "Give more noise (a smaller epsilon), or noise_multiplier=0 for a fit without privacy."
+            f"are not reliable below {NOISE_FLOOR} if batches are sampled, {FULL_FLOOR} if full: "
+            "give more noise (a smaller epsilon), or noise_multiplier=0 for a fit without privacy."
         )
 
 

@@ -31,7 +31,7 @@ from pymc_dp.tables.impossible import impossible_outcomes
 from pymc_dp.tables.indices import refuse_bad_indices
 from pymc_dp.tables.lags import refuse_lags
 from pymc_dp.tables.predictors import infinite_values, rare_levels
-from pymc_dp.tables.weights import SurveyWeights, read_weights
+from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -118,13 +118,15 @@ def set_up_method(
     of_formula = levels_of_records(model, budget.unit)
     model, public = model_in_use(model), tuple(inputs.public)
     options = _options(spec, budget, n, keywords)
+    weights = getattr(options, "weights", None)
+    model = without_factors(model, weights) if weights else model
     separated = separation(
         model,
         budget,
         public=public,
         data=inputs.data,
         start=inputs.public_start,
-        weights=getattr(options, "weights", None),
+        weights=weights,
     )
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)

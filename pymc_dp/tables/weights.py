@@ -3,13 +3,20 @@
 Like the other checks of tables this reads private values, and nothing comes of them but a refusal.
 """
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.model.fgraph import ModelPotential
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Mul
+from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import issparse
 
 from pymc_dp.model.graph_types import AnyVariable
@@ -17,6 +24,7 @@ from pymc_dp.model.tables import as_array
 from pymc_dp.model.unit_column import is_length_of
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.private_data import Column
+from pymc_dp.tables.formula import changed_copy
 
 HINT = "weights=pymc_dp.SurveyWeights('w', upper=...)"
 
@@ -31,7 +39,8 @@ class SurveyWeights:
     Parameters
     ----------
     name : str
-        Of a ``pm.Data`` with one number a record, from 0 to ``upper``. The model does not read it.
+        Of a ``pm.Data`` with one number a record, from 0 to ``upper``. The model does not read it,
+        or multiplies the log density of a potential by it, ``pm.Potential("y", w * density)``.
     upper : float
         The largest weight that a record can have: a public number, from how the sample was drawn,
         never from the weights at hand. Noise grows with its ratio to the usual weight.
@@ -83,6 +92,30 @@ class SurveyWeights:
         """
         finite = np.where(np.isfinite(weights), weights, np.nan)
         return np.asarray(np.clip(finite / self.upper, 0.0, 1.0) ** self.power)
+
+
+def without_factors(model: pm.Model, weights: SurveyWeights) -> pm.Model:
+    """Return a copy whose potentials ``w * density`` are the densities; else the model itself."""
+
+    def part(fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, ModelPotential):
+                [product] = node.inputs
+                factors = _other_factors(product, weights.name)
+                if factors:
+                    fgraph.replace(product, reduce(operator.mul, factors), import_missing=True)
+
+    weighted = any(_other_factors(p, weights.name) for p in model.potentials)
+    return changed_copy(model, part) if weighted else model
+
+
+def _other_factors(product: AnyVariable, name: str) -> list[AnyVariable]:
+    """Return what a product multiplies a column by; nothing if it is no such product."""
+    if not (isinstance(op := product.owner_op, Elemwise) and isinstance(op.scalar_op, Mul)):
+        return []
+    factors = product.owner.inputs
+    others = [x for x in factors if not (isinstance(x, SharedVariable) and x.name == name)]
+    return others if len(others) == len(factors) - 1 else []
 
 
 def read_weights(

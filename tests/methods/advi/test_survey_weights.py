@@ -101,6 +101,27 @@ def test_the_width_of_the_records_alone_is_not_that_of_the_design(monkeypatch):
         check_design("linear", "household")
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_potential_of_weights_times_a_density_is_a_weighted_fit(order):
+    sample = sampled("logistic")
+    with pm.Model() as model:
+        weight, a, b = (
+            pm.Data("w", sample.weight),
+            pm.Normal("a", 0, 10),
+            pm.Normal("b", 0, 10, shape=2),
+        )
+        outcome = pm.Bernoulli.dist(logit_p=a + pm.Data("x", sample.x) @ b)
+        density = pm.logp(outcome, pm.Data("y", sample.y.astype(int)))
+        left, right = (weight, density)[::order]
+        pm.Potential("likelihood", left * right)
+    by_weight = SurveyWeights("w", upper=UPPER)
+    mean, sd = moments(pymc_dp.fit(model=model, weights=by_weight, **EXACT))
+    expected, covariance = by_design("logistic", sample._replace(household=None))
+    of_design = np.sqrt(np.diag(covariance))
+    assert np.abs(mean - expected).max() < 0.1 * of_design.min()
+    assert sd == pytest.approx(of_design, rel=0.05)
+
+
 @pytest.mark.parametrize("unit", [None, "household"])
 def test_a_private_fit_is_as_near_as_it_says(unit):
     sample = sampled("logistic")

@@ -228,7 +228,7 @@ def test_units_of_one_record_give_the_fit_of_records(method):
     by_record, by_unit = (idata["fit"] for idata in fits)
     for name in by_record.data_vars:
         # histograms of records are clipped to 0.2% less, as sums in floating point are
-        np.testing.assert_allclose(by_unit[name], by_record[name], rtol=1e-3, atol=1e-9)
+        np.testing.assert_allclose(by_unit[name], by_record[name], rtol=2e-3, atol=1e-9)
 
 
 def test_the_report_says_whom_it_protects():

@@ -49,7 +49,7 @@ def anonymous():
 
 def main():
     largest = int(sys.argv[1]) if len(sys.argv) > 1 else 10**7
-    budget = {"noise_multiplier": 2.0, "delta": 1e-9}
+    budget = {"noise_multiplier": 2.0, "delta": 1e-9, "noise_aware": False}
     with tempfile.TemporaryDirectory() as folder:
         for rows in (largest // 100, largest // 10, largest):
             X, y = memory_map(folder, rows)

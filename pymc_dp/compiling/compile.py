@@ -1,7 +1,7 @@
 """How graphs become functions: on compiled backends, or at once on the Python linker."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,11 @@ from pytensor.compile import maker
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import Eye
+from pytensor.link.jax.linker import JAXLinker
 
 from pymc_dp.compiling.same_graph import graph_key, rewritten_once
-from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.modes import PYTHON, without_c
 
 
@@ -30,7 +29,34 @@ def compile_mode(backend: str) -> Mode:
             "or leave it out to have it chosen by the time that made-up rows take."
         )
     mode: Mode = resolve_backend_compile_kwargs(backend, None)["mode"]
+    if backend == "jax":
+        mode = Mode(JaxInDoubles(), mode.provided_optimizer)  # type: ignore[no-untyped-call]
     return mode
+
+
+class JaxInDoubles(JAXLinker):
+    """JAX in double precision, whatever a program sets: the bound of rounding in sums is for it.
+
+    By default JAX turns doubles into numbers of single precision, which a GPU multiplies with less.
+    """
+
+    def make_all(self, *args: Any, **settings: Any) -> Any:
+        """Make a function of a graph, whose constants become arrays of JAX."""
+        with _in_doubles():
+            return super().make_all(*args, **settings)  # type: ignore[no-untyped-call]
+
+    def jit_compile(self, fn: Callable[..., Any]) -> Callable[..., list[np.ndarray]]:
+        """Compile a function that returns arrays of NumPy: those of JAX follow its settings."""
+        compiled: Any = super().jit_compile(fn)  # type: ignore[no-untyped-call]
+        return _in_doubles()(lambda *values: [np.asarray(x) for x in compiled(*values)])
+
+
+@contextmanager
+def _in_doubles() -> Iterator[None]:
+    import jax
+
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        yield
 
 
 def function(
@@ -52,34 +78,6 @@ def function(
     fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
     fn.trust_input = True
     return fn
-
-
-def at_draws(
-    graphs: Sequence[AnyVariable],
-    latents: Mapping[str, AnyVariable],
-    draws: Mapping[str, np.ndarray],
-) -> list[np.ndarray]:
-    """Compute graphs of latents at each of their draws, by name and of shape (n, ...)."""
-    many = {x: x.type.clone(shape=(None, *x.type.shape))() for x in latents.values()}
-    values = [np.asarray(draws[name]) for name in latents]
-    first = {x: value[0] for x, value in zip(latents.values(), values, strict=True)}
-    each: Any = vectorize_graph(with_identities(graphs, first), many)
-    return list(function(list(many.values()), each, "python")(*values))
-
-
-def with_identities(
-    graphs: Sequence[AnyVariable], point: Mapping[AnyVariable, np.ndarray]
-) -> list[AnyVariable]:
-    """Compute identity matrices at a point: their sizes are the same at all.
-
-    PyTensor knows nothing of many identity matrices at once, and logs errors where it asks.
-    """
-    eyes = [x for x in ancestors(graphs) if x.owner is not None and isinstance(x.owner.op, Eye)]
-    if not eyes:
-        return list(graphs)
-    numbers = map(pt.constant, function(list(point), eyes, "python")(*point.values()))
-    found = dict(zip(eyes, numbers, strict=True))
-    return list(clone_replace(list(graphs), found, rebuild_strict=False))
 
 
 def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates: Any) -> Function:

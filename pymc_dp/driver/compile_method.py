@@ -33,7 +33,7 @@ def compile_method(setup: Setup, backend: str | None) -> Compiled:
         compile_mode(backend)
         return _compile(setup, backend)
     at_once = _compile(setup, "python")
-    if _seconds(setup, at_once) < WORTH_COMPILING:
+    if at_once.runs_on or _seconds(setup, at_once) < WORTH_COMPILING:
         return at_once
     try:
         compiled = _compile(setup, "numba")
@@ -51,6 +51,7 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     """Compile a method, try it on made-up rows, and time its releases."""
     method, spec = setup.method, setup.data.spec
     compiled = method.compile(backend)
+    backend = compiled.runs_on or backend
     axes = {name: column.axis for name, column in spec.items()}
     again = partial(_contributions, method.compile, backend, axes)
     contributions = _for_backend(compiled.contributions, method.compile, backend, axes)

@@ -116,7 +116,8 @@ def fit(
         spending again. Delete it with care: a fit without it starts, and spends, anew. Without a
         ledger, do not copy it or restore it from a backup: its releases would be made twice.
     backend : {"numba", "c", "jax", "python"}, optional
-        If left out, chosen by the time that releases of made-up rows take.
+        If left out, chosen by the time that releases of made-up rows take. Rounds, the default of
+        ``dp_advi``, run in Python on any of them.
     **options
         Of the method; its page in the documentation explains each.
 

@@ -65,7 +65,8 @@ def chain(first: Method, *stages: Stage) -> Method:
             return start(stage + 1, stages[stage].hand_over(state))
 
         contributions = {k: c for part in compiled for k, c in part.contributions.items()}
-        return Compiled(contributions, update)
+        runs_on = {part.runs_on for part in compiled}
+        return Compiled(contributions, update, runs_on.pop() if len(runs_on) == 1 else None)
 
     aware = any(part.noise_aware for part in parts)
     return first._replace(

@@ -24,6 +24,8 @@ class Compiled(NamedTuple):
 
     contributions: Contributions
     update: Callable[[Any, Query, Noisy], Any]  # (state, query, noisy) -> state
+    # the backend of all contributions, where it is not the one that was asked for
+    runs_on: str | None = None
     # compiles the contributions once more; the driver sets it
     again: Callable[[], Contributions] | None = None
     # {release name: the time that it takes}; the driver sets it

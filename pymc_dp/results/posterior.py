@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp.compiling.compile import at_draws
+from pymc_dp.methods.at_draws import at_draws
 from pymc_dp.methods.method import Draws, Method
 from pymc_dp.model import Records
 from pymc_dp.model.dims import named_dims

@@ -96,6 +96,37 @@ idata = pymc_dp.fit(model=model, progressbar=False, **fit)
 found["draws"] = idata["posterior"].sizes["draw"]
 """
 
+# what JAX does by default on a GPU, and without PyTensor; on a processor it refuses such products
+SETTINGS = {"jax_enable_x64": False, "jax_default_matmul_precision": "TF32_TF32_F32"}
+
+SET = """
+import jax, pytensor.link.jax.dispatch
+
+jax.config.update(*json.loads(sys.argv[2]))
+with pm.Model() as model:
+    X = pm.Data("X", np.random.default_rng(0).normal(size=(200, 3)))
+    pm.Normal("y", X @ pm.Normal("b", shape=3), 1.0, observed=np.ones(200))
+records, private = separate(model)
+columns = open_private(private).columns
+z, batch = np.ones((1, 3)), {name: c.take(np.arange(200)) for name, c in columns.items()}
+
+def total(backend):
+    contribution = gradient(records, backend)
+    at = contribution.prepare(batch, z)
+    lengths = contribution.norms(at, z)
+    return [*lengths, *contribution.weighted_sum(at, z, 0.5 / lengths)]
+
+found["expected"], found["sums"] = total("python"), total("jax")
+"""
+
+# PyTensor's own linker, which leaves precision to JAX's settings
+OWN_LINKER = """
+from pytensor.link.jax.linker import JAXLinker
+from pymc_dp.compiling import compile
+
+compile.JaxInDoubles = JAXLinker
+"""
+
 SHOW = """
 print(json.dumps(found, default=float))
 """
@@ -109,10 +140,10 @@ COMPILED = [
 ]
 
 
-def run(backend, *program):
+def run(backend, *program, argument=""):
     """Run a program in a process of its own; return what it shows, one dictionary a line."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", "".join(program), backend],
+        [sys.executable, "-W", "ignore", "-c", "".join(program), backend, argument],
         capture_output=True,
         text=True,
         check=False,
@@ -158,3 +189,15 @@ def test_norms_that_divide_by_the_largest_entry_are_caught():
     [found] = run("jax", IMPORTS, FAULT, NORMS, SHOW)
     far = found["pairs"].max(axis=1) > 4.5e307
     assert (found["norms"][far] == 0).any()
+
+
+@pytest.mark.parametrize("setting", SETTINGS.items(), ids=SETTINGS)
+def test_jax_adds_up_in_double_precision_whatever_its_settings_are(setting):
+    [found] = run("jax", IMPORTS, SET, SHOW, argument=json.dumps(setting))
+    np.testing.assert_allclose(found["sums"], found["expected"], rtol=1e-13)
+
+
+def test_sums_in_single_precision_are_caught():
+    argument = json.dumps(("jax_enable_x64", False))
+    [found] = run("jax", IMPORTS, OWN_LINKER, SET, SHOW, argument=argument)
+    assert np.abs(found["sums"] / found["expected"] - 1).max() > 1e-8

@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.compiling import compile
 from pymc_dp.driver import compile_method as driver
 from pymc_dp.driver import run_time as timing
 from pymc_dp.driver.run_time import (
@@ -163,3 +164,26 @@ def test_whoever_holds_the_data_is_told_the_time_of_all_rows(monkeypatch):
     monkeypatch.setattr(timing, "run_time", lambda *terms: asked.append(terms[-1]) or SHORT)
     timing.announce(setup.plan, setup.data, {})
     assert asked == [240]
+
+
+@pytest.mark.parametrize("backend", ["numba", "c"])
+def test_rounds_run_in_python_and_are_exact_on_any_backend(monkeypatch, backend):
+    """Other backends would compile their scores and nothing else: most of a round is NumPy's."""
+    asked, mode = set(), compile.compile_mode
+    monkeypatch.setattr(compile, "compile_mode", lambda name: asked.add(name) or mode(name))
+    compiled = driver.compile_method(set_up(coin(60), "dp_advi", None, **BUDGET), backend)
+    assert compiled.is_exact
+    assert asked <= {"python"}
+
+
+def test_no_backend_is_compiled_in_vain(monkeypatch):
+    monkeypatch.setattr(driver, "WORTH_COMPILING", 0.0)
+    asked, compiled = [], driver._compile
+    monkeypatch.setattr(driver, "_compile", lambda *x: asked.append(x[1]) or compiled(*x))
+    driver.compile_method(set_up(coin(60), "dp_advi", None, **BUDGET), None)
+    assert asked == ["python"]
+
+
+def test_rounds_after_gradient_steps_run_where_the_steps_do():
+    steps = {"sample_rate": 0.5, "clip_norm": 1.0, "epsilon": np.inf, "delta": 1e-5}
+    assert set_up(coin(60), "dp_advi", 100, **steps).method.compile("python").runs_on is None

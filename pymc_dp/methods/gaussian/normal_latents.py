@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from pymc_dp.compiling.compile import function, with_identities
+from pymc_dp.compiling.compile import function
+from pymc_dp.methods.at_draws import with_identities
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.integrated import Entries, Integrated
 from pymc_dp.model import Records

@@ -116,6 +116,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
         compile=lambda backend: Compiled(
             {SCALES: score_scales(problem.scores(), problem.observed)},
             lambda state, query, noisy: measured(problem.known(), state, noisy),
+            runs_on="python",
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: problem.draw(0.0, of_all(state), draws, rng),
@@ -134,6 +135,7 @@ def _rounds(problem: Problem, shares: BudgetShares, share: float, name: str) -> 
         compile=lambda backend: Compiled(
             {name: whitened_scores(problem.scores())},
             partial(step, problem.known()),
+            runs_on="python",
         ),
         query=lambda state, rng: Query(name, state.at, state.at.clip_norm),
         noise_aware=lambda state, draws, rng: _noise_aware(problem.draw, of_all(state), draws, rng),

@@ -125,7 +125,7 @@ def _before(
         size=bins,
         releases=(ReleaseSpec(HISTOGRAM, Full(), CLIP_NORM, count=2, share=share),),
         compile=lambda backend: Compiled(
-            {HISTOGRAM: outcome_histogram(mixture.leaf, bins)}, partial(update, mixture)
+            {HISTOGRAM: outcome_histogram(mixture.leaf, bins)}, partial(update, mixture), "python"
         ),
         init=lambda rng: first_state(mixture),
         query=lambda state, rng: Query(HISTOGRAM, state.edges),

@@ -91,7 +91,7 @@ class SketchedStart(NamedTuple):
         return method._replace(
             size=sketching.size,
             releases=(ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
-            compile=lambda backend: Compiled({SKETCH: sketching}, found),
+            compile=lambda backend: Compiled({SKETCH: sketching}, found, "python"),
             query=lambda state, rng: Query(SKETCH, None),
             noise_aware=None,
             defaults=(DEFAULTS,),

@@ -184,7 +184,7 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
-        for text in impossible_outcomes(as_given, records, given):
+        for text in impossible_outcomes(model, records, given):
             warnings.warn(text, PosteriorWarning, stacklevel=5)
         checked = partial(_checked_and_warned, checked, as_given, given, budget.unit)
         return with_absent_components(records), checked

@@ -25,7 +25,7 @@ DISTANCES = (1e-6, 0.3, 0.3, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0)
 
 Densities = Callable[..., list[np.ndarray]]
 Arrays = dict[str, np.ndarray]
-Point = tuple[np.ndarray, float]  # shared latents, and what latents of records are
+Point = tuple[np.ndarray, Arrays]  # shared latents, and what those of every record are
 
 
 def impossible_outcomes(
@@ -48,7 +48,8 @@ def impossible_outcomes(
     # only where the first are not finite
     makers = (partial(as_written, inputs, graphs), partial(_rewritten, inputs, graphs))
     try:
-        impossible = set(_impossible(makers, names, records, arrays))
+        points = list(_points(records.start, _of_first_record(model, records)))
+        impossible = set(_impossible(makers, names, records, arrays, points))
     except Exception:  # of an author's own operation, which a rehearsal will meet
         return []
     return [
@@ -78,10 +79,11 @@ def _impossible(
     names: list[str],
     records: Records,
     arrays: Arrays,
+    points: list[Point],
 ) -> Iterator[str]:
     """Yield the terms with an entry that is not finite at any point, in blocks of rows."""
     make_quick, make_stable = makers
-    points, quick, stable = list(_points(records.start)), make_quick(), None
+    quick, stable = make_quick(), None
     for block in _blocks(records, arrays):
         whole = _is_finite_row(records, block)
         if all(x[whole].all() for x in _finite(records, quick, block, points[:1])):
@@ -91,11 +93,25 @@ def _impossible(
         yield from (name for name, x in zip(names, possible, strict=True) if not x[whole].all())
 
 
-def _points(start: np.ndarray) -> Iterator[Point]:
+def _of_first_record(model: pm.Model, records: Records) -> Arrays:
+    """Return where latents of records start: that of the first stands for all of them.
+
+    Some are shares, or positive, where a method keeps latents on their own scale.
+    """
+    point = model.initial_point(0) if records.local_latents else {}
+    return {
+        # the model has no latent for missing values, which may be any numbers
+        name: np.take(point[name], [0], axis) if name in point else np.zeros(())
+        for name, axis in records.local_latents.items()
+    }
+
+
+def _points(start: np.ndarray, local: Arrays) -> Iterator[Point]:
     """Yield public points around the start."""
     rng = np.random.default_rng(0)
     for distance in DISTANCES:
-        yield start + distance * rng.standard_normal(start.size), distance * rng.standard_normal()
+        z, shift = distance * rng.standard_normal(start.size), distance * rng.standard_normal()
+        yield start + z, {name: x + shift for name, x in local.items()}
 
 
 def _blocks(records: Records, arrays: Arrays) -> Iterator[Arrays]:
@@ -122,14 +138,14 @@ def _finite(
 
 
 def _entries(
-    records: Records, densities: Densities, block: Arrays, z: np.ndarray, local: float
+    records: Records, densities: Densities, block: Arrays, z: np.ndarray, local: Arrays
 ) -> list[np.ndarray]:
-    """Return the log likelihoods of a block at one point; latents of records are all ``local``."""
+    """Return the log likelihoods of a block at one point; ``local`` is that of every record."""
     rows = next(x.shape[records.batch.axes[name]] for name, x in block.items())
     values = []
     for name, variable in records.batch.inputs.items():
         shape = tuple(rows if n is None else n for n in records.shapes[name])
-        found = block[name] if name in block else np.full(shape, local)
+        found = block[name] if name in block else np.broadcast_to(local[name], shape)
         values.append(found.astype(variable.type.dtype))
     latents = zip(records.split(z), records.latents.values(), strict=True)
     return densities(*values, *(x.astype(v.type.dtype) for x, v in latents))

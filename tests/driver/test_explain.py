@@ -21,6 +21,11 @@ def logistic():
     pm.Bernoulli("y", logit_p=pm.math.dot(X, pm.Normal("b", 0, tau=tau, shape=2)), observed=BINARY)
 
 
+def successes_in_trials():
+    b = pm.Normal("b", 0, 1, shape=2)
+    pm.Binomial("y", n=3, logit_p=pm.math.dot(X, b), observed=BINARY)
+
+
 def mixture_of_counts():
     rates = pm.Poisson.dist(pm.Gamma("rates", 1, 1, shape=2))
     pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), rates, observed=BINARY)
@@ -72,7 +77,8 @@ def explained(describe):
 @pytest.mark.parametrize(
     ("describe", "roles"),
     [
-        (logistic, {"b": "Gaussian vector", "tau": "precision", "y": "Pólya-Gamma"}),
+        (logistic, {"b": "Gaussian vector", "tau": "precision", "y": "privacy by rounds, too"}),
+        (successes_in_trials, {"b": "Gaussian vector", "y": "privacy Pólya-Gamma"}),
         (mixture, {"w": "Dirichlet", "mu": "Gaussian", "y": "finite mixture"}),
     ],
 )

@@ -60,7 +60,8 @@ def recognise_regression(records: Records) -> Structure:
 
 def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
-    logistic = "Pólya-Gamma variables make it quadratic"
+    yes_no = _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON
+    logistic = "by rounds, too" if yes_no else "Pólya-Gamma variables make it quadratic"
     return roles_of(
         records, structure, lambda found: logistic if found.augmented else "in closed form"
     )

@@ -150,10 +150,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         scale=scale,
         unseen=known.unseen,
         held=known.shapes,
-        learnt=state.learnt._replace(
-            independent=independent,
-            unclipped_diagonal=np.where(is_seen, np.diag(independent.estimate), 0.0),
-        ),
+        learnt=state.learnt._replace(independent=independent),
     )
     precision = independent.estimate + prior_precision(known.prior_gradient, point, least)
     return prepared(state, known, precision, visible=float(d))

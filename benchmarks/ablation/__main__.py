@@ -21,6 +21,7 @@ from benchmarks.ablation.switches import PATCHES, without
 from benchmarks.ablation.table import changes, table
 from benchmarks.data import VARIABLE, add_data_dir
 
+QUICK = 9  # of the cells: the first ones
 FACTORS = {"half": 0.5, "double": 2.0}
 Results = dict[str, Any]
 
@@ -29,6 +30,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("ablation.json"))
     parser.add_argument("--cells", type=int, default=4, help="in which every constant is tried")
+    parser.add_argument("--most", type=int, default=99, help="the same if it changes nothing there")
     parser.add_argument("--constant", nargs="+", help="labels, in place of all")
     parser.add_argument("--cell", nargs="+", help="parts of the names of cells, in place of all")
     parser.add_argument("--minutes", type=float, default=60.0, help="after which it stops")
@@ -86,15 +88,15 @@ class Bench:
             own[label] = fitted(make, there)
         return own[label]
 
-    def constant(self, constant: Constant, cells: int) -> None:
-        """Try a constant's half and double in some cells that read it, or in all."""
+    def constant(self, constant: Constant, cells: int, most: int) -> None:
+        """Try a constant's half and double in some cells that read it, or in more if it is idle."""
         reading = [c for c in self.cells if constant.label in self.found[c.name]["read"]]
-        # other constants begin with other cells
-        first = sum(map(ord, constant.label)) % max(len(reading), 1)
-        tried, is_idle = 0, True
-        for cell in reading[first:] + reading[:first]:
+        # other constants begin with other cells, of the quick ones
+        first = sum(map(ord, constant.label)) % max(min(len(reading), QUICK), 1)
+        order, is_idle = reading[first:QUICK] + reading[:first] + reading[QUICK:], True
+        for tried, cell in enumerate(order[:most]):
             if (tried >= cells and not is_idle) or time.monotonic() > self.stop:
-                return
+                break
             own = self.found[cell.name]
             anew = constant.label in own["before"]
             for name, factor in FACTORS.items():
@@ -103,7 +105,6 @@ class Bench:
                     label = f"{constant.label} {name}"
                     self.try_(cell, label, changed(constant, value), anew)
                     is_idle &= changes(own, label).is_nothing
-            tried += 1
         self.save()
 
     def save(self) -> None:
@@ -123,12 +124,12 @@ def main() -> None:
         for cell in bench.cells:
             bench.base(cell)
             print(f"{cell.name}: {len(bench.found[cell.name]['read'])} constants", flush=True)
-        for name in PATCHES:
+        for name in PATCHES if arguments.switches else ():
             for cell in bench.cells:
                 bench.try_(cell, name, without(name), anew=True)
             bench.save()
         for constant in () if arguments.switches else chosen:
-            bench.constant(constant, arguments.cells)
+            bench.constant(constant, arguments.cells, arguments.most)
     print(table(bench.found, chosen, list(PATCHES)))
     print(f"{len(every)} constants")
 

@@ -40,10 +40,9 @@ class Defaults(NamedTuple):
     least_of_model: float = 0.01
     # for more latents groups are not looked for: it takes that many made-up records
     most_with_shifts: int = 3000
-    # a count of a bin above so many standard deviations of its noise is of records
+    # counts of a bin, or of three together, above so many standard deviations of their noise are of
+    # records
     visible_count: float = 5.0
-    # and one in the middle of three whose sum is so many standard deviations of its noise
-    visible_together: float = 5.0
     # where no count is visible, so many standard deviations are taken for the number of records
     hidden_count: float = 1.5
     # norm bounds in whitened coordinates grow with the records over the noise: factor and range

@@ -45,11 +45,11 @@ class Defaults(NamedTuple):
     visible_count: float = 5.0
     # where no count is visible, so many standard deviations are taken for the number of records
     hidden_count: float = 1.5
-    # norm bounds in whitened coordinates grow with the records over the noise: factor and range
-    # for curvatures, over the number of latents, and for scores, over its root
-    curvature_bound: float = 0.2
+    # norm bounds in whitened coordinates grow with this share of the records over the noise: for
+    # curvatures, over the number of latents, from a least one, and for scores, over its root, in a
+    # range
+    norm_over_noise: float = 0.2
     least_curvature_norm: float = 1.5
-    score_bound: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
     # the curvature is taken to be visible in a quarter of the directions, or in so many, at least
     least_visible: float = 8.0

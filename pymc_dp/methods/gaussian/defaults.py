@@ -84,9 +84,10 @@ class Defaults(NamedTuple):
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
     nonlinearity: float = 0.5
-    # steps longer than so many standard deviations of the mode leave the point, and one more for
-    # sure
-    sure_step: float = 2.0
+    # what differs by more than so many standard deviations of its noise is taken to differ: a step
+    # from none, the curvature between the ends of the last step, and that of the first round from
+    # the latest
+    sure: float = 2.0
     # a latent's longest step, in whitened units; units are at most so many sds of the prior, and
     # so many of latents that are nearly the same
     longest_step: float = 1.0
@@ -98,9 +99,6 @@ class Defaults(NamedTuple):
     # outcomes are released as if they were so many times as precise
     far_mean: float = 1.0
     held_precision: float = 1e6
-    # the curvature along the last step is raised to what the scores at its ends say where it is so
-    # many standard deviations of the noise below
-    visible_fall: float = 2.0
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
     # away; and so are those that a step has left as long as this share of what they were
     far: float = 0.3
@@ -149,9 +147,7 @@ class Defaults(NamedTuple):
     most_growth: float = 2.0
     # the same along the way so far, where slopes lead further on
     surprise_along_way: float = 2.25
-    # curvatures have fallen if so many standard deviations of the first one's noise show it; and
     # the posterior's mean is at most so many times as far from the start as its mode
-    sure_fall: float = 2.0
     longest_beyond: float = 2.0
     # every so many rounds release the precision of a method's own posterior in place of the slope;
     # how much of it may have changed since the last, and how many times as large the noise of what

@@ -100,7 +100,8 @@ class Defaults(NamedTuple):
     far_mean: float = 1.0
     held_precision: float = 1e6
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
-    # away; and so are those that a step has left as long as this share of what they were
+    # away, as those of the scale of outcomes are; and so are those that a step has left as long as
+    # this share of what they were
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8
@@ -134,9 +135,6 @@ class Defaults(NamedTuple):
     # a step in location lowers squared residuals by this share at most
     most_lowered: float = 0.97
     short_residuals: float = 0.3
-    # the scale is too small where its score is so many standard deviations of the noise above 0,
-    # and far from its end where squared residuals are so many from what they are to be
-    visible_scale_score: float = 4.0
     # the logarithm of the squared scale is lowered by this much at most for what is not known of
     # the location, times this share: what is believed of the location is rather too wide
     most_excess: float = 1.0

@@ -156,7 +156,9 @@ class Defaults(NamedTuple):
     # most of Newton's steps of the prior, before the first release
     steps_of_prior: int = 20
     # the belief about the mode starts this many times as wide as the prior, in variance; and
-    # once as wide as a normal prior in place of the model's, which is wider already
+    # once as wide as a normal prior in place of the model's, which is as many times wider already:
+    # that of groups has their average spread, and draws with a larger one would be pulled to its
+    # mean
     start_width: float = 4.0
     # so many of the last rounds say what the likelihood is, where it is wanted by itself
     rounds_of_likelihood: int = 6
@@ -191,9 +193,6 @@ class Defaults(NamedTuple):
     # share of the variances
     prior_sd: tuple[float, float] = (1e-9, 1e9)
     least_share: float = 1e-6
-    # rounds know them under a normal prior whose variances are so many times as large: that of
-    # groups has their average spread, and draws with a larger one would be pulled to its mean
-    prior_width: float = 4.0
     # a latent whose prior is so many times as precise as its records is fixed by the prior
     fixed_by_prior: float = 1e6
     # latents that are normal given others are integrated out, up to so many coordinates

@@ -110,10 +110,8 @@ class Defaults(NamedTuple):
     # latents whose variance the others inflate at most so many times are limited, and rescaled, one
     # by one
     most_inflation: float = 5.0
-    # the relative standard deviation of curvatures that a model expects, and their least eigenvalue
-    # in it, as a share of the trace
+    # the relative standard deviation of curvatures that a model expects
     doubt_of_model: float = 0.15
-    least_expected: float = 1e-6
     # where less than this share of the model's own outcomes has a score, nothing is expected
     least_drawn: float = 0.98
     # the share of the budget that is left to these curvatures of what others have
@@ -189,9 +187,10 @@ class Defaults(NamedTuple):
     # cut off so many median deviations from the middle
     prior_draws: int = 500
     tail: float = 8.0
-    # the least and the most sd of such a prior on the real line, and its least eigenvalue, as a
-    # share of the variances
+    # the least and the most sd of such a prior on the real line
     prior_sd: tuple[float, float] = (1e-9, 1e9)
+    # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the least
+    # curvature of a group, as shares of what they are on average
     least_share: float = 1e-6
     # a latent whose prior is so many times as precise as its records is fixed by the prior
     fixed_by_prior: float = 1e6

@@ -39,7 +39,7 @@ class Expected(NamedTuple):
         ``number_sd`` is the standard deviation of their number, as a share of it.
         """
         estimate, doubt = number * self.curvature, DEFAULTS.doubt_of_model + number_sd
-        least = DEFAULTS.least_expected * np.trace(estimate)
+        least = DEFAULTS.least_share * np.trace(estimate)
         return Curvature(estimate, doubt * Spectrum.of(estimate).floored(float(least)))
 
 

@@ -95,13 +95,12 @@ class Defaults(NamedTuple):
     prior_sds_together: float = 5.0
     # where the mode is further away, longest steps double from round to round, up to this factor
     longest_reach: float = 128.0
-    # while the slope of the location is so many whitened units long, latents of the shape of
-    # outcomes are released as if they were so many times as precise
-    far_mean: float = 1.0
-    held_precision: float = 1e6
+    # so many times as precise as the records is as good as fixed: latents of the shape of outcomes
+    # while the location is far, and those that the prior fixes
+    fixed_precision: float = 1e6
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
-    # away, as those of the scale of outcomes are; and so are those that a step has left as long as
-    # this share of what they were
+    # away, and one of the scale of outcomes is if it is so many of these long; and so are those that
+    # a step has left as long as this share of what they were
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8
@@ -192,8 +191,6 @@ class Defaults(NamedTuple):
     # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the least
     # curvature of a group, as shares of what they are on average
     least_share: float = 1e-6
-    # a latent whose prior is so many times as precise as its records is fixed by the prior
-    fixed_by_prior: float = 1e6
     # latents that are normal given others are integrated out, up to so many coordinates
     most_integrated: int = 120
     # Hamiltonian Monte Carlo: the number of chains, the trajectories of the phases that warm it up,

@@ -34,8 +34,11 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
 
 
 def is_far(gradient: np.ndarray, noise_sd: float) -> bool:
-    """Whether a whitened gradient of the average record, (d,), is that of a mode far away."""
-    least = max(DEFAULTS.far_mean, DEFAULTS.far_in_noise * noise_sd)
+    """Whether a whitened gradient of the average record, (d,), is that of a mode far away.
+
+    It is longer than a unit, as the first steps are at most.
+    """
+    least = max(1.0, DEFAULTS.far_in_noise * noise_sd)
     return float(np.abs(gradient).max()) > least
 
 

@@ -88,12 +88,10 @@ class Defaults(NamedTuple):
     # from none, the curvature between the ends of the last step, and that of the first round from
     # the latest
     sure: float = 2.0
-    # a latent's longest step, in whitened units; units are at most so many sds of the prior, and
-    # so many of latents that are nearly the same
-    longest_step: float = 1.0
-    prior_sds: float = 1.0
+    # units of steps are at most one sd of the prior, and so many of latents that are nearly the same
     prior_sds_together: float = 5.0
-    # where the mode is further away, longest steps double from round to round, up to this factor
+    # a latent's longest step is a unit; where the mode is further away, longest steps double from
+    # round to round, up to this factor
     longest_reach: float = 128.0
     # so many times as precise as the records is as good as fixed: latents of the shape of outcomes
     # while the location is far, and those that the prior fixes

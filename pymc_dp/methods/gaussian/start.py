@@ -39,7 +39,7 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
     for _ in range(DEFAULTS.steps_of_prior):
         precision = prior_precision(prior_gradient, point, DEFAULTS.least_prior_precision)
         step = np.linalg.solve(precision, prior_gradient(point))
-        if not step @ precision @ step > DEFAULTS.prior_sds**2 * len(start):
+        if not step @ precision @ step > len(start):
             return point if np.isfinite(step).all() else start
         point = point + step
     return start

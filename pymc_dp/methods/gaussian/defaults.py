@@ -88,7 +88,8 @@ class Defaults(NamedTuple):
     # from none, the curvature between the ends of the last step, and that of the first round from
     # the latest
     sure: float = 2.0
-    # units of steps are at most one sd of the prior, and so many of latents that are nearly the same
+    # units of steps are at most one sd of the prior, and so many of latents that are nearly the
+    # same
     prior_sds_together: float = 5.0
     # a latent's longest step is a unit; where the mode is further away, longest steps double from
     # round to round, up to this factor
@@ -97,8 +98,8 @@ class Defaults(NamedTuple):
     # while the location is far, and those that the prior fixes
     fixed_precision: float = 1e6
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
-    # away, and one of the scale of outcomes is if it is so many of these long; and so are those that
-    # a step has left as long as this share of what they were
+    # away, and one of the scale of outcomes is if it is so many of these long; and so are those
+    # that a step has left as long as this share of what they were
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8
@@ -186,8 +187,8 @@ class Defaults(NamedTuple):
     tail: float = 8.0
     # the least and the most sd of such a prior on the real line
     prior_sd: tuple[float, float] = (1e-9, 1e9)
-    # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the least
-    # curvature of a group, as shares of what they are on average
+    # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the
+    # least curvature of a group, as shares of what they are on average
     least_share: float = 1e-6
     # latents that are normal given others are integrated out, up to so many coordinates
     most_integrated: int = 120

@@ -32,6 +32,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--cells", type=int, default=4, help="in which every constant is tried")
     parser.add_argument("--most", type=int, default=99, help="the same if it changes nothing there")
     parser.add_argument("--constant", nargs="+", help="labels, in place of all")
+    parser.add_argument("--at", nargs="+", type=float, help="values, for halves and doubles")
     parser.add_argument("--cell", nargs="+", help="parts of the names of cells, in place of all")
     parser.add_argument("--minutes", type=float, default=60.0, help="after which it stops")
     parser.add_argument("--table", action="store_true", help="print what is stored, fit nothing")
@@ -60,6 +61,7 @@ class Bench:
         self.found: Results = json.loads(self.file.read_text()) if self.file.exists() else {}
         parts = arguments.cell or [""]
         self.cells = [cell for cell in CELLS if any(part in cell.name for part in parts)]
+        self.at: list[float] = arguments.at or []
         self.ready: dict[str, Callable[[], Ended]] = {}
 
     def base(self, cell: Cell) -> Results:
@@ -99,13 +101,18 @@ class Bench:
                 break
             own = self.found[cell.name]
             anew = constant.label in own["before"]
-            for name, factor in FACTORS.items():
-                value = constant.times(factor)
+            for name, value in self.others(constant).items():
                 if value != constant.value:
                     label = f"{constant.label} {name}"
                     self.try_(cell, label, changed(constant, value), anew)
                     is_idle &= changes(own, label).is_nothing
         self.save()
+
+    def others(self, constant: Constant) -> Results:
+        """Return other values of a constant, by name."""
+        if self.at:
+            return {f"at {value:g}": value for value in self.at}
+        return {name: constant.times(factor) for name, factor in FACTORS.items()}
 
     def save(self) -> None:
         """Write all fits in one piece."""
@@ -130,7 +137,8 @@ def main() -> None:
             bench.save()
         for constant in () if arguments.switches else chosen:
             bench.constant(constant, arguments.cells, arguments.most)
-    print(table(bench.found, chosen, list(PATCHES)))
+    at = [f"{c.label} at {value:g}" for c in chosen for value in bench.at]
+    print(table(bench.found, chosen, [*PATCHES, *at]))
     print(f"{len(every)} constants")
 
 

@@ -20,11 +20,10 @@ from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.unseen import ROWS
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, rows_along, with_draws
 from pymc_dp.privacy.norms import LARGEST_NORM
-
-ROWS = 1000  # of made-up records; each has several drawn outcomes
 
 
 class Expected(NamedTuple):

@@ -95,7 +95,8 @@ class Defaults(NamedTuple):
     # round to round, up to this factor
     longest_reach: float = 128.0
     # so many times as precise as the records is as good as fixed: latents of the shape of outcomes
-    # while the location is far, and those that the prior fixes
+    # while the location is far, and those that the prior fixes. So many times less precise is as
+    # good as hidden: what a round does not say
     fixed_precision: float = 1e6
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
     # away, and one of the scale of outcomes is if it is so many of these long; and so are those
@@ -144,11 +145,9 @@ class Defaults(NamedTuple):
     # the posterior's mean is at most so many times as far from the start as its mode
     longest_beyond: float = 2.0
     # every so many rounds release the precision of a method's own posterior in place of the slope;
-    # how much of it may have changed since the last, and how many times as large the noise of what
-    # a round does not say is
+    # how much of it may have changed since the last
     rounds_of_precision: int = 5
     moved_precision: float = 0.3
-    hidden_noise: float = 1e3
     # most of Newton's steps of the prior, before the first release
     steps_of_prior: int = 20
     # the belief about the mode starts this many times as wide as the prior, in variance; and

@@ -51,7 +51,10 @@ class Constant(NamedTuple):
     @property
     def label(self) -> str:
         """A name that no other constant has."""
-        return self.name if self.is_field else f"{Path(self.file).stem}.{self.name}"
+        if TABLES.get(self.file) is of_rounds.Defaults:
+            return self.name
+        place = Path(self.file)
+        return f"{(place.parent if self.is_field else place).stem}.{self.name}"
 
     def times(self, factor: float) -> Any:
         """Return the value, or all of them, times a factor; whole numbers stay whole."""

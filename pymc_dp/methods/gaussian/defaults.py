@@ -91,9 +91,6 @@ class Defaults(NamedTuple):
     # units of steps are at most one sd of the prior, and so many of latents that are nearly the
     # same
     prior_sds_together: float = 5.0
-    # a latent's longest step is a unit; where the mode is further away, longest steps double from
-    # round to round, up to this factor
-    longest_reach: float = 128.0
     # so many times as precise as the records is as good as fixed: latents of the shape of outcomes
     # while the location is far, and those that the prior fixes. So many times less precise is as
     # good as hidden: what a round does not say

@@ -29,7 +29,7 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
     """
     length = float(np.abs(gradient).max())
     if length > max(reach, DEFAULTS.far_in_noise * noise_sd):
-        return min(2 * reach, DEFAULTS.longest_reach)
+        return 2 * reach
     return max(1.0, min(reach, length))
 
 

@@ -111,7 +111,7 @@ class Bench:
     def others(self, constant: Constant) -> Results:
         """Return other values of a constant, by name."""
         if self.at:
-            return {f"at {value:g}": value for value in self.at}
+            return {f"at {value:g}": type(constant.value)(value) for value in self.at}
         return {name: constant.times(factor) for name, factor in FACTORS.items()}
 
     def save(self) -> None:

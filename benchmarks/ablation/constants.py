@@ -89,7 +89,7 @@ def constants() -> list[Constant]:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, tuple | dict):
+    if type(value) in {tuple, dict}:  # and no table of defaults
         each = list(value.values()) if isinstance(value, dict) else value
         return bool(each) and all(map(_is_number, each))
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -76,10 +76,6 @@ class Defaults(NamedTuple):
     # and what is released there does not lower it below this share
     doubt_along_way: float = 0.7
     least_along_way: float = 0.02
-    # the curvature along a step is raised to what was found where it is so many standard deviations
-    # of the noise below, for so many steps
-    visible_along_step: float = 1.0
-    checked_steps: int = 10
     # a latent's curvature is known where it is so many standard deviations of its noise
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit
@@ -145,8 +141,9 @@ class Defaults(NamedTuple):
     # how much of it may have changed since the last
     rounds_of_precision: int = 5
     moved_precision: float = 0.3
-    # most of Newton's steps of the prior, before the first release
-    steps_of_prior: int = 20
+    # what ends by itself is computed anew at most so often: the distance to the mode, the curvature
+    # along the next steps, and Newton's steps of the prior before the first release
+    most_iterations: int = 100
     # the belief about the mode starts this many times as wide as the prior, in variance; and
     # once as wide as a normal prior in place of the model's, which is as many times wider already:
     # that of groups has their average spread, and draws with a larger one would be pulled to its

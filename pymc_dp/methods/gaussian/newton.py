@@ -20,8 +20,8 @@ from pymc_dp.methods.gaussian.long_steps import Way, shortened
 from pymc_dp.methods.gaussian.mode import Mode, Update
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
 
-# the distance to the mode is computed anew at most so often, or until it shrinks by less than this
-ITERATIONS, SETTLED = 100, 0.9
+# the distance to the mode is computed anew until it shrinks by less than this
+SETTLED = 0.9
 
 
 class Step(NamedTuple):
@@ -158,7 +158,7 @@ def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[U
     and the noise that follows from them are computed in turn, from those of the prior downwards.
     """
     Q, S, M = local.believed.noise, local.gradient_noise, mode.covariance
-    for _ in range(ITERATIONS):
+    for _ in range(DEFAULTS.most_iterations):
         noise = symmetric(S + (np.trace(Q @ M) * Q + Q @ M @ Q) / 2)
         found = mode.update(local.gradient, local.total_curvature, local.cautious_total, noise)
         last, M = M, found.covariance + np.outer(found.step, found.step)

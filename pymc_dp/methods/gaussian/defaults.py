@@ -72,10 +72,8 @@ class Defaults(NamedTuple):
     least_uniqueness: float = 0.01
     # how far above the edge of its noise a model of many latents is
     above_edge_if_modelled: float = 4.0
-    # along the way so far the noise of a modelled curvature is at least this share of its estimate;
-    # and what is released there does not lower it below this share
+    # along the way so far the noise of a modelled curvature is at least this share of its estimate
     doubt_along_way: float = 0.7
-    least_along_way: float = 0.02
     # a latent's curvature is known where it is so many standard deviations of its noise
     visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit

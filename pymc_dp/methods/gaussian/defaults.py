@@ -158,10 +158,9 @@ class Defaults(NamedTuple):
     clipped_curvature: float = 1.5
     least_curvature: float = 0.4
     # survey weights: products of scores are clipped to so many times their usual size, which is
-    # about the number of latents; the least ratio of the variance of weighted scores to their
-    # curvature, and the least share of that ratio which a single direction has
+    # about the number of latents; the least share that a single direction has of the ratio of the
+    # variance of weighted scores to their curvature
     products_bound: float = 5.0
-    least_design: float = 1e-4
     least_of_design: float = 0.25
     # draws of a prior that has latents behind latents, and four more for each coordinate; they are
     # cut off so many median deviations from the middle
@@ -170,7 +169,8 @@ class Defaults(NamedTuple):
     # the least and the most sd of such a prior on the real line
     prior_sd: tuple[float, float] = (1e-9, 1e9)
     # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the
-    # least curvature of a group, as shares of what they are on average
+    # least curvature of a group, as shares of what they are on average; and the variance of
+    # weighted scores, as a share of their curvature
     least_share: float = 1e-6
     # latents that are normal given others are integrated out, up to so many coordinates
     most_integrated: int = 120

@@ -75,7 +75,8 @@ class Defaults(NamedTuple):
     doubt_along_way: float = 0.7
     # a latent's curvature is known where it is so many standard deviations of its noise
     visible_scale: float = 3.0
-    # how much the curvature changes over one whitened unit
+    # how much the curvature changes over one whitened unit; and the precision of a method's own
+    # posterior from one release of it to the next
     nonlinearity: float = 0.5
     # what differs by more than so many standard deviations of its noise is taken to differ: a step
     # from none, the curvature between the ends of the last step, and that of the first round from
@@ -126,10 +127,8 @@ class Defaults(NamedTuple):
     surprise_along_way: float = 2.25
     # the posterior's mean is at most so many times as far from the start as its mode
     longest_beyond: float = 2.0
-    # every so many rounds release the precision of a method's own posterior in place of the slope;
-    # how much of it may have changed since the last
+    # every so many rounds release the precision of a method's own posterior in place of the slope
     rounds_of_precision: int = 5
-    moved_precision: float = 0.3
     # what ends by itself is computed anew at most so often: the distance to the mode, the curvature
     # along the next steps, and Newton's steps of the prior before the first release
     most_iterations: int = 100

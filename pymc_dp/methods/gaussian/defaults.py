@@ -91,9 +91,10 @@ class Defaults(NamedTuple):
     fixed_precision: float = 1e6
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
     # away, and one of the scale of outcomes is if it is so many of these long; and so are those
-    # that a step has not shortened
+    # that a step has left as long as this share of what they were
     far: float = 0.3
     far_in_noise: float = 4.0
+    still_as_long: float = 0.8
     # the longest doubled step, in units: the coordinates follow it
     longest_doubled: float = 1.25
     # latents whose variance the others inflate at most so many times are limited, and rescaled, one

@@ -134,5 +134,5 @@ class Way(NamedTuple):
     def _no_nearer(self, wanted: np.ndarray) -> np.ndarray:
         """Which latents want to go on as far as before, although they have made a step."""
         same_direction = wanted * self.wanted > 0
-        nearer = np.abs(wanted) < np.abs(self.wanted)
+        nearer = np.abs(wanted) < DEFAULTS.still_as_long * np.abs(self.wanted)
         return np.asarray(same_direction & ~nearer & (self.unfinished != 0))

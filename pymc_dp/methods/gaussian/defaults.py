@@ -110,8 +110,10 @@ class Defaults(NamedTuple):
     # where all latents are correlated, one eigenvalue has a share of the sum of them all
     correlation: float = 3.0
     correlation_by_latent: float = 0.3
-    # of the curvature in the scale of outcomes, clipping leaves this share at least, and no outcome
-    # is clipped where it is to fall by more than this share
+    # how far the logarithm of the squared scale of outcomes may be expected to move in a round, as
+    # a standard deviation; of the curvature in it, clipping leaves this share at least, and no
+    # outcome is clipped where it is to fall by more than this share
+    longest_scale_step: float = 1.2
     least_scale_curvature: float = 0.5
     # a step in location lowers squared residuals by this share at most
     most_lowered: float = 0.97

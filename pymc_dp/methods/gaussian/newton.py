@@ -109,7 +109,7 @@ def _with_scale(
     after = here - min(lowered / M, DEFAULTS.most_lowered * max(here, 0.0))
     if abs(after - 1) > DEFAULTS.far_in_noise * noise_sd:  # so far at least was to go
         prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
-    R = log_of_noisy(after, noise_sd, prior_sd)
+    R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
     step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()
     step[at], unfinished[at] = R.mean / (2 * b), 0.0
     covariance = C.copy()

@@ -61,13 +61,14 @@ class Defaults(NamedTuple):
     floor_in_coordinates: float = 0.7
     floor_in_posterior: float = 0.03
     # a curvature of a diagonal and a few factors: the fewest latents, and the fewest where it is
-    # the same at all points; steps of its fit, how far beyond the noise's edge a factor is, or what
-    # departs from a model of groups, and the
+    # the same at all points; steps of its fit, how far beyond the noise's edge a factor is, and the
     # least share of its diagonal that a latent has for itself
     fewest_with_factors: int = 20
     fewest_if_constant: int = 8
     factor_steps: int = 12
     visible_factor: float = 1.02
+    # the same of what departs from a model of groups
+    visible_departure: float = 1.15
     least_uniqueness: float = 0.01
     # how far above the edge of its noise a model of many latents is
     above_edge_if_modelled: float = 4.0

@@ -89,7 +89,7 @@ def with_departures(found: Curvature, model: Model) -> Model:
     """
     differs = Curvature(found.estimate - model.matrix, found.noise).spectrum()
     size, L = abs(differs.values), differs.vectors
-    visible = size > DEFAULTS.visible_factor * differs.edge
+    visible = size > DEFAULTS.visible_departure * differs.edge
     if not visible.any():
         return model
     kept = visible * np.sign(differs.values) * without_noise(size, differs.edge, 0.0)

@@ -46,7 +46,7 @@ def _outcome(poisson: bool, psi) -> pm.Distribution:
     return pm.Poisson.dist(pt.exp(psi)) if poisson else pm.Bernoulli.dist(logit_p=psi)
 
 
-def _mixed(poisson: bool, data: Arrays) -> pm.Model:
+def mixed(poisson: bool, data: Arrays) -> pm.Model:
     with pm.Model() as model:
         slope, mean, log_sd = _population()
         own = pm.Normal("own", mean, pt.exp(log_sd), shape=PERSONS)
@@ -58,7 +58,7 @@ def _mixed(poisson: bool, data: Arrays) -> pm.Model:
     return model
 
 
-def _mixed_regular(poisson: bool, data: Arrays) -> pm.Model:
+def mixed_regular(poisson: bool, data: Arrays) -> pm.Model:
     with pm.Model() as model:
         slope, mean, log_sd = _population()
         X, y = (
@@ -110,11 +110,11 @@ PROBLEMS = (
             "e",
             _intercepts,
             partial(_visits, poisson),
-            partial(_mixed, poisson),
+            partial(mixed, poisson),
             ANY,
             unit="person",
             backend="python",
-            regular=partial(_mixed_regular, poisson),
+            regular=partial(mixed_regular, poisson),
         )
         for name, poisson in (("logistic", False), ("poisson", True))
     ),

@@ -67,7 +67,7 @@ def expected_share(curvature_trace: float, squared_bound: float) -> float:
 def surely_moved(step: np.ndarray, mode: Mode) -> float:
     """Return how surely a step was more than noise, from 0 to 1."""
     longest = np.max(np.abs(step) / np.sqrt(np.diag(mode.covariance)))
-    return float(np.clip(longest - DEFAULTS.sure_step, 0.0, 1.0))
+    return float(np.clip(longest - DEFAULTS.sure, 0.0, 1.0))
 
 
 def with_diagonal_at_least(curvature: np.ndarray, least: np.ndarray) -> np.ndarray:

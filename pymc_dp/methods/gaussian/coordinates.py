@@ -41,10 +41,10 @@ def norm_bounds(
         return np.inf, np.inf, np.inf
     # signal over noise, if all rounds were one
     score = (number * sum(s.score for s in shares) / d) ** 0.5 / noise_unit
-    score = np.clip(DEFAULTS.score_bound * score, *DEFAULTS.score_range)
+    score = np.clip(DEFAULTS.norm_over_noise * score, *DEFAULTS.score_range)
     curvature = number * sum(s.curvature for s in shares) ** 0.5
     curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
-    weight = max(DEFAULTS.curvature_bound * curvature, DEFAULTS.least_curvature_norm)
+    weight = max(DEFAULTS.norm_over_noise * curvature, DEFAULTS.least_curvature_norm)
     # what clipping leaves out of curvatures falls as their noise does, both to nothing
     of_slope = max(weight**0.5, DEFAULTS.least_curvature_norm)
     return float(score), float(of_slope * visible), float(weight * visible)

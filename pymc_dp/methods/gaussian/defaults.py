@@ -40,17 +40,16 @@ class Defaults(NamedTuple):
     least_of_model: float = 0.01
     # for more latents groups are not looked for: it takes that many made-up records
     most_with_shifts: int = 3000
-    # a count of a bin above so many standard deviations of its noise is of records
+    # counts of a bin, or of three together, above so many standard deviations of their noise are of
+    # records
     visible_count: float = 5.0
-    # and one in the middle of three whose sum is so many standard deviations of its noise
-    visible_together: float = 5.0
     # where no count is visible, so many standard deviations are taken for the number of records
     hidden_count: float = 1.5
-    # norm bounds in whitened coordinates grow with the records over the noise: factor and range
-    # for curvatures, over the number of latents, and for scores, over its root
-    curvature_bound: float = 0.2
+    # norm bounds in whitened coordinates grow with this share of the records over the noise: for
+    # curvatures, over the number of latents, from a least one, and for scores, over its root, in a
+    # range
+    norm_over_noise: float = 0.2
     least_curvature_norm: float = 1.5
-    score_bound: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
     # the curvature is taken to be visible in a quarter of the directions, or in so many, at least
     least_visible: float = 8.0
@@ -73,37 +72,27 @@ class Defaults(NamedTuple):
     least_uniqueness: float = 0.01
     # how far above the edge of its noise a model of many latents is
     above_edge_if_modelled: float = 4.0
-    # along the way so far the noise of a modelled curvature is at least this share of its estimate;
-    # and what is released there does not lower it below this share
+    # along the way so far the noise of a modelled curvature is at least this share of its estimate
     doubt_along_way: float = 0.7
-    least_along_way: float = 0.02
-    # the curvature along a step is raised to what was found where it is so many standard deviations
-    # of the noise below, for so many steps
-    visible_along_step: float = 1.0
-    checked_steps: int = 10
     # a latent's curvature is known where it is so many standard deviations of its noise
     visible_scale: float = 3.0
-    # how much the curvature changes over one whitened unit
+    # how much the curvature changes over one whitened unit; and the precision of a method's own
+    # posterior from one release of it to the next
     nonlinearity: float = 0.5
-    # steps longer than so many standard deviations of the mode leave the point, and one more for
-    # sure
-    sure_step: float = 2.0
-    # a latent's longest step, in whitened units; units are at most so many sds of the prior, and
-    # so many of latents that are nearly the same
-    longest_step: float = 1.0
-    prior_sds: float = 1.0
+    # what differs by more than so many standard deviations of its noise is taken to differ: a step
+    # from none, the curvature between the ends of the last step, and that of the first round from
+    # the latest
+    sure: float = 2.0
+    # units of steps are at most one sd of the prior, and so many of latents that are nearly the
+    # same
     prior_sds_together: float = 5.0
-    # where the mode is further away, longest steps double from round to round, up to this factor
-    longest_reach: float = 128.0
-    # while the slope of the location is so many whitened units long, latents of the shape of
-    # outcomes are released as if they were so many times as precise
-    far_mean: float = 1.0
-    held_precision: float = 1e6
-    # the curvature along the last step is raised to what the scores at its ends say where it is so
-    # many standard deviations of the noise below
-    visible_fall: float = 2.0
+    # so many times as precise as the records is as good as fixed: latents of the shape of outcomes
+    # while the location is far, and those that the prior fixes. So many times less precise is as
+    # good as hidden: what a round does not say
+    fixed_precision: float = 1e6
     # slopes so many whitened units long, and standard deviations of their noise, are of modes far
-    # away; and so are those that a step has left as long as this share of what they were
+    # away, and one of the scale of outcomes is if it is so many of these long; and so are those
+    # that a step has left as long as this share of what they were
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8
@@ -112,10 +101,8 @@ class Defaults(NamedTuple):
     # latents whose variance the others inflate at most so many times are limited, and rescaled, one
     # by one
     most_inflation: float = 5.0
-    # the relative standard deviation of curvatures that a model expects, and their least eigenvalue
-    # in it, as a share of the trace
+    # the relative standard deviation of curvatures that a model expects
     doubt_of_model: float = 0.15
-    least_expected: float = 1e-6
     # where less than this share of the model's own outcomes has a score, nothing is expected
     least_drawn: float = 0.98
     # the share of the budget that is left to these curvatures of what others have
@@ -124,22 +111,14 @@ class Defaults(NamedTuple):
     # where all latents are correlated, one eigenvalue has a share of the sum of them all
     correlation: float = 3.0
     correlation_by_latent: float = 0.3
-    # the scale of outcomes starts as large as residuals where these, squared, are so many times
-    # as large as at the initial point; where noise hides them the prior says how large, up to so
-    # many times
-    long_residuals: float = 2.5
-    longest_expected: float = 100.0
-    # how far the logarithm of the squared scale may be expected to move in a round, as a standard
-    # deviation; of the curvature in it, clipping leaves this share at least, and no outcome is
-    # clipped where it is to fall by more than this share
+    # how far the logarithm of the squared scale of outcomes may be expected to move in a round, as
+    # a standard deviation; of the curvature in it, clipping leaves this share at least, and no
+    # outcome is clipped where it is to fall by more than this share
     longest_scale_step: float = 1.2
     least_scale_curvature: float = 0.5
     # a step in location lowers squared residuals by this share at most
     most_lowered: float = 0.97
     short_residuals: float = 0.3
-    # the scale is too small where its score is so many standard deviations of the noise above 0,
-    # and far from its end where squared residuals are so many from what they are to be
-    visible_scale_score: float = 4.0
     # the logarithm of the squared scale is lowered by this much at most for what is not known of
     # the location, times this share: what is believed of the location is rather too wide
     most_excess: float = 1.0
@@ -150,20 +129,17 @@ class Defaults(NamedTuple):
     most_growth: float = 2.0
     # the same along the way so far, where slopes lead further on
     surprise_along_way: float = 2.25
-    # curvatures have fallen if so many standard deviations of the first one's noise show it; and
     # the posterior's mean is at most so many times as far from the start as its mode
-    sure_fall: float = 2.0
     longest_beyond: float = 2.0
-    # every so many rounds release the precision of a method's own posterior in place of the slope;
-    # how much of it may have changed since the last, and how many times as large the noise of what
-    # a round does not say is
+    # every so many rounds release the precision of a method's own posterior in place of the slope
     rounds_of_precision: int = 5
-    moved_precision: float = 0.3
-    hidden_noise: float = 1e3
-    # most of Newton's steps of the prior, before the first release
-    steps_of_prior: int = 20
+    # what ends by itself is computed anew at most so often: the distance to the mode, the curvature
+    # along the next steps, and Newton's steps of the prior before the first release
+    most_iterations: int = 100
     # the belief about the mode starts this many times as wide as the prior, in variance; and
-    # once as wide as a normal prior in place of the model's, which is wider already
+    # once as wide as a normal prior in place of the model's, which is as many times wider already:
+    # that of groups has their average spread, and draws with a larger one would be pulled to its
+    # mean
     start_width: float = 4.0
     # so many of the last rounds say what the likelihood is, where it is wanted by itself
     rounds_of_likelihood: int = 6
@@ -185,24 +161,20 @@ class Defaults(NamedTuple):
     clipped_curvature: float = 1.5
     least_curvature: float = 0.4
     # survey weights: products of scores are clipped to so many times their usual size, which is
-    # about the number of latents; the least ratio of the variance of weighted scores to their
-    # curvature, and the least share of that ratio which a single direction has
+    # about the number of latents; the least share that a single direction has of the ratio of the
+    # variance of weighted scores to their curvature
     products_bound: float = 5.0
-    least_design: float = 1e-4
     least_of_design: float = 0.25
     # draws of a prior that has latents behind latents, and four more for each coordinate; they are
     # cut off so many median deviations from the middle
     prior_draws: int = 500
     tail: float = 8.0
-    # the least and the most sd of such a prior on the real line, and its least eigenvalue, as a
-    # share of the variances
+    # the least and the most sd of such a prior on the real line
     prior_sd: tuple[float, float] = (1e-9, 1e9)
+    # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the
+    # least curvature of a group, as shares of what they are on average; and the variance of
+    # weighted scores, as a share of their curvature
     least_share: float = 1e-6
-    # rounds know them under a normal prior whose variances are so many times as large: that of
-    # groups has their average spread, and draws with a larger one would be pulled to its mean
-    prior_width: float = 4.0
-    # a latent whose prior is so many times as precise as its records is fixed by the prior
-    fixed_by_prior: float = 1e6
     # latents that are normal given others are integrated out, up to so many coordinates
     most_integrated: int = 120
     # Hamiltonian Monte Carlo: the number of chains, the trajectories of the phases that warm it up,

@@ -56,11 +56,11 @@ class DesignVariance(NamedTuple):
                [0., 4.]])
         """
         if self.matrix is None:
-            return max(self.ratio, DEFAULTS.least_design) * H
+            return max(self.ratio, DEFAULTS.least_share) * H
         root = np.linalg.cholesky(self.matrix.noise)
         inverse = np.linalg.inv(root)
         seen, like = (symmetric(inverse @ x @ inverse.T) for x in (self.matrix.estimate, H))
-        size = max(float((seen * like).sum() / (like * like).sum()), DEFAULTS.least_design)
+        size = max(float((seen * like).sum() / (like * like).sum()), DEFAULTS.least_share)
         left = seen - size * like
         # beside the noise, whose entries have variance 1 as `svec` packs them
         freedom = len(H) * (len(H) + 1) / 2 - 1

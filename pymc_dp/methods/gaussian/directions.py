@@ -41,8 +41,7 @@ def measured_along(believed: Believed, along_way: Along) -> Believed:
     own = along(believed.curvature, V)
     doubt = DEFAULTS.doubt_along_way if believed.is_modelled else 0.0
     there = Curvature(own.estimate, np.maximum(own.noise, doubt * own.estimate)).combined(released)
-    least = DEFAULTS.least_along_way * own.estimate
-    there = there._replace(estimate=np.maximum(there.estimate, least))
+    there = there._replace(estimate=np.maximum(there.estimate, 0.0))
     # noises change alike whatever the estimates are
     error, without_model = (
         known_along(Curvature(x, x), V, there).noise

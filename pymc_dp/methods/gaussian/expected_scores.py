@@ -20,11 +20,10 @@ from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.unseen import ROWS
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, rows_along, with_draws
 from pymc_dp.privacy.norms import LARGEST_NORM
-
-ROWS = 1000  # of made-up records; each has several drawn outcomes
 
 
 class Expected(NamedTuple):
@@ -39,7 +38,7 @@ class Expected(NamedTuple):
         ``number_sd`` is the standard deviation of their number, as a share of it.
         """
         estimate, doubt = number * self.curvature, DEFAULTS.doubt_of_model + number_sd
-        least = DEFAULTS.least_expected * np.trace(estimate)
+        least = DEFAULTS.least_share * np.trace(estimate)
         return Curvature(estimate, doubt * Spectrum.of(estimate).floored(float(least)))
 
 

@@ -167,11 +167,11 @@ def visible_along_steps(
     slope``.
     """
     H = believed.estimate
-    for _ in range(DEFAULTS.checked_steps):
+    for _ in range(DEFAULTS.most_iterations):
         step = np.linalg.solve(H + prior, slope)
         missing = (found.estimate - H) @ step
         along, noise_sd = float(step @ missing), float(step @ found.noise @ step)
-        if not along > DEFAULTS.visible_along_step * noise_sd:
+        if not along > noise_sd:
             break
         H = symmetric(H + np.outer(missing, missing) / along)
     return believed._replace(estimate=H)

@@ -17,8 +17,6 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum, mean_if_positive
 
 # noise is taken to be at least this share of a latent's own, where latents are all but the same
 LEAST_NOISE = 1e-5
-# and the least share of a group, of the mean of all
-LEAST_SHARE = 1e-6
 
 
 class Groups(NamedTuple):
@@ -152,7 +150,7 @@ class Groups(NamedTuple):
 
     def _shares(self, diagonal: np.ndarray) -> np.ndarray:
         """Return which share of an array's diagonal is each group's, (d,); they add up to 1."""
-        some = np.maximum(diagonal, LEAST_SHARE * self._mean(diagonal))
+        some = np.maximum(diagonal, DEFAULTS.least_share * self._mean(diagonal))
         return np.asarray(some / (self.shifts @ (some @ self.shifts)))
 
     def _parted_diagonal(self, together: np.ndarray, guess: np.ndarray) -> np.ndarray:

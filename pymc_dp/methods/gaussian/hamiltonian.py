@@ -15,10 +15,9 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 # points (n, d) -> log density (n,), and its gradient (n, d)
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-# a chain that accepts a smaller share of its trajectories is stuck, and so are some of a hundred
+# a chain that accepts a smaller share of its trajectories is stuck, and up to this share of them is
 # where all is well
 STUCK = 0.1
-FEW = 0.07
 # a coordinate has not mixed where the chains' first and last places are more correlated than this:
 # without any correlation it is .1 for a hundred chains, as a standard deviation
 UNMIXED = 0.6
@@ -63,7 +62,7 @@ class Drawn(NamedTuple):
     @property
     def has_mixed(self) -> bool:
         """Whether chains move, and forget where they began."""
-        return self.stuck <= FEW and bool((self.correlations < MIXED).all())
+        return self.stuck <= STUCK and bool((self.correlations < MIXED).all())
 
 
 class Pace(NamedTuple):

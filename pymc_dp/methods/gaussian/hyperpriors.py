@@ -44,7 +44,7 @@ class NormalPrior:
         white = (near - near.mean(axis=0)) / sd
         correlations = Spectrum.of(white.T @ white / len(white))
         inverse = correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
-        return cls(near.mean(axis=0), inverse / np.outer(sd, sd) / DEFAULTS.prior_width)
+        return cls(near.mean(axis=0), inverse / np.outer(sd, sd) / DEFAULTS.start_width)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient of the log density at a point, (d,)."""

@@ -65,4 +65,4 @@ def sums_of_three(counts: np.ndarray) -> np.ndarray:
 
 def visible_sum(sd: float) -> float:
     """Return what a sum of three counts exceeds where it is of records."""
-    return DEFAULTS.visible_together * 3**0.5 * sd
+    return DEFAULTS.visible_count * 3**0.5 * sd

@@ -58,7 +58,7 @@ def _of_scores(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
     gain = H @ (inverse / np.outer(unit, unit))
     h, Lambda = gain @ pooled, symmetric(gain @ H)
     # what the prior all but fixes is where it is fixed: there rounding hides the records
-    free = np.diag(prior.precision) < DEFAULTS.fixed_by_prior * np.diag(H)
+    free = np.diag(prior.precision) < DEFAULTS.fixed_precision * np.diag(H)
     return NormalLikelihood(free * h, np.outer(free, free) * Lambda)
 
 

@@ -59,8 +59,8 @@ class LocalPosterior(NamedTuple):
         at_start = np.diag(self.prior_at_start)
         goes_back = step * self.prior_gradient(self.point) > 0
         precision = np.maximum(np.where(goes_back, 0.0, np.diag(self.prior_precision)), at_start)
-        alone, together = DEFAULTS.prior_sds, DEFAULTS.prior_sds_together
-        least = precision / np.where(weakly_correlated, alone, together) ** 2
+        sds = np.where(weakly_correlated, 1.0, DEFAULTS.prior_sds_together)
+        least = precision / sds**2
         of_average = np.where(self.bending, np.diag(self.total_curvature) / self.number, 0.0)
         unit: np.ndarray = (1 / (of_average + least)) ** 0.5
         return unit

@@ -29,13 +29,16 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
     """
     length = float(np.abs(gradient).max())
     if length > max(reach, DEFAULTS.far_in_noise * noise_sd):
-        return min(2 * reach, DEFAULTS.longest_reach)
+        return 2 * reach
     return max(1.0, min(reach, length))
 
 
 def is_far(gradient: np.ndarray, noise_sd: float) -> bool:
-    """Whether a whitened gradient of the average record, (d,), is that of a mode far away."""
-    least = max(DEFAULTS.far_mean, DEFAULTS.far_in_noise * noise_sd)
+    """Whether a whitened gradient of the average record, (d,), is that of a mode far away.
+
+    It is longer than a unit, as the first steps are at most.
+    """
+    least = max(1.0, DEFAULTS.far_in_noise * noise_sd)
     return float(np.abs(gradient).max()) > least
 
 
@@ -57,8 +60,7 @@ def shortened(
     >>> shortened(np.ones(2), np.full(2, 5.5), together, np.eye(2), 0.1, reach=1.0).round(3)
     array([0.5, 0.5])
     """
-    longest = DEFAULTS.longest_step * reach
-    if np.abs(gradient).max() <= max(longest, DEFAULTS.far_in_noise * noise_sd):
+    if np.abs(gradient).max() <= max(reach, DEFAULTS.far_in_noise * noise_sd):
         return newton
     if not np.isfinite(gradient).all():
         raise FloatingPointError("the gradient is not finite")
@@ -70,9 +72,9 @@ def shortened(
         return np.asarray(vectors @ (along / (values + damping)))
 
     def excess(log_damping: float) -> float:
-        return float(np.abs(step(np.exp(log_damping))).max()) / longest - 1
+        return float(np.abs(step(np.exp(log_damping))).max()) / reach - 1
 
-    most = np.log(np.linalg.norm(gradient) / longest) + ROUNDING
+    most = np.log(np.linalg.norm(gradient) / reach) + ROUNDING
     if excess(LEAST_DAMPING) <= 0:
         return np.asarray(whitening.T @ step(np.exp(LEAST_DAMPING)))
     return np.asarray(whitening.T @ step(np.exp(brentq(excess, LEAST_DAMPING, most))))
@@ -116,7 +118,7 @@ class Way(NamedTuple):
         >>> last.then(g, g, np.ones(3), 0.0, np.zeros_like, 1.0, all_of_them).step
         array([-0.4, -0.8, -0.4])
         """
-        wanted, longest = step / unit, DEFAULTS.longest_step * reach * unit
+        wanted, longest = step / unit, reach * unit
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
         alike = 1 / np.max(np.abs(step / longest)[~weakly_correlated], initial=1.0)
         single = np.where(weakly_correlated, np.clip(step, -longest, longest), alike * step)

@@ -20,8 +20,8 @@ from pymc_dp.methods.gaussian.long_steps import Way, shortened
 from pymc_dp.methods.gaussian.mode import Mode, Update
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
 
-# the distance to the mode is computed anew at most so often, or until it shrinks by less than this
-ITERATIONS, SETTLED = 100, 0.9
+# the distance to the mode is computed anew until it shrinks by less than this
+SETTLED = 0.9
 
 
 class Step(NamedTuple):
@@ -104,10 +104,10 @@ def _with_scale(
     )
     prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + before_step
     here = 1 + g[at] / (b * M)
-    if g[at] / b > DEFAULTS.visible_scale_score * noise[at, at] ** 0.5 / abs(b):
+    if g[at] / b > DEFAULTS.far_in_noise * noise[at, at] ** 0.5 / abs(b):
         lowered = 0.0  # clipping hides how long residuals are, and how much a step shortens them
     after = here - min(lowered / M, DEFAULTS.most_lowered * max(here, 0.0))
-    if abs(after - 1) > DEFAULTS.visible_scale_score * noise_sd:  # so far at least was to go
+    if abs(after - 1) > DEFAULTS.far_in_noise * noise_sd:  # so far at least was to go
         prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
     R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
     step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()
@@ -158,7 +158,7 @@ def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[U
     and the noise that follows from them are computed in turn, from those of the prior downwards.
     """
     Q, S, M = local.believed.noise, local.gradient_noise, mode.covariance
-    for _ in range(ITERATIONS):
+    for _ in range(DEFAULTS.most_iterations):
         noise = symmetric(S + (np.trace(Q @ M) * Q + Q @ M @ Q) / 2)
         found = mode.update(local.gradient, local.total_curvature, local.cautious_total, noise)
         last, M = M, found.covariance + np.outer(found.step, found.step)

@@ -27,10 +27,9 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
-ROWS = 1500  # of made-up records
+ROWS = 1500  # of made-up records, whether outcomes are few or many
 NEAR = 64  # points of the posterior at which outcomes are drawn
 NODES = 5  # for the number of records, where it is not known
-EVERY = 4000  # of these where there are few outcomes: draws that centre a score may be rare ones
 STEP = 1e-4  # of latents, by which slopes of expectations are computed
 
 
@@ -227,7 +226,7 @@ def _added(
     contribution, rng, axes = whitened_scores(scores), np.random.default_rng(0), records.batch.axes
     unit = unit_vector(contribution)
     m, parts = len(base), []
-    repeats = max(EVERY // m, 1)
+    repeats = max(ROWS // m, 1)  # draws that centre a score may be rare ones
     if not base.any():
         batch = rows_along(axes, batch, np.repeat(np.arange(m), repeats))
     for at, score, _ in state.released:

@@ -95,13 +95,13 @@ class OutcomeScale(NamedTuple):
         where R is a squared residual in units of the scale, with noise of this ``sd``. Where noise
         hides them, ``expected`` is taken for the mean of R.
         """
-        squared = min(expected, DEFAULTS.longest_expected)
+        squared = expected
         together = sums_of_three(counts)
         most = int(together.argmax())
         if together[most] > visible_sum(sd):
             # as many normal residuals are twice as far from 0 as R is, or half as far
             squared = 2.0 ** (most + 2.5 + LEAST) / abs(self.slope)
-        if not squared > DEFAULTS.long_residuals:
+        if not squared > 1:
             return point
         raised = point.copy()
         raised[self.latent] += np.log(squared) / (2 * self.slope)

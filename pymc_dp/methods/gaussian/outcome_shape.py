@@ -22,7 +22,7 @@ from pytensor.tensor.random.basic import (
 
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.methods.gaussian.only_outcome import only_outcome
-from pymc_dp.methods.gaussian.unseen import ROWS, computes_with_columns, made_up
+from pymc_dp.methods.gaussian.unseen import POINTS, ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 
@@ -36,7 +36,6 @@ WITH_SHAPES = (
     VonMisesRV,
     WaldRV,
 )
-POINTS = 2  # at which means are compared
 ROUNDING = 1e-6
 
 # (batch, z, number of draws) -> means of outcomes

@@ -38,7 +38,7 @@ class CurvatureFall(NamedTuple):
         [1.0, 0.73, 0.0]
         """
         whole, left = first.whitened_traces(first.estimate, last)
-        surely = whole - DEFAULTS.sure_fall * len(last) ** 0.5
+        surely = whole - DEFAULTS.sure * len(last) ** 0.5
         power = max(0.0, 1 - (left / surely) ** 2) if surely > 0 else 0.0
         return cls(first.spectrum().matrix(DEFAULTS.floor_on_average), power)
 

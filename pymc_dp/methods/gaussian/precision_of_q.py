@@ -20,9 +20,9 @@ def with_precision(state: State, release: Release) -> tuple[State, Release]:
         return state, release
     found = release.curvature
     if state.precision is not None:
-        earlier = state.precision.moved(DEFAULTS.moved_precision, DEFAULTS.floor_on_average)
+        earlier = state.precision.moved(DEFAULTS.nonlinearity, DEFAULTS.floor_on_average)
         found = earlier.combined(found)
-    nothing = known._replace(noise=DEFAULTS.hidden_noise * known.noise)
+    nothing = known._replace(noise=DEFAULTS.fixed_precision**0.5 * known.noise)
     return state._replace(precision=found), release._replace(curvature=nothing)
 
 

@@ -31,6 +31,6 @@ class Fall(NamedTuple):
         squared = float(self.step @ along)
         more = float((self.gradient - gradient) @ self.step) - squared
         noise_sd = max(float(self.step @ (self.noise + noise) @ self.step), 0.0) ** 0.5
-        if not more > DEFAULTS.visible_fall * noise_sd or squared <= 0:
+        if not more > DEFAULTS.sure * noise_sd or squared <= 0:
             return np.zeros_like(total)
         return np.asarray(more / squared**2 * np.outer(along, along))

@@ -36,10 +36,10 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
     (array([5.]), array([0.]))
     """
     point = start
-    for _ in range(DEFAULTS.steps_of_prior):
+    for _ in range(DEFAULTS.most_iterations):
         precision = prior_precision(prior_gradient, point, DEFAULTS.least_prior_precision)
         step = np.linalg.solve(precision, prior_gradient(point))
-        if not step @ precision @ step > DEFAULTS.prior_sds**2 * len(start):
+        if not step @ precision @ step > len(start):
             return point if np.isfinite(step).all() else start
         point = point + step
     return start

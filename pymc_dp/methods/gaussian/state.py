@@ -199,7 +199,7 @@ def prepared(
     ``of_q`` is the precision of q, (d, d), if it is not that of the coordinates.
     """
     learnt = state.learnt
-    units = np.where(state.held, DEFAULTS.held_precision**0.5, 1.0)
+    units = np.where(state.held, DEFAULTS.fixed_precision**0.5, 1.0)
     held = np.outer(units, units)
     W = whitening(held * precision, state.number, known.dispersion)
     direction = whitened_direction(W, learnt.point - learnt.start)

@@ -1,0 +1,253 @@
+"""Constants of the engine of rounds: all of them, their other values, and who reads them."""
+
+import ast
+import dis
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pymc_dp
+from pymc_dp.methods.gaussian import defaults as of_rounds
+from pymc_dp.methods.linear import defaults as of_regressions
+
+ROOT = Path(pymc_dp.__file__).parent
+FOLDERS = ("methods/gaussian", "contributions")
+FILES = ("methods/by_rounds.py", "methods/chain.py")
+TABLES: dict[str, type] = {
+    "methods/gaussian/defaults.py": of_rounds.Defaults,
+    "methods/linear/defaults.py": of_regressions.Defaults,
+}
+# what is not tuned: names, layouts of a vector or a histogram, norms and grids that follow from
+# them, limits of floating point numbers, and steps of finite differences
+NUMERICS = {
+    *("TINY", "ROUNDING", "LEAST_NOISE", "LEAST_EIGENVALUE", "SMALLEST_NOISE", "UNKNOWN"),
+    *("SHORTEST", "LARGEST_LOG", "FARTHEST", "NEAREST", "LEAST_DAMPING", "LEFT", "HIDDEN", "STEP"),
+    *("FACTORS", "GRID", "NORMS", "DISPERSION_SHARES", "BOTH", "CLIP_NORM", "LEAST", "MOST"),
+    *("BINS", "LEAST_TILTED", "SMALLEST_BATCH", "FLATTEST", "FEWEST_RELEASES"),
+}
+# shares of which the complement is multiplied: they are near 1, and no more than it
+NEAR_ONE = {"accepted", "least_drawn", "most_lowered", "still_as_long", "share_after_steps"}
+
+
+class Constant(NamedTuple):
+    """A number, or several of one meaning."""
+
+    file: str  # in the package
+    name: str
+    value: Any
+
+    @property
+    def is_field(self) -> bool:
+        """Whether it is a field of a table of defaults."""
+        return self.file in TABLES
+
+    @property
+    def label(self) -> str:
+        """A name that no other constant has."""
+        if TABLES.get(self.file) is of_rounds.Defaults:
+            return self.name
+        place = Path(self.file)
+        return f"{(place.parent if self.is_field else place).stem}.{self.name}"
+
+    def times(self, factor: float) -> Any:
+        """Return the value, or all of them, times a factor; whole numbers stay whole."""
+        return _times(self.value, factor, self.name in NEAR_ONE)
+
+
+def _times(value: Any, factor: float, near_one: bool) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_times(each, factor, near_one) for each in value)
+    if isinstance(value, dict):
+        return {key: _times(each, factor, near_one) for key, each in value.items()}
+    if isinstance(value, int):
+        return max(1, round(value * factor)) if value > 0 else round(value * factor)
+    return 1 - (1 - value) / factor if near_one else value * factor
+
+
+def constants() -> list[Constant]:
+    """Find all constants of the engine."""
+    found = [
+        Constant(file, name, value)
+        for file, table in TABLES.items()
+        for name, value in table._field_defaults.items()
+    ]
+    for file in _files():
+        module = _module(file)
+        for name, expression in _assigned(file).items():
+            is_literal = not any(other.isupper() for other in _names(expression))
+            value = getattr(module, name)
+            if is_literal and name not in NUMERICS and _is_number(value):
+                found.append(Constant(file, name, value))
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    if type(value) in {tuple, dict}:  # and no table of defaults
+        each = list(value.values()) if isinstance(value, dict) else value
+        return bool(each) and all(map(_is_number, each))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    inside = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py"))]
+    return (*(str(path.relative_to(ROOT)) for path in inside), *FILES)
+
+
+def _module(file: str) -> ModuleType:
+    return importlib.import_module("pymc_dp." + file.removesuffix(".py").replace("/", "."))
+
+
+@cache
+def _tree(file: str) -> ast.Module:
+    return ast.parse((ROOT / file).read_text())
+
+
+@cache
+def _assigned(file: str) -> dict[str, ast.expr]:
+    """Return what a module assigns to names in capitals."""
+    found = {}
+    for node in _tree(file).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in targets:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            one = len(names) == 1
+            for name, value in zip(names, [node.value] if one else values, strict=True):
+                if isinstance(name, ast.Name) and name.id.isupper():
+                    found[name.id] = value
+    return found
+
+
+def _names(expression: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+
+
+@cache
+def _imported(file: str) -> dict[str, str]:
+    """Return the file that each imported name in capitals is from."""
+    return {
+        alias.name: node.module.removeprefix("pymc_dp.").replace(".", "/") + ".py"
+        for node in _tree(file).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pymc_dp.")
+        for alias in node.names
+        if alias.name.isupper()
+    }
+
+
+# --- other values ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def changed(constant: Constant, value: Any) -> Iterator[None]:
+    """Give a constant another value, and compute anew what modules have derived from it."""
+    with ExitStack() as stack:
+        if constant.is_field:
+            stack.enter_context(patch.object(TABLES[constant.file], constant.name, value))
+        else:
+            _assign(stack, constant.file, constant.name, value)
+        yield
+
+
+def _assign(stack: ExitStack, file: str, name: str, value: Any) -> None:
+    readers = [other for other in _files() if other == file or _imported(other).get(name) == file]
+    for other in readers:
+        stack.enter_context(patch.object(_module(other), name, value))
+    for other in readers:
+        for derived, expression in _assigned(other).items():
+            if name in _names(expression):
+                code = compile(ast.Expression(expression), other, "eval")
+                _assign(stack, other, derived, eval(code, vars(_module(other))))
+
+
+# --- who reads them -------------------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """What a block of code has read so far."""
+
+    fields: set[tuple[str, str]]  # file and name
+    lines: set[tuple[CodeType, int]]
+
+    def labels(self, every: Sequence[Constant]) -> list[str]:
+        """Return the constants that were read, or stand in a line that was executed."""
+        found = {each for code in {code for code, _ in self.lines} for each in self._of(code)}
+        found |= self.fields | {source for each in found for source in _sources(*each)}
+        return [constant.label for constant in every if constant[:2] in found]
+
+    def _of(self, code: CodeType) -> Iterator[tuple[str, str]]:
+        file = str(Path(code.co_filename).relative_to(ROOT))
+        for instruction in dis.get_instructions(code):
+            name, line = instruction.argval, instruction.line_number
+            if isinstance(name, str) and name.isupper() and (code, line) in self.lines:
+                yield _imported(file).get(name, file), name
+
+
+@cache
+def _sources(file: str, name: str) -> frozenset[tuple[str, str]]:
+    """Return all that a constant is derived from."""
+    found: set[tuple[str, str]] = set()
+    if file in _files() and name in _assigned(file):
+        for other in filter(str.isupper, _names(_assigned(file)[name])):
+            source = (_imported(file).get(other, file), other)
+            found |= {source, *_sources(*source)}
+    return frozenset(found)
+
+
+@contextmanager
+def recorded() -> Iterator[Read]:
+    """Record which constants a block reads."""
+    read = Read(set(), set())
+    with ExitStack() as stack:
+        for file, table in TABLES.items():
+            for name, value in table._field_defaults.items():
+                stack.enter_context(patch.object(table, name, _noting(read, file, name, value)))
+        stack.enter_context(_lines(read))
+        yield read
+
+
+def _noting(read: Read, file: str, name: str, value: Any) -> property:
+    def get(_: Any) -> Any:
+        read.fields.add((file, name))
+        return value
+
+    return property(get)
+
+
+@contextmanager
+def _lines(read: Read) -> Iterator[None]:
+    events, files = sys.monitoring, {str(ROOT / file) for file in _files()}
+
+    def note(code: CodeType, line: int) -> Any:
+        if code.co_filename in files:
+            read.lines.add((code, line))
+        return events.DISABLE
+
+    events.use_tool_id(events.COVERAGE_ID, "constants")
+    events.register_callback(events.COVERAGE_ID, events.events.LINE, note)
+    events.set_events(events.COVERAGE_ID, events.events.LINE)
+    events.restart_events()
+    try:
+        yield
+    finally:
+        events.set_events(events.COVERAGE_ID, 0)
+        events.free_tool_id(events.COVERAGE_ID)
+
+
+def comment(constant: Constant) -> str:
+    """Return the comment above or beside a constant in its file."""
+    source = inspect.getsource(_module(constant.file)).splitlines()
+    prefix = f"{constant.name}:" if constant.is_field else constant.name
+    at = next(i for i, line in enumerate(source) if line.strip().startswith(prefix))
+    above = []
+    while at and source[at - 1].strip().startswith("#"):
+        at -= 1
+        above.insert(0, source[at].strip("# "))
+    return " ".join(above)

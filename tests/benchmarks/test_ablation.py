@@ -1,0 +1,69 @@
+"""The benchmark of constants finds them all, and changes them wherever they are read."""
+
+import numpy as np
+import pytest
+
+from benchmarks.ablation import constants as module
+from benchmarks.ablation.constants import changed, constants, recorded
+from benchmarks.ablation.switches import PATCHES, without
+from pymc_dp.contributions import drawn_scores, joint_vector
+from pymc_dp.methods.gaussian import tails
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.long_steps import next_reach
+
+EVERY = {constant.label: constant for constant in constants()}
+# the engine of rounds has no more of them without an ablation that says what the new one is worth
+MOST = 158
+
+
+def test_the_engine_has_no_more_constants():
+    assert len(EVERY) == len(constants()) <= MOST
+
+
+def test_a_field_of_defaults_has_another_value_inside_the_block():
+    far = EVERY["far_in_noise"]
+    with changed(far, far.times(2)):
+        assert DEFAULTS.far_in_noise == 8
+    assert DEFAULTS.far_in_noise == 4
+
+
+def test_a_constant_has_it_in_all_modules_and_in_what_follows_from_it():
+    with changed(EVERY["drawn_scores.CENTRING"], 4):
+        assert (tails.CENTRING, drawn_scores.DRAWS) == (4, drawn_scores.WEIGHING + 4)
+    assert (tails.CENTRING, drawn_scores.DRAWS) == (8, drawn_scores.WEIGHING + 8)
+
+
+def test_what_a_block_reads_is_recorded():
+    with recorded() as read:
+        next_reach(1.0, np.ones(2), noise_sd=0.1)
+        joint_vector.joint_norm(1.0)
+    labels = set(read.labels(constants()))
+    assert {"far_in_noise", "joint_vector.VARIANCE", "joint_vector.COUNTS"} <= labels
+    assert not labels & {"surprise", "hamiltonian.STUCK", "unseen.ROWS"}
+
+
+@pytest.mark.parametrize(
+    ("label", "doubled"),
+    [
+        ("accepted", 0.9),
+        ("lengths", (2, 8)),
+        ("chains", 200),
+        ("local_latents.NODES", {1: 14, 2: 10}),
+    ],
+)
+def test_doubled_values_are_valid(label, doubled):
+    assert EVERY[label].times(2) == pytest.approx(doubled)
+
+
+def test_every_switch_names_what_there_is_and_puts_it_back():
+    before = {name: [getattr(place, key) for place, key, _ in PATCHES[name]] for name in PATCHES}
+    for name in PATCHES:
+        with without(name):
+            now = [getattr(place, key) for place, key, _ in PATCHES[name]]
+            assert now != before[name]
+        assert [getattr(place, key) for place, key, _ in PATCHES[name]] == before[name]
+
+
+def test_numerics_are_names_of_the_engine():
+    names = {name for file in module._files() for name in module._assigned(file)}
+    assert names >= module.NUMERICS

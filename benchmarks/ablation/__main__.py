@@ -75,7 +75,6 @@ class Bench:
                 own["base"] = fitted(lambda: fit, nullcontext())
             own["before"] = before.labels(every)
             own["read"] = sorted({*own["before"], *later.labels(every)})
-            own["again"] = fitted(lambda: prepare(cell), nullcontext())
             own["reference"] = reference(cell.problem)._asdict()
             self.save()
         return own

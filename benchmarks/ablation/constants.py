@@ -3,7 +3,6 @@
 import ast
 import dis
 import importlib
-import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,15 +14,11 @@ from unittest.mock import patch
 
 import pymc_dp
 from pymc_dp.methods.gaussian import defaults as of_rounds
-from pymc_dp.methods.linear import defaults as of_regressions
 
 ROOT = Path(pymc_dp.__file__).parent
 FOLDERS = ("methods/gaussian", "contributions")
 FILES = ("methods/by_rounds.py", "methods/chain.py")
-TABLES: dict[str, type] = {
-    "methods/gaussian/defaults.py": of_rounds.Defaults,
-    "methods/linear/defaults.py": of_regressions.Defaults,
-}
+TABLES: dict[str, type] = {"methods/gaussian/defaults.py": of_rounds.Defaults}
 # what is not tuned: names, layouts of a vector or a histogram, norms and grids that follow from
 # them, limits of floating point numbers, and steps of finite differences
 NUMERICS = {
@@ -51,10 +46,7 @@ class Constant(NamedTuple):
     @property
     def label(self) -> str:
         """A name that no other constant has."""
-        if TABLES.get(self.file) is of_rounds.Defaults:
-            return self.name
-        place = Path(self.file)
-        return f"{(place.parent if self.is_field else place).stem}.{self.name}"
+        return self.name if self.is_field else f"{Path(self.file).stem}.{self.name}"
 
     def times(self, factor: float) -> Any:
         """Return the value, or all of them, times a factor; whole numbers stay whole."""
@@ -239,15 +231,3 @@ def _lines(read: Read) -> Iterator[None]:
     finally:
         events.set_events(events.COVERAGE_ID, 0)
         events.free_tool_id(events.COVERAGE_ID)
-
-
-def comment(constant: Constant) -> str:
-    """Return the comment above or beside a constant in its file."""
-    source = inspect.getsource(_module(constant.file)).splitlines()
-    prefix = f"{constant.name}:" if constant.is_field else constant.name
-    at = next(i for i, line in enumerate(source) if line.strip().startswith(prefix))
-    above = []
-    while at and source[at - 1].strip().startswith("#"):
-        at -= 1
-        above.insert(0, source[at].strip("# "))
-    return " ".join(above)

@@ -49,7 +49,7 @@ def _outcome(poisson: bool, psi) -> pm.Distribution:
 def mixed(poisson: bool, data: Arrays) -> pm.Model:
     with pm.Model() as model:
         slope, mean, log_sd = _population()
-        own = pm.Normal("own", mean, pt.exp(log_sd), shape=PERSONS)
+        own = pm.Normal("own", mean, pt.exp(log_sd), shape=len(data["X_of_person"]))
         psi = pm.Data("X", data["X"]) @ slope + own[pm.Data("person", data["person"])]
         if poisson:
             pm.Poisson("y", pt.exp(psi), observed=data["y"])

@@ -69,8 +69,9 @@ class Estimated(NamedTuple):
 
 
 def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Divide by numbers above 0; beside others it is 1."""
-    return np.asarray(np.divide(part, whole, out=np.ones_like(part), where=whole > 0))
+    """Divide by numbers above 0; beside others it is 1, if the part is finite."""
+    one = np.where(np.isfinite(part), 1.0, np.nan)
+    return np.asarray(np.divide(part, whole, out=one, where=whole > 0))
 
 
 class Estimating(NamedTuple):

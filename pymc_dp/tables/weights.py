@@ -96,26 +96,33 @@ class SurveyWeights:
 
 def without_factors(model: pm.Model, weights: SurveyWeights) -> pm.Model:
     """Return a copy whose potentials ``w * density`` are the densities; else the model itself."""
+    every = {*model.basic_RVs, *model.deterministics, *model.potentials}
+    weighted = {
+        p.name
+        for p in model.potentials
+        if _without_factor(p, weights.name) is not None and p not in ancestors(every - {p})
+    }
 
-    def part(fgraph: FunctionGraph) -> None:
+    def change(fgraph: FunctionGraph) -> None:
         for node in fgraph.toposort():
-            if isinstance(node.op, ModelPotential):
-                [product] = node.inputs
-                factors = _other_factors(product, weights.name)
-                if factors:
-                    fgraph.replace(product, reduce(operator.mul, factors), import_missing=True)
+            if isinstance(node.op, ModelPotential) and node.op.name in weighted:
+                density = _without_factor(node.inputs[0], weights.name)
+                if density is not None:
+                    fgraph.change_node_input(node, 0, density, import_missing=True)
 
-    weighted = any(_other_factors(p, weights.name) for p in model.potentials)
-    return changed_copy(model, part) if weighted else model
+    return changed_copy(model, change) if weighted else model
 
 
-def _other_factors(product: AnyVariable, name: str) -> list[AnyVariable]:
-    """Return what a product multiplies a column by; nothing if it is no such product."""
+def _without_factor(product: AnyVariable, name: str) -> AnyVariable | None:
+    """Return what a column is multiplied by, with a row a record; None if it is nothing such."""
     if not (isinstance(op := product.owner_op, Elemwise) and isinstance(op.scalar_op, Mul)):
-        return []
+        return None
     factors = product.owner.inputs
     others = [x for x in factors if not (isinstance(x, SharedVariable) and x.name == name)]
-    return others if len(others) == len(factors) - 1 else []
+    if len(others) != len(factors) - 1:
+        return None
+    density = reduce(operator.mul, others)
+    return density if density.type.broadcastable == product.type.broadcastable else None
 
 
 def read_weights(

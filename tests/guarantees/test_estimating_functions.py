@@ -7,20 +7,37 @@ bit, whatever q is.
 from functools import cache
 
 import numpy as np
+import pymc as pm
 import pytest
 
 from pymc_dp.contributions import whitened
 from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES
+from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES, ratio
 from pymc_dp.contributions.joint_vector import At
 from pymc_dp.contributions.whitened import whitened_scores
 from tests import zoo
 from tests.guarantees.test_whitened_norms import rows_of, unit_vector
 
+
+def counts():
+    a, b = pm.Normal("a"), pm.Normal("b", shape=zoo.X.shape[1])
+    pm.Poisson("y", pm.math.exp(a + pm.Data("X", zoo.X) @ b), observed=zoo.COUNT)
+
+
+def two_predictors():
+    a, b = pm.Normal("a"), pm.Normal("b", shape=zoo.X.shape[1])
+    X = pm.Data("X", zoo.X)
+    pm.NegativeBinomial("y", pm.math.exp(X @ b), alpha=pm.math.exp(X[:, 0] * a), observed=zoo.COUNT)
+
+
+MODELS = zoo.ACCEPTED | {"counts": counts, "two_predictors": two_predictors}
 CASES = [
     ("logistic", AVERAGED),
     ("logistic", POLYA_GAMMA),
     ("logistic", SITES),
+    ("counts", AVERAGED),
+    ("counts", SITES),
+    ("two_predictors", AVERAGED),
     ("weibull", AVERAGED),
     ("zero_inflated", AVERAGED),
 ]
@@ -29,9 +46,15 @@ SPREADS = [1e-8, 0.1, 2.0]
 
 @cache
 def made(name, estimating):
-    records, columns = zoo.separated(zoo.build(zoo.ACCEPTED[name]))
+    records, columns = zoo.separated(zoo.build(MODELS[name]))
     scores = drawn_scores(records, "python", estimating)
     return whitened_scores(scores), columns, records.size
+
+
+def test_what_is_no_number_stays_none():
+    found = ratio(np.array([np.nan, np.inf, 1.0, 3.0]), np.array([0.0, 0.0, 0.0, 2.0]))
+    assert np.isnan(found[:2]).all()
+    assert found[2:].tolist() == [1.0, 1.5]
 
 
 def at(d, spread, bound=1.5, of_precision=False):
@@ -75,7 +98,7 @@ def test_a_precision_that_is_not_clipped_is_longer(monkeypatch):
     assert longest("logistic", POLYA_GAMMA, 0.1, 1e-3, True) > 1.1
 
 
-@pytest.mark.parametrize(("name", "estimating"), CASES[:3])
+@pytest.mark.parametrize(("name", "estimating"), CASES)
 @pytest.mark.parametrize("of_precision", [False, True])
 def test_one_record_more_changes_no_bit_of_the_others(name, estimating, of_precision):
     contribution, columns, d = made(name, estimating)

@@ -13,7 +13,7 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.consistent_clipping import lengths
-from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.driver.setup import set_up
 from pymc_dp.model.graph_types import pt
@@ -163,6 +163,20 @@ def test_methods_prove_the_arithmetic_that_they_use(method, name):
     )
     assert dry.numerics == "exact"
     assert "exact arithmetic" in str(dry)
+
+
+def test_functions_that_average_are_among_what_is_proved(monkeypatch):
+    """The planted fault: what averages scores under q depends on the other records of a batch."""
+    own = DrawnScores.estimated
+
+    def with_neighbours(self, found, root):
+        made = own(self, found, root)
+        return made if root is None else made._replace(weights=depends_on_a_neighbour(made.weights))
+
+    monkeypatch.setattr(DrawnScores, "estimated", with_neighbours)
+    model = model_of("logistic", draw_data(60, 0))
+    dry = pymc_dp.plan(model, epsilon=1, delta=1e-5, backend="python")
+    assert dry.numerics == "idealized"
 
 
 def test_units_are_exact_too_and_cancelling_sums_are_not():

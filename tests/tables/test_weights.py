@@ -104,6 +104,29 @@ def test_a_weighted_model_of_persons_latents_is_refused():
         pymc_dp.plan(model, weights=BY_DESIGN, unit="person", **BUDGET)
 
 
+def weighted_potential(of_records, beside=lambda product: None):
+    with pm.Model() as model:
+        slope, x = pm.Normal("slope", 0, 1), pm.Data("x", X)
+        density = pm.logp(pm.Normal.dist(slope * x if of_records else slope, 1), x)
+        product = pm.Data("w", W) * (density if of_records else -(slope**2))
+        pm.Potential("density", product)
+        beside(product)
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        weighted_potential(True, lambda product: pm.Potential("other", -(product**2))),
+        weighted_potential(False),
+    ],
+    ids=["the product is read elsewhere", "a factor without records"],
+)
+def test_weights_leave_nothing_but_a_product_with_a_density_of_records(model):
+    with pytest.raises(ValueError, match="reads `w`, which weights= names"):
+        pymc_dp.plan(model, weights=BY_DESIGN, **BUDGET)
+
+
 def test_dims_data_and_powers_change_nothing_but_what_they_say():
     plain = fitted(model_of(), weights=BY_DESIGN)["fit"]["mean_vector"]
     by_dims = fitted(model_of(dims="person"), weights=BY_DESIGN)["fit"]["mean_vector"]

@@ -90,9 +90,9 @@ class Defaults(NamedTuple):
     # while the location is far, and those that the prior fixes. So many times less precise is as
     # good as hidden: what a round does not say
     fixed_precision: float = 1e6
-    # slopes so many whitened units long, and standard deviations of their noise, are of modes far
-    # away, and one of the scale of outcomes is if it is so many of these long; and so are those
-    # that a step has left as long as this share of what they were
+    # the mode is far away where the slope is so many whitened units and standard deviations of its
+    # noise long (for the scale of outcomes the latter is enough), and where a step has left it as
+    # long as this share of what it was
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8

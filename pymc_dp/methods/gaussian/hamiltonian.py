@@ -15,8 +15,8 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 # points (n, d) -> log density (n,), and its gradient (n, d)
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-# a chain that accepts a smaller share of its trajectories is stuck, and up to this share of them is
-# where all is well
+# a chain that accepts a smaller share of its trajectories is stuck; chains have mixed if no larger
+# share of them is
 STUCK = 0.1
 # a coordinate has not mixed where the chains' first and last places are more correlated than this:
 # without any correlation it is .1 for a hundred chains, as a standard deviation

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from pymc_dp.contributions.estimating import Estimating
 from pymc_dp.contributions.joint_vector import At, Dispersion
 from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider, symmetric
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare
-from pymc_dp.methods.gaussian.coordinates import whitening
+from pymc_dp.methods.gaussian.coordinates import root_of, whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.directions import known_along
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
@@ -49,6 +50,14 @@ def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> 
     """Start at a point, knowing no more than the prior's curvature there."""
     least = np.full(len(start), DEFAULTS.least_prior_precision)
     return _at_start(start, prior_gradient, number or 1.0, least, DEFAULTS.start_width)
+
+
+def averaging(state: State, estimating: Estimating | None) -> State:
+    """Take scores under some q, for the probe before a fit: later rounds have a q of their own."""
+    if estimating is None:
+        return state
+    root = root_of(state.at.whitening, np.eye(state.at.point.size))
+    return state._replace(at=state.at._replace(root=root))
 
 
 def in_parts(state: State, dispersion: np.ndarray, products: float = 0.0) -> State:

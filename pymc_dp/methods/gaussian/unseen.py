@@ -23,8 +23,8 @@ from pymc_dp.privacy.contribution import Batch
 
 # what does not bring values together, and has no thresholds
 SMOOTH = (Add, Sub, Mul, TrueDiv, Neg, Cast, Exp, Log, Log1p, Sqrt)
-POINTS = 2  # at which scores show directions, and others at which they must not show
-ROWS = 1000  # of made-up records, and twenty more for each latent
+POINTS = 2  # at which a property of a model is looked for, and others at which it must not fail
+ROWS = 1000  # of made-up records
 MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
 IN_TURN = 1 / 3  # the share of integers that reach all groups in turn, so that none is missed
 BALANCED = 4  # times that rows and columns of scores are scaled

@@ -10,7 +10,7 @@ import pymc as pm
 from scipy.special import expit
 
 from benchmarks.truth.cell import DELTA, Fit, reference_fits
-from benchmarks.truth.persons import mixed, mixed_regular
+from benchmarks.truth.persons import mixed, mixed_regular, visits
 from benchmarks.truth.problem import ANY, Arrays, Problem, Truth, data_set, flat, reported
 from benchmarks.truth.problems import PROBLEMS
 from benchmarks.truth.run import reference_of
@@ -23,7 +23,7 @@ from pymc_dp.results.posterior import transform_draws
 from pymc_dp.testing import deterministic_noise
 
 SET = 300_000  # the number of the data set, and of the privacy noise
-RECORDS, PERSONS, ROWS = 2000, 300, 5
+RECORDS, PERSONS = 2000, 300
 FAR = 10.0  # the mean of outcomes, in sds of its prior
 WEIGHT = 3.0
 
@@ -107,18 +107,6 @@ def _far_prior(data: Arrays) -> pm.Model:
     return model
 
 
-def _visits(truth: Truth, rng: np.random.Generator) -> Arrays:
-    X = rng.normal(size=(PERSONS, ROWS, 2))
-    own = rng.normal(truth["mean"], np.exp(truth["log_sd"]), PERSONS)
-    y = rng.binomial(1, expit(X @ truth["slope"] + own[:, None]))
-    long = {
-        "X": X.reshape(-1, 2),
-        "person": np.repeat(np.arange(PERSONS), ROWS),
-        "y": y.ravel(),
-    }
-    return long | {"X_of_person": X, "y_of_person": y}
-
-
 def _intercepts(rng: np.random.Generator) -> Truth:
     return {"slope": rng.normal(0, 0.5, 2), "mean": 0.3, "log_sd": -0.5}
 
@@ -155,7 +143,7 @@ UNITS = Problem(
     "visits",
     "x",
     _intercepts,
-    _visits,
+    partial(visits, False, PERSONS),
     partial(mixed, False),
     ANY,
     unit="person",

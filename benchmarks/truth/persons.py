@@ -26,13 +26,13 @@ def _intercepts(rng: np.random.Generator) -> Truth:
     }
 
 
-def _visits(poisson: bool, truth: Truth, rng: np.random.Generator) -> Arrays:
+def visits(poisson: bool, persons: int, truth: Truth, rng: np.random.Generator) -> Arrays:
     """Observe each person a few times; the arrays of the reference have a row a person."""
-    X = rng.normal(size=(PERSONS, ROWS, PREDICTORS))
-    own = rng.normal(truth["mean"], np.exp(truth["log_sd"]), PERSONS)
+    X = rng.normal(size=(persons, ROWS, PREDICTORS))
+    own = rng.normal(truth["mean"], np.exp(truth["log_sd"]), persons)
     psi = X @ truth["slope"] + own[:, None]
     y = rng.poisson(np.exp(psi)) if poisson else rng.binomial(1, expit(psi))
-    person = np.repeat(np.arange(PERSONS), ROWS)
+    person = np.repeat(np.arange(persons), ROWS)
     long = {"X": X.reshape(-1, PREDICTORS), "person": person, "y": y.ravel()}
     return long | {"X_of_person": X, "y_of_person": y}
 
@@ -109,7 +109,7 @@ PROBLEMS = (
             f"random-intercept-{name}",
             "e",
             _intercepts,
-            partial(_visits, poisson),
+            partial(visits, poisson, PERSONS),
             partial(mixed, poisson),
             ANY,
             unit="person",

@@ -380,10 +380,19 @@ def test_fits_that_go_on_at_the_same_moment_do_not_overspend(new, slow_reader):
     assert ledger.left.amount >= 0
 
 
+def is_overspent_or_damaged(ledger):
+    """Threads that write at once may also leave rows that their digest does not match."""
+    try:
+        return ledger.left.amount < 0
+    except sqlite3.DatabaseError as error:
+        return "damaged" in str(error)
+
+
 def test_going_on_without_a_transaction_is_caught(new, slow_reader, monkeypatch):
     ledger = new()
     monkeypatch.setattr(ledger_file, "held", ledger_file._opened)
-    assert gone_on_at_once(ledger) > 1  # there is budget for one; the file may be damaged, too
+    assert gone_on_at_once(ledger) > 1
+    assert is_overspent_or_damaged(ledger)
 
 
 def test_a_disk_that_fails_when_a_fit_goes_on_is_met_by_a_sentence(new, monkeypatch):

@@ -89,18 +89,17 @@ class OutcomeScale(NamedTuple):
     def started(
         self, point: np.ndarray, counts: np.ndarray, sd: float, expected: float
     ) -> np.ndarray:
-        """Raise the scale at the start to that of the residuals, if they are much longer.
+        """Raise the scale at the start to that of the residuals, if they are longer.
 
         ``counts``, (BINS,), are those of scores of the latent at the observed outcomes, b (R - 1)
         where R is a squared residual in units of the scale, with noise of this ``sd``. Where noise
         hides them, ``expected`` is taken for the mean of R.
         """
-        squared = expected
         together = sums_of_three(counts)
         most = int(together.argmax())
-        if together[most] > visible_sum(sd):
-            # as many normal residuals are twice as far from 0 as R is, or half as far
-            squared = 2.0 ** (most + 2.5 + LEAST) / abs(self.slope)
+        # as many normal residuals are twice as far from 0 as R is, or half as far
+        seen = 2.0 ** (most + 2.5 + LEAST) / abs(self.slope)
+        squared = seen if together[most] > visible_sum(sd) else expected
         if not squared > 1:
             return point
         raised = point.copy()

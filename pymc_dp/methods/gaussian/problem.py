@@ -17,7 +17,7 @@ from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.outcome_shape import shape_latents
 from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms
 from pymc_dp.methods.gaussian.shifts import Shifts, groups_that_never_meet
-from pymc_dp.methods.gaussian.start import apart, averaging, begin, in_parts, near_prior_mode
+from pymc_dp.methods.gaussian.start import apart, begin, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
 from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
 from pymc_dp.methods.method import Draws
@@ -104,12 +104,12 @@ def problem_of_latents(
         ),
         dispersion=dispersion,
         observed=() if scale is None else (scale.latent,),
-        begin=lambda start: averaging(
-            in_parts(
-                begin(_near_prior(records, start, slope()), slope(), terms.counted),
-                dispersion(),
-                shares.of_rounds[0].products,
-            ),
+        begin=lambda start: begin(
+            _near_prior(records, start, slope()),
+            slope(),
+            terms.counted,
+            dispersion(),
+            shares.of_rounds[0].products,
             scores().estimating,
         ),
         draw=draw,
@@ -172,12 +172,12 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
         known=known,
         dispersion=dispersion,
         observed=observed,
-        begin=lambda start: averaging(
-            in_parts(
-                begin(start, known().prior_gradient, number),
-                dispersion(),
-                known().shares.of_rounds[0].products,
-            ),
+        begin=lambda start: begin(
+            start,
+            known().prior_gradient,
+            number,
+            dispersion(),
+            known().shares.of_rounds[0].products,
             known().estimating,
         ),
         reported=lambda state: apart(problem.known(), shifts(), state),

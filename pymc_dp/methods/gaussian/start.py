@@ -46,17 +46,22 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
     return start
 
 
-def begin(start: np.ndarray, prior_gradient: Gradient, number: float | None) -> State:
+def begin(
+    start: np.ndarray,
+    prior_gradient: Gradient,
+    number: float | None,
+    dispersion: np.ndarray,
+    products: float,
+    estimating: Estimating | None,
+) -> State:
     """Start at a point, knowing no more than the prior's curvature there."""
     least = np.full(len(start), DEFAULTS.least_prior_precision)
-    return _at_start(start, prior_gradient, number or 1.0, least, DEFAULTS.start_width)
-
-
-def averaging(state: State, estimating: Estimating | None) -> State:
-    """Take scores under some q, for the probe before a fit: later rounds have a q of their own."""
+    state = _at_start(start, prior_gradient, number or 1.0, least, DEFAULTS.start_width)
+    state = in_parts(state, dispersion, products)
     if estimating is None:
         return state
-    root = root_of(state.at.whitening, np.eye(state.at.point.size))
+    # this q is for the probe before a fit alone: rounds have one of their own
+    root = root_of(state.at.whitening, np.eye(len(start)))
     return state._replace(at=state.at._replace(root=root))
 
 
@@ -133,8 +138,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     least = DEFAULTS.least_prior_precision * records
     independent = _independent(np.where(sums > 0, sums, 1e-9))
     scale = known.scale
-    is_seen = visible_bins(counts, noisy.sd).any(axis=1)
-    if scale is not None and not scale.is_seen(is_seen):
+    if scale is not None and not scale.is_seen(visible_bins(counts, noisy.sd).any(axis=1)):
         scale = None
     if scale is not None:
         prior = np.diag(prior_precision(known.prior_gradient, point, least))

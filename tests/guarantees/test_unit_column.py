@@ -13,6 +13,7 @@ from scipy import sparse
 
 import pymc_dp
 from pymc_dp import NotSeparableError, PrivacyWarning
+from pymc_dp.contributions import whitened
 from pymc_dp.driver.setup import set_up
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.wall import PrivacyWall
@@ -218,10 +219,10 @@ def test_the_column_may_set_the_length_of_the_records(first):
     assert list(idata["posterior"].data_vars) == ["b"]
 
 
-# histograms of records are clipped to 0.2% less, as sums in floating point are; and dp_advi
-# computes the slopes of a record's averaged score, where draws estimate those of a unit's
-@pytest.mark.parametrize(("method", "rtol"), [("dp_advi", 0.05), ("vips", 1e-3), ("dp_sep", 1e-3)])
-def test_units_of_one_record_give_the_fit_of_records(method, rtol):
+@pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
+def test_units_of_one_record_give_the_fit_of_records(method, monkeypatch):
+    # the slope of one record's averaged score is computed, where draws estimate that of a unit's
+    monkeypatch.setattr(whitened, "slope_share", lambda made: None)
     fits = []
     for unit in (None, "subject_id"):
         settings = GOOD | QUIET | {"unit": unit, "sample_rate": 0.5, "clip_norm": 1.5}
@@ -229,7 +230,8 @@ def test_units_of_one_record_give_the_fit_of_records(method, rtol):
             fits.append(pymc_dp.fit(model=slopes(np.arange(N)), method=method, **settings))
     by_record, by_unit = (idata["fit"] for idata in fits)
     for name in by_record.data_vars:
-        np.testing.assert_allclose(by_unit[name], by_record[name], rtol=rtol, atol=1e-9)
+        # histograms of records are clipped to 0.2% less, as sums in floating point are
+        np.testing.assert_allclose(by_unit[name], by_record[name], rtol=1e-3, atol=1e-9)
 
 
 def test_the_report_says_whom_it_protects():

@@ -10,9 +10,9 @@ import pymc_dp
 from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
-from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
+from tests.first_state import first_state
 
 ROWS = 2000
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1, "draws": 50}
@@ -198,7 +198,7 @@ def hidden_where_the_posterior_is(share_of_prior):
         b = pm.Normal("b", 0, 2, shape=2)
         pm.Normal("y", pm.Data("X", np.ones((ROWS, 2))) @ b, 1.0, observed=np.zeros(ROWS))
     records, _ = zoo.separated(model)
-    state = begin(np.zeros(2), lambda z: -z / 4, number=ROWS)
+    state = first_state(np.zeros(2), lambda z: -z / 4, number=ROWS)
     reported = state.learnt.reported._replace(covariance=4 * share_of_prior**2 * np.eye(2))
     learnt = state.learnt._replace(
         believed=Curvature(np.zeros((2, 2)), np.eye(2)), reported=reported

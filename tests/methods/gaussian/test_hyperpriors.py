@@ -21,11 +21,11 @@ from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import RoundTerms
-from pymc_dp.methods.gaussian.start import begin
 from pymc_dp.methods.gaussian.state import Scored
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.testing import deterministic_noise
+from tests.first_state import first_state
 from tests.zoo import separated
 
 GROUPS, ROWS = 12, 200
@@ -146,7 +146,7 @@ def test_correlated_latents_of_groups_are_drawn():
 def test_chains_that_drew_another_posterior_are_not_doubted():
     """Runs of a private search draw posteriors of the same model; only the best one leaves."""
     found = hyperpriors(records_of(groups))
-    own, other = (begin(np.full(GROUPS, z), found.prior.gradient, 100.0) for z in (0.0, 1.0))
+    own, other = (first_state(np.full(GROUPS, z), found.prior.gradient, 100.0) for z in (0.0, 1.0))
     found.mixing[other.learnt.mode.mean.tobytes()] = Mixing(1.0, ())
     assert doubts_of_chains(found, own) == ()
     [doubt] = doubts_of_chains(found, other)
@@ -216,7 +216,7 @@ def of_scores(
 ):
     """Score a likelihood with this peak at some points, with the covariance S of all noise."""
     prior = prior or NormalPrior(np.zeros(3), 0.01 * np.eye(3))
-    state = begin(np.zeros(3), prior.gradient, number)
+    state = first_state(np.zeros(3), prior.gradient, number)
     scored = tuple(Scored(p * np.ones(3), H @ (peak - p), len(points) * S) for p in points)
     mode = state.learnt.mode._replace(mean=peak)
     reported = state.learnt.reported._replace(mean=peak)
@@ -252,7 +252,7 @@ def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
 
 def learnt_variance(H):
     """Variance of scores before any round has measured it: the curvature, or a little less."""
-    return begin(np.zeros(3), np.negative, 100.0).learnt.variance_share.mean * H
+    return first_state(np.zeros(3), np.negative, 100.0).learnt.variance_share.mean * H
 
 
 def test_exact_scores_count_more_than_noisy_ones():

@@ -20,11 +20,6 @@ class EstimatedCounts(NamedTuple):
     mean: np.ndarray
     sd: np.ndarray
 
-    @property
-    def size(self) -> np.ndarray:
-        """Their root mean square."""
-        return np.asarray(np.hypot(self.mean, self.sd))
-
 
 def estimated_counts(
     measured: np.ndarray, variance: np.ndarray, usual: np.ndarray
@@ -47,6 +42,16 @@ def estimated_counts(
     mean = (weights * means).sum(axis=1)
     squares = (weights * (means**2 + (1 - shrunk) * prior)).sum(axis=1)
     return EstimatedCounts(mean, np.sqrt(np.maximum(squares - mean**2, 0.0)))
+
+
+def size_of_sum(mean: np.ndarray, sd: np.ndarray, order: int) -> np.ndarray:
+    """Return the root mean square of sums over bins, (..., BINS), whose errors add up by an order.
+
+    >>> float(size_of_sum(np.array([1.0, 2.0]), np.array([4.0, 0.0]), order=2))
+    5.0
+    """
+    unknown = (sd**order).sum(axis=-1) ** (1 / order)
+    return np.asarray(np.hypot(mean.sum(axis=-1), unknown))
 
 
 def _alike(log_likelihoods: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from pymc_dp.contributions.tails import (
     split_counts,
 )
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.estimated_counts import estimated_counts
+from pymc_dp.methods.gaussian.estimated_counts import estimated_counts, size_of_sum
 
 # finite moments of lengths over their root mean square, and their powers: the fourth of residuals,
 # 3 if they are normal, and the second of their squares and of leverages. By Chebyshev, no
@@ -82,13 +82,9 @@ class Left(NamedTuple):
         return np.asarray(self.part.of_latent**2 * bias + lost)
 
     def _clipped(self, norms: np.ndarray) -> np.ndarray:
-        """Return the mean square of what these norms cut off of scores not expected.
-
-        What is not known of the counts adds up by `Part.order`.
-        """
-        cut, order = _cut(norms), self.part.order
-        unknown = (cut**order @ self.excess_sd**order) ** (1 / order)
-        return np.asarray((cut @ self.excess) ** 2 + unknown**2)
+        """Return the mean square of what these norms cut off of scores not expected."""
+        cut = _cut(norms)
+        return size_of_sum(cut * self.excess, cut * self.excess_sd, self.part.order) ** 2
 
 
 def _cut(norms: np.ndarray) -> np.ndarray:
@@ -145,7 +141,8 @@ class Tails(NamedTuple):
     def add(self, counts: np.ndarray, noise_sd: float, off: float) -> "Tails":
         """Add a round's released counts, with noise of this standard deviation.
 
-        Its point is ``off`` the mode by so many whitened units, which may move all counts.
+        Its point is ``off`` the mode by so many whitened units in an average direction, which may
+        change all counts by this share.
         """
         excess, expected, leverage = split_counts(counts)
         weight = max(noise_sd, 1e-6) ** -2
@@ -179,13 +176,14 @@ class Tails(NamedTuple):
         leverage = leverage + hidden * memberships(np.array(whole))
         usual = leverage @ _chebyshev(*part.moment, CENTRES[:, None])
         unexpected = estimated_counts(excess, variance, usual)
+        unlike = size_of_sum(np.abs(unexpected.mean), unexpected.sd, part.order)
         expected = estimated_counts(self._pooled(self.expected), of_counts, usual).mean
         return Left(
             unexpected.mean,
             unexpected.sd,
             np.maximum(expected, 0.0),
             leverage,
-            min(1.0, float(unexpected.size.sum() / (2 * number))),
+            min(1.0, float(unlike) / (2 * number)),
             number,
             part,
         )

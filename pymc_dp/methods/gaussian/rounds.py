@@ -112,9 +112,7 @@ def _counted(state: State, release: Release, known: Known) -> State:
     is_first = learnt.curvature is None
     if not (is_first or state.reach > 1 or state.held.any()):
         far = learnt.mode.covariance + np.diag(learnt.way.unfinished**2)
-        # in whitened units of one record, and in an average direction: the counts of one bin change
-        # along one direction, that of the mean score of its records
-        spread = float(np.trace(learnt.likelihood_curvature @ far)) / len(far)
+        spread = float(np.trace(learnt.likelihood_curvature @ far))
         off = (max(spread, 0.0) / state.number) ** 0.5
         tails = tuple(
             each.add(counts, release.counts_noise_sd, off)

@@ -141,8 +141,7 @@ class Tails(NamedTuple):
     def add(self, counts: np.ndarray, noise_sd: float, off: float) -> "Tails":
         """Add a round's released counts, with noise of this standard deviation.
 
-        Its point is ``off`` the mode by so many whitened units in an average direction, which may
-        change all counts by this share.
+        Its point is ``off`` the mode by so many whitened units, which may move all counts.
         """
         excess, expected, leverage = split_counts(counts)
         weight = max(noise_sd, 1e-6) ** -2

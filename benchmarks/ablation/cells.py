@@ -176,4 +176,5 @@ CELLS = (
     Cell(PROBLEMS["ordinal"], "dp_advi", 0.3),
     Cell(PROBLEMS["mixture-3"], "dp_advi", 1.0),
     Cell(PROBLEMS["groups-40"], "dp_advi", 1.0),
+    Cell(PROBLEMS["strong-40"], "dp_advi", 1.0),
 )

@@ -28,7 +28,7 @@ NUMERICS = {
     *("BINS", "LEAST_TILTED", "SMALLEST_BATCH", "FLATTEST", "FEWEST_RELEASES"),
 }
 # shares of which the complement is multiplied: they are near 1, and no more than it
-NEAR_ONE = {"accepted", "least_drawn", "most_lowered", "still_as_long", "share_after_steps"}
+NEAR_ONE = {"accepted", "most_lowered", "still_as_long", "share_after_steps"}
 
 
 class Constant(NamedTuple):

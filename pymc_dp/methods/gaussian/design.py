@@ -33,9 +33,9 @@ class DesignVariance(NamedTuple):
             joined = found if earlier is None else earlier.scaled_like(found, weak).combined(found)
             return self._replace(matrix=joined)
         trace = max(float(np.trace(W @ H @ W.T)), np.finfo(float).tiny)
-        kept, own = DEFAULTS.kept_share * self.weight, (trace / float(found.noise[0, 0])) ** 2
-        ratio = (kept * self.ratio + own * float(found.estimate[0, 0]) / trace) / (kept + own)
-        return self._replace(ratio=ratio, weight=kept + own)
+        own = (trace / float(found.noise[0, 0])) ** 2
+        weight, added = self.weight + own, own * float(found.estimate[0, 0]) / trace
+        return self._replace(ratio=(self.weight * self.ratio + added) / weight, weight=weight)
 
     def moved(self, share: float, units: np.ndarray) -> "DesignVariance":
         """Let J change along a step, as `Curvature.moved`, and with the scale of outcomes."""
@@ -66,6 +66,6 @@ class DesignVariance(NamedTuple):
         freedom = len(H) * (len(H) + 1) / 2 - 1
         excess = max(float((left**2).sum()) / freedom - 1, 0.0) if freedom else 0.0
         values, vectors = np.linalg.eigh(size * like + excess / (1 + excess) * left)
-        least = DEFAULTS.least_of_design * size * np.vecdot(vectors.T, vectors.T @ like)
+        least = DEFAULTS.least_left * size * np.vecdot(vectors.T, vectors.T @ like)
         back = root @ vectors
         return symmetric((back * np.maximum(values, least)) @ back.T)

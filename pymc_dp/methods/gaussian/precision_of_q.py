@@ -37,6 +37,6 @@ def asking_for_precision(state: State, known: Known) -> State:
 def added_to_q(state: State, slope: CurvatureSpectrum, known: Known) -> np.ndarray:
     """Return what records add to the precision of q, (d, d), as unclipped scores would show it."""
     spectrum = slope if state.precision is None else state.precision.spectrum()
-    records = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates)
+    records = spectrum.matrix_at_least(DEFAULTS.floor)
     share = known.estimating.share(state.number) if known.estimating else 1.0
     return np.asarray(share / state.learnt.variance_share.curvature_share * records)

@@ -160,7 +160,7 @@ def _learnt(
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
     to_mode = np.outer(of_mode, of_mode)
-    H = to_mode * spectrum.matrix(DEFAULTS.floor_in_posterior)
+    H = to_mode * spectrum.matrix(0.0)  # of what noise hides the prior alone tells
     if known.groups is not None:
         H = known.groups.positive(H, to_mode * spectrum.noise)
     prior = local.prior_precision
@@ -245,9 +245,9 @@ def _reported(
 def _scored(
     before: Learnt, local: LocalPosterior, release: Release, units: np.ndarray
 ) -> tuple[Scored, ...]:
-    """Keep the scores of the latest rounds, in units of the scale of outcomes at the next point."""
+    """Keep the scores of all rounds, in units of the scale of outcomes at the next point."""
     found = (*before.scored, Scored(local.point, release.score, release.score_noise))
-    return tuple(one.in_units(units) for one in found[-DEFAULTS.rounds_of_likelihood :])
+    return tuple(one.in_units(units) for one in found)
 
 
 def _doubted(before: Learnt, local: LocalPosterior) -> Mode:

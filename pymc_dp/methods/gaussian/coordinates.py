@@ -4,17 +4,14 @@ import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, symmetric, whitening_of
-from pymc_dp.methods.gaussian.clipped_share import VarianceShare, with_diagonal_at_least
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.schedule import Shares
 
 
-def unclipped_curvature(
-    spectrum: CurvatureSpectrum, share: VarianceShare, diagonal: np.ndarray
-) -> np.ndarray:
-    """Return the curvature as unclipped scores would show it, of this diagonal at least."""
-    clipped = spectrum.matrix_at_least(DEFAULTS.floor)
-    return with_diagonal_at_least(clipped / share.curvature_share, diagonal)
+def unclipped_curvature(spectrum: CurvatureSpectrum, share: VarianceShare) -> np.ndarray:
+    """Return the curvature as unclipped scores would show it."""
+    return spectrum.matrix_at_least(DEFAULTS.floor) / share.curvature_share
 
 
 def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray) -> float:

@@ -90,8 +90,6 @@ class Defaults(NamedTuple):
     # outcome is clipped where it is to fall by more than this share
     longest_scale_step: float = 1.2
     least_scale_curvature: float = 0.5
-    # a step in location lowers squared residuals by this share at most
-    most_lowered: float = 0.97
     short_residuals: float = 0.3
     # the logarithm of the squared scale is lowered by this much at most for what is not known of
     # the location, times this share: what is believed of the location is rather too wide

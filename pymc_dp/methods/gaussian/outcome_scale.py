@@ -29,8 +29,6 @@ STEP = 1e-4  # of differences of the logarithm of the scale
 # must be linear in the latent
 LONGEST = 20.0
 SMALLEST_NOISE = 1e-6
-# the least share of the latents of the location whose scores must be seen for steps in the scale
-SEEN = 0.5
 
 
 class OutcomeScale(NamedTuple):
@@ -42,8 +40,8 @@ class OutcomeScale(NamedTuple):
     outcomes: int  # of one record
 
     def is_seen(self, seen: np.ndarray) -> bool:
-        """Whether enough latents, (d,), have scores whose magnitudes are seen."""
-        return bool(seen[self.latent] and seen[self.location].mean() >= SEEN)
+        """Whether magnitudes of scores, (d,), are seen of the scale, and of the location."""
+        return bool(seen[self.latent] and seen[self.location].any())
 
     def units(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Return by how much one scale is shorter than another, in the location alone, (d,)."""

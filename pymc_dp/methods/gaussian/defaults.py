@@ -49,9 +49,11 @@ class Defaults(NamedTuple):
     # is that of both
     norm_over_noise: float = 0.2
     score_range: tuple[float, float] = (1.6, 5.0)
-    # eigenvalues of the curvature that noise hides become this share of the noise's edge on
-    # average; and this one at least in steps, and in the coordinates of the next round
+    # eigenvalues of the curvature that noise hides become this share of the noise's edge: on
+    # average, in the reported posterior, and as a least value in steps and in the coordinates of
+    # the next round
     floor_on_average: float = 0.15
+    floor_in_posterior: float = 0.03
     floor: float = 0.5
     # a curvature of a diagonal and a few factors: the fewest latents, and the fewest where it is
     # the same at all points; and steps of its fit

@@ -166,7 +166,7 @@ def _learnt(
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
     to_mode = np.outer(of_mode, of_mode)
-    H = to_mode * spectrum.matrix(0.0)  # of what noise hides the prior alone tells
+    H = to_mode * spectrum.matrix(DEFAULTS.floor_in_posterior)
     if known.groups is not None:
         H = known.groups.positive(H, to_mode * spectrum.noise)
     prior = local.prior_precision

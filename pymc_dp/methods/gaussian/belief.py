@@ -81,7 +81,7 @@ class Curvature(NamedTuple):
     def has_other_scales(self, other: "Curvature") -> np.ndarray:
         """Which latents clearly have another scale in another estimate, (d,)."""
         own, new, noise = (np.diag(x) for x in (self.estimate, other.estimate, other.noise))
-        least = DEFAULTS.sure * 2**0.5 * noise
+        least = DEFAULTS.visible_scale * 2**0.5 * noise
         return np.asarray((own > 0) & (new > least) & (np.abs(new - own) > least))
 
     def grown_like(self, other: "Curvature") -> "Curvature":
@@ -110,7 +110,7 @@ class Curvature(NamedTuple):
         own, new, noise = other.whitened_traces(*matrices)
         # of the difference; that of the own trace as if its noise were alike in all directions
         noise_sd = (d + noise**2 / d) ** 0.5
-        grown = new > own + DEFAULTS.sure * noise_sd and own > 0
+        grown = new > own + DEFAULTS.visible_scale * noise_sd and own > 0
         return new / own if grown else 1.0
 
     def whitened_traces(self, *matrices: np.ndarray) -> list[float]:

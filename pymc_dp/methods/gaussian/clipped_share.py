@@ -11,8 +11,9 @@ from pymc_dp.methods.gaussian.mode import Mode
 class VarianceShare(NamedTuple):
     """Variance of clipped scores over the curvature that they show: 1 without clipping.
 
-    Without clipping the two are equal, by the information identity. An average over rounds. The
-    norm that scores are clipped to says what to expect before a round has measured it.
+    Without clipping the two are equal, by the information identity. An average over rounds; later
+    ones, whose point is nearer to the mode, count more. The norm that scores are clipped to says
+    what to expect before a round has measured it.
     """
 
     weighted_sum: float = 0.0  # of the rounds' shares, by precision
@@ -26,7 +27,10 @@ class VarianceShare(NamedTuple):
         trace = max(curvature_trace, 1e-9)
         noise_sd = max(noise_sd, 1e-9 * trace)  # without noise: keeps weights finite
         share, weight = variance / trace, (trace / noise_sd) ** 2
-        return VarianceShare(self.weighted_sum + share * weight, self.weight + weight, expected)
+        kept = DEFAULTS.kept_share
+        return VarianceShare(
+            kept * self.weighted_sum + share * weight, kept * self.weight + weight, expected
+        )
 
     @property
     def _precision(self) -> float:

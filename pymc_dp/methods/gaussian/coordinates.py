@@ -11,7 +11,7 @@ from pymc_dp.methods.gaussian.schedule import Shares
 
 def unclipped_curvature(spectrum: CurvatureSpectrum, share: VarianceShare) -> np.ndarray:
     """Return the curvature as unclipped scores would show it."""
-    return spectrum.matrix_at_least(DEFAULTS.floor) / share.curvature_share
+    return spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates) / share.curvature_share
 
 
 def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray) -> float:
@@ -20,7 +20,7 @@ def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray)
     That is about the mean squared norm of whitened scores: where noise hides the curvature, they
     are shorter than its floor says. What clipping takes away of it does not make them shorter.
     """
-    floored = spectrum.matrix_at_least(DEFAULTS.floor) + prior_precision
+    floored = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates) + prior_precision
     curvature = spectrum.matrix(DEFAULTS.floor_on_average)
     visible = float(np.trace(np.linalg.solve(floored, curvature)))
     return float(np.clip(visible, 1.0, len(prior_precision)))
@@ -40,7 +40,7 @@ def norm_bounds(
     score = np.clip(DEFAULTS.norm_over_noise * score, *DEFAULTS.score_range)
     curvature = number * sum(s.curvature for s in shares) ** 0.5
     curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
-    least = DEFAULTS.score_range[0]
+    least = DEFAULTS.least_curvature_norm
     weight = max(DEFAULTS.norm_over_noise * curvature, least)
     # what clipping leaves out of curvatures falls as their noise does, both to nothing
     of_slope = max(weight**0.5, least)

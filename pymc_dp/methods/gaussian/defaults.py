@@ -45,16 +45,18 @@ class Defaults(NamedTuple):
     # records
     visible_count: float = 5.0
     # norm bounds in whitened coordinates grow with this share of the records over the noise: for
-    # curvatures, over the number of latents, and for scores, over its root, in a range; the least
-    # is that of both
+    # curvatures, over the number of latents, from a least one, and for scores, over its root, in a
+    # range
     norm_over_noise: float = 0.2
+    least_curvature_norm: float = 1.5
     score_range: tuple[float, float] = (1.6, 5.0)
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: on
     # average, in the reported posterior, and as a least value in steps and in the coordinates of
     # the next round
     floor_on_average: float = 0.15
     floor_in_posterior: float = 0.03
-    floor: float = 0.5
+    floor_in_steps: float = 0.5
+    floor_in_coordinates: float = 0.7
     # a curvature of a diagonal and a few factors: the fewest latents, and the fewest where it is
     # the same at all points; and steps of its fit
     fewest_with_factors: int = 20
@@ -67,8 +69,15 @@ class Defaults(NamedTuple):
     # how much the curvature changes over one whitened unit; and the precision of a method's own
     # posterior from one release of it to the next
     nonlinearity: float = 0.5
-    # what differs by more than so many standard deviations of its noise is taken to differ
-    sure: float = 3.0
+    # a latent's curvature is known where it is so many standard deviations of its noise
+    visible_scale: float = 3.0
+    # what differs by more than so many standard deviations of its noise is taken to differ, and so
+    # many are added to a share that is not to be too low
+    sure: float = 2.0
+    # how far eigenvalues of the curvature are from what independent latents would have, at first:
+    # where all latents are correlated, one eigenvalue has a share of the sum of them all
+    correlation: float = 3.0
+    correlation_by_latent: float = 0.3
     # units of steps are at most one sd of the prior, and so many of latents that are nearly the
     # same
     prior_sds_together: float = 5.0
@@ -76,9 +85,11 @@ class Defaults(NamedTuple):
     # while the location is far, and those that the prior fixes. So many times less precise is as
     # good as hidden: what a round does not say
     fixed_precision: float = 1e6
-    # the mode is far away where the slope is surely so many whitened units long, and where a step
-    # has left it as long as this share of what it was
+    # the mode is far away where the slope is so many whitened units and standard deviations of its
+    # noise long (for the scale of outcomes the latter is enough), and where a step has left it as
+    # long as this share of what it was
     far: float = 0.3
+    far_in_noise: float = 4.0
     still_as_long: float = 0.8
     # latents whose variance the others inflate at most so many times are limited, and rescaled, one
     # by one
@@ -97,8 +108,11 @@ class Defaults(NamedTuple):
     # the location, times this share: what is believed of the location is rather too wide
     most_excess: float = 1.0
     expected_excess: float = 0.5
-    # squared slopes that lead further on along the way so far are doubted from so many times their
-    # expectation on
+    # squared slopes so many times their expectation are doubted: where all curvature is visible,
+    # and where a sixth of the directions or more is hidden; variances then grow at most so much
+    surprise: tuple[float, float] = (12.0, 4.0)
+    most_growth: float = 2.0
+    # the same along the way so far, where slopes lead further on
     surprise_along_way: float = 2.25
     # the posterior's mean is at most so many times as far from the start as its mode
     longest_beyond: float = 2.0
@@ -119,8 +133,10 @@ class Defaults(NamedTuple):
     # the least share of their variance, and of their curvature, that clipping is taken to leave of
     # scores, and weights to leave in a single direction
     least_left: float = 0.4
-    # what is expected of the variance over the curvature: 1 less so many times the mean squared
-    # length of scores over that which they are clipped to, with this standard deviation
+    # how much of the earlier rounds' weight stays in the average of their variance over their
+    # curvature; what is expected of that share: 1 less so many times the mean squared length of
+    # scores over that which they are clipped to, with this standard deviation
+    kept_share: float = 0.25
     clipped_variance: float = 0.36
     variance_sd: float = 0.08
     # the curvature loses so many times as much as that share

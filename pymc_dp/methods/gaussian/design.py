@@ -33,9 +33,9 @@ class DesignVariance(NamedTuple):
             joined = found if earlier is None else earlier.scaled_like(found, weak).combined(found)
             return self._replace(matrix=joined)
         trace = max(float(np.trace(W @ H @ W.T)), np.finfo(float).tiny)
-        own = (trace / float(found.noise[0, 0])) ** 2
-        weight, added = self.weight + own, own * float(found.estimate[0, 0]) / trace
-        return self._replace(ratio=(self.weight * self.ratio + added) / weight, weight=weight)
+        kept, own = DEFAULTS.kept_share * self.weight, (trace / float(found.noise[0, 0])) ** 2
+        ratio = (kept * self.ratio + own * float(found.estimate[0, 0]) / trace) / (kept + own)
+        return self._replace(ratio=ratio, weight=kept + own)
 
     def moved(self, share: float, units: np.ndarray) -> "DesignVariance":
         """Let J change along a step, as `Curvature.moved`, and with the scale of outcomes."""

@@ -104,7 +104,7 @@ def _as_modelled(M: np.ndarray) -> Believed:
     It has no noise that hides eigenvalues, and is positive definite. So its noise is alike in all
     directions, and well below them.
     """
-    noise = M / (DEFAULTS.sure * spectral_edge(1.0, len(M)))
+    noise = M / (DEFAULTS.visible_scale * spectral_edge(1.0, len(M)))
     return Believed(Curvature(M, noise), noise, noise, is_modelled=True)
 
 

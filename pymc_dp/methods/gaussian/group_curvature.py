@@ -123,7 +123,7 @@ class Groups(NamedTuple):
                [1., 0., 1.]])
         """
         own, new, noise = (np.diag(x) for x in (found.estimate, other.estimate, found.noise))
-        visible = own > DEFAULTS.sure * 2**0.5 * noise
+        visible = own > DEFAULTS.visible_scale * 2**0.5 * noise
         scaled = self.grouped & weakly_correlated & visible & found.has_other_scales(other)
         factors = np.divide(new, own, out=np.ones(len(own)), where=scaled)
         of_groups = np.where(self.grouped, np.maximum(own, 0.0), 0.0)
@@ -236,7 +236,7 @@ class Groups(NamedTuple):
         squared, of_noise, spread = (
             V.T @ (free * x) @ V / number for x in (differs**2, noise, noise**2)
         )
-        surely = squared - of_noise > DEFAULTS.sure * np.sqrt(2 * spread / number)
+        surely = squared - of_noise > DEFAULTS.visible_scale * np.sqrt(2 * spread / number)
         scale = V @ np.where(surely, squared - of_noise, 0.0) @ V.T
         more = free * units * differs * scale / (scale + noise)
         # what all groups together share is known from shifts

@@ -164,7 +164,7 @@ def local_posterior(
         spectrum=spectrum,
         likelihood_curvature=H,
         # where noise hides the curvature, steps are as short as a large one makes them
-        step_curvature=Curvature(H, believed.without_model).at_least(DEFAULTS.floor),
+        step_curvature=Curvature(H, believed.without_model).at_least(DEFAULTS.floor_in_steps),
         independent_diagonal=np.diag(found.independent.estimate),
         along_last_step=along_last_step,
         prior_precision=prior,

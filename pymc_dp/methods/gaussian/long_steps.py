@@ -28,7 +28,7 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
     (2.0, 1.0)
     """
     length = float(np.abs(gradient).max())
-    if length > max(reach, DEFAULTS.sure * noise_sd):
+    if length > max(reach, DEFAULTS.far_in_noise * noise_sd):
         return 2 * reach
     return max(1.0, min(reach, length))
 
@@ -38,7 +38,7 @@ def is_far(gradient: np.ndarray, noise_sd: float) -> bool:
 
     It is longer than a unit, as the first steps are at most.
     """
-    least = max(1.0, DEFAULTS.sure * noise_sd)
+    least = max(1.0, DEFAULTS.far_in_noise * noise_sd)
     return float(np.abs(gradient).max()) > least
 
 
@@ -60,7 +60,7 @@ def shortened(
     >>> shortened(np.ones(2), np.full(2, 5.5), together, np.eye(2), 0.1, reach=1.0).round(3)
     array([0.5, 0.5])
     """
-    if np.abs(gradient).max() <= max(reach, DEFAULTS.sure * noise_sd):
+    if np.abs(gradient).max() <= max(reach, DEFAULTS.far_in_noise * noise_sd):
         return newton
     if not np.isfinite(gradient).all():
         raise FloatingPointError("the gradient is not finite")
@@ -119,7 +119,7 @@ class Way(NamedTuple):
         array([-0.4, -0.8, -0.4])
         """
         wanted, longest = step / unit, reach * unit
-        far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.sure * noise_sd)
+        far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
         alike = 1 / np.max(np.abs(step / longest)[~weakly_correlated], initial=1.0)
         single = np.where(weakly_correlated, np.clip(step, -longest, longest), alike * step)
         twice = np.sign(step) * np.minimum(2 * np.abs(self.step), longest)

@@ -4,7 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import at_least_nothing, symmetric, weakly_correlated
+from pymc_dp.methods.gaussian.belief import (
+    CurvatureSpectrum,
+    at_least_nothing,
+    symmetric,
+    weakly_correlated,
+)
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.local_posterior import (
     LocalPosterior,
@@ -99,10 +104,10 @@ def _with_scale(
     )
     prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + before_step
     here = 1 + g[at] / (b * M)
-    if g[at] / b > DEFAULTS.sure * noise[at, at] ** 0.5 / abs(b):
+    if g[at] / b > DEFAULTS.far_in_noise * noise[at, at] ** 0.5 / abs(b):
         lowered = 0.0  # clipping hides how long residuals are, and how much a step shortens them
     after = here - lowered / M
-    if abs(after - 1) > DEFAULTS.sure * noise_sd:  # so far at least was to go
+    if abs(after - 1) > DEFAULTS.far_in_noise * noise_sd:  # so far at least was to go
         prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
     R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
     step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()
@@ -179,9 +184,23 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray) -> np.ndar
     Where the step is long the gradient says which way to go, and little how far it is.
     """
     gradient, total = local.gradient, local.total_curvature
-    covariance = mode.update(gradient, total, local.cautious_total, noise).covariance
+    doubted = mode.doubted(
+        gradient,
+        total,
+        noise,
+        local.prior_precision,
+        surprise=_surprise(local.spectrum),
+        most=DEFAULTS.most_growth,
+    )
+    covariance = doubted.update(gradient, total, local.cautious_total, noise).covariance
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))
+
+
+def _surprise(spectrum: CurvatureSpectrum) -> float:
+    """Squared gradients so many times their expectation are doubted; fewer if noise hides much."""
+    hidden = 6 * spectrum.hidden.mean()  # a sixth of the directions counts as all
+    return float(np.interp(hidden, [0, 1], DEFAULTS.surprise))
 
 
 def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> Way:

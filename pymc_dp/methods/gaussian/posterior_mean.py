@@ -35,7 +35,7 @@ class CurvatureFall(NamedTuple):
         >>> first = Curvature(4 * np.eye(2), 0.1 * np.eye(2))
         >>> last = [end * np.eye(2) for end in (0.1, 2.0, 4.0)]
         >>> [round(CurvatureFall.between(first, end).power, 2) for end in last]
-        [1.0, 0.72, 0.0]
+        [1.0, 0.73, 0.0]
         """
         whole, left = first.whitened_traces(first.estimate, last)
         surely = whole - DEFAULTS.sure * len(last) ** 0.5

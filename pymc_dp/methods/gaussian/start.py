@@ -243,12 +243,11 @@ def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.nda
 
 
 def _independent(diagonal: np.ndarray) -> Curvature:
-    """Return the curvature of independent latents, with noise for all correlations.
-
-    They are as likely between -1 and 1, with a variance of 1/3: half that of the noise beside the
-    diagonal.
-    """
-    return Curvature(np.diag(diagonal), (2 / 3) ** 0.5 * np.diag(diagonal))
+    """Return the curvature of independent latents, with noise for all correlations."""
+    d = len(diagonal)
+    # correlations of so much bring eigenvalues of the curvature to the edge of their noise
+    correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
+    return Curvature(np.diag(diagonal), correlation / (2 * d) ** 0.5 * np.diag(diagonal))
 
 
 def _number(counts: np.ndarray, noise_sd: float) -> tuple[float, float]:

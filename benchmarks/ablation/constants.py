@@ -13,22 +13,29 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pymc_dp
-from pymc_dp.methods.gaussian import defaults as of_rounds
+from pymc_dp.methods.gaussian.defaults import Defaults
 
 ROOT = Path(pymc_dp.__file__).parent
 FOLDERS = ("methods/gaussian", "contributions")
 FILES = ("methods/by_rounds.py", "methods/chain.py")
-TABLES: dict[str, type] = {"methods/gaussian/defaults.py": of_rounds.Defaults}
+TABLE = "methods/gaussian/defaults.py"
 # what is not tuned: names, layouts of a vector or a histogram, norms and grids that follow from
 # them, limits of floating point numbers, and steps of finite differences
 NUMERICS = {
-    *("TINY", "ROUNDING", "LEAST_NOISE", "LEAST_EIGENVALUE", "SMALLEST_NOISE", "UNKNOWN"),
-    *("SHORTEST", "LARGEST_LOG", "FARTHEST", "NEAREST", "LEAST_DAMPING", "LEFT", "HIDDEN", "STEP"),
-    *("FACTORS", "GRID", "NORMS", "DISPERSION_SHARES", "BOTH", "CLIP_NORM", "LEAST", "MOST"),
-    *("BINS", "LEAST_TILTED", "SMALLEST_BATCH", "FLATTEST", "FEWEST_RELEASES"),
+    *("belief.TINY", "estimated_counts.FACTORS", "estimated_counts.HIDDEN"),
+    *("group_curvature.LEAST_NOISE", "likelihood.UNKNOWN", "long_steps.LEAST_DAMPING"),
+    *("long_steps.ROUNDING", "normal_latents.ROUNDING", "outcome_likelihood.STEP"),
+    *("outcome_scale.SMALLEST_NOISE", "outcome_scale.STEP", "outcome_shape.ROUNDING"),
+    *("posterior.LEAST_EIGENVALUE", "rounds.LEFT", "schedule.FEWEST_RELEASES"),
+    *("tails.DISPERSION_SHARES", "tails.NORMS", "unseen.LEFT", "unseen.ROUNDING"),
+    *("estimating.FARTHEST", "estimating.GRID", "estimating.LARGEST_LOG", "estimating.LEAST"),
+    *("estimating.LEAST_TILTED", "estimating.NEAREST", "modes.FLATTEST", "modes.ROUNDING"),
+    *("outcome_histogram.CLIP_NORM", "outcomes.BOTH", "padding.SMALLEST_BATCH"),
+    *("replicates.CLIP_NORM", "score_scales.BINS", "score_scales.LEAST", "score_scales.MOST"),
+    *("spans.ROUNDING", "spans.SHORTEST", "tails.BINS", "tails.LEAST"),
 }
 # shares of which the complement is multiplied: they are near 1, and no more than it
-NEAR_ONE = {"accepted", "least_drawn", "most_lowered", "still_as_long", "share_after_steps"}
+NEAR_ONE = {"accepted", "still_as_long", "share_after_steps"}
 
 
 class Constant(NamedTuple):
@@ -40,8 +47,8 @@ class Constant(NamedTuple):
 
     @property
     def is_field(self) -> bool:
-        """Whether it is a field of a table of defaults."""
-        return self.file in TABLES
+        """Whether it is a field of the table of defaults."""
+        return self.file == TABLE
 
     @property
     def label(self) -> str:
@@ -65,18 +72,14 @@ def _times(value: Any, factor: float, near_one: bool) -> Any:
 
 def constants() -> list[Constant]:
     """Find all constants of the engine."""
-    found = [
-        Constant(file, name, value)
-        for file, table in TABLES.items()
-        for name, value in table._field_defaults.items()
-    ]
+    found = [Constant(TABLE, *field) for field in Defaults._field_defaults.items()]
     for file in _files():
         module = _module(file)
         for name, expression in _assigned(file).items():
             is_literal = not any(other.isupper() for other in _names(expression))
-            value = getattr(module, name)
-            if is_literal and name not in NUMERICS and _is_number(value):
-                found.append(Constant(file, name, value))
+            constant = Constant(file, name, getattr(module, name))
+            if is_literal and constant.label not in NUMERICS and _is_number(constant.value):
+                found.append(constant)
     return found
 
 
@@ -142,7 +145,7 @@ def changed(constant: Constant, value: Any) -> Iterator[None]:
     """Give a constant another value, and compute anew what modules have derived from it."""
     with ExitStack() as stack:
         if constant.is_field:
-            stack.enter_context(patch.object(TABLES[constant.file], constant.name, value))
+            stack.enter_context(patch.object(Defaults, constant.name, value))
         else:
             _assign(stack, constant.file, constant.name, value)
         yield
@@ -198,16 +201,15 @@ def recorded() -> Iterator[Read]:
     """Record which constants a block reads."""
     read = Read(set(), set())
     with ExitStack() as stack:
-        for file, table in TABLES.items():
-            for name, value in table._field_defaults.items():
-                stack.enter_context(patch.object(table, name, _noting(read, file, name, value)))
+        for name, value in Defaults._field_defaults.items():
+            stack.enter_context(patch.object(Defaults, name, _noting(read, name, value)))
         stack.enter_context(_lines(read))
         yield read
 
 
-def _noting(read: Read, file: str, name: str, value: Any) -> property:
+def _noting(read: Read, name: str, value: Any) -> property:
     def get(_: Any) -> Any:
-        read.fields.add((file, name))
+        read.fields.add((TABLE, name))
         return value
 
     return property(get)

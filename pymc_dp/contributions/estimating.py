@@ -20,11 +20,8 @@ from pymc_dp.model.graph_types import Tensor, pt
 SHIFTS = "shifts of predictors"
 # for so many predictors of a record scores are averaged over q; those of more are taken at m
 MOST_PREDICTORS = 2
-# nodes of quadrature along a predictor: of records with one predictor, and of those with two, whose
-# products are many
-NODES, FEW_NODES = 5, 3
-# those of tilted densities, whose second moments need more
-NODES_OF_SITES = 9
+# nodes of quadrature in each direction
+NODES = 5
 # where the tilted densities of drawn outcomes are summed, in spreads of the cavity; the largest
 # logarithm of one there, over that at the cavity's mean
 GRID, LARGEST_LOG = np.linspace(-4.5, 4.5, 37), 300.0
@@ -112,7 +109,7 @@ def averaged(along: Along) -> Estimated:
     """
     total = np.zeros(())
     slope = np.zeros(())  # stays one number where products of scores must show the slope
-    for node, share in _rule(along, NODES if len(along.root) == 1 else FEW_NODES):
+    for node, share in _rule(along):
         each = along.at(node)
         total = total + share * each
         if _is_binary(along, each):
@@ -131,7 +128,7 @@ def _site_of_scores(along: Along) -> Estimated:
     variance of u under the tilted density, the site adds E / (s V), and (1 / V - 1) / s^2 to the
     precision.
     """
-    rule, root = _rule(along, NODES_OF_SITES), along.root[0, 0][:, None]
+    rule, root = _rule(along), along.root[0, 0][:, None]
     slopes = [root * along.at(node)[:, :, 0] for node, _ in rule]
     whole, mean, square = np.zeros((3, *slopes[0].shape))
     for u, row in zip(GRID, _integrals(np.array([node[0] for node, _ in rule]), GRID), strict=True):
@@ -158,9 +155,9 @@ def _integrals(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.asarray(integrals @ np.linalg.inv(points[:, None] ** powers))
 
 
-def _rule(along: Along, nodes: int) -> list[tuple[np.ndarray, float]]:
+def _rule(along: Along) -> list[tuple[np.ndarray, float]]:
     """Return points and weights of Gauss-Hermite quadrature, by products for two predictors."""
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    points, weights = np.polynomial.hermite_e.hermegauss(NODES)
     weights = weights / weights.sum()
     if len(along.root) == 1:
         return [(np.array([u]), float(w)) for u, w in zip(points, weights, strict=True)]
@@ -212,7 +209,7 @@ def _site_of_yes_no(along: Along, here: np.ndarray) -> Estimated:
     """
     root = along.root[0, 0]
     Z, first, second = np.zeros((2, len(root))), 0.0, 0.0
-    for node, share in _rule(along, NODES_OF_SITES):
+    for node, share in _rule(along):
         no, yes = along.at(node)[:, 1:, 0].T
         unit = np.where(yes == no, 1.0, yes - no)
         p = -no / unit

@@ -15,8 +15,8 @@ from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
 # bounds of the parts for the variance, for the curvature along a direction, and for counts of
 # lengths, over the score's
 VARIANCE, ALONG, COUNTS = 0.1, 0.2, 0.4
-# the same for products of scores, where weights ask for them; so many latents have a whole matrix
-PRODUCTS, MOST_WITH_PRODUCTS = 0.5, 60
+# the same for products of scores, where weights ask for them
+PRODUCTS = 0.5
 # a record's curvature along a direction is clipped to this; it is about 1 on average, since
 # whitened scores have about unit variance in every direction
 ALONG_BOUND = 4.0
@@ -63,10 +63,8 @@ class At(NamedTuple):
     weight_bound: float | None = None
     # whether the curvature's part holds what records add to the precision of q, and not the slope
     of_precision: bool = False
-    # the part of products of scores over the score's, 0 where the vector has none; and the norm
-    # that they are clipped to, if it is less than the score's squared
+    # the part of products of scores over the score's, 0 where the vector has none
     products: float = 0.0
-    products_bound: float = np.inf
 
     @property
     def longest_unweighted(self) -> float:
@@ -128,7 +126,7 @@ class At(NamedTuple):
         """The factor of products of scores in the vector."""
         if np.isinf(self.score_bound):
             return 1.0
-        return self.products * self.score_norm / min(self.products_bound, self.score_norm**2)
+        return self.products / self.score_norm
 
     @property
     def along_bound(self) -> float:
@@ -189,4 +187,4 @@ def products_size(d: int, weighted: bool) -> int:
     """Return the length of the part of products of scores: a matrix, or a trace of many latents."""
     if not weighted:
         return 0
-    return 1 if d > MOST_WITH_PRODUCTS else d * (d + 1) // 2
+    return 1 if d > MANY_LATENTS else d * (d + 1) // 2

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# a unit stops where another step would raise its log density by no more than this
-LEAST_GAIN = 1e-6
+# a unit stops where another step would raise its log density by no more than rounding
+ROUNDING = np.finfo(float).eps ** 0.5
 MOST_STEPS = 40
 # of the largest eigenvalue of a unit's curvature, the least that another may be
 FLATTEST = 1e-8
@@ -34,7 +34,7 @@ def find_modes(
     step = _step(here.slope, values, axes)
     climbing = np.isfinite(here.value)
     for _ in range(MOST_STEPS):
-        climbing &= np.vecdot(here.slope, step) / 2 > LEAST_GAIN
+        climbing &= np.vecdot(here.slope, step) / 2 > ROUNDING
         if not climbing.any():
             break
         trial = u + np.where(climbing, length, 0.0)[:, None] * step

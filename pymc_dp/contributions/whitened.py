@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.clipped_scores import Clipped, clipped_scores
 from pymc_dp.contributions.drawn_scores import (
     CENTRING,
@@ -18,7 +19,7 @@ from pymc_dp.contributions.drawn_scores import (
     without_weighing,
 )
 from pymc_dp.contributions.estimating import AT_POINT, Estimated, ratio
-from pymc_dp.contributions.joint_vector import MOST_WITH_PRODUCTS, At, vector_size
+from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
 from pymc_dp.contributions.outcomes import BOTH, Draw
 from pymc_dp.contributions.spans import (
@@ -103,7 +104,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
     spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
     own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
     c, counted = len(own), -2 - SIZE * parts
-    pairs = c * (c + 1) // 2 if d <= MOST_WITH_PRODUCTS else 1
+    pairs = c * (c + 1) // 2 if d <= MANY_LATENTS else 1
     paired = counted - (pairs if is_weighted else 0)
 
     parted: Any = scores.parted  # scores of few vectors have it
@@ -130,7 +131,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
         curvature, products = weighted[:, c:paired], weighted[:, paired:counted]
         total = curvature.sum(axis=0) if at.is_diagonal else of_pairs(held, curvature)
-        if d <= MOST_WITH_PRODUCTS and is_weighted:
+        if d <= MANY_LATENTS and is_weighted:
             found = of_pairs(held, products)
         else:
             found = products.sum(axis=0)
@@ -271,16 +272,14 @@ def slope_share(made: Estimated) -> np.ndarray | None:
 
 
 def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndarray:
-    """Return clipped products of scores, or their traces, times what counts, as vectors."""
+    """Return products of clipped scores, or their traces, times what counts, as vectors."""
     if counting is None:
         return np.zeros((len(score), 0))
-    squares = row_norms(score) ** 2
-    if at.point.size > MOST_WITH_PRODUCTS:
-        each = squares[:, None]
+    if at.point.size > MANY_LATENTS:
+        each = row_norms(score)[:, None] ** 2
     else:
         each = svec(score[:, :, None] * score[:, None, :])
-    clipped = clip_factors(squares, at.products_bound) * counting
-    return np.asarray(each * clipped[:, None])
+    return np.asarray(each * counting[:, None])
 
 
 def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:

@@ -41,12 +41,12 @@ class VarianceShare(NamedTuple):
         """Average of the rounds and of what is expected, by precision; 1 if nothing is clipped."""
         prior = self.expected * DEFAULTS.variance_sd**-2
         mean = (self.weighted_sum + prior) / self._precision
-        return float(np.clip(mean, DEFAULTS.least_variance, 1.0))
+        return float(np.clip(mean, DEFAULTS.least_left, 1.0))
 
     @property
     def upper(self) -> float:
         """The average and a margin for its noise; about 1 where nothing is known."""
-        return float(min(1.0, self.mean + DEFAULTS.variance_margin * self._precision**-0.5))
+        return float(min(1.0, self.mean + DEFAULTS.sure * self._precision**-0.5))
 
     @property
     def curvature_share(self) -> float:
@@ -55,13 +55,13 @@ class VarianceShare(NamedTuple):
         Clipping takes more of it than of the variance.
         """
         lost = DEFAULTS.clipped_curvature * (1 - self.mean)
-        return float(max(DEFAULTS.least_curvature, 1 - lost))
+        return float(max(DEFAULTS.least_left, 1 - lost))
 
 
 def expected_share(curvature_trace: float, squared_bound: float) -> float:
     """Return the share that is expected where squared norms are clipped to so much in total."""
     share = 1 - DEFAULTS.clipped_variance * max(curvature_trace, 1e-9) / squared_bound
-    return max(DEFAULTS.least_variance, share)
+    return max(DEFAULTS.least_left, share)
 
 
 def surely_moved(step: np.ndarray, mode: Mode) -> float:

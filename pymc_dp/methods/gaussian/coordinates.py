@@ -4,30 +4,26 @@ import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import CurvatureSpectrum, symmetric, whitening_of
-from pymc_dp.methods.gaussian.clipped_share import VarianceShare, with_diagonal_at_least
+from pymc_dp.methods.gaussian.clipped_share import VarianceShare
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.schedule import Shares
 
 
-def unclipped_curvature(
-    spectrum: CurvatureSpectrum, share: VarianceShare, diagonal: np.ndarray
-) -> np.ndarray:
-    """Return the curvature as unclipped scores would show it, of this diagonal at least."""
-    clipped = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates)
-    return with_diagonal_at_least(clipped / share.curvature_share, diagonal)
+def unclipped_curvature(spectrum: CurvatureSpectrum, share: VarianceShare) -> np.ndarray:
+    """Return the curvature as unclipped scores would show it."""
+    return spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates) / share.curvature_share
 
 
 def visible_directions(spectrum: CurvatureSpectrum, prior_precision: np.ndarray) -> float:
-    """Return in how many directions the records' curvature is visible, of some at least.
+    """Return in how many directions the records' curvature is visible, 1 at least.
 
     That is about the mean squared norm of whitened scores: where noise hides the curvature, they
     are shorter than its floor says. What clipping takes away of it does not make them shorter.
     """
-    d = len(prior_precision)
     floored = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates) + prior_precision
     curvature = spectrum.matrix(DEFAULTS.floor_on_average)
     visible = float(np.trace(np.linalg.solve(floored, curvature)))
-    return float(np.clip(visible, np.clip(d / 4, 1.0, DEFAULTS.least_visible), d))
+    return float(np.clip(visible, 1.0, len(prior_precision)))
 
 
 def norm_bounds(
@@ -44,9 +40,10 @@ def norm_bounds(
     score = np.clip(DEFAULTS.norm_over_noise * score, *DEFAULTS.score_range)
     curvature = number * sum(s.curvature for s in shares) ** 0.5
     curvature = curvature / ((2 * d) ** 0.5 * noise_unit * d)
-    weight = max(DEFAULTS.norm_over_noise * curvature, DEFAULTS.least_curvature_norm)
+    least = DEFAULTS.least_curvature_norm
+    weight = max(DEFAULTS.norm_over_noise * curvature, least)
     # what clipping leaves out of curvatures falls as their noise does, both to nothing
-    of_slope = max(weight**0.5, DEFAULTS.least_curvature_norm)
+    of_slope = max(weight**0.5, least)
     return float(score), float(of_slope * visible), float(weight * visible)
 
 

@@ -36,53 +36,48 @@ class Defaults(NamedTuple):
     # beforehand, and the least that it may be
     doubt_of_size: float = 0.3
     least_size: float = 0.1
-    # the least share of the curvature of groups that are alike which is left where they are not
+    # the least share of the curvature of groups that are alike which is left where they are not,
+    # and of its diagonal that a latent has for itself, beside factors
     least_of_model: float = 0.01
     # for more latents groups are not looked for: it takes that many made-up records
     most_with_shifts: int = 3000
     # counts of a bin, or of three together, above so many standard deviations of their noise are of
     # records
     visible_count: float = 5.0
-    # where no count is visible, so many standard deviations are taken for the number of records
-    hidden_count: float = 1.5
     # norm bounds in whitened coordinates grow with this share of the records over the noise: for
     # curvatures, over the number of latents, from a least one, and for scores, over its root, in a
     # range
     norm_over_noise: float = 0.2
     least_curvature_norm: float = 1.5
     score_range: tuple[float, float] = (1.6, 5.0)
-    # the curvature is taken to be visible in a quarter of the directions, or in so many, at least
-    least_visible: float = 8.0
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: on
-    # average, in steps (as a least value), in the coordinates of the next round (as a least value),
-    # and in the reported posterior
+    # average, in the reported posterior, and as a least value in steps and in the coordinates of
+    # the next round
     floor_on_average: float = 0.15
+    floor_in_posterior: float = 0.03
     floor_in_steps: float = 0.5
     floor_in_coordinates: float = 0.7
-    floor_in_posterior: float = 0.03
     # a curvature of a diagonal and a few factors: the fewest latents, and the fewest where it is
-    # the same at all points; steps of its fit, how far beyond the noise's edge a factor is, and the
-    # least share of its diagonal that a latent has for itself
+    # the same at all points; and steps of its fit
     fewest_with_factors: int = 20
     fewest_if_constant: int = 8
     factor_steps: int = 12
-    visible_factor: float = 1.02
-    # the same of what departs from a model of groups
+    # how far beyond the noise's edge is what departs from a model of groups
     visible_departure: float = 1.15
-    least_uniqueness: float = 0.01
-    # how far above the edge of its noise a model of many latents is
-    above_edge_if_modelled: float = 4.0
     # along the way so far the noise of a modelled curvature is at least this share of its estimate
     doubt_along_way: float = 0.7
-    # a latent's curvature is known where it is so many standard deviations of its noise
-    visible_scale: float = 3.0
     # how much the curvature changes over one whitened unit; and the precision of a method's own
     # posterior from one release of it to the next
     nonlinearity: float = 0.5
-    # what differs by more than so many standard deviations of its noise is taken to differ: a step
-    # from none, the curvature between the ends of the last step, and that of the first round from
-    # the latest
+    # a latent's curvature is known where it is so many standard deviations of its noise
+    visible_scale: float = 3.0
+    # what differs by more than so many standard deviations of its noise is taken to differ, and so
+    # many are added to a share that is not to be too low
     sure: float = 2.0
+    # how far eigenvalues of the curvature are from what independent latents would have, at first:
+    # where all latents are correlated, one eigenvalue has a share of the sum of them all
+    correlation: float = 3.0
+    correlation_by_latent: float = 0.3
     # units of steps are at most one sd of the prior, and so many of latents that are nearly the
     # same
     prior_sds_together: float = 5.0
@@ -96,28 +91,18 @@ class Defaults(NamedTuple):
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8
-    # the longest doubled step, in units: the coordinates follow it
-    longest_doubled: float = 1.25
     # latents whose variance the others inflate at most so many times are limited, and rescaled, one
     # by one
     most_inflation: float = 5.0
     # the relative standard deviation of curvatures that a model expects
     doubt_of_model: float = 0.15
-    # where less than this share of the model's own outcomes has a score, nothing is expected
-    least_drawn: float = 0.98
     # the share of the budget that is left to these curvatures of what others have
     share_if_expected: float = 0.2
-    # how far eigenvalues of the curvature are from what independent latents would have, at first:
-    # where all latents are correlated, one eigenvalue has a share of the sum of them all
-    correlation: float = 3.0
-    correlation_by_latent: float = 0.3
     # how far the logarithm of the squared scale of outcomes may be expected to move in a round, as
     # a standard deviation; of the curvature in it, clipping leaves this share at least, and no
     # outcome is clipped where it is to fall by more than this share
     longest_scale_step: float = 1.2
     least_scale_curvature: float = 0.5
-    # a step in location lowers squared residuals by this share at most
-    most_lowered: float = 0.97
     short_residuals: float = 0.3
     # the logarithm of the squared scale is lowered by this much at most for what is not known of
     # the location, times this share: what is believed of the location is rather too wide
@@ -141,42 +126,29 @@ class Defaults(NamedTuple):
     # that of groups has their average spread, and draws with a larger one would be pulled to its
     # mean
     start_width: float = 4.0
-    # so many of the last rounds say what the likelihood is, where it is wanted by itself
-    rounds_of_likelihood: int = 6
     # the precision of priors without an end, as a share of what one record says of a latent; as a
     # number where that is more than 1, or not known. Also the least eigenvalue of the precision of
-    # all latents, in units of their own
+    # all latents, in units of their own, and the least sd of a prior that is drawn, or one over it
     least_prior_precision: float = 1e-10
-    # the least variance of clipped scores over the slope of their mean, and how much of the earlier
-    # rounds' weight stays in its average
-    least_variance: float = 0.3
+    # the least share of their variance, and of their curvature, that clipping is taken to leave of
+    # scores, and weights to leave in a single direction
+    least_left: float = 0.4
+    # how much of the earlier rounds' weight stays in the average of their variance over their
+    # curvature; what is expected of that share: 1 less so many times the mean squared length of
+    # scores over that which they are clipped to, with this standard deviation
     kept_share: float = 0.25
-    # what is expected of that share: 1 less so many times the mean squared length of scores over
-    # that which they are clipped to, with this standard deviation
     clipped_variance: float = 0.36
     variance_sd: float = 0.08
-    # so many standard deviations are added to it where it is not to be too low
-    variance_margin: float = 1.5
-    # the curvature loses so many times as much as that share, and this much of it is left at least
+    # the curvature loses so many times as much as that share
     clipped_curvature: float = 1.5
-    least_curvature: float = 0.4
-    # survey weights: products of scores are clipped to so many times their usual size, which is
-    # about the number of latents; the least share that a single direction has of the ratio of the
-    # variance of weighted scores to their curvature
-    products_bound: float = 5.0
-    least_of_design: float = 0.25
     # draws of a prior that has latents behind latents, and four more for each coordinate; they are
-    # cut off so many median deviations from the middle
+    # cut off so many median deviations from the middle. So many points explore other densities
     prior_draws: int = 500
     tail: float = 8.0
-    # the least and the most sd of such a prior on the real line
-    prior_sd: tuple[float, float] = (1e-9, 1e9)
     # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the
     # least curvature of a group, as shares of what they are on average; and the variance of
     # weighted scores, as a share of their curvature
     least_share: float = 1e-6
-    # latents that are normal given others are integrated out, up to so many coordinates
-    most_integrated: int = 120
     # Hamiltonian Monte Carlo: the number of chains, the trajectories of the phases that warm it up,
     # how many times as many there are at first, and if chains are still near where they began (one
     # of them is kept of so many), the most leapfrog steps of a trajectory, the size of the first

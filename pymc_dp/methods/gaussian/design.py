@@ -66,6 +66,6 @@ class DesignVariance(NamedTuple):
         freedom = len(H) * (len(H) + 1) / 2 - 1
         excess = max(float((left**2).sum()) / freedom - 1, 0.0) if freedom else 0.0
         values, vectors = np.linalg.eigh(size * like + excess / (1 + excess) * left)
-        least = DEFAULTS.least_of_design * size * np.vecdot(vectors.T, vectors.T @ like)
+        least = DEFAULTS.least_left * size * np.vecdot(vectors.T, vectors.T @ like)
         back = root @ vectors
         return symmetric((back * np.maximum(values, least)) @ back.T)

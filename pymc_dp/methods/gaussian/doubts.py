@@ -6,14 +6,12 @@ from scipy.linalg import null_space
 
 from pymc_dp.methods.doubts import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
+from pymc_dp.methods.gaussian.hamiltonian import STUCK
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.model import Records
 
-# the largest share of chains that may hardly move: up to 7 percent do where all is well, and 92
-# percent where the scales of latents change by orders of magnitude along the posterior
-MOST_STUCK = 0.25
 # the largest share of its prior sd that the sd of a hidden direction may be, before it is warned of
 MOST_OF_PRIOR = 0.3
 
@@ -65,7 +63,7 @@ def _unmixed(labels: tuple[str, ...]) -> list[Doubt]:
 
 
 def _stuck(hyper: Hyperpriors, stuck: float) -> tuple[Doubt, ...]:
-    if stuck <= MOST_STUCK:
+    if stuck <= STUCK:  # up to 7 percent are where all is well
         return ()
     unread = tuple(name for name in hyper.records.latents if name not in hyper.reduced.latents)
     text = (

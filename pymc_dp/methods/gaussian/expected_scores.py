@@ -22,8 +22,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.unseen import ROWS
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch, rows_along, with_draws
-from pymc_dp.privacy.norms import LARGEST_NORM
+from pymc_dp.privacy.contribution import Batch, with_draws
 
 
 class Expected(NamedTuple):
@@ -87,15 +86,10 @@ def expected_scores(
             own = batch[drawn_name(name)][:, 0]
             batch[name] = np.moveaxis(own, 0, axes[name])
         with np.errstate(all="ignore"):
-            norms = added.norms(added.prepare(batch, at), at)
-            kept = np.flatnonzero(norms <= LARGEST_NORM)
-            if len(kept) < DEFAULTS.least_drawn * ROWS:
-                return None
-            held = added.prepare(rows_along(axes, batch, kept), at)
-            total = added.weighted_sum(held, at, np.ones(len(kept)))
+            total = added.weighted_sum(added.prepare(batch, at), at, np.ones(ROWS))
         if not np.isfinite(total).all():
             return None
-        sums, back = split(total / len(kept), at), np.linalg.inv(at.whitening)
+        sums, back = split(total / ROWS, at), np.linalg.inv(at.whitening)
         trace = float(np.diag(sums.curvature) @ at.score_scales**2)
         share = sums.variance / max(trace, np.finfo(float).tiny)
         return Expected(symmetric(back @ sums.curvature @ back.T), share)

@@ -104,7 +104,7 @@ def _as_modelled(M: np.ndarray) -> Believed:
     It has no noise that hides eigenvalues, and is positive definite. So its noise is alike in all
     directions, and well below them.
     """
-    noise = M / (DEFAULTS.above_edge_if_modelled * spectral_edge(1.0, len(M)))
+    noise = M / (DEFAULTS.visible_scale * spectral_edge(1.0, len(M)))
     return Believed(Curvature(M, noise), noise, noise, is_modelled=True)
 
 
@@ -121,7 +121,7 @@ def _fitted(found: Curvature) -> FactorModel:
         visible, factors = _visible(symmetric(inverse @ (H - np.diag(uniqueness)) @ inverse.T))
         shared = symmetric(root @ visible @ root.T)
         estimate = covariance @ np.diag(precision @ (H - shared) @ precision)
-        least = DEFAULTS.least_uniqueness * diagonal
+        least = DEFAULTS.least_of_model * diagonal
         uniqueness = (uniqueness + np.maximum(mean_if_positive(estimate, noise_sd), least)) / 2
     return FactorModel(uniqueness, shared, factors)
 
@@ -130,7 +130,7 @@ def _visible(matrix: np.ndarray) -> tuple[np.ndarray, int]:
     """Return what is visible of a matrix, and its rank; entries of svec have the noise N(0, 1)."""
     values, vectors = np.linalg.eigh(matrix)
     edge = spectral_edge(1.0, len(values))
-    visible = values > DEFAULTS.visible_factor * edge
+    visible = values > edge
     values, vectors = without_noise(values[visible], edge, 0.0), vectors[:, visible]
     return (vectors * values) @ vectors.T, len(values)
 

@@ -18,10 +18,6 @@ LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 # a chain that accepts a smaller share of its trajectories is stuck; chains have mixed if no larger
 # share of them is
 STUCK = 0.1
-# a coordinate has not mixed where the chains' first and last places are more correlated than this:
-# without any correlation it is .1 for a hundred chains, as a standard deviation
-UNMIXED = 0.6
-MIXED = 0.35  # and is free of them where they are less correlated
 
 
 class Chains(NamedTuple):
@@ -56,13 +52,16 @@ class Drawn(NamedTuple):
 
     @property
     def unmixed(self) -> np.ndarray:
-        """Which coordinates kept the places where they began, (d,)."""
-        return np.asarray(self.correlations > UNMIXED)
+        """Which coordinates kept the places where they began, (d,).
+
+        Without any correlation its standard deviation is one over the root of the chains.
+        """
+        return np.asarray(self.correlations > DEFAULTS.visible_count / DEFAULTS.chains**0.5)
 
     @property
     def has_mixed(self) -> bool:
         """Whether chains move, and forget where they began."""
-        return self.stuck <= STUCK and bool((self.correlations < MIXED).all())
+        return self.stuck <= STUCK and not self.unmixed.any()
 
 
 class Pace(NamedTuple):

@@ -40,7 +40,7 @@ class NormalPrior:
         array([-1.])
         """
         near = _without_tails(draws)
-        sd = np.clip(near.std(axis=0), *DEFAULTS.prior_sd)
+        sd = _not_extreme(near.std(axis=0))
         white = (near - near.mean(axis=0)) / sd
         correlations = Spectrum.of(white.T @ white / len(white))
         inverse = correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
@@ -54,9 +54,14 @@ class NormalPrior:
 def _without_tails(draws: np.ndarray) -> np.ndarray:
     """Cut draws, (n, d), off so many median deviations from the middle."""
     middle = np.median(draws, axis=0)
-    deviation = np.clip(np.median(abs(draws - middle), axis=0), *DEFAULTS.prior_sd)
+    deviation = _not_extreme(np.median(abs(draws - middle), axis=0))
     near = np.clip(draws, middle - DEFAULTS.tail * deviation, middle + DEFAULTS.tail * deviation)
     return np.asarray(near)
+
+
+def _not_extreme(sd: np.ndarray) -> np.ndarray:
+    least = DEFAULTS.least_prior_precision
+    return np.asarray(np.clip(sd, least, 1 / least))
 
 
 class Mixing(NamedTuple):

@@ -10,14 +10,14 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     """Sum squared scores by latent, (d,), from noisy counts by bins, (d, BINS).
 
     Scores of 0 fall in the first bin. Where noise hides all counts of a latent, as many records as
-    it can hide are taken to have the squares that other latents have. Where it hides those of all
+    its sd are taken to have the squares that other latents have. Where it hides those of all
     latents, these are taken to be alike, with scores in the three bins whose counts, added over
     latents, are the largest. If that is wrong, rounds find as little as they would without it.
 
     >>> counts = np.zeros((2, BINS))
     >>> counts[0, -LEAST] = 100.0  # scores between 1 and 2
     >>> sums_of_squares(counts, sd=1.0)
-    array([200.,   3.])
+    array([200.,   2.])
     >>> counts[:, -LEAST] = 4.0
     >>> sums_of_squares(counts, sd=1.0)
     array([8., 8.])
@@ -28,7 +28,7 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     found = sums > 0
     if found.any():
         typical = np.median(sums[found] / records.sum(axis=1)[found])
-        sums[~found] = DEFAULTS.hidden_count * sd * typical
+        sums[~found] = sd * typical
     else:
         sums[:] = _sum_of_one_if_alike(counts, squares)
     return sums

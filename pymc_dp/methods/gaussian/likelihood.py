@@ -15,7 +15,7 @@ UNKNOWN = 1e-10
 
 
 def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikelihood:
-    """Return what the last rounds say of the likelihood, without the prior that they had.
+    """Return what the rounds say of the likelihood, without the prior that they had.
 
     A score s at a point p says s + H p = H z + noise of the mode z of the likelihood. The mode of
     the rounds does not: on the way to it steps are cautious, and may not be at their end. As wide

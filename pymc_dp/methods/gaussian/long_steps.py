@@ -122,7 +122,7 @@ class Way(NamedTuple):
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
         alike = 1 / np.max(np.abs(step / longest)[~weakly_correlated], initial=1.0)
         single = np.where(weakly_correlated, np.clip(step, -longest, longest), alike * step)
-        twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)
+        twice = np.sign(step) * np.minimum(2 * np.abs(self.step), longest)
         doubles = (
             weakly_correlated & far & self._no_nearer(wanted) & (np.abs(twice) > np.abs(single))
         )
@@ -133,6 +133,6 @@ class Way(NamedTuple):
 
     def _no_nearer(self, wanted: np.ndarray) -> np.ndarray:
         """Which latents want to go on as far as before, although they have made a step."""
-        same_direction = wanted * self.wanted > 0
-        nearer = np.abs(wanted) < DEFAULTS.still_as_long * np.abs(self.wanted)
-        return np.asarray(same_direction & ~nearer & (self.unfinished != 0))
+        along = np.sign(self.wanted) * wanted
+        as_far = along >= DEFAULTS.still_as_long * np.abs(self.wanted)
+        return np.asarray((along > 0) & as_far & (self.unfinished != 0))

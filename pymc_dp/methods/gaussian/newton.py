@@ -106,7 +106,7 @@ def _with_scale(
     here = 1 + g[at] / (b * M)
     if g[at] / b > DEFAULTS.far_in_noise * noise[at, at] ** 0.5 / abs(b):
         lowered = 0.0  # clipping hides how long residuals are, and how much a step shortens them
-    after = here - min(lowered / M, DEFAULTS.most_lowered * max(here, 0.0))
+    after = here - lowered / M
     if abs(after - 1) > DEFAULTS.far_in_noise * noise_sd:  # so far at least was to go
         prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
     R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))

@@ -7,24 +7,22 @@ import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_dp.compiling.compile import function
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.at_draws import with_identities
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.integrated import Entries, Integrated
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
-# a difference is 0 where it is this share of what is subtracted at most
+# a difference is 0 where it is this share of what is subtracted at most; and at most its root of a
+# log density: where others of its terms are huge, the share hides much
 ROUNDING = 1e-7
-# and this much of a log density at most: where others of its terms are huge, the share hides much
-LEAST_BEND = 1e-3
 PLACES = 16  # at which there are differences
-LEAST_PLACES = 4  # at which rounding must leave them
 
 
 def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     """Find latents that are jointly normal given the others, from ``prior_draws``, (n, size).
 
-    At most `DEFAULTS.most_integrated` coordinates are: each costs a matrix in every step.
+    At most `MANY_LATENTS` coordinates are: they cost a matrix in every step.
     """
     places = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     draws = prior_draws[: 4 * PLACES]
@@ -32,7 +30,7 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     chosen: tuple[str, ...] = ()
     for name in places:
         u = _among(places, (*chosen, name))
-        if len(u) <= DEFAULTS.most_integrated and _is_quadratic(log_prior, u, draws):
+        if len(u) <= MANY_LATENTS and _is_quadratic(log_prior, u, draws):
             chosen = (*chosen, name)
     u = _among(places, chosen)
     theta = np.setdiff1d(np.arange(records.size), u)
@@ -71,9 +69,9 @@ def _is_quadratic(
         values = log_prior(z).reshape(len(corners), len(start))
         third, size = abs(signs @ values), abs(values).max(axis=0)
     # where a spread is almost 0 others have hardly a density, and rounding hides all differences
-    told = size < LEAST_BEND / ROUNDING**2
-    least = np.minimum(ROUNDING * size, LEAST_BEND)
-    return bool(told.sum() >= LEAST_PLACES and (third <= least)[told].all())
+    told = size < ROUNDING**-1.5
+    least = np.minimum(ROUNDING * size, ROUNDING**0.5)
+    return bool(told.any() and (third <= least)[told].all())
 
 
 def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray) -> Entries:

@@ -25,11 +25,10 @@ from pymc_dp.model.graph_types import AnyVariable, pt
 # in others the scale goes with the shape of the tails, and residuals are not squared
 NORMAL = (NormalRV, LogNormalRV)
 STEP = 1e-4  # of differences of the logarithm of the scale
-SPAN = 8.0  # how far from the start a logarithm of the scale must be linear in the latent
-LONGEST = 20.0  # the longest step of the logarithm of the squared scale
+# the longest step of the logarithm of the squared scale; so far from the start that of the scale
+# must be linear in the latent
+LONGEST = 20.0
 SMALLEST_NOISE = 1e-6
-# the least share of the latents of the location whose scores must be seen for steps in the scale
-SEEN = 0.5
 
 
 class OutcomeScale(NamedTuple):
@@ -41,8 +40,8 @@ class OutcomeScale(NamedTuple):
     outcomes: int  # of one record
 
     def is_seen(self, seen: np.ndarray) -> bool:
-        """Whether enough latents, (d,), have scores whose magnitudes are seen."""
-        return bool(seen[self.latent] and seen[self.location].mean() >= SEEN)
+        """Whether magnitudes of scores, (d,), are seen of the scale, and of the location."""
+        return bool(seen[self.latent] and seen[self.location].any())
 
     def units(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Return by how much one scale is shorter than another, in the location alone, (d,)."""
@@ -149,7 +148,7 @@ def _slope_if_linear(latent: AnyVariable, scale: AnyVariable, at: float) -> floa
         )
         return (high - low) / (2 * STEP)
 
-    slopes = [slope(at + far) for far in (-SPAN, -1.0, 0.0, 1.0, SPAN)]
+    slopes = [slope(at + far) for far in (-LONGEST, -1.0, 0.0, 1.0, LONGEST)]
     return slopes[2] if np.ptp(slopes) < 1e-3 * abs(slopes[2]) else None
 
 

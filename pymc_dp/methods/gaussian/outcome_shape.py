@@ -22,7 +22,7 @@ from pytensor.tensor.random.basic import (
 
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.methods.gaussian.only_outcome import only_outcome
-from pymc_dp.methods.gaussian.unseen import POINTS, ROWS, computes_with_columns, made_up
+from pymc_dp.methods.gaussian.unseen import ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 
@@ -71,9 +71,9 @@ def _without_effect(records: Records, candidates: Sequence[bool], means: Means) 
     """Return the coordinates, (d,), of those candidates that change no mean of made-up records."""
     rng = np.random.default_rng(0)
     rows = ROWS + 20 * records.size
-    batches = [made_up(records, rng, rows) for _ in range(POINTS)]
+    batch = made_up(records, rng, rows)
     # of moderate size, too: of a large mean, or one next to nothing, rounding leaves little
-    batches += [{name: _moderate(x) for name, x in batch.items()} for batch in batches]
+    batches = [batch, {name: _moderate(x) for name, x in batch.items()}]
     found = np.zeros(records.size, bool)
     places = records.split(np.arange(records.size))
     for own, is_candidate in zip(places, candidates, strict=True):

@@ -8,6 +8,7 @@ few rounds release the one in the place of the other.
 import numpy as np
 
 from pymc_dp.methods.gaussian.belief import CurvatureSpectrum
+from pymc_dp.methods.gaussian.coordinates import unclipped_curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.release import Release
 from pymc_dp.methods.gaussian.state import Known, State
@@ -34,9 +35,7 @@ def asking_for_precision(state: State, known: Known) -> State:
     return state._replace(at=state.at._replace(of_precision=due))
 
 
-def added_to_q(state: State, slope: CurvatureSpectrum, known: Known) -> np.ndarray:
-    """Return what records add to the precision of q, (d, d), as unclipped scores would show it."""
+def added_to_q(state: State, slope: CurvatureSpectrum, share: float) -> np.ndarray:
+    """Return what a share of the records adds to the precision of q, (d, d)."""
     spectrum = slope if state.precision is None else state.precision.spectrum()
-    records = spectrum.matrix_at_least(DEFAULTS.floor_in_coordinates)
-    share = known.estimating.share(state.number) if known.estimating else 1.0
-    return np.asarray(share / state.learnt.variance_share.curvature_share * records)
+    return share * unclipped_curvature(spectrum, state.learnt.variance_share)

@@ -15,7 +15,12 @@ from pymc_dp.methods.gaussian.belief import (
     symmetric,
     weakly_correlated,
 )
-from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share, surely_moved
+from pymc_dp.methods.gaussian.clipped_share import (
+    VarianceShare,
+    expected_share,
+    surely_moved,
+    with_diagonal_at_least,
+)
 from pymc_dp.methods.gaussian.coordinates import unclipped_curvature, visible_directions
 from pymc_dp.methods.gaussian.curvatures import Curvatures, curvatures
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
@@ -91,13 +96,14 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
         reach=next_reach(local.reach, local.whitened_gradient, local.whitened_noise_sd),
         learnt=learnt,
     )
-    share, diagonal = learnt.variance_share, learnt.unclipped_diagonal
-    unclipped = unclipped_curvature(local.spectrum, share, diagonal)
+    unclipped = unclipped_curvature(local.spectrum, learnt.variance_share)
+    unclipped = with_diagonal_at_least(unclipped, learnt.unclipped_diagonal)
     units = _units(local, learnt.point)
-    squared_units = np.outer(units, units)
+    squared_units, of_q = np.outer(units, units), None
     precision = squared_units * unclipped + local.prior_precision
-    added = added_to_q(state, local.spectrum, known)
-    of_q = squared_units * added + local.prior_precision
+    if known.estimating:
+        added = added_to_q(state, local.spectrum, known.estimating.share(state.number))
+        of_q = squared_units * added + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     state = asking_for_precision(prepared(state, known, precision, visible, of_q), known)
     return _less_sure(state, known)
@@ -245,9 +251,9 @@ def _reported(
 def _scored(
     before: Learnt, local: LocalPosterior, release: Release, units: np.ndarray
 ) -> tuple[Scored, ...]:
-    """Keep the scores of the latest rounds, in units of the scale of outcomes at the next point."""
+    """Keep the scores of all rounds, in units of the scale of outcomes at the next point."""
     found = (*before.scored, Scored(local.point, release.score, release.score_noise))
-    return tuple(one.in_units(units) for one in found[-DEFAULTS.rounds_of_likelihood :])
+    return tuple(one.in_units(units) for one in found)
 
 
 def _doubted(before: Learnt, local: LocalPosterior) -> Mode:

@@ -103,7 +103,7 @@ class Learnt(NamedTuple):
     likelihood_curvature: np.ndarray  # H of the posterior, with a value for what noise hides
     covariance: np.ndarray  # the posterior's at the mode, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
-    scored: tuple[Scored, ...]  # the latest rounds
+    scored: tuple[Scored, ...]  # the rounds
     reported: Reported
     design: DesignVariance | None = None  # of weighted scores; None where rounds release none
 
@@ -230,7 +230,6 @@ def bounded(state: State, known: Known) -> State:
         weight_bound=of_weights,
         ratio=own.ratio,
         products=own.products,
-        products_bound=DEFAULTS.products_bound * sum(sizes) if state.noise_unit else np.inf,
     )
     if at.dispersion is not None:
         bound = state.reach * norms.dispersion

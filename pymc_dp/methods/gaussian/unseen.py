@@ -17,21 +17,19 @@ from scipy.linalg import null_space
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.privacy.contribution import Batch
 
 # what does not bring values together, and has no thresholds
 SMOOTH = (Add, Sub, Mul, TrueDiv, Neg, Cast, Exp, Log, Log1p, Sqrt)
-POINTS = 2  # at which a property of a model is looked for, and others at which it must not fail
 ROWS = 1000  # of made-up records
 MAGNITUDES = (-1.0, 4.0)  # of numbers, as powers of ten
 IN_TURN = 1 / 3  # the share of integers that reach all groups in turn, so that none is missed
 BALANCED = 4  # times that rows and columns of scores are scaled
 # singular values that are 0, as a share of the largest
 ROUNDING = 1e-10
-# curvatures of so many times what noise alone has are no noise
-SURELY_SEEN = 2.0
 # the share of the noise that is left of a curvature that is known to be 0
 LEFT = 1e-6
 
@@ -50,9 +48,10 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
     rows = ROWS + 20 * d
-    parts = [_readable(scores_of_made_up(records, scores, rng, rows)) for _ in range(2 * POINTS)]
+    # at one point they are looked for, and at another one they must not fail
+    parts = [_readable(scores_of_made_up(records, scores, rng, rows)) for _ in range(2)]
     every, unit = _balanced(np.concatenate(parts))
-    first, last = np.split(every, [sum(map(len, parts[:POINTS]))])
+    first, last = np.split(every, [len(parts[0])])
     if len(first) < 2 * d or not first.any(axis=0).all():
         return np.zeros((d, 0))
     _, values, directions = np.linalg.svd(first, full_matrices=False)
@@ -178,7 +177,7 @@ def not_contradicted(found: Curvature, unseen: np.ndarray) -> np.ndarray:
     if not unseen.size:
         return unseen
     along = Curvature(*(symmetric(unseen.T @ x @ unseen) for x in found)).spectrum()
-    seen = (along.values > SURELY_SEEN * along.edge).any()
+    seen = (along.values > DEFAULTS.sure * along.edge).any()
     return unseen[:, :0] if seen else unseen
 
 

@@ -268,8 +268,9 @@ def test_a_dry_run_is_of_the_same_plan():
 @pytest.mark.parametrize(
     "settings",
     [
-        *({"neighbours": relation} for relation in ("add_remove", "zero_out", "replace_one")),
-        *({"method": "vips", "form": form} for form in ("residual", "absolute")),
+        {},
+        {"neighbours": "replace_one"},
+        {"method": "vips", "form": "residual"},
         {"method": "dp_sep", "form": "damped"},
     ],
 )

@@ -46,10 +46,6 @@ def binomial():
     pm.Binomial("y", pm.Data("trials", TRIALS), logit_p=weights(), observed=COUNTS)
 
 
-def negative_binomial():
-    pm.NegativeBinomial("y", n=4, p=pm.math.sigmoid(-weights()), observed=COUNTS)
-
-
 def two_columns():
     W = pm.Normal("W", 0, 2, shape=(2, 2))
     pm.Normal("y", pm.Data("X", X) @ W, 0.8, observed=X[::-1])
@@ -98,10 +94,6 @@ def centres():
     return pm.Normal("mu", 0.5, 3.0, shape=2, initval=[-1.0, 1.0])
 
 
-def known_shares():
-    pm.NormalMixture("y", pm.Data("shares", [0.3, 0.7]), centres(), sigma=0.7, observed=REAL)
-
-
 def unknown_shares():
     pm.NormalMixture("y", pm.Dirichlet("w", [2.0, 3.0]), centres(), sigma=0.7, observed=REAL)
 
@@ -113,26 +105,11 @@ def known_covariance():
     pm.Mixture("y", pm.Data("shares", [0.3, 0.7]), parts, observed=X)
 
 
-REGRESSIONS = [
-    gaussian,
-    gaussian_with_precision,
-    logistic,
-    binomial,
-    negative_binomial,
-    two_columns,
-    two_outcomes,
-]
+# one of each kind of sums, and of each kind of site
+REGRESSIONS = [gaussian_with_precision, binomial, two_columns, two_outcomes]
 BLOCKS = [categorical, poisson, mixture]
-PREDICTORS = [
-    gaussian_with_precision,
-    logistic,
-    probit,
-    log_link,
-    negative_binomial,
-    student,
-    two_outcomes,
-]
-MIXTURES = [known_shares, unknown_shares, known_covariance]
+PREDICTORS = [gaussian_with_precision, probit, log_link, student, two_outcomes]
+MIXTURES = [unknown_shares, known_covariance]
 PUBLIC = ("shares", "covariance")
 
 

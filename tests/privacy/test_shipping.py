@@ -106,8 +106,10 @@ def recipe(build, method="dp_advi", **settings):
     return shipping.packed(compile_method(setup, "python").again).packed
 
 
-@pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
-@pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [*((build, "dp_advi") for build in MODELS), (random_of_an_outcome, "dp_sgld")],
+)
 def test_no_function_of_an_authors_carries_records_to_workers(build, method):
     assert SECRET not in recipe(build, method)
 

@@ -8,6 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
+from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.histogram import HISTOGRAM, ScalarMixture, first_state, update
 from pymc_dp.model import separate
@@ -138,7 +139,7 @@ def test_a_fit_that_is_stopped_before_the_rounds_has_a_result(build):
 
 
 def releases(build, method="dp_advi"):
-    plan = pymc_dp.plan(model=model_of(build), method=method, epsilon=1, delta=1e-5).plan
+    plan = set_up(model_of(build), method, None, noise_multiplier=5.0, delta=1e-5).plan
     return {release.name for release in plan.releases}
 
 

@@ -18,6 +18,7 @@ from pymc_dp.methods.vips.factors.model import scores_at_zero
 from pymc_dp.methods.vips.factors.sums import Context, contribution, layout_of
 from pymc_dp.model import constrained
 from tests.guarantees.test_sensitivity import C, check_neighbours, covered_by, number
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 J, K, ROWS = 4, 2, 60
@@ -44,9 +45,7 @@ MODELS = {build.__name__: build for build in (factor_analysis, belief_net)}
 @cache
 def compiled(name):
     """Compile a contribution, and find its columns."""
-    with pm.Model() as model:
-        MODELS[name]()
-    records, columns = separated(constrained(model))
+    records, columns = separated(constrained(model_of(MODELS[name])))
     structure = factor_model.recognise(records)
     slopes = scores_at_zero(records, structure.predictor, structure.latent, "python")
     inference = inference_of(structure, None)

@@ -17,6 +17,7 @@ from pymc_dp.model import constrained
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.test_sensitivity import EXTREMES, C, check_neighbours, covered_by
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 ROWS = 40
@@ -52,9 +53,7 @@ LOUD = {"regression": {"X": (300.0, -400.0), "y": 1e4}, "classes": {"X": (30.0, 
 def compiled():
     found = {}
     for build in (regression, classes):
-        with pm.Model() as model:
-            build()
-        records, columns = separated(constrained(model))
+        records, columns = separated(constrained(model_of(build)))
         network = recognise(records)
         d = network.prior.d
         scales = bounded_layout(C, Typical(1.0, 1.0, np.ones(d)), build is regression)

@@ -14,6 +14,7 @@ from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.toys import before_noise, wall_of
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 # dense where a sigmoid rounds to 0 or 1, and far beyond
@@ -88,9 +89,7 @@ MODELS = [
 
 
 def compiled(build, contribute=gradient):
-    with pm.Model() as model:
-        build()
-    records, columns = separated(model)
+    records, columns = separated(model_of(build))
     return contribute(records, "python"), columns, records.size
 
 

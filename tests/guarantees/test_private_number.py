@@ -9,6 +9,7 @@ import pymc_dp
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import separate, value_checks
 from tests.guarantees.test_trusted_numbers import N, Y, separate_module
+from tests.zoo import build as model_of
 
 
 def entries_for_all():
@@ -52,12 +53,6 @@ ATTACKS = [
     as_a_range_that_pytensor_writes_as_numbers,
     as_a_last_entry,
 ]
-
-
-def model_of(build):
-    with pm.Model() as model:
-        build()
-    return model
 
 
 @pytest.mark.parametrize("build", ATTACKS)

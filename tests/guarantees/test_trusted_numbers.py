@@ -19,6 +19,7 @@ from pytensor.scan import scan
 import pymc_dp
 from pymc_dp.model import separate
 from pymc_dp.results.build import Outcome, with_guarantee
+from tests.zoo import build as model_of
 
 separate_module = import_module("pymc_dp.model.separate")
 
@@ -27,9 +28,7 @@ Y = np.random.default_rng(0).normal(size=N)
 
 
 def trusted(build, **settings):
-    with pm.Model() as model:
-        build()
-    return [*map(str, separate(model, **settings)[0].trusted)]
+    return [*map(str, separate(model_of(build), **settings)[0].trusted)]
 
 
 def sharp_potential():

@@ -26,6 +26,7 @@ from tests.guarantees.test_allow_list import (
     structure,
 )
 from tests.guarantees.vips_toys import prepared
+from tests.zoo import build as model_of
 
 
 def queries(build, **settings):
@@ -96,8 +97,7 @@ def test_what_only_a_hyper_parameter_needs_is_not_released(model, rest):
 
 
 def test_a_hyper_parameter_carries_no_noise_of_its_own():
-    with pm.Model() as model:
-        vips_toys.poisson_hierarchy()
+    model = model_of(vips_toys.poisson_hierarchy)
     settings = {"noise_multiplier": 5.0, "delta": 1e-5, "sampling": "full", "backend": "python"}
     settings["clip_norm"] = 3.0  # asks for sums, where rounds are the default
     idata = pymc_dp.fit(model=model, method="vips", draws=2, progressbar=False, **settings)

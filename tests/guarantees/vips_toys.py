@@ -9,6 +9,7 @@ from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.method import Method
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.query import Noisy
+from tests.zoo import build as model_of
 from tests.zoo import columns_of
 
 N = 30
@@ -125,8 +126,7 @@ class Toy(NamedTuple):
 
 def prepared(build, n, method="vips", **settings):
     """Settle the plan of a fit."""
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     public = [name for name in PUBLIC if name in model.named_vars]
     # the methods' own updates, where rounds are the default
     settings = {"delta": 1e-5, "sampling": "full", "noise_aware": False, **settings}

@@ -12,6 +12,7 @@ from pytensor.graph.op import Op
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.setup import set_up
 from pymc_dp.privacy.chunks import shipping
+from tests.zoo import build as model_of
 
 separate = sys.modules["pymc_dp.model.separate"]  # the package has a function of that name
 
@@ -99,8 +100,7 @@ MODELS = [
 
 def recipe(build, method="dp_advi", **settings):
     da = pytest.importorskip("dask.array")
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     data = {"y": da.from_array(Y, chunks=100)}
     setup = set_up(model, method, None, data=data, epsilon=1.0, delta=1e-5, **settings)
     return shipping.packed(compile_method(setup, "python").again).packed

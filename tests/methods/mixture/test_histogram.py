@@ -14,6 +14,7 @@ from pymc_dp.methods.mixture.histogram import HISTOGRAM, ScalarMixture, first_st
 from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise
+from tests.zoo import build
 
 ROWS, SHARES = 3000, np.array([0.5, 0.3, 0.2])
 RNG = np.random.default_rng(5)
@@ -35,11 +36,7 @@ def of_unknown_widths():
     pm.NormalMixture("y", pm.Dirichlet("w", np.full(3, 2.0)), x, tau=tau, observed=NUMBERS)
 
 
-@functools.cache
-def model_of(build):
-    with pm.Model() as model:
-        build()
-    return model
+model_of = functools.cache(build)
 
 
 @functools.cache

@@ -20,14 +20,13 @@ from tests.methods.vips.vips_fits import (
     N,
     Y,
 )
+from tests.zoo import build as model_of
 
 ROWS = 5000
 
 
 def releases(build, **settings):
-    with pm.Model() as model:
-        build()
-    return set_up(model, "vips", None, epsilon=1.0, delta=1e-5, **settings).plan.releases
+    return set_up(model_of(build), "vips", None, epsilon=1.0, delta=1e-5, **settings).plan.releases
 
 
 def probability(**shape):

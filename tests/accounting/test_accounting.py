@@ -192,11 +192,6 @@ def test_an_accountant_that_does_not_exist_is_refused():
         epsilon(noise_multiplier=4.0, sample_rate=0.1, n=10, delta=1e-5, accountant="moments")
 
 
-def test_shuffled_epochs_do_not_exist():
-    with pytest.raises(ValueError, match="Shuffled epochs are not offered"):
-        epsilon(noise_multiplier=4.0, sample_rate=0.1, n=10, delta=1e-5, sampling="shuffled")
-
-
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 @pytest.mark.parametrize(("sampling", "q"), [("poisson", 0.1), ("full", 1.0)])
 def test_no_noise_is_no_privacy(accountant, sampling, q):

@@ -16,6 +16,7 @@ from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees import vips_toys
+from tests.zoo import build as model_of
 
 pytestmark = [
     pytest.mark.usefixtures("fixed_keys"),
@@ -44,9 +45,7 @@ KINDS = {
 
 
 def audited(build, method, **settings):
-    with pm.Model() as model:
-        build()
-        return pymc_dp.audit(model, method, **{**TERMS, **settings})
+    return pymc_dp.audit(model_of(build), method, **{**TERMS, **settings})
 
 
 def quarter(patch):
@@ -216,9 +215,9 @@ def test_no_run_reads_the_data(monkeypatch):
 
 
 def own_record(canary, **settings):
-    with pm.Model() as model:
-        vips_toys.logistic()
-        return pymc_dp.audit(model, "dp_advi", **{**TERMS, "runs": 40, **settings}, canary=canary)
+    return pymc_dp.audit(
+        model_of(vips_toys.logistic), "dp_advi", **{**TERMS, "runs": 40, **settings}, canary=canary
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,7 +257,5 @@ def test_a_record_of_ones_own_must_be_one_of_the_model(change, says):
 
 def logistic_record():
     """The shapes of a record of the model, by the names of its arrays."""
-    with pm.Model() as model:
-        vips_toys.logistic()
-    spec = separate(model)[0].shapes
+    spec = separate(model_of(vips_toys.logistic))[0].shapes
     return {name: tuple(n for n in shape if n is not None) for name, shape in spec.items()}

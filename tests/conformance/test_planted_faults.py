@@ -26,6 +26,18 @@ def model():
     return model_of(NAME, draw_data(checks.ROWS, seed=0))
 
 
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory):
+    """A fit without a fault, and what its ledger has spent."""
+    ledger = checks.new_ledger(tmp_path_factory.mktemp("whole") / "folder")
+    return record(model, METHOD, ledger=ledger), ledger.spent
+
+
+@pytest.fixture(scope="module")
+def found(whole):
+    return whole[0]
+
+
 def test_half_of_the_noise_is_rejected(model, monkeypatch):
     gaussian = SecretRandom.rounded_gaussian
     monkeypatch.setattr(
@@ -35,15 +47,13 @@ def test_half_of_the_noise_is_rejected(model, monkeypatch):
         checks.check_noise(record(model, METHOD, n=60))
 
 
-def test_less_noise_than_the_plan_says_is_rejected(model):
-    found = record(model, METHOD)
+def test_less_noise_than_the_plan_says_is_rejected(found):
     more = tuple(replace(release, noise_multiplier=5.1) for release in found.plan.releases)
     with pytest.raises(AssertionError):
         checks.check_noise(found._replace(plan=replace(found.plan, releases=more)))
 
 
-def test_one_noise_for_two_releases_is_rejected(model):
-    found = record(model, METHOD)
+def test_one_noise_for_two_releases_is_rejected(found):
     with pytest.raises(AssertionError):
         checks.check_noise(found._replace(exchanges=[*found.exchanges[:-1], found.exchanges[0]]))
 
@@ -79,9 +89,8 @@ def test_the_number_of_records_in_a_result_is_rejected(model, monkeypatch):
         checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
 
 
-def test_clipping_at_twice_the_bound_is_rejected(model, monkeypatch):
+def test_clipping_at_twice_the_bound_is_rejected(found, monkeypatch):
     weights = clipping._clip_weights
-    found = record(model, METHOD)
     monkeypatch.setattr(clipping, "_clip_weights", lambda norms, bound: weights(norms, 2 * bound))
     with pytest.raises(AssertionError):
         checks.check_sensitivity(found, NAME)
@@ -97,35 +106,30 @@ def test_clipping_records_in_place_of_persons_is_rejected(monkeypatch):
         checks.check_sensitivity(found, NAME, unit=True)
 
 
-def test_a_column_in_a_result_is_rejected(model, tmp_path):
-    found = record(model, METHOD)
+def test_a_column_in_a_result_is_rejected(found, tmp_path):
+    found = found._replace(idata=found.idata.copy(deep=True))
     number = draw_data(checks.ROWS, seed=0)["X"][3, 0]
     found.idata["posterior"].attrs["inference_library"] = repr(float(number))
     with pytest.raises(AssertionError):
         checks.check_nothing_of_the_data_is_saved(found, tmp_path)
 
 
-def test_a_refund_is_rejected(model, monkeypatch, tmp_path):
+def test_a_refund_is_rejected(model, whole, monkeypatch, tmp_path):
     build_result = result.build_result
 
     def refunding(records, method, states, outcome, *more):
         made = outcome._replace(plan=outcome.plan.prefix(len(outcome.made)))
         return build_result(records, method, states, made, *more)
 
-    ledger = checks.new_ledger(tmp_path / "whole")
-    found = record(model, METHOD, ledger=ledger)
     monkeypatch.setattr(result, "build_result", refunding)
     with pytest.raises(AssertionError):
-        checks.check_stopping(found, ledger.spent, model, METHOD, tmp_path / "stopped")
+        checks.check_stopping(*whole, model, METHOD, tmp_path / "stopped")
 
 
 @pytest.mark.parametrize("owed", [Entry.of_plan, property(lambda entry: entry._with([]))])
 def test_a_ledger_that_asks_for_all_or_nothing_of_a_stopped_fit_is_rejected(
-    model, monkeypatch, tmp_path, owed
+    model, whole, monkeypatch, tmp_path, owed
 ):
-    ledger = checks.new_ledger(tmp_path / "whole")
-    found = record(model, METHOD, ledger=ledger)
-    spent = ledger.spent
     monkeypatch.setattr(Entry, "owed", owed)
     with pytest.raises(AssertionError):
-        checks.check_stopping(found, spent, model, METHOD, tmp_path / "stopped")
+        checks.check_stopping(*whole, model, METHOD, tmp_path / "stopped")

@@ -1,5 +1,6 @@
 """A fit with survey weights keeps the promises of fits without."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ CLASSES = ["logistic", "linear", *SLOW]
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 
 
-def weighted(name: str, rows: int = checks.ROWS, seed: int = 0, **more: Any) -> Recording:
-    data = draw_data(rows, seed)
+@cache
+def weighted(name: str, **more: Any) -> Recording:
+    data = draw_data(checks.ROWS, seed=0)
     columns = {column: data[column] for column in ("weight", *more.values())}
     return record(model_of(name, data, **columns), "dp_advi", weights=WEIGHTS, **more)
 

@@ -125,7 +125,7 @@ def test_data_that_fit_the_model_are_not(fit, form):
         fit(regression(), data={"X": form(X), "y": Y})
 
 
-@pytest.mark.parametrize(("settings", "sentence"), TERMS[:-1])
+@pytest.mark.parametrize(("settings", "sentence"), TERMS[:2])
 def test_a_dry_run_refuses_what_a_fit_refuses(settings, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         dry(regression(), **{**GOOD, **settings})

@@ -130,7 +130,7 @@ def test_the_backend_is_the_one_that_is_faster_on_made_up_rows(monkeypatch, seco
 
 def test_a_long_fit_is_announced_before_it_starts_and_not_in_its_result(monkeypatch):
     monkeypatch.setattr(timing, "ANNOUNCED_SECONDS", 0.0)
-    number = 73_819
+    number = 20_717
     with pytest.warns(UserWarning, match="14 releases take") as warned:
         idata = pymc_dp.fit(model=coin(number), progressbar=False, **BUDGET)
     told = str([node.attrs for node in idata.subtree]) + str(warned[0].message)

@@ -281,9 +281,12 @@ def structure(tree):
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
-@pytest.mark.parametrize("name", ["", "survey"])  # every name of a named model has two colons
-@pytest.mark.parametrize("terms", [{}, {"adaptive_clip": 0.5}, {"neighbours": "zero_out"}])
+@pytest.mark.parametrize(
+    ("terms", "name"),
+    [({"adaptive_clip": 0.5}, ""), ({"neighbours": "zero_out"}, ""), ({}, "survey")],
+)
 def test_the_number_of_records_leaves_no_trace(terms, name):
+    """Every name of a named model has two colons."""
     few, many = (pymc_dp.fit(model=build(rows, name), **SETTINGS, **terms) for rows in (25, 60))
     for tree in (few, many):  # what released numbers decide
         tree["fit_stats"] = tree["fit_stats"].to_dataset().drop_vars("clip_factor")

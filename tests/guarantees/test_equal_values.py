@@ -9,6 +9,7 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import harden as harden_module
 from pymc_dp.model import separate
 from pymc_dp.model.harden import harden
+from tests.zoo import build as model_of
 
 N = 60
 rng = np.random.default_rng(11)
@@ -16,12 +17,6 @@ AGE, Y, CODES = rng.normal(size=N), rng.integers(0, 2, N), rng.integers(0, 3, N)
 RARE = np.zeros((2, N))  # two rare conditions, which nobody has
 ONE_HAS = RARE.copy()
 ONE_HAS[1, 17] = 1.0
-
-
-def model_of(build):
-    with pm.Model() as model:
-        build()
-    return model
 
 
 def with_conditions(conditions):

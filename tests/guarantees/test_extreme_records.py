@@ -23,6 +23,7 @@ from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.randomness import SecretRandom
 from tests.guarantees.test_sensitivity import covered_by
 from tests.guarantees.toys import BeyondBoundError
+from tests.zoo import build as model_of
 from tests.zoo import columns_of, separated
 
 ROWS = 8
@@ -40,8 +41,7 @@ def heavy_tailed():
 
 
 def covered(build, method, **settings):
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     budget = {"noise_multiplier": 1.0, "delta": 1e-5, "sampling": "full"}
     # the method's own updates
     prepared = set_up(model, method, 2, noise_aware=False, **budget, **settings)
@@ -124,9 +124,7 @@ def three_meetings():
 
 def longest(build):
     """Of clipped gradients of a record whose parts nearly cancel, at latents near and far."""
-    with pm.Model() as model:
-        build()
-    records, columns = separated(model)
+    records, columns = separated(model_of(build))
     contribution, rng = gradient(records, "python"), np.random.default_rng(1)
     parts = {"X": [[0.1, 0.2, 0.3]], "x0": [0.1], "x1": [0.2], "x2": [0.3]}
     found = []

@@ -17,8 +17,8 @@ from pymc_dp.methods.vips.factors.factors import inference_of
 from pymc_dp.methods.vips.factors.model import scores_at_zero
 from pymc_dp.methods.vips.factors.sums import Context, contribution, layout_of
 from pymc_dp.model import constrained
-from tests.guarantees.test_sensitivity import NOISE, C, check_neighbours, number
-from tests.guarantees.toys import before_noise, wall_of
+from tests.guarantees.test_sensitivity import C, check_neighbours, covered_by, number
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 J, K, ROWS = 4, 2, 60
@@ -45,9 +45,7 @@ MODELS = {build.__name__: build for build in (factor_analysis, belief_net)}
 @cache
 def compiled(name):
     """Compile a contribution, and find its columns."""
-    with pm.Model() as model:
-        MODELS[name]()
-    records, columns = separated(constrained(model))
+    records, columns = separated(constrained(model_of(MODELS[name])))
     structure = factor_model.recognise(records)
     slopes = scores_at_zero(records, structure.predictor, structure.latent, "python")
     inference = inference_of(structure, None)
@@ -100,19 +98,9 @@ def test_a_norm_without_its_correction_is_caught():
 
 
 def covered(name, scale=1.0, clip=None, bound=C):
-    """Map records to the vector that a full-batch release of them adds noise to, over the bound."""
     contribution, columns, parameter = compiled(name)
-    [(leaf, column)] = columns.items()
-
-    def total(rows):
-        values = np.array([row["y"] for row in rows], column.values.dtype).reshape(-1, J)
-        held = {leaf: column._replace(values=values)}
-        faulty = contribution._replace(norms=clip) if clip else contribution
-        wall = wall_of(held, faulty, clip_norm=bound, noise_multiplier=NOISE)
-        total, sd = before_noise(wall, context_at(scale, parameter))
-        return total / (sd / NOISE)
-
-    return total
+    faulty = contribution._replace(norms=clip) if clip else contribution
+    return covered_by(faulty, columns, context_at(scale, parameter), clip_norm=bound)
 
 
 RECORDS = {

@@ -10,17 +10,12 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.vips.factors.local_latents import latent_prior
 from pymc_dp.model import constrained, separate
 from pymc_dp.privacy.wall import PrivacyWall
+from tests.zoo import build
 
 N, J, K = 23, 4, 2
 TABLE = np.random.default_rng(1).normal(size=(N, J))
 YES = (TABLE > 0).astype("int8")
 FIT = {"epsilon": 2, "delta": 1e-5, "n": 6, "draws": 5, "progressbar": False, "backend": "python"}
-
-
-def build(describe) -> pm.Model:
-    with pm.Model() as model:
-        describe()
-    return model
 
 
 def factors(prior=0.0, read=lambda z, w: None, centre=lambda z: 0.0):

@@ -16,11 +16,11 @@ from pymc_dp.methods.sep.network.start import Typical, bounded_layout
 from pymc_dp.model import constrained
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
-from tests.guarantees.test_sensitivity import EXTREMES, check_neighbours
-from tests.guarantees.toys import before_noise, wall_of
+from tests.guarantees.test_sensitivity import EXTREMES, C, check_neighbours, covered_by
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
-C, NOISE, ROWS = 1.5, 0.7, 40
+ROWS = 40
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(ROWS, 2)) * np.geomspace(0.01, 100, ROWS)[:, None]
 UNITS = 3
@@ -53,9 +53,7 @@ LOUD = {"regression": {"X": (300.0, -400.0), "y": 1e4}, "classes": {"X": (30.0, 
 def compiled():
     found = {}
     for build in (regression, classes):
-        with pm.Model() as model:
-            build()
-        records, columns = separated(constrained(model))
+        records, columns = separated(constrained(model_of(build)))
         network = recognise(records)
         d = network.prior.d
         scales = bounded_layout(C, Typical(1.0, 1.0, np.ones(d)), build is regression)
@@ -68,21 +66,9 @@ def compiled():
     return found
 
 
-def covered_by(compiled, name, contribution=None):
-    """Map records to the sum that a full-batch release of them adds noise to, over C."""
+def covered_by_network(compiled, name, contribution=None):
     sites, columns, asked, *_ = compiled[name]
-
-    def covered(rows):
-        held = {}
-        for leaf, column in columns.items():
-            values = np.array([row[leaf] for row in rows], column.values.dtype)
-            shape = (len(rows), *column.values.shape[1:])
-            held[leaf] = column._replace(values=values.reshape(shape))
-        wall = wall_of(held, contribution or sites, clip_norm=C, noise_multiplier=NOISE)
-        total, sd = before_noise(wall, asked)
-        return total / (sd / NOISE)
-
-    return covered
+    return covered_by(contribution or sites, columns, asked)
 
 
 def prepared(compiled, name):
@@ -132,25 +118,25 @@ def test_every_part_keeps_its_bound_and_some_reach_it(compiled, name):
 
 @BOTH
 def test_no_record_moves_a_sum_beyond_the_clip_norm(compiled, name):
-    check_neighbours(covered_by(compiled, name), RECORDS[name])
+    check_neighbours(covered_by_network(compiled, name), RECORDS[name])
 
 
 @BOTH
 def test_some_record_reaches_the_bound(compiled, name):
-    covered = covered_by(compiled, name)
+    covered = covered_by_network(compiled, name)
     assert 0.99 <= np.linalg.norm(covered([LOUD[name]]) - covered([])) <= 1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
 def test_a_record_that_is_not_finite_adds_nothing(compiled, bad):
-    covered = covered_by(compiled, "regression")
+    covered = covered_by_network(compiled, "regression")
     others = [{"X": (0.3, -0.2), "y": 0.1}]
     record = {"X": (bad, 1.0), "y": 0.0}
     np.testing.assert_allclose(covered([*others, record]), covered(others), atol=1e-12)
 
 
 def test_an_outcome_outside_the_likelihood_adds_nothing(compiled):
-    covered = covered_by(compiled, "classes")
+    covered = covered_by_network(compiled, "classes")
     np.testing.assert_array_equal(covered([{"X": (0.3, -0.2), "y": 2}]), 0)
 
 
@@ -195,7 +181,7 @@ def means_over_the_batch(sites, d):
 )
 def test_a_faulty_contribution_is_caught(compiled, fault):
     sites, _, _, d, _ = compiled["regression"]
-    covered = covered_by(compiled, "regression", fault(sites, d))
+    covered = covered_by_network(compiled, "regression", fault(sites, d))
     with pytest.raises((AssertionError, ReleaseError)):
         check_neighbours(covered, LOUD_OR_NOT)
 

@@ -14,6 +14,7 @@ from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.toys import before_noise, wall_of
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 # dense where a sigmoid rounds to 0 or 1, and far beyond
@@ -88,9 +89,7 @@ MODELS = [
 
 
 def compiled(build, contribute=gradient):
-    with pm.Model() as model:
-        build()
-    records, columns = separated(model)
+    records, columns = separated(model_of(build))
     return contribute(records, "python"), columns, records.size
 
 
@@ -122,7 +121,7 @@ def test_no_norm_is_short(build):
     assert largest_excess(contribution, columns, points) < 1e-9
 
 
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("build", [groups, negative_binomial, mixture])
 def test_no_norm_is_short_where_gradients_are_formed(build, monkeypatch):
     def no_frontier(*graph):
         raise NoFrontierRuleError
@@ -170,8 +169,7 @@ def product_with_opposites():
 
 
 @pytest.mark.parametrize("build", [difference, difference_of_products, product_with_opposites])
-@pytest.mark.parametrize("large", [1e8, 1e15, 1e17, 1e25, 1e100, 1e200])
-def test_a_record_whose_parts_cancel_does_not_drown_the_others(build, large):
+def test_a_record_whose_parts_cancel_does_not_drown_the_others(build):
     # in exact numbers it adds nothing; in double precision 1e17 - 1e17 swallows what is between
     with pm.Model() as model:
         pm.Normal("y", build(), 1.0, observed=np.zeros(30))
@@ -179,15 +177,17 @@ def test_a_record_whose_parts_cancel_does_not_drown_the_others(build, large):
     contribution = gradient(records, "python")
     rng = np.random.default_rng(4)
     values = {name: rng.normal(size=c.values.shape) + (name == "y") for name, c in columns.items()}
-    one = {
-        name: np.full((1, *v.shape[1:]), 5.0 if name == "y" else large)
-        for name, v in values.items()
-    }
 
     def total(values):
         held = {name: c._replace(values=values[name]) for name, c in columns.items()}
         return before_noise(wall_of(held, contribution), np.full((1, records.size), 0.1)).total
 
-    with_it = {name: np.concatenate([v, one[name]]) for name, v in values.items()}
-    assert np.linalg.norm(total(values)) > 2
-    assert np.linalg.norm(total(with_it) - total(values)) < 1e-3
+    without = total(values)
+    assert np.linalg.norm(without) > 2
+    for large in (1e8, 1e15, 1e17, 1e25, 1e100, 1e200):
+        one = {
+            name: np.full((1, *v.shape[1:]), 5.0 if name == "y" else large)
+            for name, v in values.items()
+        }
+        with_it = {name: np.concatenate([v, one[name]]) for name, v in values.items()}
+        assert np.linalg.norm(total(with_it) - without) < 1e-3

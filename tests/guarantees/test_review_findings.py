@@ -9,6 +9,7 @@ from pymc_dp import NotSeparableError
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.model import separate
 from pymc_dp.privacy.norms import row_norms
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 N = 14
@@ -89,8 +90,7 @@ def gaussian_process_centred_by_the_data():
     ],
 )
 def test_a_model_that_hides_its_data_is_refused(build):
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     with pytest.raises(NotSeparableError):
         separate(model)
 

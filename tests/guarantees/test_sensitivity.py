@@ -15,7 +15,7 @@ from pymc_dp.contributions.clipped_count import AtClipNorm, with_clipped_count
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees import toys
-from tests.guarantees.toys import before_noise, vectors, wall_of
+from tests.guarantees.toys import before_noise, columns_of_rows, vectors, wall_of
 from tests.zoo import separated
 
 C = 1.5
@@ -94,13 +94,7 @@ def covered_by(contribution, columns, context, quantile=None, clip_norm=C):
         contribution, context, release["clip_norm"] = counted(contribution, context, quantile)
 
     def covered(rows):
-        values = {
-            leaf: np.array([row[leaf] for row in rows], column.values.dtype).reshape(
-                len(rows), *column.values.shape[1:]
-            )
-            for leaf, column in columns.items()
-        }
-        held = {leaf: column._replace(values=values[leaf]) for leaf, column in columns.items()}
+        held = columns_of_rows(columns, rows)
         wall = wall_of(held, contribution, clip_norm=C, noise_multiplier=NOISE)
         total, sd = before_noise(wall, context, **release)
         return total / (sd / NOISE)
@@ -149,7 +143,7 @@ def test_no_record_moves_a_models_sum_beyond_the_clip_norm(compiled, model, at):
     check_neighbours(covered_by_model(compiled, model, at), RECORDS[model])
 
 
-@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("quantile", [0.1, 0.5])
 def test_the_count_of_clipped_records_is_covered_together_with_the_sum(compiled, quantile):
     covered = covered_by_model(compiled, "logistic", quantile=quantile)
     check_neighbours(covered, RECORDS["logistic"], examples=40)

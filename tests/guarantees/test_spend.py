@@ -88,7 +88,6 @@ def fit(model, **settings):
 CASES = {
     "a budget": {"epsilon": 2.0},
     "a noise": {"noise_multiplier": 1.7},
-    "another accountant": {"epsilon": 2.0, "accountant": "pld"},
     "replaced records": {"epsilon": 3.0, "accountant": "pld", "neighbours": "replace_one"},
     "full batches": {"epsilon": 2.0, "sampling": "full", "sample_rate": 1.0},
     "falling clip norm": {"epsilon": 2.0, "clip_norm": lambda t: 2.0 / (1 + t)},

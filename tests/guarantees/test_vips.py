@@ -23,12 +23,8 @@ from tests.guarantees.test_sensitivity import (
 )
 from tests.guarantees.vips_toys import BLOCKS, REGRESSIONS, dense
 
-FORMS = ["residual", "absolute", "paper"]
-CASES = [(build, "residual") for build in REGRESSIONS]
-# a form is one of the sums of records: of other outcomes they are sums of the same kinds
-OF_EACH_KIND = ("gaussian_with_precision", "logistic", "two_columns", "two_outcomes")
-CASES += [(getattr(vips_toys, name), form) for name in OF_EACH_KIND for form in FORMS[1:]]
-CASES += [(build, None) for build in BLOCKS]
+CASES = [(build, form) for build in REGRESSIONS for form in ("residual", "absolute")]
+CASES += [(vips_toys.logistic, "paper"), *((build, None) for build in BLOCKS)]
 
 toy = cache(vips_toys.toy)
 
@@ -53,11 +49,9 @@ WHOLE = st.sampled_from([0, 1, 5, -3, 2**40, -(2**62)])
 SHORT = st.sampled_from([0, 1, 2, 7, -3, 2**31 - 1])
 PAIR = st.tuples(number, number)
 RECORDS = {
-    "gaussian": {"X": PAIR, "y": number},
     "gaussian_with_precision": {"X": PAIR, "y": number},
     "logistic": {"X": PAIR, "y": WHOLE},
     "binomial": {"X": PAIR, "y": WHOLE, "trials": SHORT},
-    "negative_binomial": {"X": PAIR, "y": WHOLE},
     "two_columns": {"X": PAIR, "y": PAIR},
     "two_outcomes": {"X": PAIR, "y": number, "z": WHOLE},
     "categorical": {"group": SHORT, "y": WHOLE},
@@ -65,7 +59,7 @@ RECORDS = {
     "mixture": {"y": number},
 }
 LOUD = {"X": (30.0, -40.0), "y": 1, "trials": 9, "z": 0, "group": 2, "exposure": 50.0}
-LOUD_REAL = {"gaussian": 900.0, "gaussian_with_precision": 900.0, "mixture": 900.0}
+LOUD_REAL = {"gaussian_with_precision": 900.0, "mixture": 900.0}
 LOUD_REAL |= {"two_columns": (900.0, 3.0), "two_outcomes": 900.0, "poisson": 9, "binomial": 9}
 
 
@@ -90,7 +84,7 @@ def test_no_record_moves_a_release_beyond_the_clip_norm(build, later):
     check_neighbours(covered_by_vips(build, later=later), records_of(build), examples=20)
 
 
-@pytest.mark.parametrize("form", FORMS[1:])
+@pytest.mark.parametrize("form", ["absolute", "paper"])
 def test_no_record_moves_the_papers_forms_beyond_the_clip_norm(form):
     covered = covered_by_vips(vips_toys.logistic, form)
     check_neighbours(covered, records_of(vips_toys.logistic), examples=30)

@@ -22,7 +22,7 @@ from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
 from tests.guarantees import test_sensitivity
-from tests.guarantees.test_sensitivity import RECORDS, check_neighbours
+from tests.guarantees.test_sensitivity import RECORDS, check_neighbours, covered_by
 from tests.guarantees.toys import before_noise, wall_of
 
 MODELS = {
@@ -243,36 +243,21 @@ def test_a_histogram_that_is_not_in_the_claimed_norm_is_seen():
         check_claimed_norms(more._replace(norms=of_latents.norms), columns, np.zeros(records.size))
 
 
-def covered_by(contribution, columns, context, clip_norm):
-    """Map records to the vector that a full release adds noise to, in clip norms."""
-    plain = with_equal_draws(contribution)
-
-    def covered(rows):
-        held = {
-            leaf: column._replace(
-                values=np.array([row[leaf] for row in rows], column.values.dtype).reshape(
-                    len(rows), *column.values.shape[1:]
-                )
-            )
-            for leaf, column in columns.items()
-        }
-        wall = wall_of(held, plain, clip_norm=clip_norm)
-        return before_noise(wall, context).total / clip_norm
-
-    return covered
-
-
 @pytest.mark.parametrize("name", ["logistic", "two_outcomes"])
 def test_no_record_moves_a_round_beyond_the_clip_norm(name):
     contribution, _, _, columns = made(name)
-    covered = covered_by(contribution, columns, at(name), at(name).clip_norm)
+    covered = covered_by(
+        with_equal_draws(contribution), columns, at(name), clip_norm=at(name).clip_norm
+    )
     check_neighbours(covered, RECORDS[name], examples=60)
 
 
 @pytest.mark.parametrize("name", ["logistic", "two_outcomes"])
 def test_no_record_moves_the_scales_by_more_than_their_norm(name):
     _, scales, records, columns = made(name)
-    covered = covered_by(scales, columns, at(name).point, records.size**0.5)
+    covered = covered_by(
+        with_equal_draws(scales), columns, at(name).point, clip_norm=records.size**0.5
+    )
     check_neighbours(covered, RECORDS[name], examples=60)
 
 

@@ -52,6 +52,18 @@ def wall_of(
     return PrivacyWall(PrivateData(columns, units), {"score": contribution}, plan)
 
 
+def columns_of_rows(columns, rows):
+    """Hold records, each a mapping from names to entries, in columns like those given."""
+    return {
+        leaf: column._replace(
+            values=np.array([row[leaf] for row in rows], column.values.dtype).reshape(
+                len(rows), *column.values.shape[1:]
+            )
+        )
+        for leaf, column in columns.items()
+    }
+
+
 class BeyondBoundError(ReleaseError, AssertionError):
     """The wall saw by itself that a clipped sum is too long: a planted fault is caught."""
 

@@ -48,7 +48,7 @@ def test_what_was_spent_is_at_least_what_the_fits_cost(new, filter):
 def calibrated(epsilon, delta, **terms):
     """Return a plan of full batches of just that epsilon."""
     low, high = 0.31, 1e5
-    for _ in range(80):
+    for _ in range(45):
         middle = math.sqrt(low * high)
         fits = plan_of(noise=middle, delta=delta, **terms).epsilon() <= epsilon
         low, high = (low, middle) if fits else (middle, high)
@@ -57,7 +57,7 @@ def calibrated(epsilon, delta, **terms):
 
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 6.0])
+@pytest.mark.parametrize("epsilon", [0.2, 6.0])
 def test_a_fit_of_what_is_left_is_admitted(new, filter, neighbours, epsilon):
     for noise in (None, 40.0, 9.0):
         ledger = new(filter=filter, neighbours=neighbours, epsilon=epsilon, delta=2 * DELTA)

@@ -14,7 +14,6 @@ from contextlib import closing, suppress
 from functools import partial
 
 import numpy as np
-import pymc as pm
 import pytest
 from scipy.stats import norm
 
@@ -244,21 +243,9 @@ def test_plain_composition_in_place_of_a_filter_is_caught(new, monkeypatch):
 # --- fits ---
 
 
-@pytest.mark.parametrize("call", ["pymc_dp.fit", "pm.fit"])
-def test_a_fit_takes_its_plan_from_the_ledger(new, model, call):
+def test_a_fit_takes_its_plan_from_the_ledger(new, model):
     ledger = new()
-    if call == "pm.fit":
-        with model:
-            idata = pm.fit(
-                5,
-                method="dp_advi",
-                ledger=ledger,
-                noise_multiplier=5.0,
-                delta=DELTA,
-                progressbar=False,
-            )
-    else:
-        idata = fit(model, ledger)
+    idata = fit(model, ledger)
     plan = plan_from_json(idata["privacy"].attrs["dp_event"])
     [entry] = fits_of(ledger.path)
     assert (entry.method, entry.planned, entry.booked) == ("dp_advi", 5, 5)
@@ -653,18 +640,6 @@ def test_a_reservation_without_a_transaction_is_caught(new, slow_reader, monkeyp
     monkeypatch.setattr(ledger_file, "held", ledger_file._opened)
     assert race(ledger, plan_of(noise=15.0)) > 3
     assert ledger.left.amount < 0
-
-
-def test_two_processes_may_create_the_same_ledger(path):
-    terms = {"epsilon": 2.0, "delta": DELTA, "dataset": "survey"}
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=Ledger, args=(path,), kwargs=terms) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 4
-    assert Ledger(path).terms.dataset == "survey"
 
 
 @pytest.mark.parametrize(

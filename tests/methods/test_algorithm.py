@@ -31,7 +31,7 @@ REGRESSIONS = {
 
 
 def algorithms(model, method, **settings):
-    budget = BUDGET if METHODS[method].private else {}
+    budget = {"noise_multiplier": 5.0, "delta": 1e-5} if METHODS[method].private else {}
     return set_up(model, method, settings.pop("n", None), **budget, **settings).method.algorithms
 
 

@@ -7,13 +7,12 @@ import pytest
 import pymc_dp
 from pymc_dp.methods.prior import prior_curvature, prior_gradient
 from pymc_dp.testing import deterministic_noise
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 
 def curvature_of(build, point):
-    with pm.Model() as model:
-        build()
-    return prior_curvature(prior_gradient(separated(model)[0], "python"), np.array(point))
+    return prior_curvature(prior_gradient(separated(model_of(build))[0], "python"), np.array(point))
 
 
 def of_observed(b):

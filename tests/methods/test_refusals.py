@@ -8,6 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp import NotSeparableError
+from tests.zoo import build as model_of
 
 pytestmark = pytest.mark.usefixtures("no_release")
 N = 40
@@ -27,12 +28,6 @@ SETTINGS = {
     "progressbar": False,
     "backend": "python",
 }
-
-
-def model_of(build):
-    with pm.Model() as model:
-        build()
-    return model
 
 
 def refused(build, method="vips", **settings):

@@ -11,6 +11,7 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.methods.conjugate.exponential import GAMMA
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_precision, of_variance
+from tests.zoo import build
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
@@ -84,11 +85,7 @@ def groups():
     pm.Normal("y", mean, pm.math.sqrt(v), observed=EFFECTS)
 
 
-@functools.cache
-def built(build):
-    with pm.Model() as model:
-        build()
-    return model
+built = functools.cache(build)
 
 
 def coordinate_ascent_of_groups():

@@ -15,6 +15,7 @@ from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.model.draws import counts_without_rejection
 from pymc_dp.model.terms import simplify
 from tests import zoo
+from tests.zoo import build as model_of
 
 ROWS, COUNT = 400, 2
 X = np.random.default_rng(0).normal(size=(ROWS, 2))
@@ -230,9 +231,7 @@ NOT_DRAWN = [
 
 @cache
 def separated(build):
-    with pm.Model() as model:
-        build()
-    return zoo.separated(model)
+    return zoo.separated(model_of(build))
 
 
 @cache
@@ -348,8 +347,7 @@ def test_chance_does_not_decide_whether_a_count_can_be_drawn(mean, drawn):
 
 @pytest.mark.parametrize("build", COMPOUND)
 def test_draws_of_compound_distributions_follow_those_of_pymc(build):
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     names = [value.name for value in model.value_vars]
     shapes = [x.shape for x in map(model.initial_point().get, names)]
     at = [np.random.default_rng(5).normal(0, 0.3, shape) for shape in shapes]
@@ -392,9 +390,7 @@ def test_censored_outcomes_are_drawn_censored():
 
 def test_the_density_above_a_hurdle_has_no_loop():
     """The gradient of an incomplete beta function is one, number by number."""
-    with pm.Model() as model:
-        hurdle_of_spread_counts()
-    records, _ = zoo.separated(model)
+    records, _ = zoo.separated(model_of(hurdle_of_spread_counts))
     term = records.batch.log_likelihood()
     slopes = pt.grad(term.sum(), list(records.latents.values()))
     operations = {

@@ -133,13 +133,6 @@ def test_formulas_of_the_latents_leave(deterministic):
     assert outputs.withheld == ()
 
 
-@pytest.mark.parametrize("deterministic", PRIVATE.values(), ids=PRIVATE)
-def test_a_deterministic_that_holds_a_number_stays(deterministic):
-    outputs = released(deterministic)
-    assert set(outputs.graphs) == {"b", "alpha"}
-    assert outputs.withheld == ("it",)
-
-
 @pytest.mark.parametrize(
     ("what", "name"), [("scalar data", "sd"), ("a table", "table"), ("a scalar constant", "it")]
 )
@@ -186,8 +179,9 @@ def test_axes_may_have_no_name():
 
 
 @pytest.mark.parametrize("what", PRIVATE)
-def test_only_what_a_declaration_frees_is_said_to_be_declarable(what):
+def test_a_deterministic_that_holds_a_number_stays_and_says_whether_a_declaration_frees_it(what):
     outputs = released(PRIVATE[what])
+    assert set(outputs.graphs) == {"b", "alpha"}
     assert outputs.withheld == ("it",)
     try:
         freed = released(PRIVATE[what], public=["it"]).withheld == ()
@@ -283,13 +277,3 @@ def test_trusted_numbers_in_priors_are_all_listed():
     assert trusted["prior of a"] == "2 numbers, and 3 in its density"
     assert int(trusted["prior of b"].split()[0]) >= 4
     assert "initial value of b" in map(str, records.trusted)
-
-
-def test_a_deterministic_that_reads_records_cannot_be_declared_public():
-    with pm.Model(coords={"patient": [f"patient {i}" for i in range(20)]}) as model:
-        x = pm.Data("x", np.linspace(-1, 1, 20), dims="patient")
-        b = pm.Normal("b")
-        pm.Deterministic("prediction", b * x, dims="patient")
-        pm.Normal("y", b * x, 1.0, observed=np.ones(20), dims="patient")
-    with pytest.raises(ValueError, match="`prediction`, which reads the data `x`"):
-        separate(model, public=["prediction"])

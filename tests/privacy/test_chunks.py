@@ -383,7 +383,7 @@ def test_two_threads_have_compiled_functions_of_their_own():
 @contextmanager
 def cluster_of_two():
     distributed = pytest.importorskip("distributed")
-    settings = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": "CRITICAL"}
+    settings = {"host": "127.0.0.1", "dashboard_address": ":0", "silence_logs": "CRITICAL"}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 10}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster,

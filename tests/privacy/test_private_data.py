@@ -84,8 +84,8 @@ def test_every_sparse_matrix_is_read(form, kind):
     np.testing.assert_array_equal(before_noise(wall).total, before_noise(dense).total)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_fit_takes_every_sparse_matrix(form):
+@pytest.mark.parametrize("form", ["csr", "coo"])
+def test_a_fit_takes_a_sparse_matrix(form):
     x = sparse.csr_array(np.eye(50, 3)).asformat(form)
     idata = pymc_dp.fit(
         model=regression(),

@@ -12,6 +12,7 @@ from pytensor.graph.op import Op
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.setup import set_up
 from pymc_dp.privacy.chunks import shipping
+from tests.zoo import build as model_of
 
 separate = sys.modules["pymc_dp.model.separate"]  # the package has a function of that name
 
@@ -99,15 +100,16 @@ MODELS = [
 
 def recipe(build, method="dp_advi", **settings):
     da = pytest.importorskip("dask.array")
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     data = {"y": da.from_array(Y, chunks=100)}
     setup = set_up(model, method, None, data=data, epsilon=1.0, delta=1e-5, **settings)
     return shipping.packed(compile_method(setup, "python").again).packed
 
 
-@pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
-@pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [*((build, "dp_advi") for build in MODELS), (random_of_an_outcome, "dp_sgld")],
+)
 def test_no_function_of_an_authors_carries_records_to_workers(build, method):
     assert SECRET not in recipe(build, method)
 

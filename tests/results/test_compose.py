@@ -167,7 +167,9 @@ def test_a_result_counts_the_same_after_its_file(result, tmp_path):
 
 
 def test_a_tuned_result_is_refused(model):
-    tuned = pymc_dp.tune(model, [{"n": 8}, {"n": 9}], epsilon=2.0, delta=DELTA, draws=2)
+    tuned = pymc_dp.tune(
+        model, [{"n": 8}, {"n": 9}], epsilon=2.0, delta=DELTA, draws=2, backend="python"
+    )
     with pytest.raises(ValueError, match="Result 0 was tuned: its epsilon is that of the search"):
         compose([tuned], delta=DELTA)
 

@@ -180,7 +180,7 @@ def test_a_type_is_asked_for_by_name():
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 def test_a_fit_of_the_whole_model_is_drawn_from_as_well():
     columns = Columns({x: TYPES[x] for x in ("voted", "ill")})
-    idata = pymc_dp.fit(model=columns.model(frame()), **TERMS)
+    idata = pymc_dp.fit(model=columns.model(frame()), draws=20, **TERMS)
     [table] = columns.synthesize(idata, n=10, m=1)
     assert list(table) == ["voted", "ill"]
     assert json.loads(idata["privacy"].attrs["declared_public"]) == []

@@ -12,6 +12,7 @@ from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.harden import harden
 from pymc_dp.synthetic import synthesize as module
 from tests.posteriors import posterior as equal_draws
+from tests.zoo import build as model_of
 
 ROWS = 40
 posterior = partial(equal_draws, 6)
@@ -209,8 +210,7 @@ def expression():
     ],
 )
 def test_what_cannot_be_drawn_is_refused(write, reason):
-    with pm.Model() as model:
-        write()
+    model = model_of(write)
     with pytest.raises(ValueError, match=reason):
         pymc_dp.synthesize(posterior(b=1.0), model, n=5, m=2)
 

@@ -76,8 +76,7 @@ def test_equal_weights_are_a_fit_without_weights(kind):
     assert also == pytest.approx(width, rel=0.05)
 
 
-@pytest.mark.parametrize("unit", [None, "household"])
-@pytest.mark.parametrize("kind", ["linear", "logistic"])
+@pytest.mark.parametrize(("kind", "unit"), [("linear", "household"), ("logistic", None)])
 def test_without_noise_a_weighted_fit_is_the_estimate_of_the_design(kind, unit):
     check_design(kind, unit)
 

@@ -63,8 +63,8 @@ def test_a_rate_many_standard_deviations_of_a_count_away_is_found():
     assert values.std() < 1.3 * sd
 
 
-@pytest.mark.parametrize("s", [1e-2, 1.0])
-def test_a_scale_far_from_its_prior_is_found(s):
+def test_a_scale_far_from_its_prior_is_found():
+    s = 1e-2
     y = np.random.default_rng(3).normal(0.5, s, ROWS)
     with pm.Model() as model:
         mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
@@ -77,8 +77,8 @@ def test_a_scale_far_from_its_prior_is_found(s):
         assert 0.7 < values.std() / (sd * s / ROWS**0.5) < 1.6
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1])
-def test_a_rate_is_found_however_rare(share):
+def test_a_rate_is_found_however_rare():
+    share = 0.01  # test_rounds has one of .1
     y = np.arange(2 * ROWS) < share * 2 * ROWS
     with pm.Model() as model:
         pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=y)

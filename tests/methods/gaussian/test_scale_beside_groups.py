@@ -41,6 +41,7 @@ def test_the_scale_is_found(model):
     assert abs(mean - SCALE) < min(2 * sd, 0.06)
 
 
+@pytest.mark.slow  # the same at less noise is quick
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_more_noise_leaves_it_known(model):
     mean, sd = scale(model, epsilon=0.3, key=8)

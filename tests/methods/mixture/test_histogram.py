@@ -8,11 +8,13 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
+from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.histogram import HISTOGRAM, ScalarMixture, first_state, update
 from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise
+from tests.zoo import build
 
 ROWS, SHARES = 3000, np.array([0.5, 0.3, 0.2])
 RNG = np.random.default_rng(5)
@@ -34,11 +36,7 @@ def of_unknown_widths():
     pm.NormalMixture("y", pm.Dirichlet("w", np.full(3, 2.0)), x, tau=tau, observed=NUMBERS)
 
 
-@functools.cache
-def model_of(build):
-    with pm.Model() as model:
-        build()
-    return model
+model_of = functools.cache(build)
 
 
 @functools.cache
@@ -138,7 +136,7 @@ def test_a_fit_that_is_stopped_before_the_rounds_has_a_result(build):
 
 
 def releases(build, method="dp_advi"):
-    plan = pymc_dp.plan(model=model_of(build), method=method, epsilon=1, delta=1e-5).plan
+    plan = set_up(model_of(build), method, None, noise_multiplier=5.0, delta=1e-5).plan
     return {release.name for release in plan.releases}
 
 

@@ -15,6 +15,7 @@ from pymc_dp.methods.sep.network import network
 from pymc_dp.methods.sep.network.sites import Context, derivatives, noise_sites, sites_of
 from pymc_dp.model import constrained, separate
 from pymc_dp.testing import deterministic_noise
+from tests.zoo import build as model_of
 
 RNG = np.random.default_rng(0)
 N, D = 400, 3
@@ -49,8 +50,7 @@ def hidden(features, units=20, activate=lambda x: pm.math.maximum(0, x), deep=Fa
 
 
 def fit(build, **settings):
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     given = {"epsilon": np.inf, "clip_norm": np.inf, "delta": 1e-6, "random_seed": 1} | settings
     return pymc_dp.fit(
         model=model, method="dp_sep", progressbar=False, backend="python", draws=300, **given
@@ -67,9 +67,7 @@ def predicted(idata, features, activate=lambda x: np.maximum(0, x)):
 
 
 def recognised(build):
-    with pm.Model() as model:
-        build()
-    records, _ = separate(constrained(model))
+    records, _ = separate(constrained(model_of(build)))
     return records, network_model.recognise(records)
 
 

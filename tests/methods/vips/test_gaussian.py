@@ -102,7 +102,7 @@ EXACT = [
 
 # one of each structure in absolute form: the features, which differ, are the same in both
 IN_BOTH_FORMS = [(*case, "residual") for case in EXACT]
-IN_BOTH_FORMS += [(*EXACT[k], "absolute") for k in (0, 2, 4, 5)]
+IN_BOTH_FORMS += [(*EXACT[k], "absolute") for k in (0, 5)]
 
 
 @pytest.mark.parametrize(("build", "names", "expected", "form"), IN_BOTH_FORMS)
@@ -191,7 +191,7 @@ SCALED = [
 # a form is one of the sums of records: how a prior or an sd is written is the same in both
 @pytest.mark.parametrize(
     ("build", "names", "reference", "form"),
-    [(*case, "residual") for case in SCALED] + [(*case, "absolute") for case in SCALED[:2]],
+    [*((*case, "residual") for case in SCALED), (*SCALED[0], "absolute")],
 )
 def test_a_precision_is_that_of_variational_bayes(build, names, reference, form):
     idata = fitted(build, form=form, n=40)

@@ -8,6 +8,7 @@ import pymc as pm
 from scipy.special import expit
 
 import pymc_dp
+from tests.zoo import build as model_of
 
 N = 120
 RNG = np.random.default_rng(1)
@@ -44,8 +45,7 @@ NOISELESS = {
 @functools.cache
 def fitted(build, **settings):
     """Fit without noise and clipping; every release replaces what is known from those before."""
-    with pm.Model() as model:
-        build()
+    model = model_of(build)
     settings = {"kappa": 0.0, **settings}
     return pymc_dp.fit(model=model, **{**NOISELESS, **settings})
 

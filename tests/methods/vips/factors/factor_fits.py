@@ -8,6 +8,7 @@ from scipy.special import expit
 
 import pymc_dp
 from tests.methods.vips import vips_fits
+from tests.zoo import build as model_of
 
 N, J, K = 50, 5, 2
 RNG = np.random.default_rng(8)
@@ -20,12 +21,6 @@ BITS = (RNG.random((N, 6)) < expit(RNG.integers(0, 2, (N, K)) @ PARTS.T - 1.5)).
 SPREAD = np.array([1.5, 0.5])
 ROUNDS = 2000
 NOISELESS = {**vips_fits.NOISELESS, "draws": 2}
-
-
-def model_of(build):
-    with pm.Model() as model:
-        build()
-    return model
 
 
 @functools.cache

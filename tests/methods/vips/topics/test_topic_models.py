@@ -218,9 +218,8 @@ def test_documents_without_words_leave_the_prior(form):
 
 
 @pytest.mark.parametrize("form", ["shrunk", "absolute"])
-@pytest.mark.parametrize("epsilon", [0.05, 1.0])
-def test_noise_alone_gives_finite_topics(form, epsilon):
-    settings = {**QUICK, "form": form, "epsilon": epsilon, "delta": 1e-5}
+def test_noise_alone_gives_finite_topics(form):
+    settings = {**QUICK, "form": form, "epsilon": 0.05, "delta": 1e-5}
     idata = pymc_dp.fit(model=lda(np.zeros((2, V), int), n=5), **settings)
     assert (idata["fit"]["concentration"] > 0).all()
     np.testing.assert_allclose(idata["posterior"]["beta"].sum(axis=-1), 1)

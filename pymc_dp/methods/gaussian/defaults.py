@@ -142,7 +142,7 @@ class Defaults(NamedTuple):
     # the curvature loses so many times as much as that share
     clipped_curvature: float = 1.5
     # draws of a prior that has latents behind latents, and four more for each coordinate; they are
-    # cut off so many median deviations from the middle. So many points explore other densities
+    # cut off so many median deviations from the middle.
     prior_draws: int = 500
     tail: float = 8.0
     # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hamiltonian import Chains, LogDensity
 from pymc_dp.methods.gaussian.outcome_likelihood import weights_of
 from pymc_dp.methods.gaussian.posterior import draw_gaussian
 
-# how often points are moved to a density
-ADAPTED = 6
+# points that are moved to a density, how often they are, how many times as wide as it they are, in
+# variance, and how many have to have weight
+POINTS, ADAPTED, WIDER, ENOUGH = 400, 6, 1.5, 40
 
 
 def likely_points(
@@ -19,9 +19,8 @@ def likely_points(
     A normal distribution is moved to it by importance sampling, with weights that are flattened
     where few points would have all (Cappé et al. 2004).
     """
-    points = DEFAULTS.prior_draws
     for _ in range(ADAPTED):
-        z = draw_gaussian(mean, covariance, points, rng)
+        z = draw_gaussian(mean, covariance, POINTS, rng)
         unit = np.sqrt(np.diag(covariance))
         white = (z - mean) / unit
         correlation = covariance / np.outer(unit, unit)
@@ -30,14 +29,14 @@ def likely_points(
             log = Chains.at(density, z).log_density - of_normal
         w = _flattened(log)
         mean = w @ z
-        covariance = (w * (z - mean).T) @ (z - mean)
-    drawn = z[rng.choice(points, points // 2, p=w)]
+        covariance = WIDER * (w * (z - mean).T) @ (z - mean)
+    drawn = z[rng.choice(POINTS, POINTS // 2, p=w)]
     return np.concatenate([z, drawn])
 
 
 def _flattened(log: np.ndarray) -> np.ndarray:
-    """Return weights by their logarithms, to a power of at most 1, of as many points as chains."""
+    """Return weights by their logarithms, to a power of at most 1, of enough points."""
     power = 1.0
-    while (w := weights_of(power * log)) @ w > 1 / DEFAULTS.chains:
+    while (w := weights_of(power * log)) @ w > 1 / ENOUGH:
         power *= 0.7
     return w

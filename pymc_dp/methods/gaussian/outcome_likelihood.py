@@ -17,18 +17,19 @@ from scipy.special import logsumexp
 
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.drawn_scores import DrawnScores
-from pymc_dp.contributions.estimating import NODES
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity
 from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points
 from pymc_dp.methods.gaussian.state import State
-from pymc_dp.methods.gaussian.unseen import ROWS
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
+ROWS = 1500  # of made-up records, whether outcomes are few or many
+NEAR = 64  # points of the posterior at which outcomes are drawn
+NODES = 5  # for the number of records, where it is not known
 STEP = 1e-4  # of latents, by which slopes of expectations are computed
 
 

@@ -18,6 +18,7 @@ from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
 from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
 from pymc_dp.methods.gaussian.likely_points import likely_points
 from pymc_dp.methods.gaussian.outcome_likelihood import (
+    NEAR,
     CompiledOutcomes,
     compiled_outcomes,
     outcome_likelihood,
@@ -173,8 +174,7 @@ def _draw_given_scores(
     try:
         # outcomes of the rounds' points alone: the normal posterior may reach where none can be
         near = likely_points(likelihood().log_density, found.mean, covariance, rng)
-        density = likelihood(near[-DEFAULTS.chains :]).log_density
-        v = draw_by_hamiltonian(density, near, draws, rng).points
+        v = draw_by_hamiltonian(likelihood(near[-NEAR:]).log_density, near, draws, rng).points
     except (np.linalg.LinAlgError, ArithmeticError):
         return problem.draw(noise, state, draws, rng)
     return dict(zip(problem.records.point, problem.records.split(v), strict=True))

@@ -22,7 +22,7 @@ from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.fit import number_of_draws
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import build_wall, run_releases
-from pymc_dp.driver.setup import Setup, set_up_method, sorted_keywords
+from pymc_dp.driver.setup import Setup, set_up_method
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled
@@ -183,7 +183,7 @@ def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
     keywords["accountant"] = "rdp_dp_accounting"
-    fit, _ = set_up_method(model, method, n, *sorted_keywords(keywords))
+    fit, _ = set_up_method(model, method, n, **keywords)
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
     return fit._replace(method=with_score(fit.records, fit.method, limits))

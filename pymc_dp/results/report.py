@@ -40,7 +40,7 @@ def in_words(
     idata: xr.DataTree, model: pm.Model | None = None, metadata: PublicTable | None = None
 ) -> str:
     """Return the paragraphs of `pymc_dp.privacy_report` that a result alone gives."""
-    attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
+    attrs = privacy_of(idata).attrs
     made = [_guarantee(attrs), _mechanism(attrs), _algorithm(attrs), _selected(attrs)]
     made.append(_weights(json.loads(attrs["settings"])))
     if metadata is not None and model is None:

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.scalar.basic import Cast
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.model.batch import remake
+from pymc_dp.model.batch import rebuilt
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
+from pymc_dp.model.outcomes import before_casts
 from pymc_dp.model.terms import declare_public, simplify
 from pymc_dp.postprocess.new_data import put_units
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records
@@ -144,7 +144,7 @@ def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[
     for rv in model.observed_RVs:
         if rv.name in new.observed:
             [value] = simplify([model.rvs_to_values[rv]])
-            columns[str(rv.name)] = _uncast(value)
+            columns[str(rv.name)] = before_casts(value)
     by_record = {
         leaf.name: leaf for leaf in hardened.leaves.values() if leaf.variable in new.axes.axis
     }
@@ -166,23 +166,13 @@ def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[
     return columns
 
 
-def _uncast(variable: AnyVariable) -> AnyVariable:
-    """Return what is cast: PyMC casts the integers of a `pm.Data` to the type of a draw."""
-    while variable.owner and isinstance(getattr(variable.owner.op, "scalar_op", None), Cast):
-        variable = variable.owner.inputs[0]
-    return variable
-
-
 def _chained(
     graphs: dict[str, AnyVariable], columns: dict[str, AnyVariable]
 ) -> dict[str, AnyVariable]:
     """Put the draws of every column in the place of the array that it observes."""
     renewed: dict[AnyVariable, AnyVariable] = {}
     for name in _in_order(graphs, columns):
-        for node in toposort([graphs[name]]):
-            operands = [renewed.get(x, x) for x in node.inputs]
-            if operands != node.inputs and node.outputs[0] not in renewed:
-                renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+        renewed = rebuilt([graphs[name]], renewed)
         drawn_column: Any = renewed.get(graphs[name], graphs[name])
         renewed[columns[name]] = pt.cast(drawn_column, columns[name].type.dtype)
     return {name: renewed.get(graph, graph) for name, graph in graphs.items()}

@@ -37,7 +37,7 @@ def slope(records):
 @pytest.fixture
 def made(monkeypatch):
     """Count what is made anew, with nothing kept before."""
-    monkeypatch.setattr(graphs_of_prior, "_kept", graphs_of_prior.Kept())
+    monkeypatch.setattr(graphs_of_prior, "_kept", graphs_of_prior.same_graph.Kept())
     return graphs_of_prior._kept.made
 
 

@@ -67,22 +67,10 @@ MODEL_CLASSES = (
 )
 
 
-def build(
-    classes: tuple[ModelClass, ...], records: Records, options: Settings
-) -> Method | OnRealLine:
-    """Build private stochastic expectation propagation for one model.
-
-    Without ``num_records`` the cavity takes out one of as many sites as the releases count.
-
-    **Privacy.** Every release is one clipped sum of the records' sites. Sites of single records
-    stay behind the wall.
-    """
-    return build_matching("dp_sep", classes, records, options)
-
-
 def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
     """Build the same without clipping and noise."""
-    built = build(MODEL_CLASSES, records, Settings(**vars(options), clip_norm=math.inf))
+    settings = Settings(**vars(options), clip_norm=math.inf)
+    built = build_matching("dp_sep", MODEL_CLASSES, records, settings)
     return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
 
 
@@ -91,10 +79,16 @@ def _plain(records: Records, structure: Any) -> Algorithm:
 
 
 def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
-    """Return the method for models of these classes."""
+    """Return private stochastic expectation propagation, for models of these classes.
+
+    Without ``num_records`` the cavity takes out one of as many sites as the releases count.
+
+    **Privacy.** Every release is one clipped sum of the records' sites. Sites of single records
+    stay behind the wall.
+    """
     return MethodSpec(
         name="dp_sep",
-        build=partial(build, classes),
+        build=partial(build_matching, "dp_sep", classes),
         options=Settings,
         fits="regressions, Gaussian mixtures, Bayesian neural networks",
         by=f"regressions with one predictor: {SITES_NEWTON}; others and most mixtures: as dp_advi; "

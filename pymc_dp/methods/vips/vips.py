@@ -76,7 +76,7 @@ def build_regression(
     do: these are slower, and report a covariance that is too narrow.
     """
     form = OWN if settings.noise_aware else BOUNDED
-    rounds = settings.rounds_from(lambda: None, _estimating(structure))
+    rounds = settings.rounds_from(estimating=_estimating(structure))
     if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
         rounds = settings.rounds_without_noise(POLYA_GAMMA)
     return rounds or regression.build(records, structure, settings, form)

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,22 +158,16 @@ def separation(
         refuse_bad_priors(model, records)
         for text in impossible_outcomes(model, records, given):
             warnings.warn(text, PosteriorWarning, stacklevel=6)
-        checked = partial(_checked_and_warned, checked, as_given, given, budget.unit)
-        return with_absent_components(records), checked
+
+        def checked_and_warned() -> PrivateData:
+            private = checked()
+            for text in rare_levels(as_given, given, budget.unit):
+                warnings.warn(text, PrivacyWarning, stacklevel=6)
+            return private
+
+        return with_absent_components(records), checked_and_warned
 
     return separated
-
-
-def _checked_and_warned(
-    checked: Callable[[], PrivateData],
-    model: pm.Model,
-    data: Mapping[str, Any] | None,
-    unit: str | None,
-) -> PrivateData:
-    private = checked()
-    for text in rare_levels(model, data, unit):
-        warnings.warn(text, PrivacyWarning, stacklevel=6)
-    return private
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:

@@ -41,21 +41,16 @@ def in_words(
 ) -> str:
     """Return the paragraphs of `pymc_dp.privacy_report` that a result alone gives."""
     attrs = privacy_of(idata).attrs
-    made = [_guarantee(attrs), _mechanism(attrs), _algorithm(attrs), _selected(attrs)]
+    by = attrs["algorithm"] and f"Algorithm of method={attrs['method']!r}: {attrs['algorithm']}."
+    made = [_guarantee(attrs), _mechanism(attrs), by, _selected(attrs)]
     made.append(_weights(json.loads(attrs["settings"])))
     if metadata is not None and model is None:
         raise ValueError("metadata= needs model=, whose numbers the file declares: give both.")
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs, idata, metadata), _trusted(attrs, values, metadata)]
     doubts = " ".join(doubt.text for doubt in doubts_in(attrs["doubts"]))
-    parts = [
-        *made,
-        NUMERICS[attrs["numerics"]],
-        *taken,
-        LIMITS,
-        doubts and f"Doubtful about the posterior: {doubts}",
-    ]
-    parts.append(_added(idata))
+    doubtful = doubts and f"Doubtful about the posterior: {doubts}"
+    parts = [*made, NUMERICS[attrs["numerics"]], *taken, LIMITS, doubtful, _added(idata)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -116,10 +111,6 @@ def _mechanism(attrs: dict[str, Any]) -> str:
         f"accounted by {attrs['accountant']} ({attrs['accountant_version']}). Stopping early "
         "does not lower epsilon."
     )
-
-
-def _algorithm(attrs: dict[str, Any]) -> str:
-    return attrs["algorithm"] and f"Algorithm of method={attrs['method']!r}: {attrs['algorithm']}."
 
 
 def _weights(settings: dict[str, Any]) -> str:

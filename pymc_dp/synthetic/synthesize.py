@@ -14,11 +14,12 @@ from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.batch import rebuilt
+from pymc_dp.model.dims import named_dims
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
 from pymc_dp.model.outcomes import before_casts
 from pymc_dp.model.terms import declare_public, simplify
-from pymc_dp.postprocess.new_data import put_units
+from pymc_dp.postprocess.new_data import draw_all_entries, put_units
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records
 from pymc_dp.postprocess.predict import declared_in, drawn, refuse_own_functions
 from pymc_dp.results.summary import leaves_noise_out
@@ -108,7 +109,8 @@ def synthesize(
     graphs = _chained(new.observed, columns)
     refuse_own_functions([*graphs.values()], declared)
     _refuse_what_is_left(hardened, graphs, unit)
-    _of_length(hardened, unit, n)
+    put_units(hardened, unit, None, n)
+    draw_all_entries(hardened, n)
     rng = np.random.default_rng(random_seed)
     points = _points(results, new, m, rng)
     seed = int(rng.integers(2**31))
@@ -220,14 +222,6 @@ def _refuse_what_is_left(
             )
 
 
-def _of_length(hardened: HardenedModel, unit: str | None, n: int) -> None:
-    """Make records of units of their own, and observe all of their entries."""
-    put_units(hardened, unit, None, n)
-    for mask in hardened.masks:
-        variable: Any = mask.variable
-        variable.set_value(np.zeros((n, *mask.values.shape[1:]), bool))
-
-
 def _points(
     results: Sequence[xr.DataTree], new: NewRecords, m: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
@@ -253,7 +247,6 @@ def _points(
 
 def _dims(hardened: HardenedModel, name: str, axis: int, array: np.ndarray) -> tuple[str, ...]:
     """Name the dimensions of a column, whose records go along ``axis`` of each data set."""
-    own = hardened.model.named_vars_to_dims.get(name) or (None,) * (array.ndim - 1)
-    dims = [dim or f"{name}_dim_{k}" for k, dim in enumerate(own)]
+    dims = [*named_dims(hardened.model.named_vars_to_dims.get(name), name, array.ndim - 1)]
     dims[axis] = RECORDS
     return (SETS, *dims)

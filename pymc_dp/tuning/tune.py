@@ -203,14 +203,10 @@ def _best_of(
 ) -> _Run:
     """Make a secret number of runs and keep one: nothing of the others may be seen."""
     secret = SecretRandom()
-    best: _Run | None = None
-    for _ in range(draw_runs(runs, secret.generator)):
-        # asked for its generator anew, since the last run may have forked the process
-        run = _run(fits, compiled, int(secret.generator.integers(len(fits))), seed)
-        best = run if best is None or run.score > best.score else best
-    if best is None:
-        raise RuntimeError("No run was made: the law of their number has no zero.")
-    return best
+    number = draw_runs(runs, secret.generator)
+    # asked for its generator anew each time, since the last run may have forked the process
+    settings = (int(secret.generator.integers(len(fits))) for _ in range(number))
+    return max((_run(fits, compiled, i, seed) for i in settings), key=lambda run: run.score)
 
 
 def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int | None) -> _Run:

@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from typing import Any
 
 from pymc_dp.contributions.estimating import SITES
 from pymc_dp.methods.algorithm import (
@@ -10,7 +9,6 @@ from pymc_dp.methods.algorithm import (
     EXPECTATION_PROPAGATION,
     NOT_PRIVATE_EP,
     SITES_NEWTON,
-    Algorithm,
     of_rounds,
 )
 from pymc_dp.methods.linear.predictor import is_near_regression
@@ -74,10 +72,6 @@ def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine
     return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
 
 
-def _plain(records: Records, structure: Any) -> Algorithm:
-    return NOT_PRIVATE_EP
-
-
 def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
     """Return private stochastic expectation propagation, for models of these classes.
 
@@ -106,5 +100,7 @@ SEP = dp_sep()._replace(
     fits="the same without privacy, to compare with; takes no budget",
     by=f"without privacy: {NOT_PRIVATE_EP}",
     private=False,
-    model_classes=tuple(each._replace(algorithm=_plain) for each in MODEL_CLASSES),
+    model_classes=tuple(
+        each._replace(algorithm=lambda records, structure: NOT_PRIVATE_EP) for each in MODEL_CLASSES
+    ),
 )

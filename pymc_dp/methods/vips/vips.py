@@ -17,9 +17,9 @@ from pymc_dp.methods.algorithm import (
     of_rounds,
 )
 from pymc_dp.methods.gaussian.prior import gaussian_prior
-from pymc_dp.methods.linear import predictor, regression
+from pymc_dp.methods.linear import regression
 from pymc_dp.methods.linear.clipping import scaled
-from pymc_dp.methods.linear.predictor import is_near_regression
+from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
 from pymc_dp.methods.linear.quadratic import own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.method import Method, OnRealLine
@@ -51,11 +51,6 @@ BOUNDED = Form(
 )
 # the curvature of Pólya-Gamma variables is a bound: posteriors come out too narrow with it
 OWN = BOUNDED._replace(expect=lambda records, predictor, backend: own_curvature(predictor))
-
-
-def recognise_regression(records: Records) -> Structure:
-    """Prove, at made-up points, that the model is a regression with conjugate priors."""
-    return Structure(predictor.recognise(records, predictor.predictor_of), gaussian_prior(records))
 
 
 def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
@@ -114,7 +109,7 @@ def _better_for_factors(records: Records, structure: factor_model.FactorModel) -
 MODEL_CLASSES = (
     ModelClass(
         "linear predictors",
-        recognise_regression,
+        lambda records: Structure(recognise(records, predictor_of), gaussian_prior(records)),
         build_regression,
         regression_roles,
         _regression_algorithm,

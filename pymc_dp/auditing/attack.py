@@ -50,7 +50,6 @@ def features(observations: list[Observation]) -> np.ndarray:
 
 
 def _pairs(observations: list[Observation]) -> list[tuple[Observation, Observation]]:
-    """Successive releases of one name."""
     latest: dict[str, Observation] = {}
     pairs = []
     for sight in observations:

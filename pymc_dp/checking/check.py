@@ -191,7 +191,6 @@ def _hidden(idata: xr.DataTree) -> Check:
 
 
 def _doubts(idata: xr.DataTree, kind: Kind) -> list[Doubt]:
-    """Return the doubts of a kind that a result states."""
     return [one for one in doubts_in(privacy_of(idata).attrs["doubts"]) if one.kind is kind]
 
 

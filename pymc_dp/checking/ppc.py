@@ -184,7 +184,6 @@ def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
 
 
 def _describe(noisy: Noisy, edges: np.ndarray, replicates: int, width: int) -> xr.Dataset:
-    """Put the released sums together, and compare them."""
     bins = len(edges) - 1
     parts = noisy.value.reshape(2 + replicates, bins)
     difference, expected, spread = parts[0], parts[1], parts[2:] * replicates**0.5

@@ -83,7 +83,6 @@ def record_margins(
 
 
 def _leaf(records: Records, outcome: str | None) -> str:
-    """Return the data of the one observed variable."""
     instead = "Average over public rows by over=, with outcome= a deterministic."
     leaves = drawn_leaves(records, instead)
     if len(leaves) != 1:

@@ -96,7 +96,6 @@ def _means(concentration: xr.DataArray) -> xr.DataArray:
 
 
 def _counts(name: str, values: Any, words: int) -> csr_matrix:
-    """Check counts of new documents, and keep the words that occur."""
     counts = csr_matrix(values)
     if counts.shape[1] != words:
         raise ValueError(f"{name}= has {counts.shape[1]} words, the topics have {words}.")

@@ -61,7 +61,6 @@ def _square(name: str) -> str:
 
 
 def _scaled(column: Column, variable: Tensor) -> Tensor:
-    """Bring a column to -1 to 1 by what is public about it."""
     if column.kind == "ordered":
         scores = column.scores()
         steps = np.diff(scores)
@@ -74,7 +73,6 @@ def _scaled(column: Column, variable: Tensor) -> Tensor:
 
 
 def _effects(name: str, before: Before, sd: float) -> Any:
-    """Add up the effects of the columns before."""
     total: Any = 0.0
     if before.numbers:
         slopes = pm.Normal(f"{name} slopes", 0, sd, dims=_predictors(name))

@@ -132,7 +132,6 @@ def _warn_if_too_narrow(results: Sequence[xr.DataTree]) -> None:
 
 
 def _declared_in(results: Sequence[xr.DataTree]) -> tuple[set[str], str | None]:
-    """Return what all fits declared public, and their unit."""
     found = [declared_in(idata) for idata in results]
     if len({unit for _, unit in found}) != 1:
         raise ValueError("idata= holds results of different units, or none: give fits of one unit.")

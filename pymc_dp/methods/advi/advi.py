@@ -69,7 +69,6 @@ def _terms(records: Records, options: AdviOptions) -> RoundTerms:
 
 
 def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnOwnScale:
-    """Make all releases by rounds in whitened coordinates."""
     terms = _terms(records, options)
 
     if options.weights is not None and records.of_units:
@@ -93,7 +92,6 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
 
 
 def _survey(options: AdviOptions) -> dict[str, Any]:
-    """Describe the weights for the result: what is public about them."""
     weights = options.weights
     if weights is None:
         return {}

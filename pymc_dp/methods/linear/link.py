@@ -82,7 +82,6 @@ def _probes(
     precision: str | None,
     shape: tuple[int, ...],
 ) -> Iterator[_Probe]:
-    """Evaluate a likelihood at random points of two probe rows."""
     tau = [records.latents[precision]] if precision else []
     family = precision_family(records, precision) if precision else GAMMA
     statistics = family.statistics(log_likelihood, tau[0]) if tau else ()

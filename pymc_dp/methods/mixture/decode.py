@@ -142,7 +142,6 @@ def decode(places: Places, sketch: Sketch, number: float) -> Placed:
 
 
 def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
-    """Place components one after the other."""
     decoder, rng = Decoder(places, sketch, number), np.random.default_rng(0)
     count, d = places.mean.shape
     placed = Placed(np.zeros((0, d)), np.zeros(0))
@@ -153,7 +152,6 @@ def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
 
 
 def _improve(decoder: Decoder, placed: Placed) -> Placed:
-    """Move all components downhill, and try each elsewhere."""
     places, rng = decoder.places, np.random.default_rng(1)
     count = len(placed.means)
     placed = decoder.refine(placed)
@@ -170,7 +168,6 @@ def _improve(decoder: Decoder, placed: Placed) -> Placed:
 
 
 def _elsewhere(decoder: Decoder, placed: Placed, k: int, rng: np.random.Generator) -> Placed:
-    """Take component k away and place it again."""
     mean, share = decoder.place(k, decoder.left(placed, without=k), rng)
     means, shares = placed.means.copy(), placed.shares.copy()
     means[k], shares[k] = mean, share

@@ -153,7 +153,6 @@ def _begin(fit: _Fit, rng: np.random.Generator) -> State:
 
 
 def _begin_at(fit: _Fit, mean: np.ndarray) -> State:
-    """Start with these Gaussian latents, (d,)."""
     model, (count, d) = fit.model, fit.model.blocks.shape
     precision = DEFAULTS.start_precision * np.tile(np.eye(d), (count, 1, 1))
     sites = Sites(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
@@ -218,7 +217,6 @@ def _draw_with_noise(fit: _Fit, state: State, draws: int, rng: np.random.Generat
 
 
 def _describe(records: Records, fit: _Fit, state: State) -> xr.Dataset:
-    """Describe the Gaussian posterior, and the weights' concentration with its noise."""
     described = _posterior(fit, state).describe(records, fit.model.prior)
     name = fit.model.weights
     if name is None:

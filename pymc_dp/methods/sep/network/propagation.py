@@ -112,7 +112,6 @@ PAIRS: dict[type, Callable[[Pair, Pair], Pair]] = {
 
 @rule.register
 def _pairwise(op: ps.Add | ps.Sub | ps.Mul, node: Node, operands: list[Moments]) -> Pair:
-    """Add, subtract or multiply independent operands."""
     refuse_dependent(node, operands)
     return reduce(PAIRS[type(op)], [x.pair for x in operands])
 

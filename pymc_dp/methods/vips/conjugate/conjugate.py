@@ -103,7 +103,6 @@ def algorithm(records: Records, structure: Structure) -> Algorithm:
 
 
 def _too_narrow(structure: Structure) -> tuple[Doubt, ...]:
-    """Say what a variational posterior leaves out of mixtures."""
     if not structure.mixtures:
         return ()
     text = (

@@ -150,7 +150,6 @@ def state_at(fit: Fit, model: MixtureModel, v: np.ndarray) -> State:
 
 
 def _prior(fit: Fit, rng: np.random.Generator) -> Posterior:
-    """The natural parameters of all blocks without records."""
     posterior = {
         name: family.random_parameters(fit.shape(name), rng)
         for name, family in fit.families.items()

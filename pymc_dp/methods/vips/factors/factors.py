@@ -62,7 +62,6 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
 
 
 def _too_narrow(structure: FactorModel) -> tuple[Doubt, ...]:
-    """Say what a variational posterior leaves out of factor models."""
     way_out = (
         ""
         if structure.latent.binary

@@ -173,7 +173,6 @@ def infer_binary(
 
 
 def _with_one(z: np.ndarray) -> np.ndarray:
-    """Append a column of ones: (z, 1)."""
     return np.concatenate([z, np.ones((len(z), 1))], axis=1)
 
 

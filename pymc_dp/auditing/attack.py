@@ -7,8 +7,7 @@ from scipy.stats import beta
 
 # features are cut at this many interquartile ranges before they are combined
 LARGEST_FEATURE = 20.0
-# how much a rule's advantage counts where no rule proves anything yet
-TIE_BREAK = 1e-3
+TIE_BREAK = 1e-3  # how much a rule's advantage counts where no rule proves anything yet
 
 
 class Observation(NamedTuple):

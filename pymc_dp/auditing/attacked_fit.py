@@ -23,8 +23,7 @@ from pymc_dp.privacy.query import Noisy, Query
 SCALES = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 3.0, -3.0, 10.0, -10.0)
 WHOLE_NUMBERS = (0, 1, 2, 5)
 BACKGROUND_SCALE = 0.01
-# a canary whose norm is many times the clip norm shows whether it is clipped
-LARGEST_NORM = 10.0
+LARGEST_NORM = 10.0  # a canary whose norm is many times the clip norm shows whether it is clipped
 # pairs whose distance is this share of the largest are as good for an attack
 SHARE_OF_LARGEST = 0.95
 

@@ -23,8 +23,7 @@ UNKNOWN, FINE, LOOK = "not known", "fine", "look"
 OUTCOMES_UNKNOWN = (
     "No release compared outcomes with the model's, or the mode may have been far away then."
 )
-# how many names a sentence lists
-NAMED = 4
+NAMED = 4  # how many names a sentence lists
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,8 @@ from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import with_guarantee
 
 NAME = "log predictive densities"
-# draws behind a record's log predictive density
-DRAWS = 100
-# what a record adds to their count, over what it can add to a score
-COUNT_SHARE = 0.5**0.5
+DRAWS = 100  # draws behind a record's log predictive density
+COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to a score
 # what the square of a score adds, over that of the score: it says how records vary
 SQUARE_SHARE = 0.5
 

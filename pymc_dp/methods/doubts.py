@@ -45,8 +45,7 @@ BY_ROUNDS = (
     "A larger clip_norm= clips less. method='dp_advi' centres contributions, where outcomes have "
     "distributions, in place of potentials, and a CustomDist a random= that public= names."
 )
-# more elements of one array than these are not named one by one
-MOST_NAMED = 6
+MOST_NAMED = 6  # more elements of one array than these are not named one by one
 
 
 def uncentred(names: Iterable[str], way_out: str) -> Doubt:

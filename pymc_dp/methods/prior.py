@@ -13,10 +13,8 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
-# the step of central differences where the prior is smooth
-STEP = 1e-4
-# the longest step, about a kink
-LONGEST_STEP = 1e3
+STEP = 1e-4  # the step of central differences where the prior is smooth
+LONGEST_STEP = 1e3  # the longest step, about a kink
 
 
 def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:

@@ -31,12 +31,9 @@ POINTS = 200
 FEWEST_POINTS = 20
 # above this share of the points, directions fitted to them do not hold between them
 MOST_DIRECTIONS = 0.25
-# what a record adds to their count, over what it can add to an average
-COUNT_SHARE = 0.5**0.5
-# draws of margins
-DRAWS = 4000
-# a direction narrower than this, over the widest, is rounding
-FLATTEST = 1e-6
+COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to an average
+DRAWS = 4000  # draws of margins
+FLATTEST = 1e-6  # a direction narrower than this, over the widest, is rounding
 
 
 def record_margins(

@@ -23,8 +23,7 @@ from pymc_dp.results.allow_list import released_names
 if TYPE_CHECKING:
     from pymc_dp.methods.method import Method
 
-# how many points of a fit's spend a result keeps
-SPEND_POINTS = 6
+SPEND_POINTS = 6  # how many points of a fit's spend a result keeps
 
 
 class Outcome(NamedTuple):

@@ -9,8 +9,7 @@ import pymc as pm
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.synthetic.column_types import Column
 
-# the values of a column, or the data that later columns read as well
-Values = Any
+Values = Any  # the values of a column, or the data that later columns read as well
 
 
 class Before(NamedTuple):

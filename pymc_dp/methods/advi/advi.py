@@ -28,8 +28,7 @@ from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.model import Records
 
-# backend -> gradient of the log prior
-Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]
+Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior
 # makes the method of gradient steps, whose states have the ``average`` of the parameters
 BySteps = Callable[[Records, Prior, AdviOptions], Method]
 

@@ -19,8 +19,7 @@ from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.places import Places
 from pymc_dp.methods.mixture.sketch import Sketch
 
-# of a component, as a share of all records
-LEAST_SHARE = 1e-3
+LEAST_SHARE = 1e-3  # of a component, as a share of all records
 
 
 class Placed(NamedTuple):

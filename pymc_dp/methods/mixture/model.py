@@ -33,10 +33,8 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
-# the whole numbers of probe rows at which components are compared
-PROBE_COUNTS = (0, 1, 1)
-# relative eigenvalue below which a component does not determine its latents
-SINGULAR = 1e-9
+PROBE_COUNTS = (0, 1, 1)  # the whole numbers of probe rows at which components are compared
+SINGULAR = 1e-9  # relative eigenvalue below which a component does not determine its latents
 
 # (batch, v) -> log joint densities, (rows, K), and their slopes in each component's own latents,
 # (rows, K, d)

@@ -57,8 +57,7 @@ def _layout(count: int) -> Layout:
     return Layout({"waves": Part((2, count), scale), "number": Part((), number)})
 
 
-# phases beyond are rounding errors, and their record has no place
-LARGEST_PHASE = 1e12
+LARGEST_PHASE = 1e12  # phases beyond are rounding errors, and their record has no place
 
 
 def contribution(

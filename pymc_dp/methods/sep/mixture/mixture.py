@@ -28,8 +28,7 @@ from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
-# `solve` gets curvatures that are floored already
-NO_NOISE = Sums(*np.zeros(5))
+NO_NOISE = Sums(*np.zeros(5))  # `solve` gets curvatures that are floored already
 
 
 class State(NamedTuple):

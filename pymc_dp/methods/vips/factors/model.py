@@ -31,8 +31,7 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import pt
 from pymc_dp.privacy.contribution import Batch
 
-# probe records at which the bilinear form is tried
-TRIALS = 3
+TRIALS = 3  # probe records at which the bilinear form is tried
 
 
 class FactorModel(NamedTuple):

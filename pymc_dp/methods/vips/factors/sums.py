@@ -18,8 +18,7 @@ from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 
-# arrays of length J and of length K + 1 that are held for a record
-HELD = 6
+HELD = 6  # arrays of length J and of length K + 1 that are held for a record
 
 
 class Context(NamedTuple):

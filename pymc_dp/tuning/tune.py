@@ -16,7 +16,7 @@ import xarray as xr
 from pymc_dp.accounting.arguments import MOST, checked_number
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, draw_runs
-from pymc_dp.calibration.selection import calibrate_selection
+from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.fit import number_of_draws

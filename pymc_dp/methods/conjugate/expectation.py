@@ -21,7 +21,7 @@ from pytensor.tensor.type import TensorType, lscalar
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import spread
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily, Natural
-from pymc_dp.methods.graphs_of_prior import made_once
+from pymc_dp.methods.prior import made_once
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.modes import without_c

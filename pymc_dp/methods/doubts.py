@@ -48,7 +48,7 @@ BY_ROUNDS = (
 MOST_NAMED = 6  # more elements of one array than these are not named one by one
 
 
-def uncentred(names: Iterable[str], way_out: str) -> Doubt:
+def uncentred(names: Iterable[str], advice: str) -> Doubt:
     """Say that clipping may bias a posterior, and what to do about it.
 
     >>> uncentred(["y"], BY_ROUNDS).text[:52]
@@ -58,7 +58,7 @@ def uncentred(names: Iterable[str], way_out: str) -> Doubt:
     text = (
         f"Contributions of {quoted(names)} are clipped without being centred: no draws of outcomes "
         "say what their clipped mean should be, so where they are skewed the posterior is biased. "
-        f"{way_out}"
+        f"{advice}"
     )
     return Doubt(Kind.UNCENTRED, names, text)
 

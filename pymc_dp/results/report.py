@@ -148,8 +148,8 @@ def _public(attrs: dict[str, Any], idata: xr.DataTree, metadata: PublicTable | N
         where = f" in {metadata.source}" if metadata is not None and same else ""
         rows.append(f"num_records={attrs['num_records']}, as declared{where}")
     if metadata is not None:
-        held = {name: labels.values.tolist() for name, labels in idata["posterior"].coords.items()}
-        listed = [name for name, levels in metadata.coords().items() if held.get(name) == levels]
+        fitted = {name: x.values.tolist() for name, x in idata["posterior"].coords.items()}
+        listed = [name for name, levels in metadata.coords().items() if fitted.get(name) == levels]
         rows += [f"the levels of `{name}`, declared in {metadata.source}" for name in listed]
     rows += [f"`{name}`, as declared" for name in json.loads(attrs["declared_public"])]
     return "Taken as public: " + "; ".join(rows) + "."
@@ -206,14 +206,14 @@ def _added(idata: xr.DataTree) -> str:
 
 def added_names(idata: xr.DataTree) -> list[str]:
     """Name what was added to a result since its fit: groups, variables and attributes of any."""
-    released, found = listed(idata), []
+    released, added = listed(idata), []
     for node in idata.subtree:
         path, group = node.path.strip("/"), node.to_dataset(inherit=False)
         names = released.get(path, set())
         if path and path not in released:
-            found.append(path)
+            added.append(path)
             continue
-        held = {*map(str, (*group.variables, *group.attrs))} - names
-        held |= {f"{name}.{key}" for name, x in group.variables.items() for key in x.attrs}
-        found += [f"{path}/{member}".strip("/") for member in sorted(held)]
-    return found
+        members = {*map(str, (*group.variables, *group.attrs))} - names
+        members |= {f"{name}.{key}" for name, x in group.variables.items() for key in x.attrs}
+        added += [f"{path}/{member}".strip("/") for member in sorted(members)]
+    return added

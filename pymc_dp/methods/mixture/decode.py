@@ -67,7 +67,7 @@ class Decoder:
         spread = np.linalg.cholesky(np.linalg.inv(self.places.precision)[block, block])
         count = DEFAULTS.places * (d + 1)
         tried = self.places.mean[k] + rng.normal(size=(count, d)) @ spread.T
-        width = self.places.reach
+        width = self.places.largest_sd
         length = np.tile((self.sketch.frequencies**2).sum(axis=1), 2)
         while True:
             smooth = np.exp(-length * width**2 / 2) if width > 0.1 else np.ones_like(length)

@@ -61,7 +61,7 @@ class MixtureModel(NamedTuple):
     start: np.ndarray  # public initial point of v, (d,)
 
     @property
-    def starts_apart(self) -> bool:
+    def starts_distinct(self) -> bool:
         """Whether components differ at the initial point."""
         return bool(np.ptp(self.start[self.blocks], axis=0).any())
 
@@ -78,9 +78,9 @@ def recognise(records: Records) -> MixtureModel:
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior")
     prior = gaussian_prior(records, apart=[weights] if weights else [])
-    reached = set(ancestors([joint]))
+    ancestry = set(ancestors([joint]))
     for name in prior.gammas:
-        if records.latents[name] in reached:
+        if records.latents[name] in ancestry:
             raise NotConjugateError(f"the spread of a component is unknown: it depends on `{name}`")
     trial = _trial(records, prior, joint)
     rng = np.random.default_rng(0)

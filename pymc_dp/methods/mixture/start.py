@@ -33,7 +33,7 @@ class SketchedStart(NamedTuple):
     @classmethod
     def of(cls, records: Records, model: MixtureModel) -> Self | None:
         """Return None where components start apart, or see a record at different places."""
-        if model.starts_apart:
+        if model.starts_distinct:
             return None
         # one pass over the records: any backend but Python would take longer to compile
         compute = components(records, model, "python")

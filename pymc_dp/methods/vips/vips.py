@@ -88,7 +88,7 @@ def _regression_algorithm(records: Records, structure: Structure) -> Algorithm:
 def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
     if structure.mixtures:
         # dp_advi makes the same rounds, from where components start
-        return "" if structure.starts_apart else PARTS_COMPONENTS
+        return "" if structure.starts_distinct else PARTS_COMPONENTS
     if structure.has_probabilities_alone:
         return "one release is enough, and the posterior of its noisy sums is exact"
     return ""
@@ -97,7 +97,7 @@ def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -
 def _better_for_factors(records: Records, structure: factor_model.FactorModel) -> str:
     if structure.latent.binary:
         return NEVER_RELEASED
-    if structure.starts_apart:
+    if structure.starts_distinct:
         return ""  # dp_advi integrates the latents out, and its intervals are right
     return (
         f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "

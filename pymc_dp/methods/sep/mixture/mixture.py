@@ -99,7 +99,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
     (`SketchedStart`). All else is post-processing.
     """
     sketched = SketchedStart.of(records, model)
-    annealed = sketched is None and not model.starts_apart
+    annealed = sketched is None and not model.starts_distinct
     number = settings.records_in_sums
     rounds = settings.rounds_from(lambda: sketched and sketched.of_rounds(number))
     if rounds and not annealed:  # rounds do not part components that start alike
@@ -138,7 +138,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
 
 def algorithm(records: Records, model: MixtureModel) -> Algorithm:
     """Return what fits a mixture by default."""
-    has_start = model.starts_apart or SketchedStart.of(records, model)
+    has_start = model.starts_distinct or SketchedStart.of(records, model)
     return NEWTON if has_start else EXPECTATION_PROPAGATION
 
 
@@ -146,8 +146,8 @@ def _begin(fit: _Fit, rng: np.random.Generator) -> State:
     """Start at the public initial point; components that only annealing parts are set apart."""
     mean, blocks = fit.model.start.copy(), fit.model.blocks
     if fit.annealed:
-        apart = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
-        mean[blocks] += np.linalg.solve(fit.root, apart)[..., 0]
+        offset = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
+        mean[blocks] += np.linalg.solve(fit.root, offset)[..., 0]
     return _begin_at(fit, mean)
 
 

@@ -53,7 +53,7 @@ class Fit(NamedTuple):
         """Names of the Gaussian latents."""
         return [name for name, family in self.families.items() if family is NORMAL]
 
-    def starts_apart(self, name: str) -> bool:
+    def starts_distinct(self, name: str) -> bool:
         """Whether the author's initial values of a latent differ."""
         return np.unique(self.records.point[name]).size > 1
 
@@ -98,7 +98,7 @@ def initial_state(fit: Fit, rng: np.random.Generator) -> State:
     for name in fit.gaussian or _of_components(fit) if fit.structure.mixtures else ():
         family, eta = fit.families[name], posterior[name]
         drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
-        points[name] = fit.records.point[name] if fit.starts_apart(name) else drawn
+        points[name] = fit.records.point[name] if fit.starts_distinct(name) else drawn
     return _start(fit, posterior, points)
 
 
@@ -108,13 +108,13 @@ def _of_components(fit: Fit) -> list[str]:
     batch = probe_rows(fit.records, rng, (0, 1, 1))
     first, second = (probe_point(fit.records, fit.families, rng) for _ in range(2))
 
-    def apart(point: Point) -> tuple[np.ndarray, ...]:
+    def differences(point: Point) -> tuple[np.ndarray, ...]:
         return tuple(np.diff(joint, axis=0) for joint in fit.probe.joint(batch, point))
 
     return [
         name
         for name in fit.structure.in_likelihood
-        if not all(map(nearly_equal, apart(first), apart(first | {name: second[name]})))
+        if not all(map(nearly_equal, differences(first), differences(first | {name: second[name]})))
     ]
 
 
@@ -123,7 +123,7 @@ def start_of_rounds(fit: Fit, sums: Method) -> PrivateStart | None:
     sketched = SketchedStart.recognised(fit.records)
     if sketched:
         return sketched.of_rounds(fit.settings.records_in_sums)
-    if any(map(fit.starts_apart, fit.gaussian or _of_components(fit))):
+    if any(map(fit.starts_distinct, fit.gaussian or _of_components(fit))):
         return None  # the author's initial values tell the components apart
     return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, fit, sums))
 

@@ -18,7 +18,7 @@ from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 
-HELD = 6  # arrays of length J and of length K + 1 that are held for a record
+ARRAYS = 6  # arrays of length J and of length K + 1 of a record
 
 
 class Context(NamedTuple):
@@ -195,7 +195,7 @@ def contribution(
 
     return FactoredContribution(
         layout.size,
-        HELD * sum(layout.parts["score"].shape),
+        ARRAYS * sum(layout.parts["score"].shape),
         norms=lambda at, context: layout.norms(parts(at.norms(context))),
         weighted_sum=lambda at, context, weights: layout.pack(parts(at.sums(context, weights))),
         prepare=lambda batch, context: infer(slopes(batch), context),

@@ -57,7 +57,6 @@ def _say(text: str) -> int:
 
 
 def _methods() -> str:
-    """Lay out the methods, and what each fits, as a table."""
     width = max(map(len, METHODS))
     rows = [f"{name:{width}}  {spec.fits}" for name, spec in METHODS.items()]
     more = "--explain MODULE:NAME says which of them fit a model, and why."

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pymc_dp.accounting.amplification import event_of_batch
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
@@ -125,6 +124,22 @@ def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[floa
             "another accountant, and report this plan."
         )
     return tuple(float(pure + value) for value in found)
+
+
+def event_of_batch(sampler: Sampler, release: DpEvent, num_records: int | None) -> DpEvent:
+    """Describe a release of one batch; a batch of every row is not amplified."""
+    import dp_accounting as dp
+
+    if isinstance(sampler, Full) or sampler.effective_rate(num_records) == 1:
+        return release
+    if isinstance(sampler, Poisson):
+        return dp.PoissonSampledDpEvent(sampler.rate, release)
+    if isinstance(sampler, FixedSize) and num_records is not None:
+        size = sampler.batch_size(num_records)
+        return dp.SampledWithoutReplacementDpEvent(num_records, size, release)
+    if isinstance(sampler, FixedSize):
+        raise ValueError("Batches of fixed size are amplified only over a known num_records.")
+    raise ValueError(f"No event is known for batches drawn by {type(sampler).__name__}.")
 
 
 def gaussian_part(plan: Plan) -> Plan:

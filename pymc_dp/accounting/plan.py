@@ -28,10 +28,8 @@ from pymc_dp.sampling.samplers import FixedSize
 if TYPE_CHECKING:
     from pymc_dp.accounting.accountant import Accountant
 
-# delta of a plan where its value says nothing
-ANY_DELTA = 1e-5
-# Noise over sensitivity that is warned about.
-LOW_NOISE = 0.5
+ANY_DELTA = 1e-5  # delta of a plan where its value says nothing
+LOW_NOISE = 0.5  # Noise over sensitivity that is warned about.
 
 
 @dataclass(frozen=True)

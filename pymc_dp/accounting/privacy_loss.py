@@ -16,8 +16,7 @@ from pymc_dp.accounting.release import Release
 _GRID, _FINE_GRID, _LONG_PLAN = 1e-4, 2e-5, 100_000
 COARSE_GRID, MANY_KINDS = 1e-3, 16
 
-# the PLD accountant understated epsilon at delta = 1e-13
-SMALLEST_PLD_DELTA = 1e-10
+SMALLEST_PLD_DELTA = 1e-10  # the PLD accountant understated epsilon at delta = 1e-13
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from pymc_dp.accounting.mechanisms import GAUSSIAN, Mechanism
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
-# Below, clipped vectors are so short that their entries round.
-SMALLEST_CLIP_NORM = 1e-12
+SMALLEST_CLIP_NORM = 1e-12  # Below, clipped vectors are so short that their entries round.
 
 
 @dataclass(frozen=True)

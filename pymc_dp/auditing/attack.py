@@ -7,8 +7,7 @@ from scipy.stats import beta
 
 # features are cut at this many interquartile ranges before they are combined
 LARGEST_FEATURE = 20.0
-# how much a rule's advantage counts where no rule proves anything yet
-TIE_BREAK = 1e-3
+TIE_BREAK = 1e-3  # how much a rule's advantage counts where no rule proves anything yet
 
 
 class Observation(NamedTuple):
@@ -50,7 +49,6 @@ def features(observations: list[Observation]) -> np.ndarray:
 
 
 def _pairs(observations: list[Observation]) -> list[tuple[Observation, Observation]]:
-    """Successive releases of one name."""
     latest: dict[str, Observation] = {}
     pairs = []
     for sight in observations:
@@ -91,9 +89,9 @@ def learn(seen: np.ndarray, present: np.ndarray, claims: Claims, alpha: float) -
     low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75], axis=0)
     scale = np.where(high > low, high - low, 1.0)
     cut = _cut(seen, centre, scale)
-    apart = cut[present].mean(axis=0) - cut[~present].mean(axis=0)
-    spread = np.cov(cut[present].T) + np.cov(cut[~present].T) + 1e-3 * np.eye(len(apart))
-    weights = np.linalg.solve(spread, apart)
+    difference = cut[present].mean(axis=0) - cut[~present].mean(axis=0)
+    spread = np.cov(cut[present].T) + np.cov(cut[~present].T) + 1e-3 * np.eye(len(difference))
+    weights = np.linalg.solve(spread, difference)
     scores = _scores(seen, centre, scale, weights)
     best = max(
         (*_best_threshold(sign * scores[:, which], present, claims, alpha), which, sign)
@@ -119,10 +117,10 @@ def _best_threshold(
 ) -> tuple[float, float]:
     """By how much the best threshold would exceed a claim, and that threshold."""
     order = np.argsort(score, kind="stable")
-    ordered, held = score[order], present[order]
-    false_negatives = np.cumsum(held)[:-1]
-    false_positives = (~held).sum() - np.cumsum(~held)[:-1]
-    counts = held.sum(), (~held).sum()
+    ordered, with_canary = score[order], present[order]
+    false_negatives = np.cumsum(with_canary)[:-1]
+    false_positives = (~with_canary).sum() - np.cumsum(~with_canary)[:-1]
+    counts = with_canary.sum(), (~with_canary).sum()
     errors = false_negatives[:, None], false_positives[:, None]
     proved = (lower_bound(*errors, *counts, claims.delta, alpha) - claims.epsilon).max(axis=1)
     advantage = 1 - false_negatives / counts[0] - false_positives / counts[1]

@@ -19,12 +19,11 @@ from pymc_dp.privacy.contribution import Batch, Contribution, take_rows, with_dr
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.query import Noisy, Query
 
-# how far candidates reach, and what whole numbers they hold
+# how large candidates are, and what whole numbers they hold
 SCALES = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 3.0, -3.0, 10.0, -10.0)
 WHOLE_NUMBERS = (0, 1, 2, 5)
 BACKGROUND_SCALE = 0.01
-# a canary whose norm is many times the clip norm shows whether it is clipped
-LARGEST_NORM = 10.0
+LARGEST_NORM = 10.0  # a canary whose norm is many times the clip norm shows whether it is clipped
 # pairs whose distance is this share of the largest are as good for an attack
 SHARE_OF_LARGEST = 0.95
 
@@ -58,13 +57,13 @@ class Pair(NamedTuple):
 
 
 def candidates(records: Records, rng: np.random.Generator) -> Batch:
-    """Make up records of all reaches and whole numbers."""
-    reaches, whole = (grid.ravel() for grid in np.meshgrid(SCALES, WHOLE_NUMBERS))
+    """Make up records of all scales and whole numbers."""
+    scales, whole = (grid.ravel() for grid in np.meshgrid(SCALES, WHOLE_NUMBERS))
     rows = probe_rows(records, rng, whole.tolist())
     for name, shape in records.shapes.items():
         if rows[name].dtype.kind == "f":
             along = [-1 if length is None else 1 for length in shape]
-            rows[name] = rows[name] * np.reshape(reaches, along)
+            rows[name] = rows[name] * np.reshape(scales, along)
     return rows
 
 
@@ -90,9 +89,9 @@ def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours
     length = np.mean(lengths, axis=0)
     if neighbours is not Neighbours.REPLACE_ONE:
         return [int(length.argmax())]
-    apart = np.mean([np.linalg.norm(each[:, None] - each, axis=2) for each in vectors], axis=0)
-    # of pairs that are nearly as far apart, the one with the longest canary: it shows clipping
-    far = np.where(apart >= SHARE_OF_LARGEST * apart.max(), length[:, None], -np.inf)
+    distance = np.mean([np.linalg.norm(each[:, None] - each, axis=2) for each in vectors], axis=0)
+    # of pairs that are nearly as distant, the one with the longest canary: it shows clipping
+    far = np.where(distance >= SHARE_OF_LARGEST * distance.max(), length[:, None], -np.inf)
     canary, instead = np.unravel_index(far.argmax(), far.shape)
     return [int(canary), int(instead)]
 
@@ -133,8 +132,8 @@ def beside_own(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -
     if neighbours is not Neighbours.REPLACE_ONE:
         return [0]
     vectors = [_measured(tried, one)[1] for one in seen]
-    apart = np.mean([np.linalg.norm(each - each[0], axis=1) for each in vectors], axis=0)
-    return [0, int(apart.argmax())]
+    distance = np.mean([np.linalg.norm(each - each[0], axis=1) for each in vectors], axis=0)
+    return [0, int(distance.argmax())]
 
 
 def _measured(tried: Batch, seen: AskedRelease) -> tuple[np.ndarray, np.ndarray]:
@@ -206,14 +205,14 @@ class AttackedFit(NamedTuple):
             seen.append((query, noisy))
             return self.compiled.update(state, query, noisy)
 
-        held = self.setup._replace(data=data)
+        setup = self.setup._replace(data=data)
         spied = self.compiled._replace(update=update)
-        run_releases(held, spied, np.random.default_rng(seed), range(self.setup.plan.total))
+        run_releases(setup, spied, np.random.default_rng(seed), range(self.setup.plan.total))
         return seen
 
-    def attack(self, pair: Pair, held: bool, seed: int) -> np.ndarray:
+    def attack(self, pair: Pair, with_canary: bool, seed: int) -> np.ndarray:
         """Run a fit with or without the canary; return the attacker's features of it."""
-        released = self._released(pair.present if held else pair.absent, seed)
+        released = self._released(pair.present if with_canary else pair.absent, seed)
         return features([self._observation(pair, query, noisy) for query, noisy in released])
 
     def _observation(self, pair: Pair, query: Query, noisy: Noisy) -> Observation:

@@ -134,7 +134,7 @@ def audit(
     pair = fit.neighbours(rng, rows, canary)
     seed, present = int(rng.integers(2**32)), rng.permutation(np.arange(runs) % 2 == 0)
     coins = track(present, "Attacked fits", disable=not progressbar)
-    attacked = [fit.attack(pair, held, seed) for held in coins]
+    attacked = [fit.attack(pair, with_canary, seed) for with_canary in coins]
     lower, most = _judge(np.array(attacked), present, claims, 1 - confidence)
     k = int((lower - claims.epsilon).argmax()) if (lower > claims.epsilon).any() else 0
     return Audit(
@@ -180,11 +180,11 @@ def _judge(
     # two rules are learned, one for the plan's own delta and one for all; they share `alpha`. The
     # bounds on a rule's error rates do not depend on delta, so they hold at all of them.
     half = len(seen) // 2
-    held = present[half:]
-    counts = int(held.sum()), int((~held).sum())
+    judged = present[half:]
+    counts = int(judged.sum()), int((~judged).sum())
     proved = []
     for aim in (Claims(claims.delta[:1], claims.epsilon[:1]), claims):
         guesses = learn(seen[:half], present[:half], aim, alpha / 2).guesses(seen[half:])
-        errors = int((~guesses & held).sum()), int((guesses & ~held).sum())
+        errors = int((~guesses & judged).sum()), int((guesses & ~judged).sum())
         proved.append(lower_bound(*errors, *counts, claims.delta, alpha / 2))
     return np.max(proved, axis=0), lower_bound(0, 0, *counts, claims.delta, alpha / 2)

@@ -15,8 +15,12 @@ from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 
 @dataclass(frozen=True)
-class FitTerms:
-    """The keywords of `pymc_dp.fit` that say what is spent, as a caller gave them: unchecked."""
+class Budget:
+    """What a fit may spend: terms that were checked, whose text becomes values here.
+
+    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
+    <Neighbours.ADD_REMOVE: 'add_remove'>
+    """
 
     epsilon: float | None = None
     delta: float | None = None
@@ -26,15 +30,6 @@ class FitTerms:
     accountant: str = "pld"
     num_records: int | None = None
     unit: str | None = None
-
-
-@dataclass(frozen=True)
-class Budget(FitTerms):
-    """What a fit may spend: terms that were checked, whose text becomes values here.
-
-    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
-    <Neighbours.ADD_REMOVE: 'add_remove'>
-    """
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):

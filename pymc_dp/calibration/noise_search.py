@@ -1,4 +1,4 @@
-"""The least noise with which a plan keeps to a budget.
+"""The least noise with which a plan, or a search among settings, keeps to a budget.
 
 Nothing here has to be trusted: a plan's accountant is asked again for what a result claims.
 """
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 from scipy.optimize import brentq
 
 from pymc_dp.accounting.accountant import FULL_FLOOR, NOISE_FLOOR, Accountant
@@ -15,6 +16,8 @@ from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.privacy_loss import MANY_KINDS
 from pymc_dp.accounting.release import ReleaseSpec, relative_noise
+from pymc_dp.accounting.renyi import epsilon_of_renyi
+from pymc_dp.accounting.selection import SEARCH, Asked, Selection, best_of_runs
 
 # Quick accountants are asked first; each gives the next one a bracket, as shares of the noise that
 # it found. Only the last one's number counts.
@@ -80,7 +83,36 @@ def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> 
     return _affordable(partial(epsilon_by, terms.accountant), target, noise)
 
 
-def smallest_noise(epsilon_at: Callable[[float], float], target: float, floor: float) -> float:
+def calibrate_selection(asked: Asked, runs: float, epsilon: float) -> Selection:
+    """Find each setting's noise, so that the whole selection costs at most ``epsilon``.
+
+    Every setting is brought to the target alone; one more factor for all covers what their
+    divergences, each the largest at other orders, cost together.
+    """
+    alone = [_noise_of_selection([one], [1.0], runs, epsilon) for one in asked]
+    factor = max(1.0, _noise_of_selection(asked, alone, runs, epsilon))
+    return Selection(_granted(asked, alone, factor), runs)
+
+
+def _granted(asked: Asked, noise: Sequence[float], factor: float) -> tuple[Plan, ...]:
+    each = zip(asked, noise, strict=True)
+    return tuple(terms.granting(specs, factor * own) for (terms, specs), own in each)
+
+
+def _noise_of_selection(asked: Asked, noise: Sequence[float], runs: float, epsilon: float) -> float:
+    """Find the factor on the noise of all settings with which their selection is affordable."""
+    delta = asked[0][0].delta
+
+    def epsilon_at(factor: float) -> float:
+        plans = _granted(asked, noise, factor)
+        one_run = np.max([RDP_DP_ACCOUNTING.divergences(plan, SEARCH) for plan in plans], axis=0)
+        return epsilon_of_renyi(SEARCH, best_of_runs(np.array(SEARCH), one_run, runs), delta)
+
+    each = zip(asked, noise, strict=True)
+    return _smallest_noise(epsilon_at, epsilon, max(least_noise(*one) / own for one, own in each))
+
+
+def _smallest_noise(epsilon_at: Callable[[float], float], target: float, floor: float) -> float:
     """Return the least noise, ``floor`` or above, that costs at most ``target``."""
     noise = floor
     if epsilon_at(floor) > target:

@@ -23,8 +23,7 @@ UNKNOWN, FINE, LOOK = "not known", "fine", "look"
 OUTCOMES_UNKNOWN = (
     "No release compared outcomes with the model's, or the mode may have been far away then."
 )
-# how many names a sentence lists
-NAMED = 4
+NAMED = 4  # how many names a sentence lists
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,6 @@ def _hidden(idata: xr.DataTree) -> Check:
 
 
 def _doubts(idata: xr.DataTree, kind: Kind) -> list[Doubt]:
-    """Return the doubts of a kind that a result states."""
     return [one for one in doubts_in(privacy_of(idata).attrs["doubts"]) if one.kind is kind]
 
 

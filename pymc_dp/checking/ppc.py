@@ -11,7 +11,7 @@ from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import Fitted, ask, open_fitted
+from pymc_dp.checking.release import Fitted, ask, drawn_leaves, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,
     beside_replicates,
@@ -125,8 +125,7 @@ def ppc(
     draws = len(points)
     noisy, outcome = ask(
         NAME,
-        records,
-        fitted.data,
+        fitted,
         budget,
         ledger,
         backend,
@@ -137,10 +136,8 @@ def ppc(
     )
     found = _describe(noisy, edges, replicates, outcomes_in(records, leaf))
     settings = {"statistic": statistic, "bins": number, "replicates": replicates}
-    about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}
     found.attrs |= {"statistic": statistic, "variable": variable}
-    outcome = outcome._replace(public=fitted.public)
-    return with_guarantee({"ppc": found}, records, outcome, about)
+    return with_guarantee({"ppc": found}, records, outcome, {"settings": settings})
 
 
 def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
@@ -170,15 +167,9 @@ def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
 
 def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
     """Return the observed variable that is checked, and the name of its data."""
-    records = fitted.records
     if len(fitted.points) < FEWEST_DRAWS:
         raise ValueError(f"The result has fewer than {FEWEST_DRAWS} draws: fit with more draws=.")
-    if records.outcomes is None:
-        raise ValueError(
-            "The model does not say how its outcomes are drawn, record by record: a pm.Potential "
-            "has a density alone. pymc_dp.score compares such models."
-        )
-    leaves = {name: leaf for leaf, name in records.drawn.items()}
+    leaves = drawn_leaves(fitted.records, "pymc_dp.score compares such models.")
     if var_name is None and len(leaves) == 1:
         [var_name] = leaves
     if var_name not in leaves:
@@ -193,7 +184,6 @@ def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
 
 
 def _describe(noisy: Noisy, edges: np.ndarray, replicates: int, width: int) -> xr.Dataset:
-    """Put the released sums together, and compare them."""
     bins = len(edges) - 1
     parts = noisy.value.reshape(2 + replicates, bins)
     difference, expected, spread = parts[0], parts[1], parts[2:] * replicates**0.5

@@ -11,8 +11,7 @@ from pymc_dp.methods.prior import draw_of_prior
 from pymc_dp.model.operations import unproved_in
 
 DRAWS = 500
-# the ends of the intervals that are compared
-ENDS = (0.05, 0.95)
+ENDS = (0.05, 0.95)  # the ends of the intervals that are compared
 
 
 def widths(values: xr.Dataset) -> xr.Dataset:

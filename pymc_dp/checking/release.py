@@ -81,10 +81,19 @@ def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
     return np.asarray(every[chosen])
 
 
+def drawn_leaves(records: Records, instead: str) -> dict[str, str]:
+    """Return the data of each observed variable; ``instead`` is what to do where none is drawn."""
+    if records.outcomes is None:
+        raise ValueError(
+            "The model does not say how its outcomes are drawn, record by record: a pm.Potential "
+            f"has a density alone. {instead}"
+        )
+    return {name: leaf for leaf, name in records.drawn.items()}
+
+
 def ask(
     name: str,
-    records: Records,
-    data: PrivateData,
+    fitted: Fitted,
     budget: Budget,
     ledger: Ledger | str | PathLike[str] | None,
     backend: str | None,
@@ -119,7 +128,7 @@ def ask(
         algorithms=(),
     )
     plan = budget.settle(method.releases)
-    setup = Setup(name, records, data, method, plan)
+    setup = Setup(name, fitted.records, fitted.data, method, plan)
     ledger = open_ledger(ledger)
     compiled = compile_method(setup, backend)
     rng = np.random.default_rng(0)
@@ -129,7 +138,7 @@ def ask(
             f"The release of {name!r} was interrupted: count its budget as spent, unless the "
             "fit has a ledger; the ledger's report says whether it was booked."
         )
-    return states[-1], outcome
+    return states[-1], outcome._replace(public=fitted.public)
 
 
 def averaged_by_unit(contribution: RowContribution) -> RowContribution:

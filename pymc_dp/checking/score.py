@@ -23,10 +23,8 @@ from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import with_guarantee
 
 NAME = "log predictive densities"
-# draws behind a record's log predictive density
-DRAWS = 100
-# what a record adds to their count, over what it can add to a score
-COUNT_SHARE = 0.5**0.5
+DRAWS = 100  # draws behind a record's log predictive density
+COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to a score
 # what the square of a score adds, over that of the score: it says how records vary
 SQUARE_SHARE = 0.5
 
@@ -137,13 +135,13 @@ def score(
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
     terms = Terms(check_range(score_range), largest_difference, num_records)
     fitted = _open(model, idata, data, budget)
-    first = next(iter(fitted.values()))
-    public = tuple(sorted({name for each in fitted.values() for name in each.public}))
+    public = sorted({name for each in fitted.values() for name in each.public})
+    columns = joined({name: each.data for name, each in fitted.items()})
+    together = next(iter(fitted.values()))._replace(data=columns, public=tuple(public))
     records = {name: (each.records, [*each.data.spec]) for name, each in fitted.items()}
     noisy, outcome = ask(
         NAME,
-        first.records,
-        joined({name: each.data for name, each in fitted.items()}),
+        together,
         budget,
         ledger,
         backend,
@@ -157,9 +155,8 @@ def score(
         "largest_difference": largest_difference,
         "draws": [len(each.points) for each in fitted.values()],
     }
-    about = {"withheld": [], "doubts": [], "settings": settings, "defaults": {}}
     groups = {"score": _describe([*fitted], noisy, terms)}
-    return with_guarantee(groups, first.records, outcome._replace(public=public), about)
+    return with_guarantee(groups, together.records, outcome, {"settings": settings})
 
 
 def _open(

@@ -27,13 +27,25 @@ LARGEST_CONSTANT = 10_000  # numbers
 
 
 class Kept(threading.local):
-    """What a thread has rewritten."""
+    """What a thread has made, by key; what nothing has asked for the longest is dropped."""
 
     def __init__(self) -> None:
-        # {key: what PyTensor calls a maker, which makes functions of a graph; and the outputs}
-        self.graphs: OrderedDict[Hashable, Any] = OrderedDict()
+        self.made: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable) -> Any:
+        """Return what is kept for a key, or None."""
+        if key in self.made:
+            self.made.move_to_end(key)
+        return self.made.get(key)
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Keep a value for a key."""
+        self.made[key] = value
+        if len(self.made) > MOST_KEPT:
+            self.made.popitem(last=False)
 
 
+# what PyTensor calls a maker, which makes functions of a graph; and the outputs
 _kept = Kept()
 
 
@@ -46,18 +58,14 @@ def rewritten_once(
     """
     if key is None:
         return compile_it()
-    graphs = _kept.graphs
-    maker, computed = graphs.get(key, (None, ()))
+    maker, computed = _kept.get(key) or (None, ())
     # an operation may have been changed since
     if maker is not None and not unproved_in(computed):
-        graphs.move_to_end(key)
         again: Function = maker.create()
         return again
     fn = compile_it()
     if not writes_into_itself(fn.maker.fgraph):
-        graphs[key] = fn.maker, tuple(outputs)
-        if len(graphs) > MOST_KEPT:
-            graphs.popitem(last=False)
+        _kept.put(key, (fn.maker, tuple(outputs)))
     return fn
 
 

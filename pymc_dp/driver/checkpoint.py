@@ -28,7 +28,7 @@ from pymc_dp.accounting.release import Release
 from pymc_dp.driver.setup import Setup
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.booking import Booking
-from pymc_dp.ledger.file import held
+from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
@@ -74,7 +74,7 @@ class Checkpoint:
         }
         new = not self.path.exists() or self.path.stat().st_size == 0
         try:
-            with held(self.path, "rwc") as db:
+            with locked(self.path, "rwc") as db:
                 if new:
                     for table in TABLES:
                         db.execute(table)
@@ -87,7 +87,7 @@ class Checkpoint:
     def public_generator(self, seed: int | None) -> np.random.Generator:
         """Return the generator of public draws, as it was when the fit began."""
         rng = np.random.default_rng(seed)
-        with held(self.path, "rwc") as db:
+        with locked(self.path, "rwc") as db:
             db.execute(
                 "INSERT OR IGNORE INTO fit VALUES ('generator', ?)",
                 (json.dumps(rng.bit_generator.state),),
@@ -98,12 +98,12 @@ class Checkpoint:
 
     def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
         """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
-        with held(self.path, "rwc") as db:
+        with locked(self.path, "rwc") as db:
             found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
         if found:
             return ledger.resume(int(found[0][0]), setup.name, setup.plan, len(self.kept()))
         booking = ledger.reserve(setup.name, setup.plan)
-        with held(self.path, "rwc") as db:
+        with locked(self.path, "rwc") as db:
             self._note(db, booking=str(booking.fit))
         return booking
 
@@ -113,7 +113,7 @@ class Checkpoint:
 
     def kept(self) -> list[Kept]:
         """Return the releases that were made, in their order."""
-        with held(self.path, "rwc") as db:
+        with locked(self.path, "rwc") as db:
             rows = db.execute(
                 "SELECT name, value, sd, sample_rate FROM releases ORDER BY position"
             ).fetchall()
@@ -137,7 +137,7 @@ class Checkpoint:
         except Exception as error:
             if len(wall.made) > made:
                 # whatever keeps the note from being written, the release has failed
-                with suppress(sqlite3.Error, KeyboardInterrupt), held(self.path, "rwc") as db:
+                with suppress(sqlite3.Error, KeyboardInterrupt), locked(self.path, "rwc") as db:
                     self._note(db, failed=type(error).__name__)
             raise
         self.keep(made, Kept(query.name, noisy), wall.made[made])
@@ -152,7 +152,7 @@ class Checkpoint:
         name, (value, sd, rate) = kept
         row = (position, name, np.asarray(value, "<f8").tobytes(), sd, rate)
         try:
-            with held(self.path, "rwc") as db:
+            with locked(self.path, "rwc") as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
                 if self._book:
                     self._book(release)

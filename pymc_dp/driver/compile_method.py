@@ -53,9 +53,8 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     compiled = method.compile(backend)
     backend = compiled.runs_on or backend
     axes = {name: column.axis for name, column in spec.items()}
-    again = partial(_contributions, method.compile, backend, axes)
-    contributions = _for_backend(compiled.contributions, method.compile, backend, axes)
-    compiled = compiled._replace(contributions=contributions, again=again)
+    again = partial(_for_backend, method.compile, backend, axes)
+    compiled = compiled._replace(contributions=again(compiled), again=again)
     times: dict[str, ReleaseTime] = {}
     exact = backend == "python"
     for state in method.trials(np.random.default_rng(0)):
@@ -65,19 +64,14 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     return compiled._replace(times=times, is_exact=exact)
 
 
-def _contributions(
-    compile_parts: Callable[[str], Compiled], backend: str, axes: dict[str, int]
-) -> Contributions:
-    return _for_backend(compile_parts(backend).contributions, compile_parts, backend, axes)
-
-
 def _for_backend(
-    contributions: Contributions,
     compile_parts: Callable[[str], Compiled],
     backend: str,
     axes: dict[str, int],
+    compiled: Compiled | None = None,
 ) -> Contributions:
     """Pad batches where every size is compiled anew; take those that jump from Python."""
+    contributions = (compiled or compile_parts(backend)).contributions
     adapted = {
         name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
         for name, c in contributions.items()

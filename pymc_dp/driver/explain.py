@@ -41,8 +41,7 @@ class Fits(NamedTuple):
     roles: Mapping[str, str] = MappingProxyType({})
     # what runs where no option asks for another; None if the method does not fit
     algorithm: Algorithm | None = None
-    # why it is the method to take; empty where another is as good
-    better: str = ""
+    better: str = ""  # why it is the method to take; empty where another is as good
 
     def __str__(self) -> str:
         by = [f"    by {self.algorithm}"] if self.algorithm else []

@@ -11,14 +11,13 @@ import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.arguments import check_count
-from pymc_dp.calibration.budget import FitTerms
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.data_advice import withheld_in_words
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.run_time import announce
-from pymc_dp.driver.setup import ModelInputs, Setup, set_up_method, settled
+from pymc_dp.driver.setup import Setup, set_up
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.registry import described
@@ -162,7 +161,10 @@ def fit(
     True
     """
     public = tuple(public)
-    terms = FitTerms(
+    setup = set_up(
+        model,
+        method,
+        n,
         epsilon=epsilon,
         delta=delta,
         noise_multiplier=noise_multiplier,
@@ -171,9 +173,11 @@ def fit(
         accountant=accountant,
         num_records=num_records,
         unit=unit,
+        public=public,
+        data=data,
+        public_start=public_start,
+        **options,
     )
-    inputs = ModelInputs(public, data, public_start)
-    setup = settled(*set_up_method(model, method, n, terms, inputs, options))
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
     ledger = open_ledger(ledger)

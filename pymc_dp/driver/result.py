@@ -17,10 +17,8 @@ from pymc_dp.model import Records
 from pymc_dp.results.build import Outcome, build_result
 from pymc_dp.results.posterior import latent_draws, released_groups, transform_draws
 
-# a posterior holds at most so many numbers: 4 GB in double precision
-MOST_NUMBERS = 2**29
-# what every posterior calls the axes of its draws
-DRAW_DIMS = ("chain", "draw")
+MOST_NUMBERS = 2**29  # a posterior holds at most so many numbers: 4 GB in double precision
+DRAW_DIMS = ("chain", "draw")  # what every posterior calls the axes of its draws
 
 
 def rehearse_result(setup: Setup, draws: int) -> None:

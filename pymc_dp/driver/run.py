@@ -49,8 +49,7 @@ def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
             bar.stop()
 
 
-# called as (state, None, i), like those of pm.fit
-Callback = Callable[[Any, None, int], Any]
+Callback = Callable[[Any, None, int], Any]  # called as (state, None, i), like those of pm.fit
 
 
 def run_releases(

@@ -31,12 +31,9 @@ MANY_RECORDS = 1_000_000
 # rows that are timed: so many, and more, up to those that take so many seconds or are such a share
 # of a batch
 FEWEST_ROWS, TIMED_SECONDS, SHARE_OF_BATCH = 32, 0.1, 0.25
-# moderate records that differ
-DISTINCT = 64
-# what a release is taken to last that a coarse clock does not see
-UNSEEN_SECONDS = 1e-4
-# seconds from which on a fit is announced
-ANNOUNCED_SECONDS = 180
+DISTINCT = 64  # moderate records that differ
+UNSEEN_SECONDS = 1e-4  # what a release is taken to last that a coarse clock does not see
+ANNOUNCED_SECONDS = 180  # seconds from which on a fit is announced
 
 
 class ReleaseTime(NamedTuple):

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import pymc as pm
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.calibration.budget import Budget, FitTerms
+from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.absent_components import with_absent_components
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
 from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
@@ -43,7 +42,7 @@ REFUSED = {
     "more_obj_params": "they would be fitted to private gradients",
     "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
 }
-TERMS = frozenset(field.name for field in dataclasses.fields(FitTerms))
+TERMS = frozenset(field.name for field in dataclasses.fields(Budget))
 
 
 class Setup(NamedTuple):
@@ -70,33 +69,10 @@ def model_in_use(model: pm.Model | None) -> pm.Model:
     return in_use
 
 
-class ModelInputs(NamedTuple):
-    """The keywords of `pymc_dp.fit` that say what of a model is public, and what its data are."""
-
-    public: Iterable[str] = ()
-    data: Mapping[str, Any] | None = None
-    public_start: Mapping[str, Any] | None = None
-
-
 def set_up(model: pm.Model | None, method: str, n: int | None, **keywords: Any) -> Setup:
-    """Check every input of a fit that is given as keywords, and settle its plan."""
-    return settled(*set_up_method(model, method, n, *sorted_keywords(keywords)))
-
-
-def settled(setup: Setup, budget: Budget) -> Setup:
-    """Settle the plan of a fit, with the releases that its method asks for."""
+    """Check every input of a fit, and settle its plan by the releases that its method asks for."""
+    setup, budget = set_up_method(model, method, n, **keywords)
     return setup._replace(plan=budget.settle(setup.method.releases))
-
-
-def sorted_keywords(
-    keywords: Mapping[str, Any],
-) -> tuple[FitTerms, ModelInputs, dict[str, Any]]:
-    """Sort keywords that a caller gave by name into terms, inputs and options of the method."""
-    of_terms = {name: x for name, x in keywords.items() if name in TERMS}
-    of_model = {name: x for name, x in keywords.items() if name in ModelInputs._fields}
-    known = {*of_terms, *of_model}
-    options = {name: x for name, x in keywords.items() if name not in known}
-    return FitTerms(**of_terms), ModelInputs(**of_model), options
 
 
 @np.errstate(all="ignore")  # sums over records may overflow
@@ -104,29 +80,25 @@ def set_up_method(
     model: pm.Model | None,
     method: str,
     n: int | None,
-    terms: FitTerms,
-    inputs: ModelInputs,
-    keywords: Mapping[str, Any],
+    *,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    public_start: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> tuple[Setup, Budget]:
-    """Check every input of a fit; the plan has its terms and no releases yet.
-
-    ``keywords`` are the caller's options of the method.
-    """
+    """Check every input of a fit; the plan has its terms and no releases yet."""
     spec = method_named(method)
-    _check_keywords(spec, keywords)
+    terms = {name: x for name, x in keywords.items() if name in TERMS}
+    own = {name: x for name, x in keywords.items() if name not in TERMS}
+    _check_keywords(spec, own)
     budget = _budget(spec, terms)
     of_formula = levels_of_records(model, budget.unit)
-    model, public = model_in_use(model), tuple(inputs.public)
-    options = _options(spec, budget, n, keywords)
+    model = model_in_use(model)
+    options = _options(spec, budget, n, own)
     weights = getattr(options, "weights", None)
     model = without_factors(model, weights) if weights else model
     separated = separation(
-        model,
-        budget,
-        public=public,
-        data=inputs.data,
-        start=inputs.public_start,
-        weights=weights,
+        model, budget, public=tuple(public), data=data, start=public_start, weights=weights
     )
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
@@ -139,7 +111,7 @@ def set_up_method(
             warnings.simplefilter("ignore", PrivacyWarning)
             warnings.simplefilter("ignore", PosteriorWarning)
         for text in of_formula:
-            warnings.warn(text, PrivacyWarning, stacklevel=4)
+            warnings.warn(text, PrivacyWarning, stacklevel=5)
         private = checked()
     return Setup(spec.name, records, private, built, budget.terms), budget
 
@@ -165,7 +137,7 @@ def separation(
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
     for text in infinite_values(model, data):
-        warnings.warn(text, PosteriorWarning, stacklevel=5)
+        warnings.warn(text, PosteriorWarning, stacklevel=6)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     refuse_lags(model, data, budget.unit)
     as_given, given = model, data
@@ -185,23 +157,17 @@ def separation(
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
         for text in impossible_outcomes(model, records, given):
-            warnings.warn(text, PosteriorWarning, stacklevel=5)
-        checked = partial(_checked_and_warned, checked, as_given, given, budget.unit)
-        return with_absent_components(records), checked
+            warnings.warn(text, PosteriorWarning, stacklevel=6)
+
+        def checked_and_warned() -> PrivateData:
+            private = checked()
+            for text in rare_levels(as_given, given, budget.unit):
+                warnings.warn(text, PrivacyWarning, stacklevel=6)
+            return private
+
+        return with_absent_components(records), checked_and_warned
 
     return separated
-
-
-def _checked_and_warned(
-    checked: Callable[[], PrivateData],
-    model: pm.Model,
-    data: Mapping[str, Any] | None,
-    unit: str | None,
-) -> PrivateData:
-    private = checked()
-    for text in rare_levels(model, data, unit):
-        warnings.warn(text, PrivacyWarning, stacklevel=5)
-    return private
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
@@ -218,17 +184,17 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
             raise TypeError(f"{name!r} is an unknown keyword; {spec.name} takes {known}.")
 
 
-def _budget(spec: MethodSpec, terms: FitTerms) -> Budget:
+def _budget(spec: MethodSpec, terms: Mapping[str, Any]) -> Budget:
     """Read the budget; that of a method without privacy is infinite, and must not be given."""
     if spec.private:
-        return Budget(**vars(terms))
+        return Budget(**terms)
     for term in ("epsilon", "delta", "noise_multiplier"):
-        if getattr(terms, term) is not None:
+        if terms.get(term) is not None:
             raise ValueError(
                 f"method={spec.name!r} is not private and takes no {term}=: use "
                 f"method='dp_{spec.name}', or leave {term}= out."
             )
-    return Budget(**vars(dataclasses.replace(terms, epsilon=math.inf)))
+    return Budget(**{**terms, "epsilon": math.inf})
 
 
 def _options(

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# the format's version that SACRO Viewer writes itself; it refuses older ones
-VERSION = "0.4.0"
+VERSION = "0.4.0"  # the format's version that SACRO Viewer writes itself; it refuses older ones
 
 
 def write_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:

@@ -19,14 +19,11 @@ LARGEST_EXPONENT = 700.0
 class AttackBounds(NamedTuple):
     """The largest success of any attack, whatever it computes and knows beside the unit."""
 
-    # true positive rate less false positive rate
-    advantage: float
+    advantage: float  # true positive rate less false positive rate
     # probability of a correct guess, where both data sets are equally likely beforehand
     correct: float
-    # factor by which the odds change, up to a probability of the result's delta
-    odds: float
-    # the true positive rate at each false positive rate
-    true_positives: Mapping[float, float]
+    odds: float  # factor by which the odds change, up to a probability of the result's delta
+    true_positives: Mapping[float, float]  # the true positive rate at each false positive rate
 
     def __str__(self) -> str:
         rates = ", ".join(f"{hits:.3g} at {rate:g}" for rate, hits in self.true_positives.items())

@@ -31,8 +31,9 @@ def registry_yaml(record: Mapping[str, Any]) -> str:
         kind = record["proved"]["guarantee"]["kind"]
         raise ValueError(f"This result has no guarantee to register: {kind}.")
     declared = record["declared"]
+    slug = re.sub(r"[^a-z0-9]+", "-", declared.get("name", "").lower()).strip("-")
     fields = {
-        "url_slug": _slug(declared["name"]) if "name" in declared else Human("name"),
+        "url_slug": slug if "name" in declared else Human("name"),
         "deployment": {
             "basic": _basic(declared),
             "dp_variant": _variant(record),
@@ -121,10 +122,6 @@ def _administrative(declared: Mapping[str, str]) -> dict[str, Any]:
 
 def _balance(record: Mapping[str, Any]) -> str:
     return "" if record["ledger"] is None else str(record["ledger"]["in_words"])
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _lines(fields: Mapping[str, Any], declared: Mapping[str, str], indent: str) -> Iterator[str]:

@@ -93,7 +93,7 @@ def privacy_report(
     declared, released = checked(declare), tuple(map(Path, files))
     target = None if path is None else _target(Path(path), released)
     _check_audit(audit, attrs["method"])
-    state = ledger_state(ledger, {str(name): value for name, value in attrs.items()})
+    state = ledger_state(ledger, attrs)
     parts = [in_words(idata, model, metadata)]
     parts += [] if state is None else [str(state)]
     parts += [] if audit is None else [f"Audit: {audit}"]

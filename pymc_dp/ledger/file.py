@@ -65,7 +65,7 @@ TABLES = (
 def create(path: Path, terms: Terms) -> None:
     """Make the file, unless another process was faster."""
     try:
-        with held(path, "rwc") as db:
+        with locked(path, "rwc") as db:
             if not db.execute("SELECT name FROM sqlite_master").fetchall():
                 for table in TABLES:
                     db.execute(table)
@@ -185,7 +185,7 @@ def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connectio
 
     A file of other terms is refused: the limit is not the right one for them.
     """
-    with held(path) as db:
+    with locked(path) as db:
         found, fits = _read(db)
         if terms not in (None, found):
             raise ValueError(f"{path} is another ledger than the one that was opened: reopen it.")
@@ -195,8 +195,8 @@ def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connectio
 
 
 @contextmanager
-def held(path: Path, mode: str = "rw") -> Iterator[Connection]:
-    """Hold a file alone until the block ends; an error takes back what was written in it.
+def locked(path: Path, mode: str = "rw") -> Iterator[Connection]:
+    """Lock a file until the block ends; an error takes back what was written in it.
 
     A `pymc_dp.driver.checkpoint` is written in the same way.
     """

@@ -20,8 +20,7 @@ from pymc_dp.accounting.selection import Selection
 from pymc_dp.ledger.external import ExternalMechanism
 
 Spending = Plan | Selection | ExternalMechanism
-# how far a limit may stay below the largest that a search could find
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # how far a limit may stay below the largest that a search could find
 # how far the epsilon of what is left stays below what numbers of limited precision give
 MARGIN = 1e-6
 

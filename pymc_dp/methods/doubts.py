@@ -45,11 +45,10 @@ BY_ROUNDS = (
     "A larger clip_norm= clips less. method='dp_advi' centres contributions, where outcomes have "
     "distributions, in place of potentials, and a CustomDist a random= that public= names."
 )
-# more elements of one array than these are not named one by one
-MOST_NAMED = 6
+MOST_NAMED = 6  # more elements of one array than these are not named one by one
 
 
-def uncentred(names: Iterable[str], way_out: str) -> Doubt:
+def uncentred(names: Iterable[str], advice: str) -> Doubt:
     """Say that clipping may bias a posterior, and what to do about it.
 
     >>> uncentred(["y"], BY_ROUNDS).text[:52]
@@ -59,7 +58,7 @@ def uncentred(names: Iterable[str], way_out: str) -> Doubt:
     text = (
         f"Contributions of {quoted(names)} are clipped without being centred: no draws of outcomes "
         "say what their clipped mean should be, so where they are skewed the posterior is biased. "
-        f"{way_out}"
+        f"{advice}"
     )
     return Doubt(Kind.UNCENTRED, names, text)
 

@@ -15,8 +15,7 @@ from pymc_dp.privacy.contribution import Contributions
 from pymc_dp.privacy.query import Noisy, Query
 
 Draws = dict[str, np.ndarray]
-# {name: (dims, array)}
-Trace = dict[str, tuple[tuple[str, ...], Any]]
+Trace = dict[str, tuple[tuple[str, ...], Any]]  # {name: (dims, array)}
 
 
 class Compiled(NamedTuple):
@@ -37,8 +36,7 @@ class Compiled(NamedTuple):
 class OnRealLine(NamedTuple):
     """A method that takes latents on the whole real line, where others of its name do not."""
 
-    # records of the model as it was written -> method
-    build: Callable[[Records], "Method"]
+    build: Callable[[Records], "Method"]  # records of the model as it was written -> method
 
 
 class OnOwnScale(NamedTuple):

@@ -115,8 +115,7 @@ class MethodSpec(NamedTuple):
     private: bool = True  # whether it takes a budget
     # whether it takes every latent on its own scale, instead of the whole real line
     constrained: bool = False
-    # whether it integrates latents of single records or units out
-    integrates: bool = False
+    integrates: bool = False  # whether it integrates latents of single records or units out
     # those it has updates for, in the order in which they are tried. Empty for a method that fits
     # any model.
     model_classes: tuple[ModelClass, ...] = ()

@@ -16,8 +16,7 @@ from pymc_dp.accounting.arguments import check_count, checked_number
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.sampling.samplers import FixedSize, Sampler
 
-# a number, or one for every step
-Schedule = float | Callable[[int], float]
+Schedule = float | Callable[[int], float]  # a number, or one for every step
 
 SAMPLE_RATE = "share of records in a batch"
 CLIP_NORM = (

@@ -1,22 +1,22 @@
 """The prior by itself, which needs no records: draws, the gradient, the curvature."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 
 import numpy as np
 import pymc as pm
 
+from pymc_dp.compiling import same_graph
 from pymc_dp.compiling.compile import function
 from pymc_dp.methods.conjugate.exponential import flat_gradient
-from pymc_dp.methods.graphs_of_prior import made_once
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
-# the step of central differences where the prior is smooth
-STEP = 1e-4
-# the longest step, about a kink
-LONGEST_STEP = 1e3
+STEP = 1e-4  # the step of central differences where the prior is smooth
+LONGEST_STEP = 1e3  # the longest step, about a kink
+
+_kept = same_graph.Kept()  # graphs that are made of a prior, for all models with an equal one
 
 
 def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:
@@ -38,6 +38,22 @@ def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | 
         return None
     flat = np.concatenate([x.reshape(number, -1) for x in drawn], axis=1).astype("float64")
     return np.asarray(flat[np.isfinite(flat).all(axis=1)])
+
+
+def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what ``make`` makes of the log prior and the latents: graphs, and no function.
+
+    ``what`` tells it from all else that is made of a prior. The graphs may be those of another
+    model, whose log prior is the same, operation by operation: the latents are theirs, too.
+    """
+    key = same_graph.graph_key(list(records.latents.values()), [records.prior])
+    if key is None:  # an operation may keep what changes between two fits
+        return make()
+    found: Made | None = _kept.get((what, key))
+    if found is None:
+        found = make()
+        _kept.put((what, key), found)
+    return found
 
 
 def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:

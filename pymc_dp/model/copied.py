@@ -64,7 +64,6 @@ def _repeats(array: np.ndarray, name: str, column: Column) -> bool:
 
 
 def _rows(name: str, partition: Partition) -> np.ndarray:
-    """Return the values of a column, with one row for each record."""
     column = partition.columns[name]
     values = np.moveaxis(np.asarray(column.values, "float64"), column.axis, 0)
     return values.reshape(column.rows, -1) + 0.0  # of two zeros, whose bytes differ, the positive

@@ -24,8 +24,7 @@ from pytensor.tensor.random.basic import NegBinomialRV, PoissonRV
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 from pymc_dp.model.terms import number_in
 
-# numpy refuses a negative binomial of n = 0, which is what it is nearest to
-SMALLEST = 1e-300
+SMALLEST = 1e-300  # numpy refuses a negative binomial of n = 0, which is what it is nearest to
 # below numpy's own limit of a negative binomial's mean and ten standard deviations
 LARGEST_MEAN = 9e18
 

@@ -11,8 +11,7 @@ from pymc_dp.model.graph_types import AnyVariable, Node
 
 SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "True_div": "/", "Pow": "**"}
 SYMBOLS |= {"Dot": "@", "Matmul": "@"}
-# how many operations deep an expression is written out
-DEPTH = 2
+DEPTH = 2  # how many operations deep an expression is written out
 
 
 def expression_around(fgraph: FunctionGraph, variable: AnyVariable) -> str:

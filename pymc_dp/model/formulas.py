@@ -23,6 +23,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_dp.model.graph_types import AnyVariable, Node
+from pymc_dp.model.harden import side_of_triangle
 from pymc_dp.model.terms import KEPT_WHOLE
 from pymc_dp.model.walk import layers
 
@@ -131,16 +132,6 @@ def _follows(positions: np.ndarray, lengths: frozenset[int]) -> bool:
     return any(
         np.array_equal(positions, found) for found in (order, order[::-1], *np.tril_indices(side))
     )
-
-
-def side_of_triangle(size: int) -> int | None:
-    """Return the side of the triangle that holds so many numbers, its diagonal included.
-
-    >>> side_of_triangle(6), side_of_triangle(7)
-    (3, None)
-    """
-    side = int((2 * size) ** 0.5)
-    return side if side * (side + 1) == 2 * size else None
 
 
 def _repeats(nodes: list[Node]) -> bool:

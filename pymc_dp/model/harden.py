@@ -111,14 +111,24 @@ def _is_even(flat: np.ndarray) -> bool:
         )
 
 
+def side_of_triangle(size: int) -> int | None:
+    """Return the side of the triangle that holds so many numbers, its diagonal included.
+
+    >>> side_of_triangle(6), side_of_triangle(7)
+    (3, None)
+    """
+    side = int((2 * size) ** 0.5)
+    return side if side * (side + 1) == 2 * size else None
+
+
 def _is_triangle(flat: np.ndarray) -> bool:
     """Whether numbers are the rows, or the columns, of a triangle of a matrix in order.
 
     >>> _is_triangle(np.array([0, 1, 1, 2, 2, 2])), _is_triangle(np.array([0, 1, 1, 2, 2, 3]))
     (True, False)
     """
-    side = int((2 * flat.size) ** 0.5)
-    if side * (side + 1) != 2 * flat.size or flat[0] != 0 or flat[-1] != side - 1:
+    side = side_of_triangle(flat.size)
+    if side is None or flat[0] != 0 or flat[-1] != side - 1:
         return False
     return any(_same(flat, numbers) for numbers in np.tril_indices(side))
 

@@ -24,8 +24,7 @@ from pymc_dp.model.linker import UfuncLinker
 from pymc_dp.model.row_products import by_rows
 from pymc_dp.model.ufuncs import by_batches, by_ufuncs
 
-# just before fusion and the in-place rewrites
-AFTER_SPECIALIZE = 48.9
+AFTER_SPECIALIZE = 48.9  # just before fusion and the in-place rewrites
 
 
 class CachedMode(Mode):

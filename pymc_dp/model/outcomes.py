@@ -151,7 +151,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     # `value` is that of a latent, or None for what an observed variable observes
     model = split.hardened.model
     [leaf] = simplify([model.rvs_to_values[rv]]) if value is None else [value]
-    leaf = _before_casts(leaf)
+    leaf = before_casts(leaf)
     if split.axes.axis.get(leaf) != 0 or leaf.owner is not None:
         return None
     name = str(rv.name)
@@ -188,7 +188,7 @@ def _trials(rv: Tensor, leaf: Tensor, latents: Sequence[AnyVariable]) -> frozens
     return frozenset([leaf]) - frozenset(read)
 
 
-def _before_casts(variable: AnyVariable) -> AnyVariable:
+def before_casts(variable: AnyVariable) -> AnyVariable:
     """Return what is cast: PyMC casts the integers of a `pm.Data` to the type of a draw."""
     while (node := variable.owner) and isinstance(getattr(node.op, "scalar_op", None), Cast):
         variable = node.inputs[0]

@@ -7,8 +7,9 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.model.dims import Dims
-from pymc_dp.model.formulas import Known, is_formula, side_of_triangle
+from pymc_dp.model.formulas import Known, is_formula
 from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.harden import side_of_triangle
 from pymc_dp.model.split import Split
 from pymc_dp.model.terms import without_lengths
 

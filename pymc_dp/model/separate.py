@@ -143,8 +143,8 @@ def separate_unread(
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = checks.refuse_unknown_names(model, declared, every)
-    held_back = {v.name for v in model.deterministics} - hardened.public
-    checks.refuse_unproved({k: v for k, v in unproved.items() if k not in held_back}, allowed)
+    withheld = {v.name for v in model.deterministics} - hardened.public
+    checks.refuse_unproved({k: v for k, v in unproved.items() if k not in withheld}, allowed)
     checks.refuse_draws(factors)
     read = _graphs_read(hardened.model, factors, prior)
     checks.refuse_hidden(read, hardened)

@@ -133,7 +133,6 @@ def _count(name: str, frame: Any) -> tuple[int, ...]:
 
 
 def _parts(frame: Any) -> tuple[Any, ...]:
-    """Return the partitions of a data frame."""
     # optimised, columns of one Parquet folder would be cut differently, and be read one by one
     return tuple(frame.to_delayed(optimize_graph=False))
 

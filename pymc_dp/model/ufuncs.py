@@ -14,8 +14,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 
-# NumPy's ufuncs take at most 32 operands
-MOST_OPERANDS = 16
+MOST_OPERANDS = 16  # NumPy's ufuncs take at most 32 operands
 
 
 FORMULAS: dict[type, Callable[..., Tensor]] = {

@@ -95,7 +95,7 @@ def _check_design(name: str, data: Partition) -> None:
         raise NotSeparableError(
             f"`{name}` has a column of its own for every single {_unit(units)}, or for all but "
             "one, so what it multiplies is a local latent: no fit can release it. "
-            f"{_way_out(units)}"
+            f"{_advice(units)}"
         )
 
 
@@ -111,7 +111,7 @@ def _used(name: str, partition: Partition) -> Any:
     return (members @ used) > 0
 
 
-def _way_out(units: Units | UnitBlocks | None) -> str:
+def _advice(units: Units | UnitBlocks | None) -> str:
     """Say how a latent of single units is written so that it can be integrated out."""
     if units is not None:
         return (
@@ -169,13 +169,13 @@ def _check_sizes(name: str | None, sizes: np.ndarray, units: Units | UnitBlocks 
     if sizes.size > 1 and sizes.max() == 1:
         raise NotSeparableError(
             f"{what} has an entry for every single {_unit(units)}, so it is a local latent: "
-            f"no fit can release it. {_way_out(units)}"
+            f"no fit can release it. {_advice(units)}"
         )
     if sizes.min() < SMALL_GROUP:
         warnings.warn(
             f"{what} is indexed by groups of fewer than {SMALL_GROUP} {_unit(units)}s; private "
             "noise will drown them, and their names must be public. Where these are persons: "
-            f"{_way_out(units)}",
+            f"{_advice(units)}",
             PrivacyWarning,
             stacklevel=2,
         )

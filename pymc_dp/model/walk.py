@@ -15,9 +15,9 @@ from pymc_dp.model.graph_types import AnyVariable
 def layers(op: Op) -> Iterator[Op]:
     """Yield an operation, and those that it holds, such as what it applies to every entry."""
     yield op
-    for held in vars(op).values():
-        if isinstance(held, Op):
-            yield from layers(held)
+    for inner in vars(op).values():
+        if isinstance(inner, Op):
+            yield from layers(inner)
 
 
 def inner_variables(

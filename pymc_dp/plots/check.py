@@ -94,7 +94,6 @@ def plot_check(
 
 
 def _worst(checks: Checks, rows: int) -> xr.Dataset:
-    """Return the largest numbers of each check, with names."""
     known = {str(name): checks[str(name)].values for name in TITLES if checks[str(name)].values}
     if not known:
         raise ValueError(

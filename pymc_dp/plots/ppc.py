@@ -14,8 +14,7 @@ from pymc_dp.results.allow_list import privacy_of
 
 VISUALS = ("replicated", "expected", "observed", "noise", "title", "xlabel", "ylabel")
 WIDTH, HEIGHT = 700, 420
-# how many edges of bins are written
-EDGES = 8
+EDGES = 8  # how many edges of bins are written
 
 
 def plot_ppc(

@@ -88,7 +88,7 @@ def plot_privacy(
     visuals = check_visuals("plot_privacy", visuals, VISUALS)
     privacy = privacy_of(idata)
     curves = _curves(privacy)
-    label = label_of(privacy, ledger_state(ledger, _named(privacy)))
+    label = label_of(privacy, ledger_state(ledger, privacy.attrs))
     if plot_collection is None:
         drawn = curves if visuals.get("label") is False else PANEL.merge(curves)
         width = 900 if drawn is curves else 1350
@@ -113,10 +113,6 @@ def _curves(privacy: xr.Dataset) -> xr.Dataset:
     from_nothing = [0, *privacy["releases"].values]
     curves = privacy[[*TITLES]].reindex(releases=from_nothing, fill_value=0.0)
     return curves.assign_coords(delta=np.log10(curves["delta"]))
-
-
-def _named(privacy: xr.Dataset) -> dict[str, Any]:
-    return {str(name): value for name, value in privacy.attrs.items()}
 
 
 def _draw_label(panels: Drawing, label: str, labeller: Any) -> None:

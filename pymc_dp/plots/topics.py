@@ -90,7 +90,6 @@ def _named(topics: xr.DataArray) -> xr.DataArray:
 
 
 def _ranked(topics: xr.DataArray, words: int) -> xr.Dataset:
-    """Return the most probable words of each topic, the most probable one first."""
     topic, vocabulary = topics.dims
     order = np.argsort(-topics.values, axis=1, kind="stable")[:, :words]
     dims = (topic, "rank")

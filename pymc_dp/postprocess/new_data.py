@@ -55,10 +55,15 @@ def put_new_data(
         variable: Any = records[name].variable
         variable.set_value(_stored(name, new_column.values, variable.type.dtype))
     [count] = counts
-    for mask in hardened.masks:  # of new records nothing is observed: all is drawn
-        held: Any = mask.variable
-        held.set_value(np.zeros((count, *mask.values.shape[1:]), bool))
+    draw_all_entries(hardened, count)
     return count
+
+
+def draw_all_entries(hardened: HardenedModel, count: int) -> None:
+    """Let no entry be missing: of new records nothing is observed, and all is drawn."""
+    for mask in hardened.masks:
+        variable: Any = mask.variable
+        variable.set_value(np.zeros((count, *mask.values.shape[1:]), bool))
 
 
 def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:

@@ -46,7 +46,6 @@ def _names(rows: Any) -> list[str]:
 
 
 def _share(weights: Any, rows: Any) -> np.ndarray:
-    """Return each row's share of the average."""
     lengths = {len(rows[name]) for name in _names(rows)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError("over= must hold arrays of equal length, with at least one row.")
@@ -62,7 +61,6 @@ def _share(weights: Any, rows: Any) -> np.ndarray:
 
 
 def _set(rows: Any, setting: Setting) -> Any:
-    """Copy rows with predictors set."""
     changed = rows.copy()
     number = len(rows[_names(rows)[0]])
     for place, value in setting.values.items():

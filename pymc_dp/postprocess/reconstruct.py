@@ -95,7 +95,6 @@ def reconstruct(
 
 
 def _released_context(structure: FactorModel, released: xr.Dataset) -> Context:
-    """Read the posterior off the ``fit`` group."""
     noise = structure.predictor.precision
     try:
         moments = {

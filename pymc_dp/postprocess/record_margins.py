@@ -15,7 +15,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import ask, open_fitted
+from pymc_dp.checking.release import ask, drawn_leaves, open_fitted
 from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.contributions.set_predictors import Nodes, on_nodes, with_values
 from pymc_dp.ledger.ledger import Ledger
@@ -31,12 +31,9 @@ POINTS = 200
 FEWEST_POINTS = 20
 # above this share of the points, directions fitted to them do not hold between them
 MOST_DIRECTIONS = 0.25
-# what a record adds to their count, over what it can add to an average
-COUNT_SHARE = 0.5**0.5
-# draws of margins
-DRAWS = 4000
-# a direction narrower than this, over the widest, is rounding
-FLATTEST = 1e-6
+COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to an average
+DRAWS = 4000  # draws of margins
+FLATTEST = 1e-6  # a direction narrower than this, over the widest, is rounding
 
 
 def record_margins(
@@ -66,8 +63,7 @@ def record_margins(
     values = [one.values for one in settings]
     noisy, made = ask(
         NAME,
-        records,
-        fitted.data,
+        fitted,
         budget,
         ledger,
         backend,
@@ -79,24 +75,13 @@ def record_margins(
     margins = margin_draws(noisy, along, len(settings), limits, of_count, budget.num_records)
     found = describe(settings, margins, prob, shares=is_binary)
     found.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
-    about = {
-        "withheld": [],
-        "doubts": [],
-        "settings": {"bounds": list(limits), "points": points, "directions": size - 1},
-        "defaults": {},
-    }
-    made = made._replace(public=fitted.public)
-    return with_guarantee({"effect": found}, records, made, about)
+    settings_of_release = {"bounds": list(limits), "points": points, "directions": size - 1}
+    return with_guarantee({"effect": found}, records, made, {"settings": settings_of_release})
 
 
 def _leaf(records: Records, outcome: str | None) -> str:
-    """Return the data of the one observed variable."""
-    if records.outcomes is None:
-        raise ValueError(
-            "The model does not say how its outcomes are drawn, record by record: a pm.Potential "
-            "has a density alone. Average over public rows by over=, with outcome= a deterministic."
-        )
-    leaves = {name: leaf for leaf, name in records.drawn.items()}
+    instead = "Average over public rows by over=, with outcome= a deterministic."
+    leaves = drawn_leaves(records, instead)
     if len(leaves) != 1:
         raise ValueError(
             f"The model observes {sorted(leaves)}: an average over the fitted records takes models "

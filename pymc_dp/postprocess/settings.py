@@ -8,8 +8,7 @@ import xarray as xr
 
 from pymc_dp.contributions.set_predictors import Place, Values
 
-# probabilities this near to 0 and 1 have finite odds
-SMALLEST = 1e-9
+SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
 
 
 class Setting(NamedTuple):

@@ -10,10 +10,8 @@ from scipy.special import digamma, gammaln
 
 from pymc_dp.methods.vips.topics.documents import TINY, Documents, explain
 
-# steps that fit the shares of a new document's topics
-ITERATIONS = 100
-# documents that are held at a time
-PART = 1000
+ITERATIONS = 100  # steps that fit the shares of a new document's topics
+PART = 1000  # documents that are held at a time
 
 
 def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
@@ -96,7 +94,6 @@ def _means(concentration: xr.DataArray) -> xr.DataArray:
 
 
 def _counts(name: str, values: Any, words: int) -> csr_matrix:
-    """Check counts of new documents, and keep the words that occur."""
     counts = csr_matrix(values)
     if counts.shape[1] != words:
         raise ValueError(f"{name}= has {counts.shape[1]} words, the topics have {words}.")

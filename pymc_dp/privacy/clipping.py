@@ -225,7 +225,6 @@ def _is_good(norms: np.ndarray) -> np.ndarray:
 
 
 def _clip_weights(norms: np.ndarray, longest: float) -> np.ndarray:
-    """Return the factor that brings each norm to at most ``longest``."""
     return clip_factors(norms, longest)
 
 

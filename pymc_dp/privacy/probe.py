@@ -62,20 +62,20 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
     prepared = contribution.prepare(batch, context)
     norms = contribution.norms(prepared, context)
     weights = np.fmin(1.0, 1 / np.fmax(norms, 1e-290))  # as if the clip norm were 1
-    reach = weights * norms
+    lengths = weights * norms
     shares = np.random.default_rng(1).uniform(0.5, 1.0, len(kept))
     total, alone = np.zeros(contribution.size), _alone(contribution, batch, spec, context)
     for i in range(len(kept)):
         vector = contribution.weighted_sum(prepared, context, weights * (np.arange(len(kept)) == i))
         if vector.shape != total.shape:
             raise FaultyContributionError("its sums have not the size that it says")
-        if isinstance(contribution, FactoredContribution) and not _within(vector, reach[i], 1):
+        if isinstance(contribution, FactoredContribution) and not _within(vector, lengths[i], 1):
             raise FaultyContributionError("a record's vector is longer than its norm")
-        if _is_moderate(kept[i]) and not _within(vector - alone(i, weights[i]), reach[i]):
+        if _is_moderate(kept[i]) and not _within(vector - alone(i, weights[i]), lengths[i]):
             raise FaultyContributionError("what a record adds depends on the other records")
         total += shares[i] * vector
     together = contribution.weighted_sum(prepared, context, shares * weights)
-    if not _within(together - total, float(shares @ reach)):
+    if not _within(together - total, float(shares @ lengths)):
         raise FaultyContributionError("a weighted sum is not the sum of its records' vectors")
 
 
@@ -132,10 +132,10 @@ def _units_in(contribution: Contribution, batch: Batch, context: Any) -> InBatch
     return lambda place: (sums[place].tobytes(), (vectors[place] + 0.0).tobytes())
 
 
-def _within(vector: np.ndarray, reach: float, times: float = 0) -> bool:
-    """Whether a vector's norm is at most ``times * reach``, up to the tolerance times reach."""
-    [length] = row_norms(vector[None])
-    return bool(length <= reach * (times + TOLERANCE) + 1e-200)
+def _within(vector: np.ndarray, length: float, times: float = 0) -> bool:
+    """Whether a vector's norm is at most ``times * length``, up to the tolerance times length."""
+    [norm] = row_norms(vector[None])
+    return bool(norm <= length * (times + TOLERANCE) + 1e-200)
 
 
 def _alone(

@@ -23,8 +23,7 @@ from pymc_dp.results.allow_list import released_names
 if TYPE_CHECKING:
     from pymc_dp.methods.method import Method
 
-# how many points of a fit's spend a result keeps
-SPEND_POINTS = 6
+SPEND_POINTS = 6  # how many points of a fit's spend a result keeps
 
 
 class Outcome(NamedTuple):
@@ -87,7 +86,9 @@ def with_guarantee(
     """Join groups of released values with ``privacy``, and list all that is released."""
     privacy = _privacy(outcome)
     known = {"declared_public": sorted(outcome.public), "trusted_constants": _trusted(records)}
-    privacy.attrs |= {name: json.dumps(value) for name, value in (known | dict(about)).items()}
+    nothing: dict[str, Any] = {"withheld": [], "doubts": [], "settings": {}, "defaults": {}}
+    described = known | nothing | dict(about)
+    privacy.attrs |= {name: json.dumps(value) for name, value in described.items()}
     whole = {name: _of_text(group) for name, group in groups.items()} | {"privacy": privacy}
     privacy.attrs["released"] = json.dumps(released_names(whole))
     return xr.DataTree.from_dict(whole)

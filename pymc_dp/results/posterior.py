@@ -15,8 +15,7 @@ from pymc_dp.methods.method import Draws, Method
 from pymc_dp.model import Records
 from pymc_dp.model.dims import named_dims
 
-# how many points of a fit's path a result keeps
-PATH_POINTS = 50
+PATH_POINTS = 50  # how many points of a fit's path a result keeps
 
 
 def released_groups(

@@ -40,22 +40,17 @@ def in_words(
     idata: xr.DataTree, model: pm.Model | None = None, metadata: PublicTable | None = None
 ) -> str:
     """Return the paragraphs of `pymc_dp.privacy_report` that a result alone gives."""
-    attrs = {str(key): value for key, value in privacy_of(idata).attrs.items()}
-    made = [_guarantee(attrs), _mechanism(attrs), _algorithm(attrs), _selected(attrs)]
+    attrs = privacy_of(idata).attrs
+    by = attrs["algorithm"] and f"Algorithm of method={attrs['method']!r}: {attrs['algorithm']}."
+    made = [_guarantee(attrs), _mechanism(attrs), by, _selected(attrs)]
     made.append(_weights(json.loads(attrs["settings"])))
     if metadata is not None and model is None:
         raise ValueError("metadata= needs model=, whose numbers the file declares: give both.")
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs, idata, metadata), _trusted(attrs, values, metadata)]
     doubts = " ".join(doubt.text for doubt in doubts_in(attrs["doubts"]))
-    parts = [
-        *made,
-        NUMERICS[attrs["numerics"]],
-        *taken,
-        LIMITS,
-        doubts and f"Doubtful about the posterior: {doubts}",
-    ]
-    parts.append(_added(idata))
+    doubtful = doubts and f"Doubtful about the posterior: {doubts}"
+    parts = [*made, NUMERICS[attrs["numerics"]], *taken, LIMITS, doubtful, _added(idata)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -118,10 +113,6 @@ def _mechanism(attrs: dict[str, Any]) -> str:
     )
 
 
-def _algorithm(attrs: dict[str, Any]) -> str:
-    return attrs["algorithm"] and f"Algorithm of method={attrs['method']!r}: {attrs['algorithm']}."
-
-
 def _weights(settings: dict[str, Any]) -> str:
     if "weights" not in settings:
         return ""
@@ -157,8 +148,8 @@ def _public(attrs: dict[str, Any], idata: xr.DataTree, metadata: PublicTable | N
         where = f" in {metadata.source}" if metadata is not None and same else ""
         rows.append(f"num_records={attrs['num_records']}, as declared{where}")
     if metadata is not None:
-        held = {name: labels.values.tolist() for name, labels in idata["posterior"].coords.items()}
-        listed = [name for name, levels in metadata.coords().items() if held.get(name) == levels]
+        fitted = {name: x.values.tolist() for name, x in idata["posterior"].coords.items()}
+        listed = [name for name, levels in metadata.coords().items() if fitted.get(name) == levels]
         rows += [f"the levels of `{name}`, declared in {metadata.source}" for name in listed]
     rows += [f"`{name}`, as declared" for name in json.loads(attrs["declared_public"])]
     return "Taken as public: " + "; ".join(rows) + "."
@@ -215,14 +206,14 @@ def _added(idata: xr.DataTree) -> str:
 
 def added_names(idata: xr.DataTree) -> list[str]:
     """Name what was added to a result since its fit: groups, variables and attributes of any."""
-    released, found = listed(idata), []
+    released, added = listed(idata), []
     for node in idata.subtree:
         path, group = node.path.strip("/"), node.to_dataset(inherit=False)
         names = released.get(path, set())
         if path and path not in released:
-            found.append(path)
+            added.append(path)
             continue
-        held = {*map(str, (*group.variables, *group.attrs))} - names
-        held |= {f"{name}.{key}" for name, x in group.variables.items() for key in x.attrs}
-        found += [f"{path}/{member}".strip("/") for member in sorted(held)]
-    return found
+        members = {*map(str, (*group.variables, *group.attrs))} - names
+        members |= {f"{name}.{key}" for name, x in group.variables.items() for key in x.attrs}
+        added += [f"{path}/{member}".strip("/") for member in sorted(members)]
+    return added

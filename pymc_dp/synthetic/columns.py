@@ -175,7 +175,6 @@ class Columns:
         return model
 
     def _conditional(self, last: str, values: Mapping[str, np.ndarray]) -> pm.Model:
-        """Model one column, given those before it."""
         names: Sequence[str] = [*self._types]
         names = names[: names.index(last) + 1]
         columns, before = {name: self._types[name] for name in names}, Before({}, {})

@@ -9,8 +9,7 @@ import pymc as pm
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.synthetic.column_types import Column
 
-# the values of a column, or the data that later columns read as well
-Values = Any
+Values = Any  # the values of a column, or the data that later columns read as well
 
 
 class Before(NamedTuple):
@@ -61,7 +60,6 @@ def _square(name: str) -> str:
 
 
 def _scaled(column: Column, variable: Tensor) -> Tensor:
-    """Bring a column to -1 to 1 by what is public about it."""
     if column.kind == "ordered":
         scores = column.scores()
         steps = np.diff(scores)
@@ -74,7 +72,6 @@ def _scaled(column: Column, variable: Tensor) -> Tensor:
 
 
 def _effects(name: str, before: Before, sd: float) -> Any:
-    """Add up the effects of the columns before."""
     total: Any = 0.0
     if before.numbers:
         slopes = pm.Normal(f"{name} slopes", 0, sd, dims=_predictors(name))

@@ -122,7 +122,6 @@ def pool(
 
 
 def _checked(estimates: Any, variances: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as arrays, (m, k)."""
     if isinstance(estimates, pd.DataFrame) and isinstance(variances, pd.DataFrame):
         if list(estimates.columns) != list(variances.columns):
             raise ValueError("estimates= and variances= must have the same columns in one order.")

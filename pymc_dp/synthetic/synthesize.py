@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.scalar.basic import Cast
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.accounting.arguments import check_count
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.model.batch import remake
+from pymc_dp.model.batch import rebuilt
+from pymc_dp.model.dims import named_dims
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
+from pymc_dp.model.outcomes import before_casts
 from pymc_dp.model.terms import declare_public, simplify
-from pymc_dp.postprocess.new_data import put_units
+from pymc_dp.postprocess.new_data import draw_all_entries, put_units
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records
 from pymc_dp.postprocess.predict import declared_in, drawn, refuse_own_functions
 from pymc_dp.results.summary import leaves_noise_out
@@ -108,7 +109,8 @@ def synthesize(
     graphs = _chained(new.observed, columns)
     refuse_own_functions([*graphs.values()], declared)
     _refuse_what_is_left(hardened, graphs, unit)
-    _of_length(hardened, unit, n)
+    put_units(hardened, unit, None, n)
+    draw_all_entries(hardened, n)
     rng = np.random.default_rng(random_seed)
     points = _points(results, new, m, rng)
     seed = int(rng.integers(2**31))
@@ -130,7 +132,6 @@ def _warn_if_too_narrow(results: Sequence[xr.DataTree]) -> None:
 
 
 def _declared_in(results: Sequence[xr.DataTree]) -> tuple[set[str], str | None]:
-    """Return what all fits declared public, and their unit."""
     found = [declared_in(idata) for idata in results]
     if len({unit for _, unit in found}) != 1:
         raise ValueError("idata= holds results of different units, or none: give fits of one unit.")
@@ -144,7 +145,7 @@ def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[
     for rv in model.observed_RVs:
         if rv.name in new.observed:
             [value] = simplify([model.rvs_to_values[rv]])
-            columns[str(rv.name)] = _uncast(value)
+            columns[str(rv.name)] = before_casts(value)
     by_record = {
         leaf.name: leaf for leaf in hardened.leaves.values() if leaf.variable in new.axes.axis
     }
@@ -166,23 +167,13 @@ def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[
     return columns
 
 
-def _uncast(variable: AnyVariable) -> AnyVariable:
-    """Return what is cast: PyMC casts the integers of a `pm.Data` to the type of a draw."""
-    while variable.owner and isinstance(getattr(variable.owner.op, "scalar_op", None), Cast):
-        variable = variable.owner.inputs[0]
-    return variable
-
-
 def _chained(
     graphs: dict[str, AnyVariable], columns: dict[str, AnyVariable]
 ) -> dict[str, AnyVariable]:
     """Put the draws of every column in the place of the array that it observes."""
     renewed: dict[AnyVariable, AnyVariable] = {}
     for name in _in_order(graphs, columns):
-        for node in toposort([graphs[name]]):
-            operands = [renewed.get(x, x) for x in node.inputs]
-            if operands != node.inputs and node.outputs[0] not in renewed:
-                renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+        renewed = rebuilt([graphs[name]], renewed)
         drawn_column: Any = renewed.get(graphs[name], graphs[name])
         renewed[columns[name]] = pt.cast(drawn_column, columns[name].type.dtype)
     return {name: renewed.get(graph, graph) for name, graph in graphs.items()}
@@ -230,14 +221,6 @@ def _refuse_what_is_left(
             )
 
 
-def _of_length(hardened: HardenedModel, unit: str | None, n: int) -> None:
-    """Make records of units of their own, and observe all of their entries."""
-    put_units(hardened, unit, None, n)
-    for mask in hardened.masks:
-        variable: Any = mask.variable
-        variable.set_value(np.zeros((n, *mask.values.shape[1:]), bool))
-
-
 def _points(
     results: Sequence[xr.DataTree], new: NewRecords, m: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
@@ -263,7 +246,6 @@ def _points(
 
 def _dims(hardened: HardenedModel, name: str, axis: int, array: np.ndarray) -> tuple[str, ...]:
     """Name the dimensions of a column, whose records go along ``axis`` of each data set."""
-    own = hardened.model.named_vars_to_dims.get(name) or (None,) * (array.ndim - 1)
-    dims = [dim or f"{name}_dim_{k}" for k, dim in enumerate(own)]
+    dims = [*named_dims(hardened.model.named_vars_to_dims.get(name), name, array.ndim - 1)]
     dims[axis] = RECORDS
     return (SETS, *dims)

@@ -71,7 +71,6 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
 
 
 def _plain(terms: Any) -> dict[str, Any]:
-    """Return terms without the prefixes of their vocabularies."""
     items = terms.items() if isinstance(terms, Mapping) else ()
     return {re.split(r"[:.]", key)[-1]: value for key, value in items}
 
@@ -132,7 +131,6 @@ def _alternatives(details: Mapping[str, Any]) -> tuple[str, ...]:
 def _range(
     source: str, name: str, terms: Mapping[str, Any]
 ) -> tuple[float, float] | tuple[None, None]:
-    """Return the range that a column declares, if it does."""
     lows, highs = ([terms[key] for key in keys if key in terms] for keys in (LOWEST, HIGHEST))
     if not lows or not highs:
         return None, None

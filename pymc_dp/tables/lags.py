@@ -39,9 +39,10 @@ def refuse_lags(model: pm.Model, data: Mapping[str, Any] | None, unit: str | Non
     # what an observed variable reads is not what it observes, which has its name in ``data``
     outcomes = {rv.name for rv in model.observed_RVs}
     others = {name: x for name, x in (data or {}).items() if name not in outcomes}
-    read = [(name, x) for name, x in _columns(_read(model), others, len(codes)) if name != unit]
+    likelihood = {str(v.name): v for v in (*model.observed_RVs, *model.potentials)}
+    read = [(name, x) for name, x in _columns(likelihood, others, len(codes)) if name != unit]
     for rv in model.observed_RVs:
-        for _, y in _columns({rv.name: [model.rvs_to_values[rv]]}, data, len(codes)):
+        for _, y in _columns({rv.name: model.rvs_to_values[rv]}, data, len(codes)):
             for name, x in read:
                 if _repeats(x[after], y[before]) or _repeats(x[before], y[after]):
                     raise NotSeparableError(_message(name, rv.name, unit))
@@ -57,20 +58,15 @@ def _message(array: str, outcome: str, unit: str) -> str:
     )
 
 
-def _read(model: pm.Model) -> dict[str, list[AnyVariable]]:
-    """Return the graphs of the likelihood, without what observed variables observe."""
-    return {str(v.name): [v] for v in (*model.observed_RVs, *model.potentials)}
-
-
 def _columns(
-    graphs: Mapping[str, list[AnyVariable]], data: Mapping[str, Any] | None, rows: int
+    graphs: Mapping[str, AnyVariable], data: Mapping[str, Any] | None, rows: int
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the columns of arrays that graphs read, with one number for each row, by their names.
 
     An array without a name has that of the variable whose graph reads it.
     """
     for reader, graph in graphs.items():
-        for variable in ancestors(graph):
+        for variable in ancestors([graph]):
             if isinstance(variable, SharedVariable | Constant):
                 values = _values(variable, data or {}, reader)
                 yield from ((str(variable.name or reader), x) for x in _as_columns(values, rows))

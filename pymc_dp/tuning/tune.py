@@ -16,13 +16,13 @@ import xarray as xr
 from pymc_dp.accounting.arguments import MOST, checked_number
 from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, draw_runs
-from pymc_dp.calibration.selection import calibrate_selection
+from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.fit import number_of_draws
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import build_wall, run_releases
-from pymc_dp.driver.setup import Setup, set_up_method, sorted_keywords
+from pymc_dp.driver.setup import Setup, set_up_method
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled
@@ -183,7 +183,7 @@ def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
     keywords["accountant"] = "rdp_dp_accounting"
-    fit, _ = set_up_method(model, method, n, *sorted_keywords(keywords))
+    fit, _ = set_up_method(model, method, n, **keywords)
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
     return fit._replace(method=with_score(fit.records, fit.method, limits))
@@ -203,14 +203,10 @@ def _best_of(
 ) -> _Run:
     """Make a secret number of runs and keep one: nothing of the others may be seen."""
     secret = SecretRandom()
-    best: _Run | None = None
-    for _ in range(draw_runs(runs, secret.generator)):
-        # asked for its generator anew, since the last run may have forked the process
-        run = _run(fits, compiled, int(secret.generator.integers(len(fits))), seed)
-        best = run if best is None or run.score > best.score else best
-    if best is None:
-        raise RuntimeError("No run was made: the law of their number has no zero.")
-    return best
+    number = draw_runs(runs, secret.generator)
+    # asked for its generator anew each time, since the last run may have forked the process
+    settings = (int(secret.generator.integers(len(fits))) for _ in range(number))
+    return max((_run(fits, compiled, i, seed) for i in settings), key=lambda run: run.score)
 
 
 def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int | None) -> _Run:

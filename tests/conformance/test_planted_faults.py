@@ -59,10 +59,10 @@ def test_one_noise_for_two_releases_is_rejected(found):
 
 
 def test_a_query_that_reads_data_is_rejected(model, monkeypatch):
-    settled = driver.settled
+    set_up = driver.set_up
 
-    def leaking(*args):
-        found = settled(*args)
+    def leaking(*args, **terms):
+        found = set_up(*args, **terms)
         mean = open_private(found.data).columns["X"].values.mean()
 
         def query(state, rng):
@@ -71,20 +71,20 @@ def test_a_query_that_reads_data_is_rejected(model, monkeypatch):
 
         return found._replace(method=found.method._replace(query=query))
 
-    monkeypatch.setattr(driver, "settled", leaking)
+    monkeypatch.setattr(driver, "set_up", leaking)
     with pytest.raises(AssertionError):
         checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
 
 
 def test_the_number_of_records_in_a_result_is_rejected(model, monkeypatch):
-    settled = driver.settled
+    set_up = driver.set_up
 
-    def leaking(*args):
-        found = settled(*args)
+    def leaking(*args, **terms):
+        found = set_up(*args, **terms)
         known = {**found.method.settings, "batch": open_private(found.data).number}
         return found._replace(method=found.method._replace(settings=known))
 
-    monkeypatch.setattr(driver, "settled", leaking)
+    monkeypatch.setattr(driver, "set_up", leaking)
     with pytest.raises(AssertionError):
         checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
 

@@ -17,10 +17,9 @@ import pytest
 from pytensor.raise_op import Assert
 
 import pymc_dp
-from pymc_dp.calibration.budget import FitTerms
 from pymc_dp.driver import fit as driver
 from pymc_dp.driver import result, run, undisturbed
-from pymc_dp.driver.setup import ModelInputs, set_up_method
+from pymc_dp.driver.setup import set_up
 from pymc_dp.errors import PosteriorWarning
 
 rng = np.random.default_rng(0)
@@ -122,8 +121,8 @@ def test_the_text_of_an_error_is_not_published():
 
 def test_a_variable_that_fails_only_where_the_noise_is_added_is_left_out():
     model = model_of(compute=lambda b: Assert("far")(b, pt.abs(b[0]) < 1.0))
-    terms = FitTerms(noise_multiplier=4.0, delta=1e-5)
-    setup, _ = set_up_method(model, "dp_advi", None, terms, ModelInputs(("computed",)), {})
+    terms = {"noise_multiplier": 4.0, "delta": 1e-5}
+    setup = set_up(model, "dp_advi", None, public=("computed",), **terms)
     narrow, wide = (lambda *_, at=at: {"b": np.full((20, 2), at)} for at in (0.0, 2.0))
     setup = setup._replace(method=setup.method._replace(posterior=narrow, noise_aware=wide))
     kept = result._without_failing(setup, None, 20, None, AssertionError())

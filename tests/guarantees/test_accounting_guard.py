@@ -15,8 +15,8 @@ from scipy.stats import norm
 
 from pymc_dp.accounting import accountants
 from pymc_dp.accounting import plan as plan_module
+from pymc_dp.accounting.accountant import event_of_batch
 from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT
-from pymc_dp.accounting.amplification import event_of_batch
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise

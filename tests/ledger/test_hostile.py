@@ -317,15 +317,15 @@ def test_a_folder_that_cannot_be_written_is_refused(new, tmp_path):
 def test_an_interrupt_between_reservation_and_release_refunds_nothing(new, monkeypatch):
     ledger = new()
     book = ledger.reserve("dp_advi", FULL)
-    execute = ledger_file.held
+    execute = ledger_file.locked
 
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger_file, "held", interrupted)
+    monkeypatch.setattr(ledger_file, "locked", interrupted)
     with pytest.raises(KeyboardInterrupt):
         book(ONE)
-    monkeypatch.setattr(ledger_file, "held", execute)
+    monkeypatch.setattr(ledger_file, "locked", execute)
     [entry] = fits_of(ledger.path)
     assert (entry.booked, entry.planned) == (0, 3)
     assert entry.of_plan.rounded().amount > 0

@@ -382,7 +382,7 @@ def is_overspent_or_damaged(ledger):
 
 def test_going_on_without_a_transaction_is_caught(new, slow_reader, monkeypatch):
     ledger = new()
-    monkeypatch.setattr(ledger_file, "held", ledger_file._opened)
+    monkeypatch.setattr(ledger_file, "locked", ledger_file._opened)
     assert gone_on_at_once(ledger) > 1
     assert is_overspent_or_damaged(ledger)
 

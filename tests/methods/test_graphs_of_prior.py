@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.methods import graphs_of_prior
+from pymc_dp.methods import prior
 from pymc_dp.methods.conjugate.expectation import prior_messages
 from pymc_dp.methods.conjugate.exponential import GAMMA, NORMAL
 from pymc_dp.methods.prior import prior_gradient
@@ -37,8 +37,8 @@ def slope(records):
 @pytest.fixture
 def made(monkeypatch):
     """Count what is made anew, with nothing kept before."""
-    monkeypatch.setattr(graphs_of_prior, "_kept", graphs_of_prior.Kept())
-    return graphs_of_prior._kept.made
+    monkeypatch.setattr(prior, "_kept", prior.same_graph.Kept())
+    return prior._kept.made
 
 
 @pytest.mark.parametrize(("compute", "number"), [(of_mean, 2), (slope, 1)])
@@ -57,6 +57,6 @@ def test_another_number_in_a_prior_makes_other_graphs(other, made):
 
 
 def test_what_may_change_is_made_every_time(made, monkeypatch):
-    monkeypatch.setattr(graphs_of_prior.same_graph, "graph_key", lambda *_: None)
+    monkeypatch.setattr(prior.same_graph, "graph_key", lambda *_: None)
     slope(records_of())
     assert not made

@@ -126,7 +126,7 @@ def test_arguments_and_results_are_not_kept():
     seen = [weakref.ref(used), weakref.ref(result)]
     del used, result, fn
     gc.collect()
-    assert len(kept._kept.graphs) == 1
+    assert len(kept._kept.made) == 1
     assert [ref() for ref in seen] == [None, None]
 
 
@@ -141,7 +141,7 @@ def test_a_graph_that_stores_what_it_computes_with_is_not_kept():
     """A loop over batches has its matrices in a place that all functions of the graph share."""
     first, second = log_roots(), log_roots()
     assert first.maker is not second.maker
-    assert not kept._kept.graphs
+    assert not kept._kept.made
 
 
 def test_such_a_graph_would_share_its_storage(monkeypatch):
@@ -163,7 +163,7 @@ def test_the_number_of_kept_graphs_is_bounded(monkeypatch):
     monkeypatch.setattr(kept, "MOST_KEPT", 2)
     for slope in range(4):
         affine(float(slope))
-    assert len(kept._kept.graphs) == 2
+    assert len(kept._kept.made) == 2
 
 
 def test_a_model_that_is_fitted_again_is_not_rewritten():
@@ -175,7 +175,7 @@ def test_a_model_that_is_fitted_again_is_not_rewritten():
                 model=build(hierarchical), epsilon=1.0, delta=1e-5, n=3, draws=5, random_seed=1,
                 progressbar=False,
             )  # fmt: skip
-        return idata["posterior"].to_dataset(), list(kept._kept.graphs)
+        return idata["posterior"].to_dataset(), list(kept._kept.made)
 
     (first, graphs), (second, again) = fitted(), fitted()
     assert len(graphs) >= 4

@@ -24,10 +24,10 @@ from pymc_dp.accounting import renyi
 from pymc_dp.accounting.release import Release, ReleaseSpec, relative_noise, with_noise
 from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
-from pymc_dp.calibration.selection import calibrate_selection
+from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import ModelInputs, set_up
+from pymc_dp.driver.setup import set_up
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.model import PrivateData
 from pymc_dp.privacy.query import Query
@@ -495,7 +495,7 @@ def test_what_is_no_setting_stays_out_of_the_result(model, ledger, name):
 
 def test_a_setting_holds_nothing_but_the_method_and_its_options(model, ledger):
     of_tune = inspect.signature(pymc_dp.tune).parameters.keys() - {"method"}
-    named = {"model", "method", "n", *ModelInputs._fields}
+    named = {"model", "method", "n", "public", "data", "public_start"}
     assert named - of_tune == {"method", "n"}
     with pytest.raises(TypeError, match="'start_sigmas' is an unknown keyword"):
         tune(model, [{"start_sigmas": [0.0, 1.0]}, {"n": 9}], ledger=ledger)

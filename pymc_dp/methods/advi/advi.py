@@ -28,8 +28,7 @@ from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.model import Records
 
-# backend -> gradient of the log prior
-Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]
+Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior
 # makes the method of gradient steps, whose states have the ``average`` of the parameters
 BySteps = Callable[[Records, Prior, AdviOptions], Method]
 
@@ -69,7 +68,6 @@ def _terms(records: Records, options: AdviOptions) -> RoundTerms:
 
 
 def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnOwnScale:
-    """Make all releases by rounds in whitened coordinates."""
     terms = _terms(records, options)
 
     if options.weights is not None and records.of_units:
@@ -93,7 +91,6 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
 
 
 def _survey(options: AdviOptions) -> dict[str, Any]:
-    """Describe the weights for the result: what is public about them."""
     weights = options.weights
     if weights is None:
         return {}

@@ -21,7 +21,7 @@ from pytensor.tensor.type import TensorType, lscalar
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import spread
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily, Natural
-from pymc_dp.methods.graphs_of_prior import made_once
+from pymc_dp.methods.prior import made_once
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.modes import without_c
@@ -72,8 +72,8 @@ def _for_points(
     with without_c():
         # before: shapes of points would be dependences, too. A list: as what it is given
         plain: Any = rewrite_graph(list(graphs), clone=True)
-    reached = set(ancestors(plain))
-    needs = tuple(name for name, latent in records.latents.items() if latent in reached)
+    ancestry = set(ancestors(plain))
+    needs = tuple(name for name, latent in records.latents.items() if latent in ancestry)
     count = lscalar("count")
     latents = [records.latents[name] for name in needs]
     many = {x: TensorType(x.type.dtype, (None, *x.type.shape))() for x in latents}

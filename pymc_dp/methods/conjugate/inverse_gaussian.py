@@ -16,8 +16,7 @@ from pymc_dp.methods.conjugate.exponential import (
 )
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 
-# a or b below this are taken as it: the density would not be proper
-SMALLEST = 1e-12
+SMALLEST = 1e-12  # a or b below this are taken as it: the density would not be proper
 
 
 def _statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:

@@ -7,8 +7,7 @@ class Defaults(NamedTuple):
     """Public numbers; none of them is fitted to data."""
 
     releases: int = 10
-    # without noise, more steps have no cost
-    noiseless_releases: int = 100
+    noiseless_releases: int = 100  # without noise, more steps have no cost
     # the first clip norm, in typical lengths of a score, and its range
     first_clip: float = 1.2
     first_clip_range: tuple[float, float] = (1.0, 10.0)
@@ -32,8 +31,7 @@ class Defaults(NamedTuple):
     energy_power: int = 4
     # share of the records whose energies are cut off, where the model is right
     clipped_energies: float = 0.05
-    # coefficients below this are taken as it: half a Normal outcome's
-    least_shape: float = 0.25
+    least_shape: float = 0.25  # coefficients below this are taken as it: half a Normal outcome's
     # how far the first release may move the public guess of a length, and the standard deviations
     # of noise that its interval has on each side
     largest_change: float = 10.0

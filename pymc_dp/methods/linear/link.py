@@ -14,17 +14,14 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
 
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
-# slope of log Phi(psi) at psi = 0
-PROBIT_SLOPE = (2 / np.pi) ** 0.5
+PROBIT_SLOPE = (2 / np.pi) ** 0.5  # slope of log Phi(psi) at psi = 0
 # absolute slope, and second derivative, of the log likelihood of one outcome, yes or no, at psi = 0
 BINARY_SLOPES = {
     LOGISTIC: (np.array(0.5), np.array(-0.25)),
     PROBIT: (np.array(PROBIT_SLOPE), np.array(-(PROBIT_SLOPE**2))),
 }
-# random values of psi at which a likelihood is compared with a form
-POINTS = 4
-# below it tanh(c/2) / c is its limit
-SMALL = 1e-6
+POINTS = 4  # random values of psi at which a likelihood is compared with a form
+SMALL = 1e-6  # below it tanh(c/2) / c is its limit
 
 
 class _Probe(NamedTuple):
@@ -82,7 +79,6 @@ def _probes(
     precision: str | None,
     shape: tuple[int, ...],
 ) -> Iterator[_Probe]:
-    """Evaluate a likelihood at random points of two probe rows."""
     tau = [records.latents[precision]] if precision else []
     family = precision_family(records, precision) if precision else GAMMA
     statistics = family.statistics(log_likelihood, tau[0]) if tau else ()

@@ -16,8 +16,8 @@ from scipy.special import softmax
 from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
 
 # the grid of log S: its points, how often it is narrowed to where the mass is, how far below the
-# largest log density there is no mass, and how far it reaches at first
-POINTS, ROUNDS, NO_MASS, REACH = 301, 5, 40.0, 30.0
+# largest log density there is no mass, and how far from it the search begins
+POINTS, ROUNDS, NO_MASS, EXTENT = 301, 5, 40.0, 30.0
 # standard deviations of noise that it covers at least
 DEVIATIONS = 10.0
 TINY = 1e-300
@@ -58,7 +58,7 @@ class NoisePrecision(NamedTuple):
 
         sd = variance**0.5
         typical = shape * b / (a + 1)
-        low = np.log(max(min(typical, max(value, sd)), TINY)) - REACH
+        low = np.log(max(min(typical, max(value, sd)), TINY)) - EXTENT
         high = np.log(max(value, 0.0) + DEVIATIONS * sd + typical)
         log_sums, probabilities = _narrowed(log_density, low, high)
         return cls(prior, energies, np.exp(log_sums), probabilities)

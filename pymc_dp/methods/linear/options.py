@@ -26,28 +26,21 @@ class LinearOptions(BatchOptions, ABC):
         if not self.feature_bound > 0:
             raise ValueError(f"feature_bound={self.feature_bound!r} must be above 0.")
 
-    @property
-    def rounds(self) -> OnRealLine | None:
-        """Rounds in whitened coordinates, in the place of the method's own updates.
+    def rounds_from(
+        self, find_start: FindStart = lambda: None, estimating: Estimating = AVERAGED
+    ) -> OnRealLine | None:
+        """Return rounds in whitened coordinates, in the place of the method's own updates.
 
         By default there are some. Own updates are the reference without noise, and reproduce
-        papers: every option that only they have asks for them.
-        """
-        return self.rounds_from(lambda: None)
-
-    def rounds_from(
-        self, find_start: FindStart, estimating: Estimating = AVERAGED
-    ) -> OnRealLine | None:
-        """Return `rounds` that begin where other releases say, if there are any.
-
-        ``estimating`` says what a record adds.
+        papers: every option that only they have asks for them. Rounds begin where ``find_start``
+        says, and ``estimating`` is what a record adds.
         """
         if not self.noise_aware or self.rules_out_rounds:
             return None
         return self._rounds(find_start, estimating)
 
     def rounds_without_noise(self, estimating: Estimating) -> OnRealLine | None:
-        """Return rounds of a fit without noise, which has no `rounds` by default."""
+        """Return rounds of a fit without noise, which has none by default."""
         if self.noisy or self.rules_out_rounds:
             return None
         return self._rounds(lambda: None, estimating)

@@ -64,21 +64,23 @@ def is_near_regression(records: Records) -> bool:
     )
 
 
-def predictor_of(records: Records, term: Tensor, apart: Collection[AnyVariable] = ()) -> Predictor:
+def predictor_of(
+    records: Records, term: Tensor, excluded: Collection[AnyVariable] = ()
+) -> Predictor:
     """Find the `linear_predictor` of a term that is quadratic in it, if need be by augmentation."""
-    found = linear_predictor(records, term, apart)
+    found = linear_predictor(records, term, excluded)
     if found.form not in (GAUSSIAN, LOGISTIC):
         raise NotConjugateError("is neither Gaussian nor logistic in its linear predictor")
     return found
 
 
 def linear_predictor(
-    records: Records, term: Tensor, apart: Collection[AnyVariable] = ()
+    records: Records, term: Tensor, excluded: Collection[AnyVariable] = ()
 ) -> Predictor:
-    """Find the linear predictor of one term, which depends on no variable in ``apart``."""
+    """Find the linear predictor of one term, which depends on no variable in ``excluded``."""
     if not _reached(records, gaussian_latents(records), term):
         raise NotConjugateError("has no latent with a Gaussian prior")
-    candidates = list(bottlenecks(records, term, apart))
+    candidates = list(bottlenecks(records, term, excluded))
     affine = [c for c, yes in zip(candidates, _affine(records, candidates), strict=True) if yes]
     if not affine:
         raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
@@ -103,16 +105,16 @@ def _why_not_gaussian(records: Records, found: Predictor, scale: str) -> str:
 
 
 def bottlenecks(
-    records: Records, term: AnyVariable, apart: Collection[AnyVariable] = ()
+    records: Records, term: AnyVariable, excluded: Collection[AnyVariable] = ()
 ) -> Iterator[AnyVariable]:
     """Find variables that separate a term from its Gaussian latents, nearest to the term first.
 
-    None of them depends on a latent of another kind, or on a variable in ``apart``. A latent may
+    None of them depends on a latent of another kind, or on a variable in ``excluded``. A latent may
     be one itself.
     """
     names = gaussian_latents(records)
     gaussian = {records.latents[name] for name in names}
-    others = {v for name, v in records.latents.items() if name not in names}.union(apart)
+    others = {v for name, v in records.latents.items() if name not in names}.union(excluded)
     for variable in ancestors([term]):
         if isinstance(variable.type, TensorType) and variable.type.dtype.startswith("float"):
             above = set(ancestors([variable]))

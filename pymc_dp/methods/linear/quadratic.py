@@ -49,8 +49,7 @@ class Context(NamedTuple):
     # zero for the first release: Pólya-Gamma variables start at their largest mean
     covariance: np.ndarray
     layout: Layout  # of a record's vector
-    # by predictor: the noise precision at which energies are centred
-    precision: np.ndarray
+    precision: np.ndarray  # by predictor: the noise precision at which energies are centred
     # None where no part is shortened by itself: energies are then plain sums
     bounds: Bounds | None = None
 

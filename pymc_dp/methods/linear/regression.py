@@ -201,7 +201,6 @@ def _latest(state: State, noisy: Noisy, weights: Sums) -> tuple[Sums, Sums]:
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
-    """Average the sums, update precisions, then move the mean."""
     prior, t, context = fit.structure.prior, state.t, state.context
     # the first release is a pilot: it enters no average
     rho = fit.settings.rate(max(t - 1, 0))

@@ -19,8 +19,7 @@ from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.places import Places
 from pymc_dp.methods.mixture.sketch import Sketch
 
-# of a component, as a share of all records
-LEAST_SHARE = 1e-3
+LEAST_SHARE = 1e-3  # of a component, as a share of all records
 
 
 class Placed(NamedTuple):
@@ -68,7 +67,7 @@ class Decoder:
         spread = np.linalg.cholesky(np.linalg.inv(self.places.precision)[block, block])
         count = DEFAULTS.places * (d + 1)
         tried = self.places.mean[k] + rng.normal(size=(count, d)) @ spread.T
-        width = self.places.reach
+        width = self.places.largest_sd
         length = np.tile((self.sketch.frequencies**2).sum(axis=1), 2)
         while True:
             smooth = np.exp(-length * width**2 / 2) if width > 0.1 else np.ones_like(length)
@@ -142,7 +141,6 @@ def decode(places: Places, sketch: Sketch, number: float) -> Placed:
 
 
 def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
-    """Place components one after the other."""
     decoder, rng = Decoder(places, sketch, number), np.random.default_rng(0)
     count, d = places.mean.shape
     placed = Placed(np.zeros((0, d)), np.zeros(0))
@@ -153,7 +151,6 @@ def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
 
 
 def _improve(decoder: Decoder, placed: Placed) -> Placed:
-    """Move all components downhill, and try each elsewhere."""
     places, rng = decoder.places, np.random.default_rng(1)
     count = len(placed.means)
     placed = decoder.refine(placed)
@@ -170,7 +167,6 @@ def _improve(decoder: Decoder, placed: Placed) -> Placed:
 
 
 def _elsewhere(decoder: Decoder, placed: Placed, k: int, rng: np.random.Generator) -> Placed:
-    """Take component k away and place it again."""
     mean, share = decoder.place(k, decoder.left(placed, without=k), rng)
     means, shares = placed.means.copy(), placed.shares.copy()
     means[k], shares[k] = mean, share

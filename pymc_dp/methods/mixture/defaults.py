@@ -16,21 +16,16 @@ class Defaults(NamedTuple):
     prior_draws: int = 300
     outcomes: int = 20
     descents: int = 6
-    # log posterior densities that differ by so much are as likely
-    as_low: float = 1.0
-    # of the budget, for the sketch
-    share: float = 0.2
-    # the number of records in a record's vector, whose norm is 1
-    number_scale: float = 0.3
+    as_low: float = 1.0  # log posterior densities that differ by so much are as likely
+    share: float = 0.2  # of the budget, for the sketch
+    number_scale: float = 0.3  # the number of records in a record's vector, whose norm is 1
     # frequencies for each unknown number, and at least
     frequencies: int = 4
     least_frequencies: int = 64
-    # the longest frequency, in units of a record's standard deviation
-    longest: float = 1.5
+    longest: float = 1.5  # the longest frequency, in units of a record's standard deviation
     # places that are tried at once for a component, for each of its latents and one more
     places: int = 100
-    # how often each component is tried elsewhere
-    sweeps: int = 3
+    sweeps: int = 3  # how often each component is tried elsewhere
 
 
 DEFAULTS = Defaults()

@@ -1,4 +1,4 @@
-"""Whether the components of a mixture have lost their records: told by released numbers alone."""
+"""Whether the components of a mixture have lost their records, by released numbers alone."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ MOST_PRIOR_SDS = 4.0
 # how many times as wide as another component's a component's posterior may be
 MOST_WIDTH_RATIO = 10.0
 
-WAY_OUT = (
+ADVICE = (
     "Components may have become one, or have no records: then no location, spread or weight of "
     "theirs is right. Give priors, or initval=, that put each component near its records, by "
     "public numbers."
@@ -47,12 +47,12 @@ def lost_components(
         texts.append(
             f"The posterior {mixtures} has {_named(records, far)} more than "
             f"{MOST_PRIOR_SDS:g} standard deviations of the prior from the prior's middle "
-            f"and from the start. {WAY_OUT}"
+            f"and from the start. {ADVICE}"
         )
     if empty.any():
         texts.append(
             f"The posterior {mixtures} is more than {MOST_WIDTH_RATIO:g} times as wide in "
-            f"{_named(records, empty)} as in other components. {WAY_OUT}"
+            f"{_named(records, empty)} as in other components. {ADVICE}"
         )
     return tuple(Doubt(Kind.MERGED, tuple(records.mixtures), text) for text in texts)
 
@@ -69,9 +69,9 @@ def _terms(records: Records) -> list[set[object]]:
 
 def _read_by_mixtures(records: Records) -> np.ndarray:
     """Which coordinates of the latents a mixture reads, (d,)."""
-    reached = set().union(*_terms(records))
+    ancestry = set().union(*_terms(records))
     sizes = [start.size for start in records.point.values()]
-    return np.repeat([latent in reached for latent in records.latents.values()], sizes)
+    return np.repeat([latent in ancestry for latent in records.latents.values()], sizes)
 
 
 def _far(
@@ -104,8 +104,8 @@ def _known_less(records: Records, described: xr.Dataset, unit: np.ndarray) -> np
     widths = np.array([sd.get(label, np.nan) for label in records.labels]) * unit
     parts = records.split(widths)
     found = [np.zeros(part.shape, bool) for part in parts]
-    for reached in _terms(records):
-        own = {name for name, latent in records.latents.items() if latent in reached}
+    for ancestry in _terms(records):
+        own = {name for name, latent in records.latents.items() if latent in ancestry}
         dirichlet = [n for n in own if issubclass(records.distributions[n], DirichletRV)]
         counts = {records.point[name].shape[-1] + 1 for name in dirichlet}
         for name, part, which in zip(records.point, parts, found, strict=True):

@@ -169,8 +169,6 @@ def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> 
 
 
 class _Points(NamedTuple):
-    """Some outcomes in every bin."""
-
     values: np.ndarray  # sorted
     owner: np.ndarray  # the bins that they lie in
     width: np.ndarray  # how long a part of the line, or how many whole numbers, each stands for

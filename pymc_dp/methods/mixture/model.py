@@ -33,10 +33,8 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
-# the whole numbers of probe rows at which components are compared
-PROBE_COUNTS = (0, 1, 1)
-# relative eigenvalue below which a component does not determine its latents
-SINGULAR = 1e-9
+PROBE_COUNTS = (0, 1, 1)  # the whole numbers of probe rows at which components are compared
+SINGULAR = 1e-9  # relative eigenvalue below which a component does not determine its latents
 
 # (batch, v) -> log joint densities, (rows, K), and their slopes in each component's own latents,
 # (rows, K, d)
@@ -63,7 +61,7 @@ class MixtureModel(NamedTuple):
     start: np.ndarray  # public initial point of v, (d,)
 
     @property
-    def starts_apart(self) -> bool:
+    def starts_distinct(self) -> bool:
         """Whether components differ at the initial point."""
         return bool(np.ptp(self.start[self.blocks], axis=0).any())
 
@@ -80,9 +78,9 @@ def recognise(records: Records) -> MixtureModel:
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior")
     prior = gaussian_prior(records, apart=[weights] if weights else [])
-    reached = set(ancestors([joint]))
+    ancestry = set(ancestors([joint]))
     for name in prior.gammas:
-        if records.latents[name] in reached:
+        if records.latents[name] in ancestry:
             raise NotConjugateError(f"the spread of a component is unknown: it depends on `{name}`")
     trial = _trial(records, prior, joint)
     rng = np.random.default_rng(0)

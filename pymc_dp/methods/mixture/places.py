@@ -35,7 +35,7 @@ class Places(NamedTuple):
         return all(nearly_equal(each[0], other) for each in (*known, own) for other in each)
 
     @property
-    def reach(self) -> float:
+    def largest_sd(self) -> float:
         """Largest standard deviation of a component's mean in its prior."""
         return float(np.sqrt(np.linalg.eigvalsh(np.linalg.inv(self.precision))[-1]))
 

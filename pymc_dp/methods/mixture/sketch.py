@@ -45,7 +45,7 @@ def frequencies_for(places: Places) -> np.ndarray:
     directions = rng.normal(size=(max(DEFAULTS.least_frequencies, unknown), d))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     longest = DEFAULTS.longest
-    shortest = min(longest / 3, 1 / places.reach)
+    shortest = min(longest / 3, 1 / places.largest_sd)
     between = rng.permutation(len(directions)) / len(directions)
     return np.asarray(longest * (shortest / longest) ** between[:, None] * directions)
 
@@ -57,8 +57,7 @@ def _layout(count: int) -> Layout:
     return Layout({"waves": Part((2, count), scale), "number": Part((), number)})
 
 
-# phases beyond are rounding errors, and their record has no place
-LARGEST_PHASE = 1e12
+LARGEST_PHASE = 1e12  # phases beyond are rounding errors, and their record has no place
 
 
 def contribution(

@@ -33,7 +33,7 @@ class SketchedStart(NamedTuple):
     @classmethod
     def of(cls, records: Records, model: MixtureModel) -> Self | None:
         """Return None where components start apart, or see a record at different places."""
-        if model.starts_apart:
+        if model.starts_distinct:
             return None
         # one pass over the records: any backend but Python would take longer to compile
         compute = components(records, model, "python")
@@ -54,10 +54,9 @@ class SketchedStart(NamedTuple):
         def before(
             method: Method, begin: Callable[[Values], Any]
         ) -> tuple[Method, Callable[[Any], Any]]:
-            def begin_at(v: np.ndarray) -> Any:
-                return begin(self.model.prior.point(v))
-
-            return self.sketched(method, begin_at, num_records), lambda state: state
+            at_latents = self.model.prior.point
+            sketched = self.sketched(method, lambda v: begin(at_latents(v)), num_records)
+            return sketched, lambda state: state
 
         return PrivateStart(DEFAULTS.share, before)
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from pymc_dp.contributions import clipped_count
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
@@ -71,6 +70,7 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         if options.obj_optimizer
         else decaying_adam(rates, len(steps))
     )
+    params = family.init(records.start, DEFAULTS.start_sd)
     contribute = gradient if aligned else plain_gradient
     clip_norms = tuple(clip for _, clip in steps)
     clipped = not all(map(math.isinf, clip_norms))
@@ -87,21 +87,18 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         size=records.size * draws * (1 if aligned else 2),
         releases=releases,
         compile=compile_parts,
-        init=lambda rng: _init(records, family, optimizer),
+        init=lambda rng: State(0, params, params, optimizer.init(params), 1.0, np.nan),
         query=partial(_query, family, options, clip_norms),
         posterior=partial(_posterior, records, family),
-        describe=partial(_describe, records, family),
+        describe=lambda state: describe_gaussian(
+            state.average["mu"], family.covariance(state.average), records.labels
+        ),
         trace=_trace,
         settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
         algorithms=(ADVI if aligned else PLAIN_ADVI,),
         doubts=lambda state: (uncentred(records.term_names, BY_STEPS),) if clipped else (),
         defaults=(DEFAULTS, OF_GRADIENTS),
     )
-
-
-def _init(records: Records, family: Family, optimizer: Optimizer) -> State:
-    params = family.init(records.start, DEFAULTS.start_sd)
-    return State(0, params, params, optimizer.init(params), 1.0, np.nan)
 
 
 def _query(
@@ -160,11 +157,6 @@ def _counted(update: Update) -> Update:
         return state._replace(clip_factor=state.clip_factor * change)
 
     return update_both
-
-
-def _describe(records: Records, family: Family, state: State) -> xr.Dataset:
-    mean, covariance = state.average["mu"], family.covariance(state.average)
-    return describe_gaussian(mean, covariance, records.labels)
 
 
 def _posterior(

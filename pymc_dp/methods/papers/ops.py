@@ -50,8 +50,7 @@ class OpsOptions(Options):
             raise ValueError(f"loglik_bound={self.loglik_bound!r} must be above 0.")
 
 
-# the draws that were released, each of shape (size,)
-State = tuple[np.ndarray, ...]
+State = tuple[np.ndarray, ...]  # the draws that were released, each of shape (size,)
 
 
 def build(records: Records, options: OpsOptions) -> Method:

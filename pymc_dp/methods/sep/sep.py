@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from typing import Any
 
 from pymc_dp.contributions.estimating import SITES
 from pymc_dp.methods.algorithm import (
@@ -10,7 +9,6 @@ from pymc_dp.methods.algorithm import (
     EXPECTATION_PROPAGATION,
     NOT_PRIVATE_EP,
     SITES_NEWTON,
-    Algorithm,
     of_rounds,
 )
 from pymc_dp.methods.linear.predictor import is_near_regression
@@ -67,34 +65,24 @@ MODEL_CLASSES = (
 )
 
 
-def build(
-    classes: tuple[ModelClass, ...], records: Records, options: Settings
-) -> Method | OnRealLine:
-    """Build private stochastic expectation propagation for one model.
+def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
+    """Build the same without clipping and noise."""
+    settings = Settings(**vars(options), clip_norm=math.inf)
+    built = build_matching("dp_sep", MODEL_CLASSES, records, settings)
+    return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
+
+
+def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
+    """Return private stochastic expectation propagation, for models of these classes.
 
     Without ``num_records`` the cavity takes out one of as many sites as the releases count.
 
     **Privacy.** Every release is one clipped sum of the records' sites. Sites of single records
     stay behind the wall.
     """
-    return build_matching("dp_sep", classes, records, options)
-
-
-def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
-    """Build the same without clipping and noise."""
-    built = build(MODEL_CLASSES, records, Settings(**vars(options), clip_norm=math.inf))
-    return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
-
-
-def _plain(records: Records, structure: Any) -> Algorithm:
-    return NOT_PRIVATE_EP
-
-
-def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
-    """Return the method for models of these classes."""
     return MethodSpec(
         name="dp_sep",
-        build=partial(build, classes),
+        build=partial(build_matching, "dp_sep", classes),
         options=Settings,
         fits="regressions, Gaussian mixtures, Bayesian neural networks",
         by=f"regressions with one predictor: {SITES_NEWTON}; others and most mixtures: as dp_advi; "
@@ -112,5 +100,7 @@ SEP = dp_sep()._replace(
     fits="the same without privacy, to compare with; takes no budget",
     by=f"without privacy: {NOT_PRIVATE_EP}",
     private=False,
-    model_classes=tuple(each._replace(algorithm=_plain) for each in MODEL_CLASSES),
+    model_classes=tuple(
+        each._replace(algorithm=lambda records, structure: NOT_PRIVATE_EP) for each in MODEL_CLASSES
+    ),
 )

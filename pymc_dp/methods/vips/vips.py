@@ -17,9 +17,9 @@ from pymc_dp.methods.algorithm import (
     of_rounds,
 )
 from pymc_dp.methods.gaussian.prior import gaussian_prior
-from pymc_dp.methods.linear import predictor, regression
+from pymc_dp.methods.linear import regression
 from pymc_dp.methods.linear.clipping import scaled
-from pymc_dp.methods.linear.predictor import is_near_regression
+from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
 from pymc_dp.methods.linear.quadratic import own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.method import Method, OnRealLine
@@ -53,11 +53,6 @@ BOUNDED = Form(
 OWN = BOUNDED._replace(expect=lambda records, predictor, backend: own_curvature(predictor))
 
 
-def recognise_regression(records: Records) -> Structure:
-    """Prove, at made-up points, that the model is a regression with conjugate priors."""
-    return Structure(predictor.recognise(records, predictor.predictor_of), gaussian_prior(records))
-
-
 def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
     yes_no = _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON
@@ -76,7 +71,7 @@ def build_regression(
     do: these are slower, and report a covariance that is too narrow.
     """
     form = OWN if settings.noise_aware else BOUNDED
-    rounds = settings.rounds_from(lambda: None, _estimating(structure))
+    rounds = settings.rounds_from(estimating=_estimating(structure))
     if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
         rounds = settings.rounds_without_noise(POLYA_GAMMA)
     return rounds or regression.build(records, structure, settings, form)
@@ -93,7 +88,7 @@ def _regression_algorithm(records: Records, structure: Structure) -> Algorithm:
 def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
     if structure.mixtures:
         # dp_advi makes the same rounds, from where components start
-        return "" if structure.starts_apart else PARTS_COMPONENTS
+        return "" if structure.starts_distinct else PARTS_COMPONENTS
     if structure.has_probabilities_alone:
         return "one release is enough, and the posterior of its noisy sums is exact"
     return ""
@@ -102,7 +97,7 @@ def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -
 def _better_for_factors(records: Records, structure: factor_model.FactorModel) -> str:
     if structure.latent.binary:
         return NEVER_RELEASED
-    if structure.starts_apart:
+    if structure.starts_distinct:
         return ""  # dp_advi integrates the latents out, and its intervals are right
     return (
         f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "
@@ -114,7 +109,7 @@ def _better_for_factors(records: Records, structure: factor_model.FactorModel) -
 MODEL_CLASSES = (
     ModelClass(
         "linear predictors",
-        recognise_regression,
+        lambda records: Structure(recognise(records, predictor_of), gaussian_prior(records)),
         build_regression,
         regression_roles,
         _regression_algorithm,

@@ -28,8 +28,7 @@ from pymc_dp.methods.sep.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
-# `solve` gets curvatures that are floored already
-NO_NOISE = Sums(*np.zeros(5))
+NO_NOISE = Sums(*np.zeros(5))  # `solve` gets curvatures that are floored already
 
 
 class State(NamedTuple):
@@ -100,7 +99,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
     (`SketchedStart`). All else is post-processing.
     """
     sketched = SketchedStart.of(records, model)
-    annealed = sketched is None and not model.starts_apart
+    annealed = sketched is None and not model.starts_distinct
     number = settings.records_in_sums
     rounds = settings.rounds_from(lambda: sketched and sketched.of_rounds(number))
     if rounds and not annealed:  # rounds do not part components that start alike
@@ -139,7 +138,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
 
 def algorithm(records: Records, model: MixtureModel) -> Algorithm:
     """Return what fits a mixture by default."""
-    has_start = model.starts_apart or SketchedStart.of(records, model)
+    has_start = model.starts_distinct or SketchedStart.of(records, model)
     return NEWTON if has_start else EXPECTATION_PROPAGATION
 
 
@@ -147,13 +146,12 @@ def _begin(fit: _Fit, rng: np.random.Generator) -> State:
     """Start at the public initial point; components that only annealing parts are set apart."""
     mean, blocks = fit.model.start.copy(), fit.model.blocks
     if fit.annealed:
-        apart = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
-        mean[blocks] += np.linalg.solve(fit.root, apart)[..., 0]
+        offset = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
+        mean[blocks] += np.linalg.solve(fit.root, offset)[..., 0]
     return _begin_at(fit, mean)
 
 
 def _begin_at(fit: _Fit, mean: np.ndarray) -> State:
-    """Start with these Gaussian latents, (d,)."""
     model, (count, d) = fit.model, fit.model.blocks.shape
     precision = DEFAULTS.start_precision * np.tile(np.eye(d), (count, 1, 1))
     sites = Sites(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
@@ -218,7 +216,6 @@ def _draw_with_noise(fit: _Fit, state: State, draws: int, rng: np.random.Generat
 
 
 def _describe(records: Records, fit: _Fit, state: State) -> xr.Dataset:
-    """Describe the Gaussian posterior, and the weights' concentration with its noise."""
     described = _posterior(fit, state).describe(records, fit.model.prior)
     name = fit.model.weights
     if name is None:

@@ -12,8 +12,7 @@ class Defaults(NamedTuple):
     batch: int = 500
     sample_rate: float = 0.05
     sample_rate_range: tuple[float, float] = (0.02, 0.5)
-    # clip norm over the typical norm of a score
-    clip_norm: float = 0.5
+    clip_norm: float = 0.5  # clip norm over the typical norm of a score
     # shares of the clip norm
     score_share: float = 0.85
     precision_share: float = 0.4
@@ -25,10 +24,8 @@ class Defaults(NamedTuple):
     # probe records that are measured, and the cavity's standard deviation then, in weights' scales
     probes: int = 200
     start_sd: float = 0.1
-    # Gauss-Legendre nodes of the integral behind the variance of Phi(x)
-    nodes: int = 10
-    # a tilted variance is at least this share of the cavity's
-    least_tilted: float = 0.1
+    nodes: int = 10  # Gauss-Legendre nodes of the integral behind the variance of Phi(x)
+    least_tilted: float = 0.1  # a tilted variance is at least this share of the cavity's
     # a record makes the rate of the noise precision at most this many times as large
     longest_rate: float = 1e6
     # the longest step, also where clipping shortens the scores, and its share at the end of a fit
@@ -51,12 +48,10 @@ class Defaults(NamedTuple):
     # shares of the records that inform every weight at least: in the cavity, and in steps
     least_share: float = 0.1
     least_share_in_steps: float = 0.3
-    # number of records where it is neither released nor declared
-    nominal_records: int = 1000
+    nominal_records: int = 1000  # number of records where it is neither released nor declared
     # range of the shape of a record's site, near 1/2, in their noisy sum
     shape_range: tuple[float, float] = (0.4, 0.5)
-    # least shape of the cavity of the noise precision
-    least_shape: float = 2.5
+    least_shape: float = 2.5  # least shape of the cavity of the noise precision
 
 
 DEFAULTS = Defaults()

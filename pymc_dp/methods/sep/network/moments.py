@@ -14,10 +14,8 @@ from pymc_dp.model.graph_types import Node, Tensor
 
 Pair = tuple[Tensor, Tensor]
 
-# sigmoid(x) is near Phi(PROBIT_SCALE x): MacKay (1992)
-PROBIT_SCALE = (np.pi / 8) ** 0.5
-# added to variances where their roots are differentiated
-TINY = 1e-12
+PROBIT_SCALE = (np.pi / 8) ** 0.5  # sigmoid(x) is near Phi(PROBIT_SCALE x): MacKay (1992)
+TINY = 1e-12  # added to variances where their roots are differentiated
 
 
 class Moments(NamedTuple):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import reduce, singledispatch
 from typing import Any
 
-import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.traversal import toposort
@@ -39,6 +38,7 @@ from pymc_dp.methods.sep.network.moments import (
 )
 from pymc_dp.model.batch import remake
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
+from pymc_dp.model.terms import number_in
 
 
 def propagate(output: AnyVariable, latents: Mapping[AnyVariable, Moments]) -> Moments:
@@ -112,7 +112,6 @@ PAIRS: dict[type, Callable[[Pair, Pair], Pair]] = {
 
 @rule.register
 def _pairwise(op: ps.Add | ps.Sub | ps.Mul, node: Node, operands: list[Moments]) -> Pair:
-    """Add, subtract or multiply independent operands."""
     refuse_dependent(node, operands)
     return reduce(PAIRS[type(op)], [x.pair for x in operands])
 
@@ -203,10 +202,4 @@ def _is_relu(condition: AnyVariable, then: AnyVariable, otherwise: AnyVariable) 
     if condition.owner is None or not isinstance(inner(condition.owner.op), ps.GT | ps.GE):
         return False
     x, bound = condition.owner.inputs
-    return x is then and _is_zero(bound) and _is_zero(otherwise)
-
-
-def _is_zero(x: AnyVariable) -> bool:
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        x = x.owner.inputs[0]
-    return not np.any(getattr(x, "data", 1))
+    return x is then and number_in(bound) == 0 and number_in(otherwise) == 0

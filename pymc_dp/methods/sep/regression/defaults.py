@@ -6,8 +6,7 @@ from typing import NamedTuple
 class Defaults(NamedTuple):
     """Public numbers; none of them is fitted to data."""
 
-    # h in lambda <- (1 - h) lambda + h (sum of sites)
-    step: float = 0.7
+    step: float = 0.7  # h in lambda <- (1 - h) lambda + h (sum of sites)
     # Gauss-Hermite nodes, Newton steps towards the mode of a tilted density, and how far in psi
     # one of them may go
     nodes: int = 20
@@ -15,8 +14,7 @@ class Defaults(NamedTuple):
     longest_newton_step: float = 3.0
     # standard deviations of a cavity below which derivatives of the likelihood are averaged
     narrow: float = 0.1
-    # a tilted variance is at least this share of the cavity's
-    least_tilted: float = 1e-6
+    least_tilted: float = 1e-6  # a tilted variance is at least this share of the cavity's
 
 
 DEFAULTS = Defaults()

@@ -59,7 +59,7 @@ DAMPED = Form(
 
 def build(records: Records, structure: Structure, settings: Settings) -> Method | OnRealLine:
     """Build a method for linear predictors: by default rounds, else damped updates of sites."""
-    if rounds := settings.rounds_from(lambda: None, SITES):
+    if rounds := settings.rounds_from(estimating=SITES):
         return rounds
     form = DAMPED if settings.step is None else DAMPED._replace(step=settings.step)
     return build_regression(records, structure, settings, form)

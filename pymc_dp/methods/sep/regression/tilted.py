@@ -25,8 +25,7 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import Batch
 
-# standard normal quantile below which z + phi(z) / Phi(z) is -1/z, to rounding
-UNLIKELY = -1e4
+UNLIKELY = -1e4  # standard normal quantile below which z + phi(z) / Phi(z) is -1/z, to rounding
 
 # (batch, psi of shape (rows, K)) -> log likelihood and its two derivatives in psi, (rows, K) each
 Along = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]

@@ -12,7 +12,14 @@ from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
-from pymc_dp.methods.vips.conjugate.fit import Fit, State, context_at
+from pymc_dp.methods.vips.conjugate.fit import (
+    Fit,
+    State,
+    context_at,
+    initial_state,
+    start_of_rounds,
+    state_at,
+)
 from pymc_dp.methods.vips.conjugate.model import (
     Context,
     Posterior,
@@ -22,7 +29,6 @@ from pymc_dp.methods.vips.conjugate.model import (
     contribution,
     layout_of,
 )
-from pymc_dp.methods.vips.conjugate.start import initial_state, start_of_rounds, state_at
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
@@ -42,8 +48,9 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     """
     probe = Statistics(records, structure, "python")
     norm = common_norm(records, structure, probe)
-    if norm is None and not structure.mixtures and settings.rounds:
-        return settings.rounds
+    rounds = settings.rounds_from()
+    if norm is None and not structure.mixtures and rounds:
+        return rounds
     families, layout = structure.families, layout_of(records, structure)
     once = _depend_on_records_alone(records, structure)
     fit = Fit(records, structure, layout, probe, settings)
@@ -96,7 +103,6 @@ def algorithm(records: Records, structure: Structure) -> Algorithm:
 
 
 def _too_narrow(structure: Structure) -> tuple[Doubt, ...]:
-    """Say what a variational posterior leaves out of mixtures."""
     if not structure.mixtures:
         return ()
     text = (

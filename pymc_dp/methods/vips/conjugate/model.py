@@ -53,7 +53,7 @@ class Structure(NamedTuple):
     in_likelihood: dict[str, ExponentialFamily]
     mixtures: tuple[Mixture, ...]
     completed: Tensor  # the log likelihood of one record, its mixtures' components weighted
-    starts_apart: bool  # whether the author's initial values of a Gaussian block differ
+    starts_distinct: bool  # whether the author's initial values of a Gaussian block differ
 
     @property
     def families(self) -> Mapping[str, ExponentialFamily]:
@@ -74,10 +74,10 @@ def recognise(records: Records) -> Structure:
     ancestry = set(ancestors([completed]))
     in_likelihood = {name: f for name, f in families.items() if records.latents[name] in ancestry}
     prior = conjugate_prior(records, families, rng)
-    apart = any(
+    distinct = any(
         np.unique(records.point[name]).size > 1 for name, f in in_likelihood.items() if f is NORMAL
     )
-    structure = Structure(prior, in_likelihood, mixtures, completed, apart)
+    structure = Structure(prior, in_likelihood, mixtures, completed, distinct)
     likelihood = Statistics(records, structure, "python")
     batch, first = probe_rows(records, rng, (0, 1, 1)), probe_point(records, families, rng)
     weights = likelihood.responsibilities(batch, [[first]])

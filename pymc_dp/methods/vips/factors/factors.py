@@ -18,7 +18,7 @@ from pymc_dp.methods.doubts import Doubt, Kind, quoted
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
-from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, apart, context_of, start
+from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, context_of, split, start
 from pymc_dp.methods.vips.factors.sums import Infer, contribution, infer_binary, infer_normal
 from pymc_dp.methods.vips.factors.updates import update
 from pymc_dp.methods.vips.settings import Settings
@@ -62,15 +62,14 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
 
 
 def _too_narrow(structure: FactorModel) -> tuple[Doubt, ...]:
-    """Say what a variational posterior leaves out of factor models."""
-    way_out = (
+    advice = (
         ""
         if structure.latent.binary
         else " method='dp_advi' integrates them out, from public initial loadings that differ."
     )
     text = (
         f"Intervals of {quoted(structure.prior.families)} are too narrow: closed-form updates take "
-        f"the latents of single records as known, and clip sums without centring them.{way_out}"
+        f"the latents of single records as known, and clip sums without centring them.{advice}"
     )
     return (Doubt(Kind.TOO_NARROW, tuple(structure.prior.families), text),)
 
@@ -131,7 +130,7 @@ def wider_gamma(eta: Natural, noise: float) -> Natural:
 
 def _noise_sd(structure: FactorModel, state: State) -> dict[str, np.ndarray]:
     sd = np.broadcast_to(np.sqrt(state.noise), (structure.shape[0], len(state.noise)))
-    return apart(structure, sd)
+    return split(structure, sd)
 
 
 def _describe(fit: Fit, state: State) -> xr.Dataset:

@@ -63,9 +63,9 @@ def latent_prior(records: Records) -> LatentPrior:
 
 def _refuse_others(records: Records, term: AnyVariable, name: str) -> None:
     """Every record must have the same prior: it is read at one probe record."""
-    reached = set(ancestors([term]))
+    ancestry = set(ancestors([term]))
     for other, x in records.single.inputs.items():
-        if other != name and x in reached:
+        if other != name and x in ancestry:
             raise NotConjugateError(
                 f"the prior of `{name}` reads `{other}`, which differs between records: give it "
                 "constants without an axis of the records, of shape (K,) or (), or declare "
@@ -90,8 +90,8 @@ def _gaussian(records: Records, term: Tensor, prior: LatentPrior) -> LatentPrior
 
 def _with_log_odds(records: Records, term: AnyVariable, prior: LatentPrior) -> LatentPrior:
     """Read the log odds off the prior's log density at 0 and 1."""
-    reached = set(ancestors([term]))
-    names = [name for name, x in records.latents.items() if x in reached]
+    ancestry = set(ancestors([term]))
+    names = [name for name, x in records.latents.items() if x in ancestry]
     if not set(names) <= set(gaussian_latents(records)) or len(names) > 1:
         raise NotConjugateError(f"the log odds of `{prior.name}` are not one Gaussian latent")
     evaluate, rng = at_point(records, records.single, [term]), np.random.default_rng(0)

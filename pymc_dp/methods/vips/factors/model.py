@@ -31,8 +31,7 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import pt
 from pymc_dp.privacy.contribution import Batch
 
-# probe records at which the bilinear form is tried
-TRIALS = 3
+TRIALS = 3  # probe records at which the bilinear form is tried
 
 
 class FactorModel(NamedTuple):
@@ -48,7 +47,7 @@ class FactorModel(NamedTuple):
     # largest curvature of a record's log likelihood in psi, at a noise precision of 1
     curvature: np.ndarray
     prior: ConjugatePrior  # of all shared latents
-    starts_apart: bool  # whether the author's initial loadings tell the latents apart
+    starts_distinct: bool  # whether the author's initial loadings tell the latents apart
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,9 +84,9 @@ def recognise(records: Records) -> FactorModel:
     shape = records.point[intercept].shape if intercept else curvature.shape
     rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
     prior = conjugate_prior(records, families_of(records), rng, wider)
-    apart = np.linalg.matrix_rank(np.atleast_2d(records.point[loadings])) == latent.length
+    distinct = np.linalg.matrix_rank(np.atleast_2d(records.point[loadings])) == latent.length
     return FactorModel(
-        predictor, latent, loadings, across, intercept, shape, curvature, prior, bool(apart)
+        predictor, latent, loadings, across, intercept, shape, curvature, prior, bool(distinct)
     )
 
 
@@ -140,7 +139,7 @@ def _designs(
     records: Records, predictor: Predictor, latent: LatentPrior
 ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
     """Return latents of probe records, slopes of psi in its Gaussian latents there, and offsets."""
-    rng, reached = np.random.default_rng(0), set(ancestors([predictor.psi]))
+    rng, ancestry = np.random.default_rng(0), set(ancestors([predictor.psi]))
     z = np.stack([latent.probe(rng) for _ in range(TRIALS)])
     rows = probe_rows(records, rng, [1] * TRIALS)
     by_row = np.moveaxis(rows[latent.name], latent.axis, 0)
@@ -152,7 +151,7 @@ def _designs(
     designs = {
         name: part.reshape(*part.shape[:2], *shapes[name])
         for name, part in zip(shapes, parts, strict=True)
-        if records.latents[name] in reached
+        if records.latents[name] in ancestry
     }
     return z, designs, probe.offset
 

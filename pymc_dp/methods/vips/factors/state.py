@@ -1,6 +1,6 @@
 """Where the fit of a factor model stands, and where it starts.
 
-`side_by_side` and `apart` turn loadings and intercept into one matrix, and back.
+`side_by_side` and `split` turn loadings and intercept into one matrix, and back.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def side_by_side(
     return first, second
 
 
-def apart(structure: FactorModel, values: np.ndarray) -> dict[str, np.ndarray]:
+def split(structure: FactorModel, values: np.ndarray) -> dict[str, np.ndarray]:
     """Undo `side_by_side`, for one value of each."""
     blocks = {structure.loadings: structure.matrix(values[:, :-1])}
     if structure.intercept:

@@ -7,8 +7,7 @@ import numpy as np
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.sums import Sums
 
-# numbers in one stack of matrices that are solved together: 64 MB
-STACK = 2**23
+STACK = 2**23  # numbers in one stack of matrices that are solved together: 64 MB
 
 
 class Curvature(NamedTuple):

@@ -18,8 +18,7 @@ from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 
-# arrays of length J and of length K + 1 that are held for a record
-HELD = 6
+ARRAYS = 6  # arrays of length J and of length K + 1 of a record
 
 
 class Context(NamedTuple):
@@ -173,7 +172,6 @@ def infer_binary(
 
 
 def _with_one(z: np.ndarray) -> np.ndarray:
-    """Append a column of ones: (z, 1)."""
     return np.concatenate([z, np.ones((len(z), 1))], axis=1)
 
 
@@ -197,7 +195,7 @@ def contribution(
 
     return FactoredContribution(
         layout.size,
-        HELD * sum(layout.parts["score"].shape),
+        ARRAYS * sum(layout.parts["score"].shape),
         norms=lambda at, context: layout.norms(parts(at.norms(context))),
         weighted_sum=lambda at, context, weights: layout.pack(parts(at.sums(context, weights))),
         prepare=lambda batch, context: infer(slopes(batch), context),

@@ -8,7 +8,7 @@ from pymc_dp.methods.conjugate.exponential import NORMAL
 from pymc_dp.methods.linear.link import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel
-from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, apart, side_by_side
+from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, side_by_side, split
 from pymc_dp.methods.vips.factors.steps import (
     Curvature,
     averaged,
@@ -51,10 +51,10 @@ def update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     back = np.linalg.inv(stretch)
     average, corrected = (back @ x @ back.T for x in (curvature.average, curvature.corrected))
     precision = rows.weight[:, None] * np.diag(corrected) + alpha
-    variance = apart(structure, 1 / precision)
+    variance = split(structure, 1 / precision)
     moved: Posterior = {
         name: (m / variance[name], 1 / variance[name])
-        for name, m in apart(structure, mean @ stretch).items()
+        for name, m in split(structure, mean @ stretch).items()
     }
     moved |= _moved_log_odds(fit, state.posterior, curvature, rho)
     energy, likelihood, unsure = _noise_precision(fit, state, context, sums, curvature, sd)

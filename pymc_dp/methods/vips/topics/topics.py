@@ -23,8 +23,7 @@ from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full
 
-# numbers in all posterior draws together: half a gigabyte
-MOST_DRAWN = 2**26
+MOST_DRAWN = 2**26  # numbers in all posterior draws together: half a gigabyte
 
 
 class _Shrunk(NamedTuple):

@@ -63,10 +63,8 @@ class At(NamedTuple):
     weight_bound: float | None = None
     # whether the curvature's part holds what records add to the precision of q, and not the slope
     of_precision: bool = False
-    # the part of products of scores over the score's, 0 where the vector has none; and the norm
-    # that they are clipped to, if it is less than the score's squared
+    # the part of products of scores over the score's, 0 where the vector has none
     products: float = 0.0
-    products_bound: float = np.inf
 
     @property
     def longest_unweighted(self) -> float:
@@ -128,7 +126,7 @@ class At(NamedTuple):
         """The factor of products of scores in the vector."""
         if np.isinf(self.score_bound):
             return 1.0
-        return self.products * self.score_norm / min(self.products_bound, self.score_norm**2)
+        return self.products / self.score_norm
 
     @property
     def along_bound(self) -> float:

@@ -272,16 +272,14 @@ def slope_share(made: Estimated) -> np.ndarray | None:
 
 
 def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndarray:
-    """Return clipped products of scores, or their traces, times what counts, as vectors."""
+    """Return products of clipped scores, or their traces, times what counts, as vectors."""
     if counting is None:
         return np.zeros((len(score), 0))
-    squares = row_norms(score) ** 2
     if at.point.size > MANY_LATENTS:
-        each = squares[:, None]
+        each = row_norms(score)[:, None] ** 2
     else:
         each = svec(score[:, :, None] * score[:, None, :])
-    clipped = clip_factors(squares, at.products_bound) * counting
-    return np.asarray(each * clipped[:, None])
+    return np.asarray(each * counting[:, None])
 
 
 def draw_at_point(draw: Draw) -> Callable[[Batch, At, np.random.Generator], Batch]:

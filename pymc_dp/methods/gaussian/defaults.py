@@ -141,9 +141,6 @@ class Defaults(NamedTuple):
     variance_sd: float = 0.08
     # the curvature loses so many times as much as that share
     clipped_curvature: float = 1.5
-    # survey weights: products of scores are clipped to so many times their usual size, which is
-    # about the number of latents
-    products_bound: float = 5.0
     # draws of a prior that has latents behind latents, and four more for each coordinate; they are
     # cut off so many median deviations from the middle.
     prior_draws: int = 500

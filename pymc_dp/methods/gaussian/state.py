@@ -230,7 +230,6 @@ def bounded(state: State, known: Known) -> State:
         weight_bound=of_weights,
         ratio=own.ratio,
         products=own.products,
-        products_bound=DEFAULTS.products_bound * sum(sizes) if state.noise_unit else np.inf,
     )
     if at.dispersion is not None:
         bound = state.reach * norms.dispersion

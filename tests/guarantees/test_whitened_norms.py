@@ -120,7 +120,7 @@ def check_parts(many, coordinates, dispersion):
         assert found.max() <= limit * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("latents", [4, 61])
+@pytest.mark.parametrize("latents", [4, 151])
 def test_products_of_weighted_scores_stay_within_their_bound(latents):
     check_products(latents)
 
@@ -128,9 +128,7 @@ def test_products_of_weighted_scores_stay_within_their_bound(latents):
 def check_products(latents):
     """Products of one part and of two have the norm of their share, whatever the scores are."""
     rng = np.random.default_rng(5)
-    context = At(
-        np.zeros(latents), np.ones(latents), 1.5, 2.0, 0.7, products=0.5, products_bound=2.0
-    )
+    context = At(np.zeros(latents), np.ones(latents), 1.5, 2.0, 0.7, products=0.5)
     lengths = 10.0 ** rng.uniform(-200, 200, (500, 3, 1))
     lengths[:250] = 10.0 ** rng.uniform(-1, 2, (250, 3, 1))
     with np.errstate(all="ignore"):
@@ -142,14 +140,12 @@ def check_products(latents):
     assert row_norms(rows).max() <= context.clip_norm * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("latents", [4, 61])
-def test_products_that_are_not_clipped_are_longer(latents, monkeypatch):
+@pytest.mark.parametrize("latents", [4, 151])
+def test_products_of_longer_scores_than_are_clipped_are_longer(latents, monkeypatch):
     """The planted fault."""
     products = whitened._products
-    unclipped = lambda score, counting, at: products(  # noqa: E731
-        score, counting, at._replace(products_bound=np.inf)
-    )
-    monkeypatch.setattr(whitened, "_products", unclipped)
+    longer = lambda score, *of_round: products(1.1 * score, *of_round)  # noqa: E731
+    monkeypatch.setattr(whitened, "_products", longer)
     with pytest.raises(AssertionError):
         check_products(latents)
 

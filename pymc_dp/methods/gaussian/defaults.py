@@ -91,6 +91,8 @@ class Defaults(NamedTuple):
     far: float = 0.3
     far_in_noise: float = 4.0
     still_as_long: float = 0.8
+    # the longest doubled step, in units: the coordinates follow it
+    longest_doubled: float = 1.25
     # latents whose variance the others inflate at most so many times are limited, and rescaled, one
     # by one
     most_inflation: float = 5.0

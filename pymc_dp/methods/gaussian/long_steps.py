@@ -122,7 +122,7 @@ class Way(NamedTuple):
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
         alike = 1 / np.max(np.abs(step / longest)[~weakly_correlated], initial=1.0)
         single = np.where(weakly_correlated, np.clip(step, -longest, longest), alike * step)
-        twice = np.sign(step) * np.minimum(2 * np.abs(self.step), longest)
+        twice = np.sign(step) * np.minimum(2 * np.abs(self.step), DEFAULTS.longest_doubled * unit)
         doubles = (
             weakly_correlated & far & self._no_nearer(wanted) & (np.abs(twice) > np.abs(single))
         )

@@ -29,8 +29,9 @@ from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
-# beyond so many latents the diagonal of curvatures is released alone; scores are formed fast then,
-# and more channels than so many cost more than they save
+# beyond so many latents the diagonal of curvatures is released alone, and the trace of products of
+# weighted scores, and no more coordinates are integrated out; scores are formed fast then, and more
+# channels than so many cost more than they save
 MANY_LATENTS, MOST_FOR_MANY = 150, 6
 
 

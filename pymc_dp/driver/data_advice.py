@@ -5,15 +5,16 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pymc as pm
 from pymc.distributions.multivariate import DirichletMultinomialRV
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import BetaBinomialRV, BinomialRV, MultinomialRV, PoissonRV
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Node
-from pymc_dp.model.terms import number_in
+from pymc_dp.model.graph_types import AnyVariable, Node
 
 # distributions with a number of trials
 TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
@@ -80,8 +81,15 @@ def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
 
 def _kind(node: Node) -> str:
     if isinstance(node.op, TRIALS):
-        return "" if number_in(node.op.dist_params(node)[0]) == 1 else "several trials"
+        return "" if _is_one(node.op.dist_params(node)[0]) else "several trials"
     return "events, or cells of a table," if isinstance(node.op, PoissonRV) else ""
+
+
+def _is_one(number: AnyVariable) -> bool:
+    # an array of numbers may be data, which are not read
+    while isinstance(number.owner_op, DimShuffle):
+        number = number.owner.inputs[0]
+    return isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item() == 1
 
 
 def withheld_in_words(declarable: Mapping[str, Collection[str]]) -> str:

@@ -1,15 +1,25 @@
 """Whether new records pick entries that the fitted model has."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.compile.maker import function
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.model.modes import PYTHON, without_c
-from pymc_dp.tables.indices import picks
+
+
+class _Picked(NamedTuple):
+    """An index array, and the axis of an array that it picks entries from."""
+
+    index: Tensor
+    length: Tensor
+    names: tuple[str, ...]  # of the new data that the index is computed from
 
 
 def refuse_missing_levels(
@@ -24,14 +34,15 @@ def refuse_missing_levels(
     that is missing, would pick the last group. ``data`` are the shared variables that hold the
     new records; ``values`` are those of the graphs' ``inputs``.
     """
-    picked = {pick: names for pick in picks(graphs) if (names := _names(pick.index, data))}
+    picked = list(_picked(graphs, data))
     if not picked:
         return
-    wanted = [x for pick in picked for x in (pick.index, pick.length)]
+    wanted = [x for each in picked for x in (each.index, each.length)]
     with without_c():
         fn = function(list(inputs), wanted, mode=PYTHON, on_unused_input="ignore")
     found = fn(*values)
-    for names, index, length in zip(picked.values(), found[::2], found[1::2], strict=True):
+    for each, index, length in zip(picked, found[::2], found[1::2], strict=True):
+        names = ", ".join(f"`{name}`" for name in each.names)
         if np.size(index) and index.min() < 0:
             raise ValueError(
                 f"data={names} holds negative codes, as pandas writes for missing categories: they "
@@ -46,9 +57,17 @@ def refuse_missing_levels(
             )
 
 
-def _names(index: AnyVariable, data: Collection[AnyVariable]) -> str:
-    """Name the new data that an index is computed from; none where it is drawn."""
-    read = {*ancestors([index])}
-    if any(isinstance(x.type, RandomType) for x in read):
-        return ""
-    return ", ".join(sorted(f"`{leaf.name}`" for leaf in data if leaf in read))
+def _picked(graphs: Sequence[AnyVariable], data: Collection[AnyVariable]) -> Iterator[_Picked]:
+    """Find what is indexed by the new data, and by no draw."""
+    for node in toposort(graphs):
+        if not isinstance(node.op, AdvancedSubtensor):
+            continue
+        indices = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+        for axis, index in enumerate(indices):
+            if not isinstance(index, Variable) or not index.type.dtype.startswith(("int", "uint")):
+                continue
+            read = {*ancestors([index])}
+            names = {str(leaf.name) for leaf in data if leaf in read}
+            if names and not any(isinstance(x.type, RandomType) for x in read):
+                base: Tensor = node.inputs[0]
+                yield _Picked(index, base.shape[axis], tuple(sorted(names)))

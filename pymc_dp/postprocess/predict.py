@@ -109,7 +109,7 @@ def predict(
     hardened = declare_public(harden(model), declared)
     new = with_declared(for_new_records(hardened, unit), hardened, own)
     codes = None if unit is None else data.pop(unit, None)
-    data = _with_data_of_fit(hardened, new, unit) if of_formula else data
+    data = _of_new_rows(hardened, new, unit) if of_formula else data
     new = with_given(new, hardened, data)
     predicted = _chosen(hardened, new, var_names, data)
     refuse_own_functions(list(predicted.values()), declared)
@@ -137,7 +137,7 @@ def declared_in(idata: xr.DataTree) -> tuple[set[str], str | None]:
     return {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
 
 
-def _with_data_of_fit(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, Any]:
+def _of_new_rows(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, Any]:
     """Return the predictors of a model that was made on the new rows."""
     left_out = {unit, *new.observed, *(mask.leaf for mask in hardened.masks)}
     leaves = hardened.leaves.items()

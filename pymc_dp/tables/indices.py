@@ -5,7 +5,7 @@ from the end: neither is what the model says. Like the value checks of ``model``
 values, and nothing comes of it but a refusal.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.model.indexing import gather_layout
 from pymc_dp.model.modes import PYTHON, without_c
 
@@ -27,7 +27,7 @@ class Pick(NamedTuple):
 
     index: Tensor
     array: Tensor
-    length: Tensor  # of the axis that they are picked along
+    axis: int
 
 
 def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: str | None) -> None:
@@ -36,8 +36,7 @@ def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: st
     The codes of a ``unit`` may be any numbers, and have checks of their own.
     """
     given = {v: data[v.name] for v in model.data_vars if data is not None and v.name in data}
-    graphs = [*model.basic_RVs, *model.potentials, *model.deterministics]
-    for pick in filter(_is_data, picks(graphs)):
+    for pick in _picks(model):
         inside = {v for v in ancestors([pick.index]) if v.name}
         read = {v: x for v, x in given.items() if v in inside}
         of_unit = unit is not None and any(v.name == unit for v in inside)
@@ -45,22 +44,21 @@ def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: st
             _check(pick, read)
 
 
-def picks(graphs: Iterable[AnyVariable]) -> Iterator[Pick]:
-    """Yield once what arrays of whole numbers pick."""
+def _picks(model: pm.Model) -> Iterator[Pick]:
+    """Yield once what is picked by an index that is computed from data alone."""
     seen = set()
-    for node in toposort(graphs):
+    for node in toposort([*model.basic_RVs, *model.potentials, *model.deterministics]):
         masks = any(x.type.dtype == "bool" for x in node.inputs[1:] if hasattr(x.type, "dtype"))
         if isinstance(node.op, AdvancedSubtensor) and not masks:
             for axis, index in gather_layout(node).arrays.items():
-                array: Tensor = node.inputs[0]
-                if index.type.ndim > 0 and (index, array, axis) not in seen:
-                    seen.add((index, array, axis))
-                    yield Pick(index, array, array.shape[axis])
+                pick = Pick(index, node.inputs[0], axis)
+                if index.type.ndim > 0 and _is_data(index) and pick not in seen:
+                    seen.add(pick)
+                    yield pick
 
 
-def _is_data(pick: Pick) -> bool:
-    """Whether an index is computed from data alone."""
-    inputs = list(graph_inputs([pick.index]))
+def _is_data(index: Tensor) -> bool:
+    inputs = list(graph_inputs([index]))
     return all(isinstance(x, SharedVariable | Constant) for x in inputs) and not any(
         isinstance(x.type, RandomType) for x in inputs
     )
@@ -69,11 +67,12 @@ def _is_data(pick: Pick) -> bool:
 def _check(pick: Pick, given: Mapping[Tensor, np.ndarray]) -> None:
     # the types of data= may be wider than those of the model
     replaced = {v: pt.constant(x.astype(v.type.dtype)) for v, x in given.items()}
+    length = pick.array.shape[pick.axis]
     try:
         with without_c():
-            wanted = [pick.index, pick.length]
-            fn = function([], wanted, givens=replaced, mode=PYTHON, on_unused_input="ignore")
-        index, size = fn()
+            index, size = function(
+                [], [pick.index, length], givens=replaced, mode=PYTHON, on_unused_input="ignore"
+            )()
     except Exception:  # of an author's own operation, or of shapes, which other checks refuse
         return
     names = [f"`{v.name}`" for v in ancestors([pick.index]) if v.name and v in given]

@@ -1,7 +1,7 @@
 """`explain` says which method fits which part of a model, and spends nothing."""
 
 import re
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pymc as pm
@@ -72,6 +72,18 @@ def explained(describe):
     with pm.Model() as model:
         describe()
     return pymc_dp.explain(model)
+
+
+def test_no_single_number_of_trials_shows_in_the_explanation():
+    def last_has(trials):
+        numbers = np.ones(40, int)
+        numbers[-1] = trials
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Binomial("y", n=numbers, logit_p=pm.math.dot(X, b), observed=BINARY)
+
+    one, two = (str(explained(partial(last_has, trials))) for trials in (1, 2))
+    assert one == two
+    assert "`y` counts several trials" in one
 
 
 @pytest.mark.parametrize(

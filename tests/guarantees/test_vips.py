@@ -24,7 +24,8 @@ from tests.guarantees.test_sensitivity import (
 from tests.guarantees.vips_toys import BLOCKS, REGRESSIONS, dense
 
 CASES = [(build, form) for build in REGRESSIONS for form in ("residual", "absolute")]
-CASES += [(vips_toys.logistic, "paper"), *((build, None) for build in BLOCKS)]
+CASES += [(build, "paper") for build in (vips_toys.logistic, vips_toys.gaussian_with_precision)]
+CASES += [(build, None) for build in BLOCKS]
 
 toy = cache(vips_toys.toy)
 

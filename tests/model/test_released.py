@@ -277,3 +277,13 @@ def test_trusted_numbers_in_priors_are_all_listed():
     assert trusted["prior of a"] == "2 numbers, and 3 in its density"
     assert int(trusted["prior of b"].split()[0]) >= 4
     assert "initial value of b" in map(str, records.trusted)
+
+
+def test_a_deterministic_that_reads_records_cannot_be_declared_public():
+    with pm.Model() as model:
+        x = pm.Data("x", np.linspace(-1, 1, 20))
+        b = pm.Normal("b")
+        pm.Deterministic("prediction", b * x)
+        pm.Normal("y", b * x, 1.0, observed=np.ones(20))
+    with pytest.raises(ValueError, match="`prediction`, which reads the data `x`"):
+        separate(model, public=["prediction"])

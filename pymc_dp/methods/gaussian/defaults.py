@@ -42,7 +42,7 @@ class Defaults(NamedTuple):
     # for more latents groups are not looked for: it takes that many made-up records
     most_with_shifts: int = 3000
     # counts of a bin, or of three together, above so many standard deviations of their noise are of
-    # records
+    # records; chains have not mixed where correlations are above so many of those by chance
     visible_count: float = 5.0
     # norm bounds in whitened coordinates grow with this share of the records over the noise: for
     # curvatures, over the number of latents, from a least one, and for scores, over its root, in a
@@ -69,10 +69,12 @@ class Defaults(NamedTuple):
     # how much the curvature changes over one whitened unit; and the precision of a method's own
     # posterior from one release of it to the next
     nonlinearity: float = 0.5
-    # a latent's curvature is known where it is so many standard deviations of its noise
+    # a latent's curvature is known where it is so many standard deviations of its noise; a model of
+    # many latents is so far above the edge of its noise
     visible_scale: float = 3.0
     # what differs by more than so many standard deviations of its noise is taken to differ, and so
-    # many are added to a share that is not to be too low
+    # many are added to a share that is not to be too low; curvatures of so many edges of noise are
+    # none
     sure: float = 2.0
     # how far eigenvalues of the curvature are from what independent latents would have, at first:
     # where all latents are correlated, one eigenvalue has a share of the sum of them all
@@ -130,21 +132,21 @@ class Defaults(NamedTuple):
     start_width: float = 4.0
     # the precision of priors without an end, as a share of what one record says of a latent; as a
     # number where that is more than 1, or not known. Also the least eigenvalue of the precision of
-    # all latents, in units of their own, and the least sd of a prior that is drawn, or one over it
+    # all latents, in units of their own, and the least sd of a drawn prior; one over it is the most
     least_prior_precision: float = 1e-10
-    # the least share of their variance, and of their curvature, that clipping is taken to leave of
-    # scores, and weights to leave in a single direction
+    # the least share that clipping is taken to leave of the variance of scores, and of their
+    # curvature; and that one direction has of the ratio of both, on average, of weighted scores
     least_left: float = 0.4
-    # how much of the earlier rounds' weight stays in the average of their variance over their
-    # curvature; what is expected of that share: 1 less so many times the mean squared length of
-    # scores over that which they are clipped to, with this standard deviation
+    # how much of the earlier rounds' weight stays in the average of the variance of scores over
+    # their curvature; what is expected of that share: 1 less so many times the mean squared length
+    # of scores over that which they are clipped to, with this standard deviation
     kept_share: float = 0.25
     clipped_variance: float = 0.36
     variance_sd: float = 0.08
     # the curvature loses so many times as much as that share
     clipped_curvature: float = 1.5
     # draws of a prior that has latents behind latents, and four more for each coordinate; they are
-    # cut off so many median deviations from the middle.
+    # cut off so many median deviations from the middle
     prior_draws: int = 500
     tail: float = 8.0
     # the least eigenvalue of a covariance or a curvature that is estimated from draws, and the

@@ -54,7 +54,7 @@ class Drawn(NamedTuple):
     def unmixed(self) -> np.ndarray:
         """Which coordinates kept the places where they began, (d,).
 
-        Without any correlation its standard deviation is one over the root of the chains.
+        A correlation by chance has a standard deviation of one over the root of the chains.
         """
         return np.asarray(self.correlations > DEFAULTS.visible_count / DEFAULTS.chains**0.5)
 

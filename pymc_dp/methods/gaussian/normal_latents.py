@@ -13,8 +13,8 @@ from pymc_dp.methods.gaussian.integrated import Entries, Integrated
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
-# a difference is 0 where it is this share of what is subtracted at most; and at most its root of a
-# log density: where others of its terms are huge, the share hides much
+# a difference counts as 0 up to this share of what is subtracted, and up to its root in a log
+# density; its square is about double precision
 ROUNDING = 1e-7
 PLACES = 16  # at which there are differences
 
@@ -69,9 +69,10 @@ def _is_quadratic(
         values = log_prior(z).reshape(len(corners), len(start))
         third, size = abs(signs @ values), abs(values).max(axis=0)
     # where a spread is almost 0 others have hardly a density, and rounding hides all differences
-    told = size < ROUNDING**-1.5
-    least = np.minimum(ROUNDING * size, ROUNDING**0.5)
-    return bool(told.any() and (third <= least)[told].all())
+    largest = ROUNDING**0.5
+    shown = ROUNDING**2 * size < largest
+    least = np.minimum(ROUNDING * size, largest)
+    return bool(shown.any() and (third <= least)[shown].all())
 
 
 def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray) -> Entries:

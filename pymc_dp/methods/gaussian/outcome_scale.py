@@ -25,8 +25,8 @@ from pymc_dp.model.graph_types import AnyVariable, pt
 # in others the scale goes with the shape of the tails, and residuals are not squared
 NORMAL = (NormalRV, LogNormalRV)
 STEP = 1e-4  # of differences of the logarithm of the scale
-# the longest step of the logarithm of the squared scale; so far from the start that of the scale
-# must be linear in the latent
+# the longest step of the logarithm of the squared scale, and how far on both sides of the start
+# that of the scale must be linear in the latent
 LONGEST = 20.0
 SMALLEST_NOISE = 1e-6
 

@@ -66,7 +66,7 @@ MODEL_CLASSES = (
 
 
 def build_plain(records: Records, options: PlainSettings) -> Method | OnRealLine:
-    """Build the same without clipping and noise."""
+    """Build what `dp_sep` builds, without clipping and noise."""
     settings = Settings(**vars(options), clip_norm=math.inf)
     built = build_matching("dp_sep", MODEL_CLASSES, records, settings)
     return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))

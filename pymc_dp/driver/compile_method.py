@@ -53,8 +53,11 @@ def _compile(setup: Setup, backend: str) -> Compiled:
     compiled = method.compile(backend)
     backend = compiled.runs_on or backend
     axes = {name: column.axis for name, column in spec.items()}
-    again = partial(_for_backend, method.compile, backend, axes)
-    compiled = compiled._replace(contributions=again(compiled), again=again)
+    for_backend = partial(_for_backend, method.compile, backend, axes)
+    compiled = compiled._replace(
+        contributions=for_backend(compiled.contributions),
+        again=lambda: for_backend(method.compile(backend).contributions),
+    )
     times: dict[str, ReleaseTime] = {}
     exact = backend == "python"
     for state in method.trials(np.random.default_rng(0)):
@@ -68,10 +71,9 @@ def _for_backend(
     compile_parts: Callable[[str], Compiled],
     backend: str,
     axes: dict[str, int],
-    compiled: Compiled | None = None,
+    contributions: Contributions,
 ) -> Contributions:
     """Pad batches where every size is compiled anew; take those that jump from Python."""
-    contributions = (compiled or compile_parts(backend)).contributions
     adapted = {
         name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
         for name, c in contributions.items()

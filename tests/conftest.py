@@ -1,6 +1,7 @@
 """Tests run on PyTensor's Python linker, which starts in tenths of a second."""
 
 import gc
+import hashlib
 import itertools
 import os
 import sys
@@ -70,16 +71,25 @@ def with_brief_warm_up(module, draw):
     return drawn
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Key secret randomness by the test, so that its noise is the same in every run of it."""
+    numbers = itertools.count()
+
+    def key(size):
+        # a forked process has a key of its own
+        public = f"{item.nodeid} {next(numbers)} {os.getpid() - process}"
+        return hashlib.shake_256(public.encode()).digest(size)
+
+    process = os.getpid()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "urandom", key)
+        return (yield)
+
+
 @pytest.fixture
 def no_release(monkeypatch):
     """Let the first release be a failure of the test."""
     from pymc_dp.privacy.wall import PrivacyWall
 
     monkeypatch.setattr(PrivacyWall, "release", lambda *_: pytest.fail("budget was spent"))
-
-
-@pytest.fixture
-def fixed_keys(monkeypatch):
-    """Secret randomness from keys that are the same in every run of the tests."""
-    keys = itertools.count(1)
-    monkeypatch.setattr(os, "urandom", lambda n: next(keys).to_bytes(n, "little"))

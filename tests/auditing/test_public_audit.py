@@ -19,7 +19,6 @@ from tests.guarantees import vips_toys
 from tests.zoo import build as model_of
 
 pytestmark = [
-    pytest.mark.usefixtures("fixed_keys"),
     pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning"),
 ]
 

@@ -66,7 +66,7 @@ def test_one_release_says_more_about_a_difference_than_two():
     assert joint["difference_noise_sd"].sel(model="bent").item() < 0.4 * of_two
 
 
-def test_the_stated_noise_is_that_of_repeated_scores(fixed_keys):
+def test_the_stated_noise_is_that_of_repeated_scores():
     model, idata = coin(), result(coin)
     found = [pymc_dp.score(model, idata, **TERMS)["score"] for _ in range(40)]
     means = [one["mean"].item() for one in found]

@@ -18,7 +18,7 @@ from pymc_dp.privacy.wall import PrivacyWall
 from tests.guarantees.toys import vectors
 from tests.plans import plan_from, release_from
 
-pytestmark = [pytest.mark.slow, pytest.mark.audit, pytest.mark.usefixtures("fixed_keys")]
+pytestmark = [pytest.mark.slow, pytest.mark.audit]
 
 # an attack may succeed outright with a chance of about CANARIES * DELTA / guesses: keep it small
 CANARIES, DELTA, ALPHA = 2000, 1e-7, 1e-4

@@ -88,13 +88,13 @@ NOTHING_TO_SUM = {
 
 
 @pytest.mark.parametrize("case", NOTHING_TO_SUM)
-def test_noise_has_the_promised_size_and_is_independent(case, fixed_keys):
+def test_noise_has_the_promised_size_and_is_independent(case):
     x, settings = NOTHING_TO_SUM[case]
     found = p_values(released(x, **settings), SD)
     assert min(found.values()) > ALPHA, found
 
 
-def test_noise_around_a_sum_is_the_noise_around_nothing(fixed_keys):
+def test_noise_around_a_sum_is_the_noise_around_nothing():
     x = np.random.default_rng(1).normal(size=(30, SIZE))
     clipped = x * np.minimum(1, CLIP_NORM / np.linalg.norm(x, axis=1))[:, None]
     found = p_values(released(x) - clipped.sum(axis=0), SD)
@@ -108,7 +108,7 @@ def test_the_release_says_its_noise():
     assert noisy.sd == SD
 
 
-def test_adaptive_clipping_pays_for_its_count_with_more_noise(fixed_keys):
+def test_adaptive_clipping_pays_for_its_count_with_more_noise():
     contribution, context, joint = counted(vectors(SIZE), None, 0.5, CLIP_NORM)
     wall = wall_of(np.zeros((0, SIZE)), contribution, noise_multiplier=2.0, count=RELEASES)
     noisy = [wall.release(Query("score", context, joint)) for _ in range(RELEASES)]
@@ -163,7 +163,7 @@ def laplace(self, sd, step, size):
         (laplace, "shape"),
     ],
 )
-def test_faulty_noise_is_caught(fault, shows_in, fixed_keys, monkeypatch):
+def test_faulty_noise_is_caught(fault, shows_in, monkeypatch):
     monkeypatch.setattr(SecretRandom, "rounded_gaussian", fault)
     assert p_values(released(np.zeros((50, SIZE))), SD)[shows_in] < ALPHA
 

@@ -26,8 +26,6 @@ from pymc_dp.methods.gaussian.stages import SCALES, SCORES
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.sampling.samplers import Full
 
-pytestmark = pytest.mark.usefixtures("fixed_keys")
-
 ALPHA = 1e-6
 ROWS = 2000
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}

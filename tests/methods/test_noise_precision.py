@@ -17,7 +17,6 @@ from pymc_dp.model import Column, PrivateData
 from pymc_dp.testing import deterministic_noise
 
 pytestmark = [
-    pytest.mark.usefixtures("fixed_keys"),
     pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning"),
 ]
 PRIOR = (np.array(1.0), np.array(1.0))  # Gamma(2, 1), in natural parameters

@@ -1,6 +1,5 @@
 """How much of a posterior's width is noise: the table beside ArviZ's."""
 
-import os
 import re
 
 import arviz as az
@@ -36,10 +35,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def idata():
-    # with other noise, in one fit of thirty, several latents have none that is known: equal rows
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "urandom", lambda n: b"1" * n)
-        return pymc_dp.fit(model=model(), method="vips", epsilon=4, draws=500, **QUIETLY)
+    return pymc_dp.fit(model=model(), method="vips", epsilon=4, draws=500, **QUIETLY)
 
 
 @pytest.fixture(scope="module")

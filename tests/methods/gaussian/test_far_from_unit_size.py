@@ -12,7 +12,7 @@ QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
-def test_covariances_that_rounding_makes_negative_do_not_end_a_fit(fixed_keys):
+def test_covariances_that_rounding_makes_negative_do_not_end_a_fit():
     rng = np.random.default_rng(0)
     ordered = pm.distributions.transforms.ordered
     at = np.array([-0.5, 0.5])

@@ -179,7 +179,6 @@ def test_two_hidden_layers_with_a_precision_of_weights_beat_a_line(waves):
 
 
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("fixed_keys")
 def test_a_hidden_layer_tells_classes_that_no_line_parts(waves, link):
     features, _ = waves
     classes = (np.prod(features, axis=1) > 0).astype(int)

@@ -32,8 +32,10 @@ def require_integrable(records: Records) -> None:
     if not records.latents:
         names = ", ".join(f"`{name}`" for name in records.local_latents)
         raise NotSeparableError(
-            f"{names} belong to single records or units, and records share no latent: there is "
-            "nothing that a fit may release. Give their prior a latent mean or scale."
+            f"{names} has an entry for each record or unit, and records share no latent: there is "
+            "nothing that a fit may release. Where a row is the total of a group, give each member "
+            "of the group a row, and index the latent by group; else give its prior a latent mean "
+            "or scale."
         )
     for name in records.local_latents:
         if not records.batch.inputs[name].type.dtype.startswith("float"):

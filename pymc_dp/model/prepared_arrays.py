@@ -14,6 +14,7 @@ import numpy as np
 from pymc.distributions.censored import CensoredRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
 from scipy.sparse import issparse
 
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
@@ -117,8 +118,9 @@ def warn_of_outcomes_read(split: Split, columns: Columns) -> None:
 
 
 def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
-    names = {str(v.name) for v in ancestors(graphs) if isinstance(v, SharedVariable)}
-    return sorted(names & columns.keys())
+    sizes = {v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)}
+    read = ancestors(graphs, sizes)  # a size is no value: observed=pm.Data(...) has that of its own
+    return sorted({str(v.name) for v in read if isinstance(v, SharedVariable)} & columns.keys())
 
 
 def _warn_of_limits(name: str, outcome: str, limits: list[str], columns: Columns) -> None:

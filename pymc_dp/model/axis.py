@@ -75,9 +75,9 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
     if term.type.ndim == 0:
         raise NotSeparableError(
             "it is one number for all records. In place of totals give one row a record; of a "
-            "Gaussian process over records take pm.gp.HSGP, or a process at public places that they "
-            "index; of kinship, name families in unit=; give a person's series as one row; leave "
-            "the sum of a pm.Potential out; and name one observed number in public= if it is public"
+            "Gaussian process over records take pm.gp.HSGP, or a process at public places that "
+            "records index; of kinship, name families in unit=; give a person's series as one row; "
+            "leave the sum of a pm.Potential out; and name one observed number in public=, if it is"
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(

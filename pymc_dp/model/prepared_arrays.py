@@ -25,7 +25,6 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
-
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 
@@ -152,9 +151,8 @@ def _warn_of_copies(name: str, outcome: str, read: list[str], columns: Columns) 
     if set.intersection(*parts):
         warnings.warn(
             f"One of the outcomes of `{name}` is also among the numbers that a distribution "
-            f"reads, {BIASED} Observe this outcome by a variable of its own, and let what depends "
-            "on it read that variable, not a copy: of two correlated normal ones, the second has "
-            "the mean mu_2 + r (y_1 - mu_1) and an sd of its own.",
+            f"reads, {BIASED} Observe it by a variable of its own, which all that depends on it "
+            "reads: of two normal ones, the second has the mean mu_2 + r (y_1 - mu_1).",
             PosteriorWarning,
             stacklevel=2,
         )

@@ -29,7 +29,7 @@ from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.impossible import impossible_outcomes
 from pymc_dp.tables.indices import refuse_bad_indices
 from pymc_dp.tables.lags import refuse_lags
-from pymc_dp.tables.predictors import infinite_values, rare_levels
+from pymc_dp.tables.predictors import infinite_values, more_columns_than_records, rare_levels
 from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
 # keywords of pm.fit that would carry data into a fit, or out of it
@@ -161,7 +161,8 @@ def separation(
 
         def checked_and_warned() -> PrivateData:
             private = checked()
-            for text in rare_levels(as_given, given, budget.unit):
+            rare = rare_levels(as_given, given, budget.unit)
+            for text in [*rare, *more_columns_than_records(as_given, given)]:
                 warnings.warn(text, PrivacyWarning, stacklevel=6)
             return private
 

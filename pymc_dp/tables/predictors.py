@@ -49,6 +49,20 @@ def rare_levels(model: pm.Model, data: Mapping[str, Any] | None, unit: str | Non
     ]
 
 
+def more_columns_than_records(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
+    """Name outcomes, matrices of measurements, that may have the records in their columns.
+
+    Counts, such as those of words, often have more columns than records.
+    """
+    matrices = {what: x for what, x in _observed(model, data) if x.ndim == 2}
+    return [
+        f"{what} has more columns than rows, and a record is a row: epsilon protects what stands "
+        "in one row. Where a column is one person's, observe the transposed matrix."
+        for what, x in sorted(matrices.items())
+        if x.shape[1] > x.shape[0] and x.dtype.kind == "f" and (x != np.round(x)).any()
+    ]
+
+
 def _is_rare(x: np.ndarray, units: Any) -> bool:
     """Whether a column of zeros and ones has ones, of fewer records or units than a group needs."""
     if x.dtype.kind not in "biuf":

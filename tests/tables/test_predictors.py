@@ -149,3 +149,17 @@ def test_explain_advises_a_formula_by_what_it_can_do():
     text = str(pymc_dp.explain(formula(public)))
     assert "give predict bambi's model and a data frame" in text
     assert "pm.Data" not in text
+
+
+def factors(outcomes):
+    with pm.Model() as model:
+        level = pm.Normal("level", shape=outcomes.shape[1])
+        pm.Normal("y", level, pm.HalfNormal("sd"), observed=outcomes)
+    return model
+
+
+def test_measurements_of_persons_in_columns_are_named():
+    of_persons = RNG.normal(size=(N, 8))
+    assert "observe the transposed matrix" in said(factors(of_persons.T))[0]
+    assert not said(factors(of_persons))
+    assert not said(factors(np.round(of_persons.T))), "counts of words have more columns"

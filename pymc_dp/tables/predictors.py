@@ -14,21 +14,36 @@ from pymc.distributions.continuous import TruncatedNormalRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Switch
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.model.graph_types import AnyVariable, stored_value
 from pymc_dp.model.value_checks import SMALL_GROUP
 
+LEFT_OUT = "and a record with one adds nothing to the fit, as if it were not there."
 
-def infinite_values(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
-    """Name the arrays with infinite values: a record with one is no number, and is left out."""
+
+def values_that_are_no_numbers(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
+    """Name the arrays with infinite or missing values: the likelihood of such a record is nan.
+
+    Outcomes may be missing, pm.Data takes no nan, and ``data`` is read elsewhere.
+    """
     arrays = [*_read(model, data), *_observed(model, data)]
-    found = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
+    infinite = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
+    missing = {w for w, x in _read(model, None) if x.dtype.kind == "f" and np.isnan(x).any()}
     return [
-        f"{what} has infinite values, and a record with one adds nothing to the fit, as if it were "
-        "not there. Put a public number in their place, or drop these records before."
-        for what in sorted(found)
+        *(
+            f"{what} has infinite values, {LEFT_OUT} Put a public number in their place, or drop "
+            "these records before."
+            for what in sorted(infinite)
+        ),
+        *(
+            f"{what} has missing values, nan, {LEFT_OUT} Observe the predictor by a variable of "
+            "its own, pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these "
+            "records before."
+            for what in sorted(missing)
+        ),
     ]
 
 
@@ -86,13 +101,15 @@ def _read(model: pm.Model, data: Mapping[str, Any] | None) -> Iterator[tuple[str
 
 
 def _compared(graph: Iterable[AnyVariable]) -> Iterator[AnyVariable]:
-    """Yield what a graph compares numbers with, or picks entries by."""
+    """Yield what a graph compares numbers with, chooses among, or picks entries by."""
     for variable in graph:
         node: Any = variable.owner
         if getattr(variable.type, "dtype", "") == "bool":
             yield variable
         elif isinstance(node and node.op, CensoredRV | AdvancedSubtensor):
             yield from node.inputs[1:]
+        elif isinstance(getattr(node and node.op, "scalar_op", None), Switch):
+            yield from (x for x in node.inputs if x.owner is None)
         elif isinstance(node and node.op, TruncatedNormalRV):
             yield from node.inputs[-2:]
         elif isinstance(node and node.op, TruncatedRV):  # its limits come among its parameters

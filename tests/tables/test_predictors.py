@@ -72,6 +72,24 @@ def test_infinite_values_in_data_are_warned_of(name):
     assert text.startswith(f"`{name}` has infinite values")
 
 
+def predicted(predictor):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("b") * predictor, 1, observed=Y)
+    return model
+
+
+@pytest.mark.parametrize("of", [np.asarray, pd.Series])
+def test_missing_predictors_are_warned_of(of):
+    [text] = said(predicted(of(one(3, np.nan))))
+    assert text.startswith("An array of the model has missing values, nan")
+    assert "Observe the predictor by a variable of its own" in text
+
+
+def test_a_missing_predictor_that_a_condition_replaces_is_not():
+    incomplete = one(3, np.nan)
+    assert said(predicted(pm.math.switch(np.isnan(incomplete), 0.0, incomplete))) == []
+
+
 @pytest.mark.parametrize("build", [censored, truncated])
 def test_an_infinite_limit_is_a_limit(build):
     assert said(build(one(3, np.inf, np.full(N, 9.0)))) == []

@@ -29,7 +29,11 @@ from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.impossible import impossible_outcomes
 from pymc_dp.tables.indices import refuse_bad_indices
 from pymc_dp.tables.lags import refuse_lags
-from pymc_dp.tables.predictors import infinite_values, rare_levels
+from pymc_dp.tables.predictors import (
+    more_columns_than_records,
+    rare_levels,
+    values_that_are_no_numbers,
+)
 from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
 # keywords of pm.fit that would carry data into a fit, or out of it
@@ -136,7 +140,7 @@ def separation(
         refuse_computed_terms(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
-    for text in infinite_values(model, data):
+    for text in values_that_are_no_numbers(model, data):
         warnings.warn(text, PosteriorWarning, stacklevel=6)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     refuse_lags(model, data, budget.unit)
@@ -161,7 +165,8 @@ def separation(
 
         def checked_and_warned() -> PrivateData:
             private = checked()
-            for text in rare_levels(as_given, given, budget.unit):
+            rare = rare_levels(as_given, given, budget.unit)
+            for text in [*rare, *more_columns_than_records(as_given, given)]:
                 warnings.warn(text, PrivacyWarning, stacklevel=6)
             return private
 

@@ -1,5 +1,7 @@
 """Why a model does not fit a method, or a kind of update."""
 
+from pymc.util import get_untransformed_name, is_transformed_name
+
 from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
@@ -9,10 +11,15 @@ class NotConjugateError(Exception):
     """A kind of update does not fit; the text is a clause that says why, without a full stop."""
 
 
+def _as_written(name: str) -> str:
+    """Quote a latent by the name that the model gives it."""
+    return f"`{get_untransformed_name(name) if is_transformed_name(name) else name}`"
+
+
 def refuse_local_latents(records: Records) -> None:
     """Refuse latents of single records, where a kind of update has none."""
     for name in records.local_latents:
-        raise NotConjugateError(f"`{name}` belongs to single records")
+        raise NotConjugateError(f"{_as_written(name)} belongs to single records")
 
 
 RELEASED_ONE_BY_ONE = (
@@ -24,16 +31,18 @@ RELEASED_ONE_BY_ONE = (
 def require_shared_latents(records: Records, consequence: str = RELEASED_ONE_BY_ONE) -> None:
     """Refuse latents of single records for a whole method, with what they would mean to it."""
     for name in records.local_latents:
-        raise NotSeparableError(f"`{name}` has an entry for every record{consequence}")
+        raise NotSeparableError(f"{_as_written(name)} has an entry for every record{consequence}")
 
 
 def require_integrable(records: Records) -> None:
     """Refuse latents of single records or units that cannot be integrated out."""
     if not records.latents:
-        names = ", ".join(f"`{name}`" for name in records.local_latents)
+        names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
-            f"{names} belong to single records or units, and records share no latent: there is "
-            "nothing that a fit may release. Give their prior a latent mean or scale."
+            f"{names} has an entry for each record or unit, and records share no latent: there is "
+            "nothing that a fit may release. Where a row is the total of a group, give each member "
+            "of the group a row, and index the latent by group; else give its prior a latent mean "
+            "or scale."
         )
     for name in records.local_latents:
         if not records.batch.inputs[name].type.dtype.startswith("float"):
@@ -43,7 +52,7 @@ def require_integrable(records: Records) -> None:
             )
     size = size_of_locals(records)
     if size > MOST_LATENTS:
-        names = ", ".join(f"`{name}`" for name in records.local_latents)
+        names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
             f"{names} are {size} latents for every single record or unit, and dp_advi integrates "
             f"out at most {MOST_LATENTS}: use fewer, or method='vips' for factors and topics."

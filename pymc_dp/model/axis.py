@@ -66,18 +66,18 @@ def _naming(name: str) -> Iterator[None]:
     except NotSeparableError as reason:
         raise NotSeparableError(
             f"The log likelihood of `{name}` cannot be split into records: {reason}. "
-            "A private fit needs one term per record along the first axis; write the coupled part "
-            "as a computation on each record alone, or put public numbers in its place."
+            "A private fit needs one term per record along the first axis: compute on each record "
+            "alone, take public numbers, and leave missing values as nan in observed=."
         ) from None
 
 
 def _demand(term: AnyVariable, axes: RecordAxes) -> None:
     if term.type.ndim == 0:
         raise NotSeparableError(
-            "it is one number for all records. In place of a Gaussian process over records take "
-            "pm.gp.HSGP, or a process at public places that records index; of kinship, name "
-            "families in unit=; give a person's series as one row, its terms as columns; leave the "
-            "sum of a pm.Potential out; and name one observed number in public= if it is public"
+            "it is one number for all records. In place of totals give one row a record; of a "
+            "Gaussian process over records take pm.gp.HSGP, or a process at public places that "
+            "records index; of kinship, name families in unit=; give a person's series as one row; "
+            "leave the sum of a pm.Potential out; and name one observed number in public=, if it is"
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(

@@ -45,8 +45,8 @@ def refuse_discrete(split: Split) -> None:
     for rv in split.hardened.model.free_RVs:
         if rv.name in split.shared and not rv.dtype.startswith("float"):
             raise NotSeparableError(
-                f"`{rv.name}` is a discrete latent, which has no gradient. Marginalise it: "
-                "pm.Mixture and pm.ZeroInflatedPoisson do so, for example."
+                f"`{rv.name}` is a discrete latent, without gradient. Sum it out, as pm.Mixture "
+                f"does, or use a continuous one: pm.math.sigmoid((t - {rv.name}) / width), say."
             )
 
 

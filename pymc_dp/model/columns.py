@@ -77,8 +77,8 @@ def refuse_unequal(columns: Columns, units: Units | UnitBlocks | None) -> None:
     counts |= {units.name: units.records} if units else {}
     if len(set(counts.values())) > 1:
         raise NotSeparableError(
-            f"The records differ in number: {counts}. One record is one row of every observed "
-            f"variable; fit models of different records separately ({CENSORED})."
+            f"The records differ in number: {counts}. One record is one row of all variables: "
+            f"stack groups in one, with an index of the group; fit others separately ({CENSORED})."
         )
 
 

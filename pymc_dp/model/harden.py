@@ -103,12 +103,12 @@ def _is_fill(flat: np.ndarray) -> bool:
 
 
 def _is_even(flat: np.ndarray) -> bool:
-    """Whether NumPy's arange or linspace makes an array from two of its numbers."""
+    """Whether two of its numbers make an array: arange, linspace, or multiples of the first."""
     with np.errstate(all="ignore"):
-        in_steps = flat[0] + np.arange(flat.size, dtype=flat.dtype) * (flat[1] - flat[0])
-        return _same(flat, in_steps) or _same(
-            flat, np.linspace(flat[0].item(), flat[-1].item(), flat.size)
-        )
+        steps = np.arange(flat.size, dtype=flat.dtype)
+        spaced = np.linspace(flat[0].item(), flat[-1].item(), flat.size)
+        made = (flat[0] + steps * (flat[1] - flat[0]), spaced, flat[0] * (steps + 1))
+        return any(_same(flat, x) for x in made)
 
 
 def side_of_triangle(size: int) -> int | None:

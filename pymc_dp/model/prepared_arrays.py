@@ -14,6 +14,7 @@ import numpy as np
 from pymc.distributions.censored import CensoredRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
 from scipy.sparse import issparse
 
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
@@ -24,7 +25,6 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
-
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 
@@ -117,8 +117,9 @@ def warn_of_outcomes_read(split: Split, columns: Columns) -> None:
 
 
 def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
-    names = {str(v.name) for v in ancestors(graphs) if isinstance(v, SharedVariable)}
-    return sorted(names & columns.keys())
+    sizes = {v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)}
+    read = ancestors(graphs, sizes)  # a size is no value: observed=pm.Data(...) has that of its own
+    return sorted({str(v.name) for v in read if isinstance(v, SharedVariable)} & columns.keys())
 
 
 def _warn_of_limits(name: str, outcome: str, limits: list[str], columns: Columns) -> None:
@@ -150,9 +151,8 @@ def _warn_of_copies(name: str, outcome: str, read: list[str], columns: Columns) 
     if set.intersection(*parts):
         warnings.warn(
             f"One of the outcomes of `{name}` is also among the numbers that a distribution "
-            f"reads, {BIASED} Observe this outcome by a variable of its own, and let what depends "
-            "on it read that variable, not a copy: of two correlated normal ones, the second has "
-            "the mean mu_2 + r (y_1 - mu_1) and an sd of its own.",
+            f"reads, {BIASED} Observe it by a variable of its own, which all that depends on it "
+            "reads: of two normal ones, the second has the mean mu_2 + r (y_1 - mu_1).",
             PosteriorWarning,
             stacklevel=2,
         )

@@ -14,21 +14,36 @@ from pymc.distributions.continuous import TruncatedNormalRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Switch
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.model.graph_types import AnyVariable, stored_value
 from pymc_dp.model.value_checks import SMALL_GROUP
 
+LEFT_OUT = "and a record with one adds nothing to the fit, as if it were not there."
 
-def infinite_values(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
-    """Name the arrays with infinite values: a record with one is no number, and is left out."""
+
+def values_that_are_no_numbers(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
+    """Name the arrays with infinite or missing values: the likelihood of such a record is nan.
+
+    Outcomes may be missing, pm.Data takes no nan, and ``data`` is read elsewhere.
+    """
     arrays = [*_read(model, data), *_observed(model, data)]
-    found = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
+    infinite = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
+    missing = {w for w, x in _read(model, None) if x.dtype.kind == "f" and np.isnan(x).any()}
     return [
-        f"{what} has infinite values, and a record with one adds nothing to the fit, as if it were "
-        "not there. Put a public number in their place, or drop these records before."
-        for what in sorted(found)
+        *(
+            f"{what} has infinite values, {LEFT_OUT} Put a public number in their place, or drop "
+            "these records before."
+            for what in sorted(infinite)
+        ),
+        *(
+            f"{what} has missing values, nan, {LEFT_OUT} Observe the predictor by a variable of "
+            "its own, pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these "
+            "records before."
+            for what in sorted(missing)
+        ),
     ]
 
 
@@ -46,6 +61,20 @@ def rare_levels(model: pm.Model, data: Mapping[str, Any] | None, unit: str | Non
         "all others, as a level has that seldom occurs: private noise will drown its coefficient, "
         "and that the level exists must be public. Merge levels by a public rule."
         for what in sorted(found)
+    ]
+
+
+def more_columns_than_records(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
+    """Name outcomes, matrices of measurements, that may have the records in their columns.
+
+    Counts, such as those of words, often have more columns than records.
+    """
+    matrices = {what: x for what, x in _observed(model, data) if x.ndim == 2}
+    return [
+        f"{what} has more columns than rows, and a record is a row: epsilon protects what stands "
+        "in one row. Where a column is one person's, observe the transposed matrix."
+        for what, x in sorted(matrices.items())
+        if x.shape[1] > x.shape[0] and x.dtype.kind == "f" and (x != np.round(x)).any()
     ]
 
 
@@ -72,13 +101,15 @@ def _read(model: pm.Model, data: Mapping[str, Any] | None) -> Iterator[tuple[str
 
 
 def _compared(graph: Iterable[AnyVariable]) -> Iterator[AnyVariable]:
-    """Yield what a graph compares numbers with, or picks entries by."""
+    """Yield what a graph compares numbers with, chooses among, or picks entries by."""
     for variable in graph:
         node: Any = variable.owner
         if getattr(variable.type, "dtype", "") == "bool":
             yield variable
         elif isinstance(node and node.op, CensoredRV | AdvancedSubtensor):
             yield from node.inputs[1:]
+        elif isinstance(getattr(node and node.op, "scalar_op", None), Switch):
+            yield from (x for x in node.inputs if x.owner is None)
         elif isinstance(node and node.op, TruncatedNormalRV):
             yield from node.inputs[-2:]
         elif isinstance(node and node.op, TruncatedRV):  # its limits come among its parameters

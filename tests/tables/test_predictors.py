@@ -72,6 +72,24 @@ def test_infinite_values_in_data_are_warned_of(name):
     assert text.startswith(f"`{name}` has infinite values")
 
 
+def predicted(predictor):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("b") * predictor, 1, observed=Y)
+    return model
+
+
+@pytest.mark.parametrize("of", [np.asarray, pd.Series])
+def test_missing_predictors_are_warned_of(of):
+    [text] = said(predicted(of(one(3, np.nan))))
+    assert text.startswith("An array of the model has missing values, nan")
+    assert "Observe the predictor by a variable of its own" in text
+
+
+def test_a_missing_predictor_that_a_condition_replaces_is_not():
+    incomplete = one(3, np.nan)
+    assert said(predicted(pm.math.switch(np.isnan(incomplete), 0.0, incomplete))) == []
+
+
 @pytest.mark.parametrize("build", [censored, truncated])
 def test_an_infinite_limit_is_a_limit(build):
     assert said(build(one(3, np.inf, np.full(N, 9.0)))) == []
@@ -149,3 +167,17 @@ def test_explain_advises_a_formula_by_what_it_can_do():
     text = str(pymc_dp.explain(formula(public)))
     assert "give predict bambi's model and a data frame" in text
     assert "pm.Data" not in text
+
+
+def factors(outcomes):
+    with pm.Model() as model:
+        level = pm.Normal("level", shape=outcomes.shape[1])
+        pm.Normal("y", level, pm.HalfNormal("sd"), observed=outcomes)
+    return model
+
+
+def test_measurements_of_persons_in_columns_are_named():
+    of_persons = RNG.normal(size=(N, 8))
+    assert "observe the transposed matrix" in said(factors(of_persons.T))[0]
+    assert not said(factors(of_persons))
+    assert not said(factors(np.round(of_persons.T))), "counts of words have more columns"

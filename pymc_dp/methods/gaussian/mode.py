@@ -27,8 +27,9 @@ class Mode(NamedTuple):
         step = gain @ slope
         left = np.eye(len(slope)) - gain @ total
         covariance = symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
-        surprise = float(slope @ np.linalg.solve(spread, slope)) / len(slope)
-        return Update(step, covariance, surprise, gain)
+        squared = float(slope @ np.linalg.solve(spread, slope))
+        # rounding may make it negative where curvatures differ by more digits than numbers have
+        return Update(step, covariance, max(0.0, squared) / len(slope), gain)
 
     def doubted(
         self,

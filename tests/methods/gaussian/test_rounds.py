@@ -235,3 +235,11 @@ def test_a_start_moves_to_the_mode_of_the_prior_where_that_holds_public_observat
     method = set_up(model, "dp_advi", None, epsilon=1, delta=1e-5, public=public).method
     start = method.init(np.random.default_rng(0)).state.at.point
     np.testing.assert_allclose(start[0], 5.0 if public else 0.0, atol=0.1)
+
+
+def test_a_slope_is_never_less_surprising_than_none_where_curvatures_differ_by_twelve_digits():
+    direction, prior = np.array([0.6, 0.8]), np.array([0.8, 0.5])
+    curvature = 1e12 * np.outer(direction, direction) + np.eye(2)
+    mode = Mode(np.zeros(2), np.eye(2) + np.outer(prior, prior))
+    update = mode.update(np.array([1.0, 2.0]), curvature, curvature, 1e3 * curvature)
+    assert update.surprise >= 0

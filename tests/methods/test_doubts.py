@@ -96,7 +96,7 @@ def test_without_noise_nothing_is_clipped_and_nothing_doubted():
 def test_curvature_that_noise_hides_is_doubted():
     doubts = doubts_of(wide(), epsilon=0.1)
     assert "directions of the latents" in doubts
-    assert "A larger epsilon, more records or fewer latents would show more" in doubts
+    assert "A larger epsilon, more records, fewer latents or" in doubts
 
 
 def test_latents_that_noise_hides_are_named():
@@ -193,14 +193,13 @@ def test_chains_that_do_not_move_are_doubted():
     assert doubts_of(groups(lambda name: pm.HalfCauchy(name, 1.0)), draws=50) == ""
 
 
-def hidden_where_the_posterior_is(share_of_prior, mean=0.0):
+def hidden_where_the_posterior_is(share_of_prior):
     with pm.Model() as model:
         b = pm.Normal("b", 0, 2, shape=2)
         pm.Normal("y", pm.Data("X", np.ones((ROWS, 2))) @ b, 1.0, observed=np.zeros(ROWS))
     records, _ = zoo.separated(model)
     state = first_state(np.zeros(2), lambda z: -z / 4, number=ROWS)
-    covariance = 4 * share_of_prior**2 * np.eye(2)
-    reported = state.learnt.reported._replace(mean=np.array([0.0, mean]), covariance=covariance)
+    reported = state.learnt.reported._replace(covariance=4 * share_of_prior**2 * np.eye(2))
     learnt = state.learnt._replace(
         believed=Curvature(np.zeros((2, 2)), np.eye(2)), reported=reported
     )
@@ -211,11 +210,3 @@ def test_noise_that_hides_curvature_is_told_where_the_posterior_is_wide():
     [doubt] = hidden_where_the_posterior_is(0.9)
     assert "Noise hides what the records say in 2 of 2 directions" in doubt.text
     assert hidden_where_the_posterior_is(0.1) == ()
-
-
-def test_what_noise_has_moved_out_of_its_prior_does_not_rest_on_it():
-    [within] = hidden_where_the_posterior_is(0.9, mean=10.0)
-    assert "There the posterior rests on the prior" in within.text
-    [beyond] = hidden_where_the_posterior_is(0.9, mean=50.0)
-    assert "It has moved `b[1]` further than the prior allows" in beyond.text
-    assert "rests on the prior" not in beyond.text

@@ -14,8 +14,6 @@ from pymc_dp.model import Records
 
 # the largest share of its prior sd that the sd of a hidden direction may be, before it is warned of
 MOST_OF_PRIOR = 0.3
-# how many of its prior's sds a latent that noise hides may be from the start of the fit
-MOST_PRIOR_SDS = 8
 
 BY_DRAWS = (
     "Norms that keep the bias small cost noise, and intervals allow for all that is cut off. Write "
@@ -110,30 +108,17 @@ def _hidden(records: Records, state: State, curvature: Curvature) -> list[Doubt]
     hidden, parts = spectrum.hidden & wide, spectrum.vectors**2
     if not hidden.any():
         return []
-    read = _read_by_records(records)
-    labels, most = np.array(records.labels)[read], parts[:, hidden].sum(1) > parts.sum(1) / 2
-    mostly, lost = labels[most], labels[most & _beyond_prior(records, state)[read]]
+    labels = np.array(records.labels)[_read_by_records(records)]
+    mostly = labels[parts[:, hidden].sum(axis=1) > parts.sum(axis=1) / 2]
     names = f", most of all of {quoted(mostly)}" if mostly.size else ""
-    rests = "There the posterior rests on the prior, and its width on a guess."
-    if lost.size:
-        rests = (
-            f"It has moved {quoted(lost)} further than the prior allows, by more than "
-            f"{MOST_PRIOR_SDS} of its standard deviations: do not use this posterior. Predictors "
-            "scaled by public limits, to about -1 to 1, may mend it."
-        )
     text = (
         f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
-        f"latents{names}. {rests} A larger epsilon, more records or fewer latents would show more, "
-        "and priors from public knowledge say more."
+        f"latents{names}. There the posterior rests on the prior, or on noise where its mean is "
+        "far from that of the prior, and its width on a guess. A larger epsilon, more records, "
+        "fewer latents or predictors scaled by public limits would show more, and priors from "
+        "public knowledge say more."
     )
     return [Doubt(Kind.HIDDEN, tuple(map(str, mostly)), text), *_merged(records.mixtures)]
-
-
-def _beyond_prior(records: Records, state: State) -> np.ndarray:
-    """Which latents, (d,), have means that their prior hardly allows."""
-    start = np.concatenate([np.ravel(x) for x in records.point.values()])
-    sds = np.diag(np.linalg.inv(state.prior_at_start)) ** 0.5
-    return np.asarray(np.abs(state.learnt.reported.mean - start) > MOST_PRIOR_SDS * sds)
 
 
 def _posterior_over_prior(

@@ -98,7 +98,8 @@ def draw_by_hamiltonian(
 def _draw(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
 ) -> Drawn:
-    chains, root = Chains.at(log_density, start[-DEFAULTS.chains :]), _root(start)
+    number = min(DEFAULTS.chains, draws)  # for a rehearsal of a few draws a few chains are enough
+    chains, root = Chains.at(log_density, start[-number:]), _root(start)
     for length in DEFAULTS.lengths:  # longer ones where chains are still near where they began
         for trajectories in DEFAULTS.warm_up:
             chains, pace = _warmed_up(log_density, chains, root, length * trajectories, rng)

@@ -26,7 +26,7 @@ NUMERICS = {
     *("group_curvature.LEAST_NOISE", "likelihood.UNKNOWN", "long_steps.LEAST_DAMPING"),
     *("long_steps.ROUNDING", "normal_latents.ROUNDING", "outcome_likelihood.STEP"),
     *("outcome_scale.SMALLEST_NOISE", "outcome_scale.STEP", "outcome_shape.ROUNDING"),
-    *("posterior.LEAST_EIGENVALUE", "rounds.LEFT", "schedule.FEWEST_RELEASES"),
+    *("posterior.LEAST_EIGENVALUE", "reported.LEFT", "schedule.FEWEST_RELEASES"),
     *("tails.DISPERSION_SHARES", "tails.NORMS", "unseen.LEFT", "unseen.ROUNDING"),
     *("estimating.FARTHEST", "estimating.GRID", "estimating.LARGEST_LOG", "estimating.LEAST"),
     *("estimating.LEAST_TILTED", "estimating.NEAREST", "modes.FLATTEST", "modes.ROUNDING"),

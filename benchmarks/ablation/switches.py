@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from pymc_dp.contributions.joint_vector import At
-from pymc_dp.methods.gaussian import problem, rounds, stages, start, state
+from pymc_dp.methods.gaussian import problem, reported, stages, start, state
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.tails import Left, Tails
@@ -39,7 +39,7 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
     ),
     "averages over the posterior": ((RoundTerms, "of", classmethod(_at_points)),),
     "curvature along the path": ((state, "whitened_direction", lambda W, way: None),),
-    "the mean beyond the mode": ((rounds, "mean_beyond_mode", lambda mode, *_: mode),),
+    "the mean beyond the mode": ((reported, "mean_beyond_mode", lambda mode, *_: mode),),
     "doubts of the mode along the path": ((Mode, "doubted_along", lambda mode, *_, **__: mode),),
     "rounds of shifts": ((stages, "find_groups", lambda records, scores: None),),
     "scales from the first release": (

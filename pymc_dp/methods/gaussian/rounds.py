@@ -11,8 +11,6 @@ import numpy as np
 from pymc_dp.methods.gaussian.belief import (
     Curvature,
     CurvatureSpectrum,
-    no_wider,
-    symmetric,
     weakly_correlated,
 )
 from pymc_dp.methods.gaussian.clipped_share import (
@@ -30,14 +28,13 @@ from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_poste
 from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
-from pymc_dp.methods.gaussian.noise_floor import Spectrum
-from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
 from pymc_dp.methods.gaussian.precision_of_q import (
     added_to_q,
     asking_for_precision,
     with_precision,
 )
 from pymc_dp.methods.gaussian.release import Release, unwhitened
+from pymc_dp.methods.gaussian.reported import added_by_noise, covariance_of, reported
 from pymc_dp.methods.gaussian.secant import Fall
 from pymc_dp.methods.gaussian.state import (
     Known,
@@ -51,8 +48,6 @@ from pymc_dp.methods.gaussian.state import (
 )
 from pymc_dp.methods.gaussian.unseen import not_contradicted
 from pymc_dp.privacy.query import Noisy, Query
-
-LEFT = 1e-9  # share of a covariance that keeps another one positive definite
 
 
 def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
@@ -72,7 +67,7 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     """Say that the mode may be anywhere in the prior."""
     mode = learnt.mode._replace(covariance=np.linalg.inv(prior))
     way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
-    noise = _added_by_noise(learnt.covariance, mode.covariance, way, prior)
+    noise = added_by_noise(learnt.covariance, mode.covariance, way, prior)
     reported = Reported(mode.mean, learnt.covariance, noise)
     return learnt._replace(mode=mode, way=way, noise=noise, scored=(), reported=reported)
 
@@ -86,7 +81,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     state = _counted(state, release, known)
     learnt = _learnt(state, release, local, found, expected, known)
     first = learnt.first or release.curvature
-    learnt = learnt._replace(first=first, reported=_reported(learnt, first, local, release, known))
+    learnt = learnt._replace(first=first, reported=reported(learnt, first, local, release, known))
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -174,9 +169,9 @@ def _learnt(
         prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)
     design = _design(state, release, local, known)
     of_scores = variance_share.upper * H
-    unit = covariance = _covariance(H, prior, of_scores)
+    unit = covariance = covariance_of(H, prior, of_scores)
     if design is not None:
-        covariance = _covariance(H, prior, to_mode * design.of(local.likelihood_curvature))
+        covariance = covariance_of(H, prior, to_mode * design.of(local.likelihood_curvature))
     units, shared = _units(local, point), found.along_shifts
     if shifts is not None and shared is not None:
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
@@ -197,7 +192,7 @@ def _learnt(
         likelihood_curvature=H,
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
-        noise=_added_by_noise(covariance, mode.covariance + _of_bias(state.bias, unit), way, prior),
+        noise=added_by_noise(covariance, mode.covariance + _of_bias(state.bias, unit), way, prior),
         scored=_scored(before, local, release, units),
         reported=before.reported,
         design=design and design.moved(nonlinearity, units),
@@ -218,34 +213,6 @@ def _design(
     weak = weakly_correlated(np.linalg.inv(before.covariance))
     W = release.scales[:, None] * release.whitening
     return (before.design or DesignVariance()).add(release.products, H, W, weak)
-
-
-def _reported(
-    learnt: Learnt, first: Curvature, local: LocalPosterior, release: Release, known: Known
-) -> Reported:
-    """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
-    at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
-    # the curvature of normal outcomes is taken to change with their scale alone
-    of_normal = local.hidden_scale is not None or not local.bending.all()
-    if learnt.curvature is None or of_normal:
-        return at_mode
-    fall = CurvatureFall.between(first, learnt.curvature.estimate)
-    if fall.power == 0:
-        return at_mode
-    prior, start, mode = local.prior_precision, learnt.start, learnt.mode.mean
-    H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
-    # scores that are averaged over the posterior of the records vanish at its mean: what is left is
-    # what noise adds to its width
-    of_records = LEFT if known.estimating else 1.0
-    of_scores = learnt.score_variance(H, learnt.variance_share.upper)
-    width = learnt.noise + of_records * _covariance(H, prior, of_scores)
-    of_prior = np.trace((learnt.covariance + learnt.noise) @ prior)
-    told = max(0.0, len(mode) - float(of_prior))
-    mean = mean_beyond_mode(mode, start, width, fall, told)
-    left = fall.left(mode - start, mean - start)
-    # V is inverse to H, and what S adds to the posterior is V S V
-    covariance = no_wider(learnt.covariance / left, prior)
-    return Reported(mean, covariance, _added(covariance, learnt.noise / left**2, prior), left)
 
 
 def _scored(
@@ -301,27 +268,3 @@ def _unclipped_diagonal(
     # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of unclipped
     seen = found.least_scales / share.upper
     return np.asarray(np.maximum(near * before.unclipped_diagonal, seen))
-
-
-def _covariance(H: np.ndarray, prior: np.ndarray, of_scores: np.ndarray) -> np.ndarray:
-    """Covariance from the records alone: V (J + P) V with V = (H + P)^-1.
-
-    J is the variance of the sum of scores. Without weights it is v H: v is that of clipped scores
-    over the slope of their mean, 1 without clipping, as large as its own noise may hide.
-    """
-    V = np.linalg.inv(H + prior)
-    return no_wider(symmetric(V @ (of_scores + prior) @ V), prior)
-
-
-def _added_by_noise(
-    covariance: np.ndarray, of_mode: np.ndarray, way: Way, prior: np.ndarray
-) -> np.ndarray:
-    """What not knowing the mode adds to the posterior's covariance; never wider than the prior."""
-    return _added(covariance, of_mode + np.diag(way.unfinished**2), prior)
-
-
-def _added(covariance: np.ndarray, more: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Return what of more may be added to a covariance that is to be no wider than the prior."""
-    added = no_wider(symmetric(covariance + more), prior) - covariance
-    noise: np.ndarray = symmetric(Spectrum.of(symmetric(added)).floored(0.0))
-    return noise

@@ -102,7 +102,10 @@ class Way(NamedTuple):
         reach: float,
         weakly_correlated: np.ndarray,
     ) -> "Way":
-        """Limit the next step to ``reach`` units, or double the last one.
+        """Limit the next step to so many units as its slope has, or double the last one.
+
+        That is one unit at least, and ``reach`` at most: a latent whose own mode is near does not
+        go far because that of another one is.
 
         Only ``weakly_correlated`` latents, (d,), are limited or doubled one by one. Of predictors
         that are nearly the same, steps are long and cancel each other in what they add up to: those
@@ -118,7 +121,7 @@ class Way(NamedTuple):
         >>> last.then(g, g, np.ones(3), 0.0, np.zeros_like, 1.0, all_of_them).step
         array([-0.4, -0.8, -0.4])
         """
-        wanted, longest = step / unit, reach * unit
+        wanted, longest = step / unit, np.clip(np.abs(gradient), 1.0, reach) * unit
         far = np.abs(wanted) > max(DEFAULTS.far, DEFAULTS.far_in_noise * noise_sd)
         alike = 1 / np.max(np.abs(step / longest)[~weakly_correlated], initial=1.0)
         single = np.where(weakly_correlated, np.clip(step, -longest, longest), alike * step)

@@ -47,6 +47,26 @@ def test_steps_keep_the_balance_of_predictors_that_are_nearly_the_same():
     assert error_of_predictors_that_are_nearly_the_same() < 0.2
 
 
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_noise_does_not_carry_effects_out_of_their_prior_where_a_scale_is_far():
+    """Budgets of 235 households: with this noise an effect was 88 sds of its prior away."""
+    rng = np.random.default_rng(0)
+    income = np.exp(rng.normal(6.8, 0.45, 235))
+    spent = 150 + 0.485 * income + 0.11 * income * rng.normal(size=235)
+    with pm.Model() as model:
+        line = pm.Normal("a", 0, 100) + pm.Normal("b", 0, 100) * pm.Data("income", income)
+        pm.Normal("y", line, pm.HalfNormal("sigma", 500), observed=spent)
+    with deterministic_noise(21):
+        found = pymc_dp.fit(model=model, epsilon=1, **QUIETLY)["posterior"]
+    assert max(abs(found["a"].mean()), abs(found["b"].mean())) < 400
+
+
+def test_a_latent_goes_as_far_as_its_own_slope():
+    wanted, slopes, every = np.array([9.0, 9.0]), np.array([0.1, 5.0]), np.full(2, True)
+    way = Way.of(np.zeros(2)).then(wanted, slopes, np.ones(2), 0.0, np.zeros_like, 8.0, every)
+    np.testing.assert_array_equal(way.step, [1.0, 5.0])
+
+
 def counts_far_from_their_prior():
     """Eighteen standard deviations of a logarithm of a count from the mean of its prior, 100."""
     y = np.random.default_rng(4).poisson(600.0, ROWS)

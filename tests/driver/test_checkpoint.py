@@ -475,5 +475,6 @@ def test_a_seed_of_numpy_is_that_of_python(model, path, monkeypatch):
         fit(model, path, random_seed=np.random.default_rng(1))
 
 
-def test_a_plan_takes_the_keyword(model):
-    pymc_dp.plan(model, epsilon=1, delta=1e-5, checkpoint="fit.nc")
+def test_a_plan_takes_the_keyword(model, path):
+    terms = {"model": model, "epsilon": 1, "delta": 1e-5}
+    assert pymc_dp.plan(**terms, checkpoint=path).plan == pymc_dp.plan(**terms).plan

@@ -81,7 +81,7 @@ def test_a_term_that_reads_all_records_is_refused_with_a_public_spelling(formula
     ],
 )
 def test_a_term_of_public_numbers_is_not(formula):
-    pymc_dp.plan(model=built(formula), **BUDGET)
+    assert 0.9 < pymc_dp.plan(model=built(formula), **BUDGET).epsilon <= 1
 
 
 def test_labels_of_a_design_matrix_show_it_too():
@@ -101,7 +101,7 @@ def test_any_function_that_may_read_all_records_is_refused(name):
 
 @pytest.mark.parametrize("label", ["scale(1-5)", "cr(mg/dl)", "poly(A)", "temp.max(C)"])
 def test_a_label_that_looks_like_a_call_is_no_term(label):
-    pymc_dp.plan(model=named("b", term=[label]), **BUDGET)
+    assert 0.9 < pymc_dp.plan(model=named("b", term=[label]), **BUDGET).epsilon <= 1
 
 
 @pytest.mark.parametrize("columns", [["Intercept", "scale(x)"], ["C(g)[T.b]", "zscore(x)"]])
@@ -112,14 +112,15 @@ def test_a_label_beside_other_columns_of_a_formula_is_one(columns):
 
 @pytest.mark.parametrize("name", ["log(scale)", "scale", "abs(b)", "poly"])
 def test_names_of_ones_own_are_left_alone(name):
-    pymc_dp.plan(model=named(name), **BUDGET)
+    assert 0.9 < pymc_dp.plan(model=named(name), **BUDGET).epsilon <= 1
 
 
 def test_without_noise_nothing_is_protected():
-    pymc_dp.plan(model=named("scale(x)"), noise_multiplier=0, delta=1e-5)
+    plan = pymc_dp.plan(model=named("scale(x)"), noise_multiplier=0, delta=1e-5)
+    assert plan.epsilon == np.inf
 
 
 def test_without_the_check_quantiles_pass(monkeypatch):
     """The planted fault."""
     monkeypatch.setattr(setup, "refuse_computed_terms", lambda model: None)
-    pymc_dp.plan(model=built("score ~ bs(income, df=6)"), **BUDGET)
+    assert pymc_dp.plan(model=built("score ~ bs(income, df=6)"), **BUDGET).epsilon <= 1

@@ -49,7 +49,7 @@ def test_a_posterior_is_as_wide_with_the_number_of_units_as_with_a_noisy_one(
     kind, method, settings
 ):
     counted = width(kind, method, None, **settings)
-    assert width(kind, method, UNITS, **settings) == pytest.approx(counted, rel=0.1)
+    assert width(kind, method, UNITS, **settings) == pytest.approx(counted, rel=0.05)
 
 
 def test_a_dry_run_compares_noise_with_the_signal_of_units():

@@ -259,7 +259,8 @@ def test_a_form_of_another_class_of_models_is_refused(method, build, form, reaso
 
 
 def test_mixtures_take_the_name_of_their_form():
-    pymc_dp.plan(model_of(bumps), method="dp_sep", form="damped", **SETTINGS)
+    planned = pymc_dp.plan(model_of(bumps), method="dp_sep", form="damped", **SETTINGS)
+    assert [release.name for release in planned.plan.releases] == ["sketch", "sites"]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_every_method_states_its_tuned_constants(name):
     budget = {"epsilon": 1.0, "delta": 1e-5} if METHODS[name].private else {}
     constants = set_up(regression(), name, None, **budget).method.constants()
     assert constants
-    assert json.loads(json.dumps(constants)) == json.loads(json.dumps(constants, default=str))
+    assert json.loads(json.dumps(constants)).keys() == constants.keys()
     assert all(constants.values())
 
 

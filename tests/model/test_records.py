@@ -247,8 +247,9 @@ def test_potentials_that_order_latents_by_a_step_are_refused(worst):
 
 
 def test_potentials_that_order_latents_by_a_slope_are_taken():
-    in_order(lambda gap: pm.math.log(pm.math.sigmoid(gap / 0.1)))
-    in_order(lambda gap: pm.math.switch(gap < 0, 9 * gap, 0.0))
+    smooth, _ = in_order(lambda gap: pm.math.log(pm.math.sigmoid(gap / 0.1)))
+    bent, _ = in_order(lambda gap: pm.math.switch(gap < 0, 9 * gap, 0.0))
+    assert set(smooth.latents) == set(bent.latents) == {"m"}
 
 
 def test_a_line_that_bends_where_a_latent_says_has_a_gradient():

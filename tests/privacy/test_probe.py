@@ -16,11 +16,6 @@ from tests.guarantees.toys import rows, vectors
 SPEC = {"x": ColumnSpec((None, 3), "float64")}
 
 
-@pytest.mark.parametrize("kind", [vectors, rows])
-def test_a_contribution_that_keeps_its_word_passes(kind):
-    probe(kind(3), SPEC, None)
-
-
 def one_percent_short(batch, context):
     return 0.99 * row_norms(batch["x"])
 
@@ -89,13 +84,13 @@ def test_rows_that_depend_on_the_batch_are_caught():
         probe(RowContribution(3, 3, standardised), SPEC, None)
 
 
-def test_norms_may_be_too_long():
-    long = vectors(3)._replace(norms=lambda batch, context: 2 * row_norms(batch["x"]))
-    probe(long, SPEC, None)
+TOO_LONG = vectors(3)._replace(norms=lambda batch, context: 2 * row_norms(batch["x"]))
+WITHOUT_NORMS = vectors(3)._replace(norms=lambda b, c: np.full(len(b["x"]), np.nan))
 
 
-def test_records_without_a_norm_say_nothing():
-    probe(vectors(3)._replace(norms=lambda b, c: np.full(len(b["x"]), np.nan)), SPEC, None)
+@pytest.mark.parametrize("contribution", [vectors(3), rows(3), TOO_LONG, WITHOUT_NORMS])
+def test_a_contribution_that_keeps_its_word_passes(contribution):
+    probe(contribution, SPEC, None)
 
 
 def test_probe_records_are_of_several_magnitudes_and_always_the_same():

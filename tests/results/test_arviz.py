@@ -26,7 +26,8 @@ PLOTS = ("dist", "forest", "pair", "trace", "ridge", "autocorr")
 
 @pytest.mark.parametrize("name", ["summary", *(f"plot_{plot}" for plot in PLOTS)])
 def test_it_takes_a_result_as_it_is(fitted, name):
-    getattr(az, name)(fitted[1])
+    shown = getattr(az, name)(fitted[1])
+    assert "slope" in str(getattr(shown, "viz", shown))
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,12 @@ def test_it_needs_what_a_private_fit_does_not_have(fitted, name, error):
 def test_predictions_are_drawn_without_outcomes(fitted):
     model, idata = fitted
     predictions = pymc_dp.predict(idata, model, {"x": X[:20]})
-    hidden = {"observed_dist": False}
-    az.plot_ppc_dist(predictions, group="predictions", kind="kde", visuals=hidden)
+    shown = {"group": "predictions", "kind": "kde", "visuals": {"observed_dist": False}}
+    assert "y" in az.plot_ppc_dist(predictions, **shown).viz["predictive_dist"]
 
 
 def test_a_prior_may_be_drawn_beside_the_posterior(fitted):
     model, idata = fitted
     idata = idata.copy(deep=True)
-    names = ["slope"]
-    idata["prior"] = pm.sample_prior_predictive(model=model, var_names=names, draws=20)["prior"]
-    az.plot_prior_posterior(idata)
+    idata["prior"] = pm.sample_prior_predictive(20, model, var_names=["slope"])["prior"]
+    assert set(az.plot_prior_posterior(idata).viz["dist"].group.values) == {"prior", "posterior"}

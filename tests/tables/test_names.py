@@ -29,9 +29,9 @@ def named(latent, scale, predictor, group, outcome, effects):
 
 @pytest.mark.parametrize("first", range(0, len(NAMES), 3))
 def test_names_that_look_like_types_are_names(first):
-    latent, scale, predictor, group, outcome, effects = np.roll(NAMES, -first)[:ROLES]
-    model = named(latent, scale, predictor, group, outcome, effects)
-    set_up(model, "dp_advi", None, unit=group, epsilon=1.0, delta=1e-5)
+    latent, scale, _, group, _, _ = names = np.roll(NAMES, -first)[:ROLES]
+    records = set_up(named(*names), "dp_advi", None, unit=group, epsilon=1.0, delta=1e-5).records
+    assert set(records.latents) == {latent, f"{scale}_log__"}
 
 
 def test_a_result_has_them():

@@ -131,8 +131,8 @@ def test_a_private_fit_is_near_the_truth_with_every_setting(settings):
     idata = pymc_dp.fit(model=logistic(), delta=1e-5, progressbar=False, **terms, **settings)
     assert idata["privacy"].attrs["epsilon"] <= terms["epsilon"]
     means = idata["fit"]["mean_vector"].values
-    # the posterior sd is about .05; the noise of a fit adds two to four times that
-    np.testing.assert_allclose(means, [0.3, 1.0, -0.5, 0.0], atol=0.45)
+    # about four standard deviations of the posterior, to which noise adds less than as much
+    np.testing.assert_allclose(means, [0.3, 1.0, -0.5, 0.0], atol=0.2)
 
 
 def test_an_adaptive_clip_norm_moves_to_where_the_records_are():

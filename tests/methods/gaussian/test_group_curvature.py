@@ -179,7 +179,7 @@ def test_shifts_that_were_clipped_more_are_brought_to_the_size_of_the_groups():
     resized = groups.resized(clipped, found, np.diag(H))
     np.testing.assert_allclose(np.diag(resized), np.diag(clipped) / 0.6, rtol=0.1)
     hidden = groups.resized(clipped, with_noise(H, 100.0, seed=1), np.diag(H))
-    np.testing.assert_allclose(hidden, clipped, rtol=0.5)
+    np.testing.assert_allclose(hidden, clipped, rtol=0.05)
 
 
 def information(H, latent=1):

@@ -32,7 +32,7 @@ def error_of_the_last_step():
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_steps_without_noise_end():
-    assert error_of_the_last_step() < 0.5
+    assert error_of_the_last_step() < 0.01
 
 
 TINY = 1e-9 * np.eye(2)

@@ -50,7 +50,7 @@ def show_one(model: pm.Model, held_out: Survey) -> None:
         f"Privacy spent on each woman: epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} "
         f"({spent['releases']} releases, {took:.1f} s)."
     )
-    console.print("The private ± contains the noise for privacy; what clipping does is not in it.")
+    console.print("The private ± contains the noise for privacy, and what clipping may leave out.")
     OUTPUT.mkdir(exist_ok=True)
     pymc_dp.save(private, str(OUTPUT / "result.nc"))
     draw(private, unprotected, OUTPUT / "demo.png")

@@ -103,11 +103,11 @@ def _is_fill(flat: np.ndarray) -> bool:
 
 
 def _is_even(flat: np.ndarray) -> bool:
-    """Whether two of its numbers make an array: arange, linspace, or multiples of the first."""
+    """Whether two of its numbers make an array, or none does: arange, linspace, multiples of pi."""
     with np.errstate(all="ignore"):
         steps = np.arange(flat.size, dtype=flat.dtype)
         spaced = np.linspace(flat[0].item(), flat[-1].item(), flat.size)
-        made = (flat[0] + steps * (flat[1] - flat[0]), spaced, flat[0] * (steps + 1))
+        made = (flat[0] + steps * (flat[1] - flat[0]), spaced, np.pi * (steps + 1))
         return any(_same(flat, x) for x in made)
 
 

@@ -14,7 +14,6 @@ from pymc.distributions.continuous import TruncatedNormalRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Switch
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.accounting.neighbours import unit_label
@@ -39,9 +38,9 @@ def values_that_are_no_numbers(model: pm.Model, data: Mapping[str, Any] | None) 
             for what in sorted(infinite)
         ),
         *(
-            f"{what} has missing values, nan, {LEFT_OUT} Observe the predictor by a variable of "
-            "its own, pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these "
-            "records before."
+            f"{what} has missing values, nan. Unless the model replaces them, a record with one "
+            "adds nothing to the fit. Observe the predictor by a variable of its own, "
+            "pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these records."
             for what in sorted(missing)
         ),
     ]
@@ -71,10 +70,10 @@ def more_columns_than_records(model: pm.Model, data: Mapping[str, Any] | None) -
     """
     matrices = {what: x for what, x in _observed(model, data) if x.ndim == 2}
     return [
-        f"{what} has more columns than rows, and a record is a row: epsilon protects what stands "
-        "in one row. Where a column is one person's, observe the transposed matrix."
+        f"{what} has more columns than rows, and a record is a row: where a column is one "
+        "person's, epsilon does not protect that person. Then observe the transposed matrix."
         for what, x in sorted(matrices.items())
-        if x.shape[1] > x.shape[0] and x.dtype.kind == "f" and (x != np.round(x)).any()
+        if x.shape[1] > x.shape[0] and x.dtype.kind == "f" and (x[np.isfinite(x)] % 1).any()
     ]
 
 
@@ -101,15 +100,13 @@ def _read(model: pm.Model, data: Mapping[str, Any] | None) -> Iterator[tuple[str
 
 
 def _compared(graph: Iterable[AnyVariable]) -> Iterator[AnyVariable]:
-    """Yield what a graph compares numbers with, chooses among, or picks entries by."""
+    """Yield what a graph compares numbers with, or picks entries by."""
     for variable in graph:
         node: Any = variable.owner
         if getattr(variable.type, "dtype", "") == "bool":
             yield variable
         elif isinstance(node and node.op, CensoredRV | AdvancedSubtensor):
             yield from node.inputs[1:]
-        elif isinstance(getattr(node and node.op, "scalar_op", None), Switch):
-            yield from (x for x in node.inputs if x.owner is None)
         elif isinstance(node and node.op, TruncatedNormalRV):
             yield from node.inputs[-2:]
         elif isinstance(node and node.op, TruncatedRV):  # its limits come among its parameters

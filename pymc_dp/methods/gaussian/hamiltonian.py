@@ -49,6 +49,7 @@ class Drawn(NamedTuple):
     points: np.ndarray  # (draws, d)
     stuck: float  # the share of chains that hardly moved, once they were warmed up
     correlations: np.ndarray  # of the chains' first places and their last ones, (d,)
+    chains: int
 
     @property
     def unmixed(self) -> np.ndarray:
@@ -56,7 +57,7 @@ class Drawn(NamedTuple):
 
         A correlation by chance has a standard deviation of one over the root of the chains.
         """
-        return np.asarray(self.correlations > DEFAULTS.visible_count / DEFAULTS.chains**0.5)
+        return np.asarray(self.correlations > DEFAULTS.visible_count / self.chains**0.5)
 
     @property
     def has_mixed(self) -> bool:
@@ -142,7 +143,8 @@ def _drawn(
         kept.append(chains.points)
     stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
     points = np.concatenate(kept)[:draws]
-    return Drawn(points, stuck, _correlations(first, chains.points)), chains
+    correlations = _correlations(first, chains.points)
+    return Drawn(points, stuck, correlations, len(first)), chains
 
 
 def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ class Mode(NamedTuple):
         covariance = symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
         squared = float(slope @ np.linalg.solve(spread, slope))
         # rounding may make it negative where curvatures differ by more digits than numbers have
-        return Update(step, covariance, max(0.0, squared) / len(slope), gain)
+        return Update(step, covariance, float(np.maximum(0.0, squared)) / len(slope), gain)
 
     def doubted(
         self,

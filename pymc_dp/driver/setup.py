@@ -30,9 +30,10 @@ from pymc_dp.tables.impossible import impossible_outcomes
 from pymc_dp.tables.indices import refuse_bad_indices
 from pymc_dp.tables.lags import refuse_lags
 from pymc_dp.tables.predictors import (
+    infinite_values,
+    missing_values,
     more_columns_than_records,
     rare_levels,
-    values_that_are_no_numbers,
 )
 from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
@@ -140,7 +141,7 @@ def separation(
         refuse_computed_terms(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
-    for text in values_that_are_no_numbers(model, data):
+    for text in [*infinite_values(model, data), *missing_values(model)]:
         warnings.warn(text, PosteriorWarning, stacklevel=6)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     refuse_lags(model, data, budget.unit)

@@ -41,11 +41,16 @@ class GatherLayout(NamedTuple):
     sliced: frozenset[int]  # axes of the base of which a slice picks a part
 
 
+def index_arrays(node: Node) -> dict[int, AnyVariable]:
+    """Return which axes an `AdvancedSubtensor` node indexes by arrays, and by which."""
+    indices = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+    return {axis: index for axis, index in enumerate(indices) if isinstance(index, Variable)}
+
+
 def gather_layout(node: Node) -> GatherLayout:
     """Describe the axes of an `AdvancedSubtensor` node; boolean masks are refused."""
-    base, op = node.inputs[0], node.op
-    indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
-    arrays = {axis: index for axis, index in enumerate(indices) if isinstance(index, Variable)}
+    base, arrays = node.inputs[0], index_arrays(node)
+    indices = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
     if any(index.type.dtype == "bool" for index in arrays.values()):
         raise NotSeparableError(f"a boolean mask picks some of the records ({CENSORED})")
     ndim = max(index.type.ndim for index in arrays.values())

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 from pytensor.compile.maker import function
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.indexing import index_arrays
 from pymc_dp.model.modes import PYTHON, without_c
 
 
@@ -62,9 +62,8 @@ def _picked(graphs: Sequence[AnyVariable], data: Collection[AnyVariable]) -> Ite
     for node in toposort(graphs):
         if not isinstance(node.op, AdvancedSubtensor):
             continue
-        indices = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
-        for axis, index in enumerate(indices):
-            if not isinstance(index, Variable) or not index.type.dtype.startswith(("int", "uint")):
+        for axis, index in index_arrays(node).items():
+            if not index.type.dtype.startswith(("int", "uint")):
                 continue
             read = {*ancestors([index])}
             names = {str(leaf.name) for leaf in data if leaf in read}

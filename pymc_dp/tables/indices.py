@@ -18,7 +18,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.graph_types import Tensor, pt
-from pymc_dp.model.indexing import gather_layout
+from pymc_dp.model.indexing import index_arrays
 from pymc_dp.model.modes import PYTHON, without_c
 
 
@@ -48,13 +48,14 @@ def _picks(model: pm.Model) -> Iterator[Pick]:
     """Yield once what is picked by an index that is computed from data alone."""
     seen = set()
     for node in toposort([*model.basic_RVs, *model.potentials, *model.deterministics]):
-        masks = any(x.type.dtype == "bool" for x in node.inputs[1:] if hasattr(x.type, "dtype"))
-        if isinstance(node.op, AdvancedSubtensor) and not masks:
-            for axis, index in gather_layout(node).arrays.items():
-                pick = Pick(index, node.inputs[0], axis)
-                if index.type.ndim > 0 and _is_data(index) and pick not in seen:
-                    seen.add(pick)
-                    yield pick
+        arrays = index_arrays(node) if isinstance(node.op, AdvancedSubtensor) else {}
+        if any(index.type.dtype == "bool" for index in arrays.values()):
+            continue
+        for axis, index in arrays.items():
+            pick = Pick(index, node.inputs[0], axis)
+            if index.type.ndim > 0 and _is_data(index) and pick not in seen:
+                seen.add(pick)
+                yield pick
 
 
 def _is_data(index: Tensor) -> bool:

@@ -20,29 +20,29 @@ from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.model.graph_types import AnyVariable, stored_value
 from pymc_dp.model.value_checks import SMALL_GROUP
 
-LEFT_OUT = "and a record with one adds nothing to the fit, as if it were not there."
 
-
-def values_that_are_no_numbers(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
-    """Name the arrays with infinite or missing values: the likelihood of such a record is nan.
-
-    Outcomes may be missing, pm.Data takes no nan, and ``data`` is read elsewhere.
-    """
+def infinite_values(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
+    """Name the arrays with infinite values: a record with one is no number, and is left out."""
     arrays = [*_read(model, data), *_observed(model, data)]
-    infinite = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
-    missing = {w for w, x in _read(model, None) if x.dtype.kind == "f" and np.isnan(x).any()}
+    found = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
     return [
-        *(
-            f"{what} has infinite values, {LEFT_OUT} Put a public number in their place, or drop "
-            "these records before."
-            for what in sorted(infinite)
-        ),
-        *(
-            f"{what} has missing values, nan. Unless the model replaces them, a record with one "
-            "adds nothing to the fit. Observe the predictor by a variable of its own, "
-            "pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these records."
-            for what in sorted(missing)
-        ),
+        f"{what} has infinite values, and a record with one adds nothing to the fit, as if it were "
+        "not there. Put a public number in their place, or drop these records before."
+        for what in sorted(found)
+    ]
+
+
+def missing_values(model: pm.Model) -> list[str]:
+    """Name the predictors with missing values: the likelihood of a record with one is nan.
+
+    Outcomes may be missing, pm.Data takes no nan, and ``data=`` is read elsewhere.
+    """
+    found = {what for what, x in _read(model, None) if x.dtype.kind == "f" and np.isnan(x).any()}
+    return [
+        f"{what} has missing values, nan. Unless the model replaces them, a record with one adds "
+        "nothing to the fit. Observe the predictor by a variable of its own, "
+        "pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these records."
+        for what in sorted(found)
     ]
 
 

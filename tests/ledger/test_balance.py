@@ -99,7 +99,9 @@ def test_sampled_batches_of_many_releases_need_little_more(new):
     cheap_enough = bisect_left(
         noises, True, key=lambda n: plan_of("poisson", 0.1, n, 200).epsilon() < most
     )
+    before = ledger.left.epsilon
     ledger.reserve("dp_advi", plan_of("poisson", 0.1, noises[cheap_enough], 200))
+    assert ledger.left.epsilon < 0.2 * before
 
 
 @pytest.mark.parametrize("filter", FILTERS)

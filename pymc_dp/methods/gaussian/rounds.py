@@ -68,8 +68,8 @@ def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     mode = learnt.mode._replace(covariance=np.linalg.inv(prior))
     way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
     noise = added_by_noise(learnt.covariance, mode.covariance, way, prior)
-    reported = Reported(mode.mean, learnt.covariance, noise)
-    return learnt._replace(mode=mode, way=way, noise=noise, scored=(), reported=reported)
+    wide = Reported(mode.mean, learnt.covariance, noise)
+    return learnt._replace(mode=mode, way=way, noise=noise, scored=(), reported=wide)
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:

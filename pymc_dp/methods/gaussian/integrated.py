@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.methods.gaussian.arrow import Conditional
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity
 
 
@@ -25,19 +26,6 @@ class NormalLikelihood(NamedTuple):
         h, Lambda = np.zeros(size), np.zeros((size, size))
         h[places], Lambda[np.ix_(places, places)] = self
         return NormalLikelihood(h, Lambda)
-
-
-class Conditional(NamedTuple):
-    """The normal distribution of u given each of n values of the others."""
-
-    mean: np.ndarray  # (n, k)
-    covariance: np.ndarray  # (n, k, k)
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw once for each value of the others, (n, k)."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        spread = np.sqrt(np.maximum(values, 0.0)) * rng.normal(size=values.shape)
-        return np.asarray(self.mean + np.einsum("nij,nj->ni", vectors, spread))
 
 
 class Entries(NamedTuple):
@@ -61,6 +49,7 @@ class Integrated(NamedTuple):
     near: np.ndarray  # (k,) a point u_0
     steps: np.ndarray  # (k,) of u, after which gradients show the precision
     entries: Entries
+    first: int  # r: behind the first r of u the precision is a factor times I
     # theta (n, D - k) and u (n, m, k) -> gradients of the log prior in u, (n, m, k)
     gradients: Callable[[np.ndarray, np.ndarray], np.ndarray]
     # the same and weights (n, m) -> log prior at the first u, (n,), and the slope in theta,
@@ -74,38 +63,54 @@ class Integrated(NamedTuple):
         the curvature in u; rounding that misses the mode makes it smaller. The gradient is the
         mean over u of that in theta (Fisher's identity).
         """
+        axes = self._axes(likelihood)
 
         def density(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            found, log_determinant = self._given(theta, likelihood)
+            found = self._given(theta, likelihood, axes)
             value, slope = self.slope(theta, *self._average(found))
             z = self._joined(theta, found.mean)
             score = likelihood.linear - z @ likelihood.precision
             value = value + (z * (likelihood.linear + score)).sum(axis=1) / 2
-            return value - log_determinant / 2, slope + score[:, self.theta]
+            return value - found.log_determinant / 2, slope + score[:, self.theta]
 
         return density
 
     def conditional(self, theta: np.ndarray, likelihood: NormalLikelihood) -> Conditional:
         """Return the posterior of u given theta, (n, D - k)."""
-        return self._given(theta, likelihood)[0]
+        return self._given(theta, likelihood, self._axes(likelihood))
+
+    def _axes(self, likelihood: NormalLikelihood) -> tuple[np.ndarray, np.ndarray]:
+        """Return eigenvalues and eigenvectors of the likelihood's precision of the last of u."""
+        last = self.u[self.first :]
+        values, vectors = np.linalg.eigh(likelihood.precision[np.ix_(last, last)])
+        return values, vectors
 
     def _given(
-        self, theta: np.ndarray, likelihood: NormalLikelihood
-    ) -> tuple[Conditional, np.ndarray]:
-        """Return the posterior of u given theta, and log|A|."""
-        rows, columns, difference = self.entries
+        self,
+        theta: np.ndarray,
+        likelihood: NormalLikelihood,
+        axes: tuple[np.ndarray, np.ndarray],
+    ) -> Conditional:
+        """Return the posterior of u given theta."""
+        r, (values, T) = self.first, axes
         near = np.broadcast_to(self.near, (len(theta), len(self.u)))
+        slope, P = self._of_prior(theta, near)
+        A = P[:, :, :r] + likelihood.precision[np.ix_(self.u, self.u[:r])]
+        score = likelihood.linear - self._joined(theta, near) @ likelihood.precision
+        found = Conditional.of(slope + score[:, self.u], A, values + P[:, r : r + 1, r], T)
+        return found._replace(mean=near + found.mean)
+
+    def _of_prior(self, theta: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradient in u, and of the precision the first columns and the diagonal."""
+        (rows, columns, difference), r = self.entries, self.first
         gradients = self.gradients(
             theta, np.concatenate([near[:, None], near[:, None] + self._moves()], axis=1)
         )
-        A = np.zeros((*near.shape, len(self.u)))
         change = gradients[:, 0, rows] - gradients[:, 1 + difference, rows]
-        A[:, rows, columns] = A[:, columns, rows] = change / self.steps[columns]
-        A += likelihood.precision[np.ix_(self.u, self.u)]
-        score = likelihood.linear - self._joined(theta, near) @ likelihood.precision
-        covariance, log_determinant = _inverted(A)
-        moved = np.einsum("nij,nj->ni", covariance, gradients[:, 0] + score[:, self.u])
-        return Conditional(near + moved, covariance), log_determinant
+        P = np.zeros((*near.shape, r + 1))  # the diagonal is the last column, behind the first rows
+        for one, other in (rows, columns), (columns, rows):
+            P[:, one, np.minimum(other, r)] = change / self.steps[columns]
+        return gradients[:, 0], P
 
     def _moves(self) -> np.ndarray:
         """Return the steps of each difference, (1, m, k)."""
@@ -123,7 +128,8 @@ class Integrated(NamedTuple):
         mode = found.mean[:, None]
         q = np.zeros((len(mode), *v.shape[1:]))
         twice = np.where(rows == columns, 1.0, 2.0)  # an entry beside the diagonal is there twice
-        q[:, difference, rows] = found.covariance[:, rows, columns] * twice / self.steps[columns]
+        covariance = found.covariances(rows, columns)
+        q[:, difference, rows] = covariance * twice / self.steps[columns]
         tiny = np.finfo(float).tiny
         longer = np.sqrt(
             (abs(v).max(axis=2, initial=0.0) + tiny) / (abs(q).max(axis=2, initial=0.0) + tiny)
@@ -138,20 +144,3 @@ class Integrated(NamedTuple):
         z = np.empty((len(theta), len(self.theta) + len(self.u)))
         z[:, self.theta], z[:, self.u] = theta, u
         return z
-
-
-def _inverted(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return inverses of matrices, (n, k, k), and logarithms of determinants.
-
-    These are not numbers where a matrix is not positive definite.
-    """
-    k = A.shape[-1]
-    unit = np.sqrt(np.einsum("nii->ni", A))
-    scaled = A / (unit[:, :, None] * unit[:, None, :])
-    fine = np.isfinite(scaled).all(axis=(1, 2))
-    scaled[~fine] = np.eye(k)
-    sign, log_determinant = np.linalg.slogdet(scaled)
-    fine &= sign > 0
-    scaled[~fine] = np.eye(k)
-    inverse = np.linalg.inv(scaled) / (unit[:, :, None] * unit[:, None, :])
-    return inverse, np.where(fine, log_determinant + 2 * np.log(unit).sum(axis=1), np.nan)

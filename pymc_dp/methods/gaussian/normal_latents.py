@@ -38,8 +38,21 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     # the initial point is the prior's mean: near it gradients are small, and rounding is
     gradients, near = graphs.compiled_gradients(), records.start[u]
     steps = np.maximum(draws[:, u].std(axis=0), np.finfo(float).tiny)
-    entries = _entries(gradients, draws[:PLACES, theta], near, steps)
-    return Integrated(u, theta, near, steps, entries, gradients, graphs.compiled_slope())
+    precisions = _precisions(gradients, draws[:PLACES, theta], near, steps)
+    filled = _filled(precisions)
+    is_last = _alike(filled, np.einsum("nii->ni", precisions))
+    order = np.argsort(is_last, kind="stable")
+    back, slope = np.argsort(order), graphs.compiled_slope()
+    return Integrated(
+        u[order],
+        theta,
+        near[order],
+        steps[order],
+        _together(filled[np.ix_(order, order)]),
+        int((~is_last).sum()),
+        lambda theta, u: gradients(theta, u[..., back])[..., order],
+        lambda theta, u, weights: slope(theta, u[..., back], weights),
+    )
 
 
 def log_prior_of(records: Records) -> Callable[[np.ndarray], np.ndarray]:
@@ -75,21 +88,40 @@ def _is_quadratic(
     return bool(shown.any() and (third <= least)[shown].all())
 
 
-def _entries(gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray) -> Entries:
-    """Find where the precision is not 0, and which columns one difference shows together.
-
-    In the precision of groups and their mean, all columns but that of the mean may.
-    """
+def _precisions(
+    gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Return the precision of latents, (n, k, k)."""
     points = near + np.concatenate([np.zeros((1, len(near))), np.diag(steps)])
     found = gradients(theta, np.broadcast_to(points, (len(theta), *points.shape)))
-    change = abs(found[:, 1:] - found[:, :1]) * steps  # of all latents in units of their own
-    own = np.einsum("nii->ni", change) ** 0.5
-    filled = (change > ROUNDING * own[:, :, None] * own[:, None, :]).any(axis=0)
-    return _together(filled | filled.T | np.eye(len(steps), dtype=bool))
+    return np.asarray((found[:, :1] - found[:, 1:]) / steps[:, None])
+
+
+def _filled(precisions: np.ndarray) -> np.ndarray:
+    """Find where the precision is not 0, (k, k)."""
+    size = abs(precisions)
+    own = np.einsum("nii->ni", size) ** 0.5
+    filled = (size > ROUNDING * own[:, :, None] * own[:, None, :]).any(axis=0)
+    return np.asarray(filled | filled.T | np.eye(len(filled), dtype=bool))
+
+
+def _alike(filled: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+    """Find the most latents whose precision is I times a factor, as of groups of one spread, (k,).
+
+    Theta decides the factor: latents whose precision is fixed may have units far apart, and then
+    rounding hides small eigenvalues.
+    """
+    same = abs(diagonal[:, :, None] - diagonal[:, None, :]) <= ROUNDING * diagonal[:, None, :]
+    apart = same.all(axis=0) & ~filled | np.eye(len(filled), dtype=bool)
+    changing = np.ptp(diagonal, axis=0) > ROUNDING * diagonal[0]
+    sets = [row for row in apart[changing] if apart[np.ix_(row, row)].all()]
+    return max(sets, key=np.sum, default=np.zeros(len(filled), bool))
 
 
 def _together(filled: np.ndarray) -> Entries:
     """Assign columns of a symmetric matrix, (k, k), to differences; entries are shown once.
+
+    In the precision of groups and their mean, one shows all columns but that of the mean.
 
     Source: Coleman and Moré (1984), Estimation of sparse Hessian matrices and graph coloring.
     """

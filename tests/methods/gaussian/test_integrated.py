@@ -54,6 +54,28 @@ def incomes_and_rates():
     return incomes + rates
 
 
+def crossed():
+    """Two sets of groups, about a mean that both shift."""
+    one, other = pm.HalfNormal("s"), pm.HalfNormal("t")
+    a = pm.Normal("a", pm.Normal("mu"), one, shape=GROUPS)
+    return (a[:, None] + pm.Normal("b", 0, other, shape=3)).ravel()
+
+
+def of_unequal_spreads():
+    return pm.Normal("a", 0, pm.HalfNormal("tau", shape=GROUPS), shape=GROUPS)
+
+
+def of_fixed_spreads():
+    a = pm.Normal("a", pm.Normal("mu", 0, pm.HalfNormal("tau")), 2.0, shape=GROUPS)
+    return a + pm.Normal("b", 0, 2.0, shape=GROUPS)
+
+
+def walk():
+    return pm.GaussianRandomWalk(
+        "a", sigma=pm.HalfNormal("tau"), init_dist=pm.Normal.dist(), steps=GROUPS - 1
+    )
+
+
 @cache
 def found(build):
     with pm.Model() as model:
@@ -140,6 +162,47 @@ def test_the_precision_is_found_in_all_units():
 def test_two_differences_show_the_precision_of_groups_and_their_mean():
     assert found(groups).integrated.entries.differences == 2
     assert found(process).integrated.entries.differences == GROUPS
+
+
+@pytest.mark.parametrize(
+    ("build", "last"),
+    [
+        (groups, GROUPS),
+        (crossed, GROUPS),
+        (heavy_tailed, 0),
+        (of_unequal_spreads, 1),
+        (of_fixed_spreads, 1),
+    ],
+)
+def test_independent_latents_of_one_spread_are_not_inverted(build, last):
+    """The others are, as the mean of groups."""
+    hyper = found(build)
+    apart = hyper.integrated
+    assert len(apart.u) - apart.first == last
+
+
+def random_densities(hyper, *firsts):
+    """Evaluate the density and its gradient, with some of u inverted."""
+    rng, d = np.random.default_rng(0), len(hyper.places)
+    root, theta = rng.normal(size=(d, d)), rng.normal(size=(6, len(hyper.integrated.theta)))
+    likelihood = NormalLikelihood(rng.normal(size=d), root @ root.T)
+    of_all = likelihood.among(hyper.places, hyper.records.size)
+    return [
+        np.column_stack(hyper.integrated._replace(first=first).log_density(of_all)(theta))
+        for first in firsts
+    ]
+
+
+@pytest.mark.parametrize("build", [groups, crossed, of_unequal_spreads, walk])
+def test_the_density_is_that_of_the_whole_matrix(build):
+    apart = found(build).integrated
+    own, whole = random_densities(found(build), apart.first, len(apart.u))
+    np.testing.assert_allclose(own, whole, rtol=1e-9, atol=1e-9)
+
+
+def test_unequal_spreads_that_are_taken_for_one_are_seen():
+    own, whole = random_densities(found(of_unequal_spreads), 0, GROUPS)
+    assert (abs(own - whole) > 1e-3).any(axis=1).all()
 
 
 def test_groups_are_drawn_given_their_spread():

@@ -112,11 +112,8 @@ class Defaults(NamedTuple):
     # the location, times this share: what is believed of the location is rather too wide
     most_excess: float = 1.0
     expected_excess: float = 0.5
-    # squared slopes so many times their expectation are doubted: where all curvature is visible,
-    # and where a sixth of the directions or more is hidden; variances then grow at most so much
-    surprise: tuple[float, float] = (12.0, 4.0)
-    most_growth: float = 2.0
-    # the same along the way so far, where slopes lead further on
+    # a squared slope that leads further on along the way so far, so many times its expectation, is
+    # doubted
     surprise_along_way: float = 2.25
     # the posterior's mean is at most so many times as far from the start as its mode
     longest_beyond: float = 2.0

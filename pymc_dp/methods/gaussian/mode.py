@@ -4,8 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import TINY, no_wider, symmetric
-from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.belief import no_wider, symmetric
 
 
 class Mode(NamedTuple):
@@ -30,37 +29,6 @@ class Mode(NamedTuple):
         squared = float(slope @ np.linalg.solve(spread, slope))
         # rounding may make it negative where curvatures differ by more digits than numbers have
         return Update(step, covariance, float(np.maximum(0.0, squared)) / len(slope), gain)
-
-    def doubted(
-        self,
-        slope: np.ndarray,
-        total: np.ndarray,
-        noise: np.ndarray,
-        prior: np.ndarray,
-        surprise: float,
-        most: float,
-    ) -> Self:
-        """Widen directions in which a slope is larger than was likely.
-
-        Where the squared slope exceeds ``surprise`` times its expectation, the variance grows as
-        far as it makes the slope likely, at most ``most`` times, and not beyond the prior's.
-        """
-        unit = np.sqrt(np.maximum(np.diag(noise), np.finfo(float).tiny))
-        correlation = Spectrum.of(symmetric(noise / np.outer(unit, unit)))
-        root = unit[:, None] * np.linalg.cholesky(correlation.floored(TINY))
-        inverse = np.linalg.inv(root)
-        signal, vectors = np.linalg.eigh(
-            symmetric(inverse @ total @ self.covariance @ total @ inverse.T)
-        )
-        squares = (vectors.T @ inverse @ slope) ** 2
-        grown = np.where(
-            squares > surprise * (1 + signal), np.minimum(squares - 1, most * signal), signal
-        )
-        if np.array_equal(grown, signal):
-            return self
-        back = np.linalg.solve(total, root @ vectors)
-        covariance = symmetric((back * grown) @ back.T)
-        return self._replace(covariance=no_wider(covariance, prior))
 
     def doubted_along(
         self,

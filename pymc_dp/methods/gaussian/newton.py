@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.gaussian.belief import (
-    CurvatureSpectrum,
     at_least_nothing,
     symmetric,
     weakly_correlated,
@@ -183,24 +182,10 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray) -> np.ndar
 
     Where the step is long the gradient says which way to go, and little how far it is.
     """
-    gradient, total = local.gradient, local.total_curvature
-    doubted = mode.doubted(
-        gradient,
-        total,
-        noise,
-        local.prior_precision,
-        surprise=_surprise(local.spectrum),
-        most=DEFAULTS.most_growth,
-    )
-    covariance = doubted.update(gradient, total, local.cautious_total, noise).covariance
+    total = local.total_curvature
+    covariance = mode.update(local.gradient, total, local.cautious_total, noise).covariance
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))
-
-
-def _surprise(spectrum: CurvatureSpectrum) -> float:
-    """Squared gradients so many times their expectation are doubted; fewer if noise hides much."""
-    hidden = 6 * spectrum.hidden.mean()  # a sixth of the directions counts as all
-    return float(np.interp(hidden, [0, 1], DEFAULTS.surprise))
 
 
 def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> Way:

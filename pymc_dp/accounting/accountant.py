@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.release import GAUSSIAN, Release
 from pymc_dp.sampling.samplers import FixedSize, Full, Poisson, Sampler
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours, unit_label
-from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
+from pymc_dp.accounting.release import GAUSSIAN, Release, ReleaseSpec, with_noise
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import FixedSize
 

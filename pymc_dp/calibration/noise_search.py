@@ -12,10 +12,9 @@ from scipy.optimize import brentq
 
 from pymc_dp.accounting.accountant import FULL_FLOOR, NOISE_FLOOR, Accountant
 from pymc_dp.accounting.accountants import CENTRAL_LIMIT, COARSE_PLD, PLD, RDP, RDP_DP_ACCOUNTING
-from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.privacy_loss import MANY_KINDS
-from pymc_dp.accounting.release import ReleaseSpec, relative_noise
+from pymc_dp.accounting.release import GAUSSIAN, ReleaseSpec, relative_noise
 from pymc_dp.accounting.renyi import epsilon_of_renyi
 from pymc_dp.accounting.selection import SEARCH, Asked, Selection, best_of_runs
 

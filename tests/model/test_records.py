@@ -188,7 +188,9 @@ def test_too_many_local_latents_are_refused():
         pm.Normal("y", e.sum(axis=1), 1.0, observed=zoo.REAL)
 
     records, _ = separated(zoo.build(describe))
-    with pytest.raises(NotSeparableError, match="`e` are 6 latents for every single record"):
+    with pytest.raises(
+        NotSeparableError, match="Every single record or unit has 6 latents of its own, `e`"
+    ):
         build(BY_STEPS, records, AdviOptions(sampling=Poisson, num_records=None, noise=1.0))
 
 

@@ -169,9 +169,7 @@ def _values(model: pm.Model, public: list[str]) -> dict[Trusted, tuple[float, ..
 
 
 def _trusted(
-    attrs: dict[str, Any],
-    values: Mapping[Trusted, tuple[float, ...]],
-    metadata: PublicTable | None,
+    attrs: dict[str, Any], values: Mapping[Trusted, tuple[float, ...]], metadata: PublicTable | None
 ) -> str:
     trusted, withheld = json.loads(attrs["trusted_constants"]), json.loads(attrs["withheld"])
     shown = {str(line): f" ({', '.join(f'{x:g}' for x in n)})" for line, n in values.items() if n}

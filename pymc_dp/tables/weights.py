@@ -126,10 +126,7 @@ def _without_factor(product: AnyVariable, name: str) -> AnyVariable | None:
 
 
 def read_weights(
-    model: pm.Model,
-    weights: SurveyWeights,
-    data: Mapping[str, Any] | None,
-    public: Iterable[str],
+    model: pm.Model, weights: SurveyWeights, data: Mapping[str, Any] | None, public: Iterable[str]
 ) -> Column:
     """Check the weights of all records, and return their column; ``data`` replaces a model's own.
 

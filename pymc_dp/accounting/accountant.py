@@ -51,6 +51,9 @@ class Accountant(NamedTuple):
     # warns where a better choice of settings would find a smaller number
     warn_if_loose: Callable[[Plan, Deltas], None] = is_tight
 
+    def __repr__(self) -> str:
+        return f"Accountant({self.name!r})"
+
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no proof covers, and say what one does."""
         floor = FULL_FLOOR if plan.all_full else NOISE_FLOOR

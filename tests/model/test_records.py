@@ -171,7 +171,7 @@ def test_local_latents_are_found_and_are_no_result(describe, name):
     assert not records.of_units
     options = AdviOptions(sampling=Poisson, num_records=None, noise=1.0)
     if not records.latents:
-        with pytest.raises(NotSeparableError, match=f"`{name}` .*nothing that a fit may release"):
+        with pytest.raises(NotSeparableError, match=f"`{name}`.*nothing that a fit may release"):
             build(BY_STEPS, records, options)
         return
     method = build(BY_STEPS, records, options)

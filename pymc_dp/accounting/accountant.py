@@ -8,17 +8,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.release import GAUSSIAN, Release
 from pymc_dp.sampling.samplers import FixedSize, Full, Poisson, Sampler
 
 if TYPE_CHECKING:
@@ -37,16 +34,25 @@ POISSON_REPLACED: Pairs = frozenset({(Poisson, Neighbours.REPLACE_ONE)})
 FIXED_SIZE: Pairs = frozenset({(FixedSize, Neighbours.REPLACE_ONE)})
 
 
-@dataclass(frozen=True)
-class Accountant(ABC):
+def is_tight(plan: Plan, deltas: Deltas) -> None:
+    """Warn of nothing."""
+
+
+class Accountant(NamedTuple):
     """What turns a plan into epsilon."""
 
-    name: ClassVar[str]
-    package: ClassVar[str] = "dp-accounting"
-    proved: ClassVar[Pairs] = frozenset()  # what there is a proof for
-    smallest_delta: ClassVar[float] = 0.0
+    name: str
+    of_sums: Callable[[Plan, Deltas], Sequence[float]]  # of Gaussian releases, at each delta
+    proved: Pairs = frozenset()  # what there is a proof for
+    package: str = "dp-accounting"
+    smallest_delta: float = 0.0
     # whether the library itself doubles the sensitivity under replace-one neighbours
-    doubles: ClassVar[bool] = False
+    doubles: bool = False
+    # warns where a better choice of settings would find a smaller number
+    warn_if_loose: Callable[[Plan, Deltas], None] = is_tight
+
+    def __repr__(self) -> str:
+        return f"Accountant({self.name!r})"
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no proof covers, and say what one does."""
@@ -74,7 +80,7 @@ class Accountant(ABC):
             self.check_delta(delta)
         found = self.estimates(plan, deltas)
         if np.isfinite(found).all():
-            self._warn_if_loose(plan.merged(), deltas)
+            self.warn_if_loose(plan.merged(), deltas)
         return found
 
     def estimates(self, plan: Plan, deltas: Deltas) -> np.ndarray:
@@ -82,29 +88,8 @@ class Accountant(ABC):
         return np.array(_cached(self, plan.merged(), deltas))
 
     def event(self, plan: Plan) -> DpEvent:
-        """Compose the releases of a plan into one event of dp-accounting.
-
-        Its noise is over the clip norm where the library doubles the sensitivity under replace-one
-        neighbours by itself, and over the sensitivity where it does not.
-        """
-        import dp_accounting as dp
-
-        events = []
-        for release in plan.releases:
-            of_library = self.doubles and release.mechanism == GAUSSIAN
-            noise = release.noise_multiplier if of_library else plan.noise(release)
-            of_all = release.mechanism.event(noise)
-            event = event_of_batch(release.sampler, of_all, plan.num_records)
-            events.append(dp.SelfComposedDpEvent(event, int(release.count)))
-        return dp.ComposedDpEvent(events)
-
-    def _warn_if_loose(self, plan: Plan, deltas: Deltas) -> None:
-        """Warn where a better choice of settings would find a smaller number."""
-        return
-
-    @abstractmethod
-    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
-        """Return the epsilon of Gaussian releases at each delta."""
+        """Compose the releases of a plan into one event of dp-accounting."""
+        return event_of(plan, self.doubles)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -116,7 +101,7 @@ def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[floa
     sums = gaussian_part(plan)
     found: Sequence[float] = [0.0] * len(deltas)
     if sums.releases:
-        found = accountant._of_sums(sums, deltas)
+        found = accountant.of_sums(sums, deltas)
     # accountants have returned such numbers without an exception: fail closed
     if any(not value >= 0 for value in found):
         raise ArithmeticError(
@@ -124,6 +109,24 @@ def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[floa
             "another accountant, and report this plan."
         )
     return tuple(float(pure + value) for value in found)
+
+
+def event_of(plan: Plan, doubles: bool) -> DpEvent:
+    """Compose the releases of a plan into one event of dp-accounting.
+
+    Its noise is over the clip norm where the library doubles the sensitivity under replace-one
+    neighbours by itself, and over the sensitivity where it does not.
+    """
+    import dp_accounting as dp
+
+    events = []
+    for release in plan.releases:
+        of_library = doubles and release.mechanism == GAUSSIAN
+        noise = release.noise_multiplier if of_library else plan.noise(release)
+        of_all = release.mechanism.event(noise)
+        event = event_of_batch(release.sampler, of_all, plan.num_records)
+        events.append(dp.SelfComposedDpEvent(event, int(release.count)))
+    return dp.ComposedDpEvent(events)
 
 
 def event_of_batch(sampler: Sampler, release: DpEvent, num_records: int | None) -> DpEvent:
@@ -161,7 +164,7 @@ def _check_noise(release: Release, neighbours: Neighbours, floor: float) -> None
 
 
 def _no_proof(accountant: Accountant, sampler: Sampler, neighbours: Neighbours) -> str:
-    from pymc_dp.accounting.accountants import ACCOUNTANTS  # which inherit from here
+    from pymc_dp.accounting.accountants import ACCOUNTANTS  # which are made of these
 
     kind = type(sampler)
     proofs = {

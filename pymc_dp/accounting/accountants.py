@@ -9,12 +9,24 @@
     Rényi divergences (dp-accounting), as a second opinion.
 """
 
-from pymc_dp.accounting.accountant import Accountant
-from pymc_dp.accounting.privacy_loss import COARSE_GRID, CentralLimit, Pld
-from pymc_dp.accounting.renyi import Rdp, RdpDpAccounting
+from functools import partial
 
-PLD, RDP, RDP_DP_ACCOUNTING = Pld(), Rdp(), RdpDpAccounting()
-COARSE_PLD, CENTRAL_LIMIT = Pld(COARSE_GRID), CentralLimit()
+from pymc_dp.accounting import privacy_loss, renyi
+from pymc_dp.accounting.accountant import FIXED_SIZE, FULL, POISSON, POISSON_REPLACED, Accountant
+
+PLD = Accountant(
+    "pld",
+    privacy_loss.by_losses,
+    FULL | POISSON | POISSON_REPLACED,
+    smallest_delta=privacy_loss.SMALLEST_PLD_DELTA,
+    doubles=True,
+)
+COARSE_PLD = PLD._replace(of_sums=partial(privacy_loss.by_losses, grid=privacy_loss.COARSE_GRID))
+CENTRAL_LIMIT = Accountant("central limit", privacy_loss.by_central_limit)
+RDP = Accountant("rdp", renyi.by_autodp, FULL | POISSON | FIXED_SIZE, "autodp")
+RDP_DP_ACCOUNTING = Accountant(
+    "rdp_dp_accounting", renyi.by_dp_accounting, RDP.proved, warn_if_loose=renyi.warn_of_orders
+)
 # what a caller's accountant= names, the tightest first
 ACCOUNTANTS: dict[str, Accountant] = {each.name: each for each in (PLD, RDP_DP_ACCOUNTING, RDP)}
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.neighbours import Neighbours, unit_label
-from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
+from pymc_dp.accounting.release import GAUSSIAN, Release, ReleaseSpec, with_noise
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import FixedSize
 
@@ -118,9 +117,10 @@ class Plan:
     def renyi(self, orders: tuple[float, ...] | None = None) -> np.ndarray:
         """Return the Rényi divergence of the whole plan at each order, whatever its accountant."""
         from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING  # which read plans
+        from pymc_dp.accounting.renyi import divergences
 
         RDP_DP_ACCOUNTING.check(self)
-        return RDP_DP_ACCOUNTING.divergences(self, *([] if orders is None else [orders]))
+        return divergences(self, *([] if orders is None else [orders]))
 
     def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
         """Return a plan of these terms for the releases that a method asks for.

@@ -1,12 +1,12 @@
-"""Accountants that follow the distribution of the privacy loss itself."""
+"""Epsilon of Gaussian releases from the distribution of the privacy loss itself."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from pymc_dp.accounting.accountant import FULL, POISSON, POISSON_REPLACED, Accountant, Deltas
+from pymc_dp.accounting.accountant import Deltas
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
@@ -19,25 +19,15 @@ COARSE_GRID, MANY_KINDS = 1e-3, 16
 SMALLEST_PLD_DELTA = 1e-10  # the PLD accountant understated epsilon at delta = 1e-13
 
 
-@dataclass(frozen=True)
-class Pld(Accountant):
-    """Privacy loss distributions, by dp-accounting; ``grid`` is the step of the losses."""
+def by_losses(sums: Plan, deltas: Deltas, grid: float | None = None) -> Sequence[float]:
+    """Compose privacy loss distributions by dp-accounting; ``grid`` is the step of the losses."""
+    from dp_accounting import get_epsilon_gaussian
 
-    name = "pld"
-    proved = FULL | POISSON | POISSON_REPLACED
-    smallest_delta = SMALLEST_PLD_DELTA
-    doubles = True
-
-    grid: float | None = None
-
-    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
-        from dp_accounting import get_epsilon_gaussian
-
-        if sums.all_full:
-            noise = sum(r.count / sums.noise(r) ** 2 for r in sums.releases) ** -0.5
-            return [get_epsilon_gaussian(noise, delta) for delta in deltas]
-        loss = _loss(sums, self.grid or _grid(sums.releases))
-        return [loss.get_epsilon_for_delta(delta) for delta in deltas]
+    if sums.all_full:
+        noise = sum(r.count / sums.noise(r) ** 2 for r in sums.releases) ** -0.5
+        return [get_epsilon_gaussian(noise, delta) for delta in deltas]
+    loss = _loss(sums, grid or _grid(sums.releases))
+    return [loss.get_epsilon_for_delta(delta) for delta in deltas]
 
 
 # A result asks for it at its own delta and at others, and for that of the first releases.
@@ -82,17 +72,12 @@ def _grid(releases: Sequence[Release]) -> float:
     return _GRID if len(releases) <= MANY_KINDS else COARSE_GRID
 
 
-@dataclass(frozen=True)
-class CentralLimit(Accountant):
-    """The limit of long compositions (Bu et al. 2020): a first guess, and no upper bound."""
+def by_central_limit(sums: Plan, deltas: Deltas) -> Sequence[float]:
+    """Take the limit of long compositions (Bu et al. 2020): a first guess, and no upper bound."""
+    from dp_accounting import get_epsilon_gaussian
 
-    name = "central limit"
-
-    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
-        from dp_accounting import get_epsilon_gaussian
-
-        squares = sum(
-            r.count * sums.rate(r) ** 2 * math.expm1(min(sums.noise(r) ** -2, 50.0))
-            for r in sums.releases
-        )
-        return [get_epsilon_gaussian(squares**-0.5, delta) for delta in deltas]
+    squares = sum(
+        r.count * sums.rate(r) ** 2 * math.expm1(min(sums.noise(r) ** -2, 50.0))
+        for r in sums.releases
+    )
+    return [get_epsilon_gaussian(squares**-0.5, delta) for delta in deltas]

@@ -1,19 +1,43 @@
-"""Releases: what a method asks for, and what a plan grants."""
+"""Releases: what a method asks for, and what a plan grants; and what one of them is."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pymc_dp.accounting.arguments import MOST
-from pymc_dp.accounting.mechanisms import GAUSSIAN, Mechanism
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
 SMALLEST_CLIP_NORM = 1e-12  # Below, clipped vectors are so short that their entries round.
+
+
+class Mechanism(NamedTuple):
+    """One mechanism; its noise is over the sensitivity of what it releases."""
+
+    name: str
+    event: Callable[[float], DpEvent]  # noise -> one release, as dp-accounting describes it
+    # noise -> epsilon of one release without a delta; infinite where there is none
+    pure_epsilon: Callable[[float], float]
+    # release -> what a result says of it in place of sums and noise
+    about: Callable[[Release], dict[str, Any]]
+
+
+def _gaussian_event(noise: float) -> DpEvent:
+    import dp_accounting as dp
+
+    return dp.GaussianDpEvent(noise)
+
+
+# a sum of clipped contributions plus Gaussian noise: the one mechanism with a proof. A plan that
+# holds another claims no epsilon
+GAUSSIAN = Mechanism("gaussian", _gaussian_event, lambda noise: math.inf, lambda release: {})
 
 
 @dataclass(frozen=True)

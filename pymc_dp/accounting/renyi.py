@@ -1,4 +1,4 @@
-"""Accountants that add up Rényi divergences."""
+"""Rényi divergences of releases, which add up, and the epsilon that they mean."""
 
 import contextlib
 import functools
@@ -6,19 +6,11 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pymc_dp.accounting.accountant import (
-    FIXED_SIZE,
-    FULL,
-    POISSON,
-    Accountant,
-    Deltas,
-    gaussian_part,
-)
+from pymc_dp.accounting.accountant import Deltas, event_of, gaussian_part
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release
 from pymc_dp.errors import PrivacyWarning
@@ -31,22 +23,15 @@ ORDERS = (
 )
 
 
-@dataclass(frozen=True)
-class Rdp(Accountant):
-    """Rényi divergences, by autodp."""
-
-    name = "rdp"
-    package = "autodp"
-    proved = FULL | POISSON | FIXED_SIZE
-
-    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
-        _, transformers = _autodp()
-        composer = transformers.ComposeGaussian if sums.all_full else transformers.Composition
-        # autodp searches over orders from an infinite value on, and raises floating-point noise.
-        with np.errstate(all="ignore"):
-            mechanisms = [_autodp_mechanism(sums, release) for release in sums.releases]
-            whole = composer()(mechanisms, [release.count for release in sums.releases])
-            return [whole.get_approxDP(delta) for delta in deltas]
+def by_autodp(sums: Plan, deltas: Deltas) -> Sequence[float]:
+    """Add up Rényi divergences by autodp."""
+    _, transformers = _autodp()
+    composer = transformers.ComposeGaussian if sums.all_full else transformers.Composition
+    # autodp searches over orders from an infinite value on, and raises floating-point noise.
+    with np.errstate(all="ignore"):
+        mechanisms = [_autodp_mechanism(sums, release) for release in sums.releases]
+        whole = composer()(mechanisms, [release.count for release in sums.releases])
+        return [whole.get_approxDP(delta) for delta in deltas]
 
 
 def _autodp_mechanism(sums: Plan, release: Release) -> Any:
@@ -71,45 +56,40 @@ def _autodp() -> tuple[Any, Any]:
     return mechanism_zoo, transformer_zoo
 
 
-@dataclass(frozen=True)
-class RdpDpAccounting(Accountant):
-    """Rényi divergences, by dp-accounting."""
+def divergences(plan: Plan, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+    """Return the Rényi divergence at each order, shape (orders,); infinite without noise."""
+    if any(release.noise_multiplier == 0 for release in plan.releases):
+        return np.full(len(orders), np.inf)
+    found: np.ndarray = _rdp_accountant(plan.merged(), orders).rdp
+    if not (found >= 0).all():
+        raise ArithmeticError(
+            f"dp-accounting returned Rényi divergences {found}, which cannot be: report this plan."
+        )
+    return found
 
-    name = "rdp_dp_accounting"
-    proved = FULL | POISSON | FIXED_SIZE
 
-    def divergences(self, plan: Plan, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
-        """Return the Rényi divergence at each order, shape (orders,); infinite without noise."""
-        if any(release.noise_multiplier == 0 for release in plan.releases):
-            return np.full(len(orders), np.inf)
-        found: np.ndarray = _rdp_accountant(plan.merged(), orders).rdp
-        if not (found >= 0).all():
-            raise ArithmeticError(
-                f"dp-accounting returned Rényi divergences {found}, which cannot be: report this "
-                "plan."
+def by_dp_accounting(sums: Plan, deltas: Deltas) -> Sequence[float]:
+    """Add up Rényi divergences by dp-accounting."""
+    accountant = _rdp_accountant(sums)
+    return [accountant.get_epsilon(delta) for delta in deltas]
+
+
+def warn_of_orders(plan: Plan, deltas: Deltas) -> None:
+    """Warn where the best Rényi order is the first or the last of those tried."""
+    sums = gaussian_part(plan)
+    if not sums.releases:
+        return
+    accountant = _rdp_accountant(sums)
+    for delta in deltas:
+        eps, order = accountant.get_epsilon_and_optimal_order(delta)
+        if eps > 0 and order in (ORDERS[0], ORDERS[-1]):
+            warnings.warn(
+                f"epsilon={eps:.4g} at delta={delta:g} is looser than it need be: the best "
+                f"Rényi order is at an end ({order:g}) of those tried. Use accountant='pld' or "
+                "'rdp'.",
+                PrivacyWarning,
+                stacklevel=5,
             )
-        return found
-
-    def _of_sums(self, sums: Plan, deltas: Deltas) -> Sequence[float]:
-        accountant = _rdp_accountant(sums)
-        return [accountant.get_epsilon(delta) for delta in deltas]
-
-    def _warn_if_loose(self, plan: Plan, deltas: Deltas) -> None:
-        """Warn where the best Rényi order is the first or the last of those tried."""
-        sums = gaussian_part(plan)
-        if not sums.releases:
-            return
-        accountant = _rdp_accountant(sums)
-        for delta in deltas:
-            eps, order = accountant.get_epsilon_and_optimal_order(delta)
-            if eps > 0 and order in (ORDERS[0], ORDERS[-1]):
-                warnings.warn(
-                    f"epsilon={eps:.4g} at delta={delta:g} is looser than it need be: the best "
-                    f"Rényi order is at an end ({order:g}) of those tried. Use accountant='pld' or "
-                    "'rdp'.",
-                    PrivacyWarning,
-                    stacklevel=5,
-                )
 
 
 @functools.lru_cache(maxsize=128)
@@ -118,7 +98,7 @@ def _rdp_accountant(plan: Plan, orders: tuple[float, ...] = ORDERS) -> Any:
 
     accountant = rdp.RdpAccountant(orders, plan.neighbours.relation)
     with _without_log():
-        return accountant.compose(RdpDpAccounting().event(plan))
+        return accountant.compose(event_of(plan, doubles=False))
 
 
 def epsilon_of_renyi(

@@ -12,11 +12,10 @@ from scipy.optimize import brentq
 
 from pymc_dp.accounting.accountant import FULL_FLOOR, NOISE_FLOOR, Accountant
 from pymc_dp.accounting.accountants import CENTRAL_LIMIT, COARSE_PLD, PLD, RDP, RDP_DP_ACCOUNTING
-from pymc_dp.accounting.mechanisms import GAUSSIAN
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.privacy_loss import MANY_KINDS
-from pymc_dp.accounting.release import ReleaseSpec, relative_noise
-from pymc_dp.accounting.renyi import epsilon_of_renyi
+from pymc_dp.accounting.release import GAUSSIAN, ReleaseSpec, relative_noise
+from pymc_dp.accounting.renyi import divergences, epsilon_of_renyi
 from pymc_dp.accounting.selection import SEARCH, Asked, Selection, best_of_runs
 
 # Quick accountants are asked first; each gives the next one a bracket, as shares of the noise that
@@ -105,7 +104,7 @@ def _noise_of_selection(asked: Asked, noise: Sequence[float], runs: float, epsil
 
     def epsilon_at(factor: float) -> float:
         plans = _granted(asked, noise, factor)
-        one_run = np.max([RDP_DP_ACCOUNTING.divergences(plan, SEARCH) for plan in plans], axis=0)
+        one_run = np.max([divergences(plan, SEARCH) for plan in plans], axis=0)
         return epsilon_of_renyi(SEARCH, best_of_runs(np.array(SEARCH), one_run, runs), delta)
 
     each = zip(asked, noise, strict=True)

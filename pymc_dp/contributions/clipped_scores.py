@@ -14,7 +14,7 @@ from pymc_dp.contributions.joint_vector import At
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH
 from pymc_dp.contributions.tails import counts as counts_of
-from pymc_dp.privacy.norms import LARGEST_NORM
+from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors
 from pymc_dp.privacy.rowwise import each_product
 
 
@@ -99,7 +99,7 @@ def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
     if z.shape[1] > 1:
         squares = (z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1)
         kept = without_weighing(z)
-        weighted, drawn = weights_of(squares, weight_bound)[:, None, None] * kept, kept
+        weighted, drawn = clip_factors(squares, weight_bound)[:, None, None] * kept, kept
     u = clip_consistently(weighted, bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
     variance = (u[:, first:] ** 2).sum(axis=-1).mean(axis=1)
@@ -114,15 +114,9 @@ def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
     """
     no, yes = z[:, 1:2], z[:, 2:]
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
-    u = clip_both(z, weights_of(variance, weight_bound), bound)
+    u = clip_both(z, clip_factors(variance, weight_bound), bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
     return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped, _counts(z))
-
-
-def weights_of(variance: np.ndarray, bound: float) -> np.ndarray:
-    """Return the weights of records whose scores have these variances."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.fmin(1.0, bound / variance))
 
 
 def _counts(z: np.ndarray) -> np.ndarray:

@@ -5,13 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.privacy.contribution import (
-    OWNER,
-    Batch,
-    Contribution,
-    RowContribution,
-    rows_along,
-)
+from pymc_dp.privacy.contribution import OWNER, Batch, Contribution, RowContribution, rows_along
 
 SMALLEST_BATCH = 64
 # what `prepare` returns: the number of records, and the contribution's own result on padded rows

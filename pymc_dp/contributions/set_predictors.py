@@ -1,6 +1,5 @@
 """Outcomes that a model draws for a record with predictors set to given values."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.predictive_density import Range
+from pymc_dp.contributions.replicates import outcomes_in
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 
@@ -67,8 +67,7 @@ def on_nodes(
         vectors = parts.reshape(len(parts), -1)
         return np.column_stack([vectors, np.full(len(vectors), of_count)])
 
-    outcomes = math.prod(length for length in records.shapes[leaf] if length is not None)
-    held = 2 * points * len(settings) * outcomes
+    held = 2 * points * len(settings) * outcomes_in(records, leaf)
     return RowContribution(len(settings) * size + 1, held, rows, draw=draw, jumps=True)
 
 

@@ -5,19 +5,14 @@ are computed in coordinates of that span, and no score is formed.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.clipped_scores import Clipped, clipped_scores
-from pymc_dp.contributions.drawn_scores import (
-    CENTRING,
-    WEIGHING,
-    DrawnScores,
-    without_weighing,
-)
+from pymc_dp.contributions.drawn_scores import CENTRING, WEIGHING, DrawnScores, without_weighing
 from pymc_dp.contributions.estimating import AT_POINT, Estimated, ratio
 from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.contributions.layout import smat, svec
@@ -53,6 +48,14 @@ class InSpan(NamedTuple):
     # those of the vectors: a change of coordinates keeps the norms of scores and of curvatures.
     vectors: np.ndarray
     counting: np.ndarray | None  # what of each record counts, (rows,), with survey weights
+
+    def in_latents(self) -> np.ndarray:
+        """Return whitened scores, (rows, outcomes, d)."""
+        return combined(self.scores * self.shares.T[:, None], self.basis)
+
+    def sum_of_pairs(self, packed: np.ndarray) -> np.ndarray:
+        """Sum the records' symmetric matrices, (rows, c (c + 1) / 2), as one of the latents."""
+        return svec(sum_of_products(self.basis, scaled_pairs(packed, self.shares)))
 
 
 class Coordinates(NamedTuple):
@@ -97,65 +100,71 @@ def _formed(scores: DrawnScores) -> RowContribution:
     )
 
 
-def _in_span(scores: DrawnScores) -> FactoredContribution:
-    d, dispersion, is_weighted = scores.d, scores.dispersion, scores.survey is not None
-    parts = parts_of(dispersion)
-    # the latents of each part, and the channels that read them
-    spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
-    own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
-    c, counted = len(own), -2 - SIZE * parts
-    pairs = c * (c + 1) // 2 if d <= MANY_LATENTS else 1
-    paired = counted - (pairs if is_weighted else 0)
+class _Spanned(NamedTuple):
+    """Compiled scores, and what of their vectors is known before any record."""
 
-    parted: Any = scores.parted  # scores of few vectors have it
+    scores: DrawnScores
+    parted: Any  # ``scores.parted``, which scores of few vectors have
+    # the latents of each part of scores, and the channels that read them
+    spans: list[tuple[np.ndarray, np.ndarray]]
 
-    def prepare(batch: Batch, at: At) -> InSpan:
-        found = parted(batch, at.point)
-        vectors = whitened(found.vectors, at)
-        basis, shares, R = _basis(vectors, spans)
-        made = scores.estimated(found, _root(vectors, at))
+    @property
+    def own(self) -> np.ndarray:
+        """Which coordinates are of the dispersion, (c,)."""
+        return np.repeat([False, True], [int(reach.sum()) for _, reach in self.spans])
+
+    def prepare(self, batch: Batch, at: At) -> InSpan:
+        """Compute the vectors of a batch."""
+        parts = self.parted(batch, at.point)
+        vectors = whitened(parts.vectors, at)
+        basis, shares, R = _basis(vectors, self.spans)
+        made = self.scores.estimated(parts, _root(vectors, at))
         z = coordinates(R, made.weights)
-
-        def of_latents(clipped: Clipped) -> np.ndarray:
-            return diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares)))
-
-        slopes = of_latents if at.is_diagonal else Clipped.slopes
+        slopes = partial(_of_latents, basis, shares) if at.is_diagonal else Clipped.slopes
         direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-        counting = scores.shares(batch)
-        each = joint_vectors(z, at, Coordinates(own, direction, slopes), made, counting)
+        counting = self.scores.shares(batch)
+        each = joint_vectors(z, at, Coordinates(self.own, direction, slopes), made, counting)
         return InSpan(basis, shares, z, each, counting)
 
-    def weighted_sum(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
-        weighted = held.vectors * weights[:, None]
-        in_basis = weighted[:, :c].T * held.shares
-        score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
-        curvature, products = weighted[:, c:paired], weighted[:, paired:counted]
-        total = curvature.sum(axis=0) if at.is_diagonal else of_pairs(held, curvature)
-        if d <= MANY_LATENTS and is_weighted:
-            found = of_pairs(held, products)
-        else:
-            found = products.sum(axis=0)
-        return np.concatenate([score, total, found, weighted[:, counted:].sum(axis=0)])
+    def weighted_sum(self, prepared: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
+        """Sum the vectors of a batch, in coordinates of the latents."""
+        c, counted = len(self.own), -2 - SIZE * parts_of(self.scores.dispersion)
+        has_pairs = self.scores.survey is not None and self.scores.d <= MANY_LATENTS
+        pairs = c * (c + 1) // 2 if has_pairs else int(self.scores.survey is not None)
+        weighted = prepared.vectors * weights[:, None]
+        in_basis = weighted[:, :c].T * prepared.shares
+        score = np.sum([u @ q for u, q in zip(in_basis, prepared.basis, strict=True)], axis=0)
+        curvature, products = (
+            weighted[:, c : counted - pairs],
+            weighted[:, counted - pairs : counted],
+        )
+        total = curvature.sum(axis=0) if at.is_diagonal else prepared.sum_of_pairs(curvature)
+        squares = prepared.sum_of_pairs(products) if has_pairs else products.sum(axis=0)
+        return np.concatenate([score, total, squares, weighted[:, counted:].sum(axis=0)])
 
-    def of_pairs(held: InSpan, packed: np.ndarray) -> np.ndarray:
-        return svec(sum_of_products(held.basis, scaled_pairs(packed, held.shares)))
 
-    def in_latents(held: InSpan, at: At) -> tuple[np.ndarray, np.ndarray | None]:
-        return combined(held.scores * held.shares.T[:, None], held.basis), held.counting
-
+def _in_span(scores: DrawnScores) -> FactoredContribution:
+    dispersion, is_weighted = scores.dispersion, scores.survey is not None
+    spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
+    spanned = _Spanned(scores, scores.parted, spans)
+    c = len(spanned.own)
     return FactoredContribution(
-        size=vector_size(d, parts, is_weighted),
-        width=5 * scores.width + 2 * d,
-        norms=lambda held, at: joint_norms(*held.vectors.T),
-        weighted_sum=weighted_sum,
-        prepare=prepare,
-        unit=_of_units(scores, in_latents),
+        size=vector_size(scores.d, parts_of(dispersion), is_weighted),
+        width=5 * scores.width + 2 * scores.d,
+        norms=lambda prepared, at: joint_norms(*prepared.vectors.T),
+        weighted_sum=spanned.weighted_sum,
+        prepare=spanned.prepare,
+        unit=_of_units(scores, lambda prepared, at: (prepared.in_latents(), prepared.counting)),
         draw=scores.draw and draw_at_point(scores.draw),
         together=scores.together,
         # of c vectors of a score, and for each matrix twice of c (c + 1) / 2 pairs of them,
         # orthogonal but for the order; and of all else
         parts_norm=(c + (1 + is_weighted) * c * (c + 1) + 1) ** 0.5,
     )
+
+
+def _of_latents(basis: np.ndarray, shares: np.ndarray, clipped: Clipped) -> np.ndarray:
+    return diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares)))
 
 
 def _of_units(

@@ -22,7 +22,6 @@ class Account(NamedTuple):
 
     path: Path
     terms: Terms
-    filter: Filter
 
     @classmethod
     def opened(cls, path: str | os.PathLike[str], given: dict[str, Any]) -> Self:
@@ -33,7 +32,12 @@ class Account(NamedTuple):
             ledger_file.create(path, new_terms(given, path))
         terms = ledger_file.terms_of(path)
         refuse_other_terms(terms, given, path)
-        return cls(path, terms, FILTERS[terms.filter](terms.epsilon, terms.delta, terms.order))
+        return cls(path, terms)
+
+    @property
+    def filter(self) -> Filter:
+        """How costs add up."""
+        return FILTERS[self.terms.filter](self.terms.epsilon, self.terms.delta, self.terms.order)
 
     @property
     def fits(self) -> list[Entry]:

@@ -5,11 +5,10 @@ before the first fit, and lets a fit pass while the sum of costs stays within th
 """
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, override
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,33 +39,23 @@ class Price(NamedTuple):
     counts: Mapping[float, int]  # how many releases there are of each amount
 
 
-@dataclass(frozen=True)
-class Filter(ABC):
+class Filter(NamedTuple):
     """One measure of loss and its limit, fixed before the first fit.
 
     Those that add up releases are fully adaptive: a fit may end after any of them, and the choice
     may depend on what was released, so that the releases after it cost nothing.
     """
 
-    adds_up_releases: ClassVar[bool]  # and not whole plans alone
-
-    epsilon: float  # of all fits together
-    delta: float
-    order: float  # of the Rényi divergences that add up; other filters do not read it
-
-    @property
-    @abstractmethod
-    def measure(self) -> str:
-        """What an amount is an amount of."""
-
-    @property
-    @abstractmethod
-    def limit(self) -> Cost:
-        """The largest cost of all fits together that still means (epsilon, delta)."""
-
-    @abstractmethod
-    def cost(self, spending: Spending) -> Cost:
-        """Return the cost of a whole plan or mechanism, or refuse one that no proof covers."""
+    measure: str  # what an amount is an amount of
+    delta: float  # of all fits together
+    limit: Cost  # the largest cost of all fits together that still means (epsilon, delta)
+    # the cost of a whole plan or mechanism; one that no proof covers is refused
+    cost: Callable[[Spending], Cost]
+    # what was spent -> epsilon and delta of everything that cost as much
+    meaning: Callable[[Cost], tuple[float, float]]
+    # what is left -> an epsilon that a further fit may have; `Ledger.left` says which fits
+    affordable: Callable[[Cost], float]
+    adds_up_releases: bool = True  # and not whole plans alone
 
     def price(self, spending: Spending) -> Price:
         """Return what a plan or mechanism takes, or refuse one that no proof covers.
@@ -85,117 +74,75 @@ class Filter(ABC):
             counts[amounts[release]] += int(release.count)
         return Price(Cost(0.0), amounts, counts)
 
-    @abstractmethod
-    def meaning(self, spent: Cost) -> tuple[float, float]:
-        """Return epsilon and delta of everything that cost ``spent``."""
-
-    @abstractmethod
-    def affordable(self, left: Cost) -> float:
-        """Return an epsilon that a further fit may have; `Ledger.left` says which fits."""
-
     def words(self, cost: Cost) -> str:
         """Write a cost, and beside it the epsilon of a fit of all records that costs as much."""
+        if not self.adds_up_releases:
+            return f"epsilon {cost.amount:.4g} and delta {cost.delta:g}"
         return f"{cost.amount:.4g} (epsilon {self.affordable(cost):.4g} at delta={self.delta:g})"
 
 
-class Renyi(Filter):
-    """Rényi DP at one order: divergences add up (Feldman and Zrnic 2021, theorem 4.3)."""
-
-    adds_up_releases = True
-
-    @property
-    @override
-    def measure(self) -> str:
-        return f"Rényi divergence of order {self.order:g}"
-
-    @property
-    @override
-    def limit(self) -> Cost:
-        return Cost(float(_limits(self.epsilon, self.delta, np.array([self.order]))[0]))
-
-    @override
-    def cost(self, spending: Spending) -> Cost:
-        return Cost(float(spending.renyi((self.order,))[0]))
-
-    @override
-    def meaning(self, spent: Cost) -> tuple[float, float]:
-        return epsilon_of_renyi([self.order], [spent.amount], self.delta), self.delta
-
-    @override
-    def affordable(self, left: Cost) -> float:
+def renyi(epsilon: float, delta: float, order: float) -> Filter:
+    """Add up Rényi divergences at one order (Feldman and Zrnic 2021, theorem 4.3)."""
+    return Filter(
+        measure=f"Rényi divergence of order {order:g}",
+        delta=delta,
+        limit=Cost(float(_limits(epsilon, delta, np.array([order]))[0])),
+        cost=lambda spending: Cost(float(spending.renyi((order,))[0])),
+        meaning=lambda spent: (epsilon_of_renyi([order], [spent.amount], delta), delta),
         # that of Gaussian releases, whose divergence is order times rho
-        return _gaussian_epsilon(left.amount / self.order, self.delta)
+        affordable=lambda left: _gaussian_epsilon(left.amount / order, delta),
+    )
 
 
-class Concentrated(Filter):
-    """Zero-concentrated DP: rho adds up, at all Rényi orders at once."""
-
-    adds_up_releases = True
-    measure = "rho of zero-concentrated DP"
-
-    @property
-    @override
-    def limit(self) -> Cost:
-        low, high = 0.0, 1.0
-        while self._within(high):
-            high *= 2
-        # the meaning jumps up from zero where delta alone covers the loss: it has no root there
-        while high - low > ROUNDING * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._within(middle) else (low, middle)
-        return Cost(low)
-
-    @override
-    def cost(self, spending: Spending) -> Cost:
-        if spending.rho is None:
-            raise ValueError(
-                "A ledger with filter='zcdp' takes releases of all records alone: sampled batches "
-                "and selections have no useful rho. Give sampling='full', or use a ledger with "
-                "filter='rdp'."
-            )
-        return Cost(spending.rho)
-
-    @override
-    def meaning(self, spent: Cost) -> tuple[float, float]:
-        return epsilon_of_renyi(ORDERS, spent.amount * np.array(ORDERS), self.delta), self.delta
-
-    @override
-    def affordable(self, left: Cost) -> float:
-        return _gaussian_epsilon(left.amount, self.delta)
-
-    def _within(self, rho: float) -> bool:
-        return self.meaning(Cost(rho))[0] <= self.epsilon
+def concentrated(epsilon: float, delta: float, order: float) -> Filter:
+    """Add up rho of zero-concentrated DP, which bounds all Rényi orders at once."""
+    return Filter(
+        measure="rho of zero-concentrated DP",
+        delta=delta,
+        limit=Cost(_largest_rho(epsilon, delta)),
+        cost=_rho,
+        meaning=lambda spent: (_epsilon_of_rho(spent.amount, delta), delta),
+        affordable=lambda left: _gaussian_epsilon(left.amount, delta),
+    )
 
 
-class Sums(Filter):
-    """Basic composition: epsilons and deltas of whole plans add up.
+def sums(epsilon: float, delta: float, order: float) -> Filter:
+    """Add up epsilons and deltas of whole plans (Rogers et al. 2016, theorem 3.6)."""
+    return Filter(
+        measure="sums of epsilon and delta",
+        delta=delta,
+        limit=Cost(epsilon, delta),
+        cost=lambda spending: Cost(spending.epsilon(), spending.delta),
+        meaning=lambda spent: (spent.amount, spent.delta),
+        affordable=lambda left: max(left.amount, 0.0) if left.delta > 0 else 0.0,
+        adds_up_releases=False,
+    )
 
-    Source: theorem 3.6 of Rogers et al. (2016).
-    """
 
-    adds_up_releases = False
-    measure = "sums of epsilon and delta"
+def _rho(spending: Spending) -> Cost:
+    if spending.rho is None:
+        raise ValueError(
+            "A ledger with filter='zcdp' takes releases of all records alone: sampled batches and "
+            "selections have no useful rho. Give sampling='full', or use a ledger with "
+            "filter='rdp'."
+        )
+    return Cost(spending.rho)
 
-    @property
-    @override
-    def limit(self) -> Cost:
-        return Cost(self.epsilon, self.delta)
 
-    @override
-    def cost(self, spending: Spending) -> Cost:
-        return Cost(spending.epsilon(), spending.delta)
+def _epsilon_of_rho(rho: float, delta: float) -> float:
+    return epsilon_of_renyi(ORDERS, rho * np.array(ORDERS), delta)
 
-    @override
-    def meaning(self, spent: Cost) -> tuple[float, float]:
-        return spent.amount, spent.delta
 
-    @override
-    def affordable(self, left: Cost) -> float:
-        return max(left.amount, 0.0) if left.delta > 0 else 0.0
-
-    @override
-    def words(self, cost: Cost) -> str:
-        return f"epsilon {cost.amount:.4g} and delta {cost.delta:g}"
+@cache
+def _largest_rho(epsilon: float, delta: float) -> float:
+    low, high = 0.0, 1.0
+    while _epsilon_of_rho(high, delta) <= epsilon:
+        high *= 2
+    # the meaning jumps up from zero where delta alone covers the loss: it has no root there
+    while high - low > ROUNDING * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _epsilon_of_rho(middle, delta) <= epsilon else (low, middle)
+    return low
 
 
 def best_order(epsilon: float, delta: float) -> float:
@@ -233,4 +180,5 @@ def _limits(epsilon: float, delta: float, orders: np.ndarray) -> np.ndarray:
     return (1 - ROUNDING) * found
 
 
-FILTERS: dict[str, type[Filter]] = {"rdp": Renyi, "zcdp": Concentrated, "sum": Sums}
+# (epsilon, delta, order of the Rényi divergences that add up) -> filter
+FILTERS = {"rdp": renyi, "zcdp": concentrated, "sum": sums}

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from pathlib import Path
 
 from pymc_dp.accounting.arguments import checked_number
 from pymc_dp.accounting.plan import Plan
@@ -9,6 +10,7 @@ from pymc_dp.accounting.selection import Selection
 from pymc_dp.ledger.account import Account
 from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.external import external_mechanism
+from pymc_dp.ledger.filters import Filter
 from pymc_dp.ledger.report import Balance, balances, in_short, report_of
 from pymc_dp.ledger.terms import refuse_other_fits
 
@@ -82,7 +84,7 @@ class Ledger:
             "filter": filter,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        self.path, self.terms, self._filter = Account.opened(path, given)
+        self.path, self.terms = Account.opened(path, given)
 
     def __repr__(self) -> str:
         terms = self.terms
@@ -245,4 +247,22 @@ class Ledger:
 
     @property
     def _account(self) -> Account:
-        return Account(self.path, self.terms, self._filter)
+        return Account(self.path, self.terms)
+
+    @property
+    def _filter(self) -> Filter:
+        return self._account.filter
+
+
+def open_ledger(ledger: Ledger | str | os.PathLike[str] | None) -> Ledger | None:
+    """Return a ledger, or open the one at a path; it must exist, since a new one needs terms."""
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise TypeError(f"ledger={ledger!r} must be a pymc_dp.Ledger, or the path of one.")
+    if not Path(ledger).exists():
+        raise ValueError(
+            f"ledger={os.fspath(ledger)!r} does not exist: create it with its terms, "
+            "pymc_dp.Ledger(path, epsilon=..., delta=..., dataset=...)."
+        )
+    return Ledger(ledger)

@@ -39,7 +39,7 @@ def require_integrable(records: Records) -> None:
     if not records.latents:
         names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
-            f"{names} has an entry for each record or unit, and records share no latent: there is "
+            f"Each record or unit has its own {names}, and records share no latent: there is "
             "nothing that a fit may release. Where a row is the total of a group, give each member "
             "of the group a row, and index the latent by group; else give its prior a latent mean "
             "or scale."
@@ -54,6 +54,7 @@ def require_integrable(records: Records) -> None:
     if size > MOST_LATENTS:
         names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
-            f"{names} are {size} latents for every single record or unit, and dp_advi integrates "
-            f"out at most {MOST_LATENTS}: use fewer, or method='vips' for factors and topics."
+            f"Every single record or unit has {size} latents of its own, {names}, and dp_advi "
+            f"integrates out at most {MOST_LATENTS}: use fewer, or method='vips' for factors and "
+            "topics."
         )

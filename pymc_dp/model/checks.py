@@ -208,10 +208,9 @@ def refuse_undeclared(split: Split) -> None:
 
 def _picks_rows(graph: AnyVariable, leaf: AnyVariable) -> bool:
     """Whether an array of numbers picks entries of what is computed from a leaf."""
-    gathers = [v.owner for v in ancestors([graph]) if v.owner]
     return any(
-        isinstance(node.op, AdvancedSubtensor) and leaf in ancestors(node.inputs[:1])
-        for node in gathers
+        isinstance(v.owner_op, AdvancedSubtensor) and leaf in ancestors(v.owner.inputs[:1])
+        for v in ancestors([graph])
     )
 
 

@@ -81,9 +81,8 @@ def trusted_constants(
     for variable in released:
         numbers = _numbers([variable], variables, counted, split.axes)
         if count := sum(numbers.values()):
-            lines[Trusted("deterministic of", str(variable.name), _in_words(count))] = _shown(
-                numbers
-            )
+            line = Trusted("deterministic of", str(variable.name), _in_words(count))
+            lines[line] = _shown(numbers)
     named = [Trusted("initial value of", name) for name in split.hardened.initvals]
     named += [Trusted("operation", name) for name in sorted(operations)]
     return {**lines, **{line: () for line in named}}

@@ -16,16 +16,16 @@ from pymc_dp.model.batch import RecordGraph, build_graph
 from pymc_dp.model.columns import make_columns, refuse_few_rows, refuse_missing, refuse_unequal
 from pymc_dp.model.constants import Trusted, trusted_constants
 from pymc_dp.model.copied import refuse_centres, refuse_copies
-from pymc_dp.model.dims import find_dims, refuse_private_lengths, refuse_record_dims
+from pymc_dp.model.dims import Dims, find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.harden import harden
+from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.operations import LISTED, unproved_by_variable, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
 from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, prior_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
-from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
+from pymc_dp.model.terms import Terms, declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many
 from pymc_dp.privacy.blocks import UnitBlocks
@@ -139,15 +139,7 @@ def separate_unread(
     for name in (*beside, *([units.name] if units else [])):
         terms = without_unit(terms, hardened, name)
     prior = prior_graphs(hardened.model, hardened.initvals, densities)
-    factors = terms | potentials
-    unproved = unproved_by_variable(hardened.model, factors, prior)
-    every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
-    allowed = checks.refuse_unknown_names(model, declared, every)
-    withheld = {v.name for v in model.deterministics} - hardened.public
-    checks.refuse_unproved({k: v for k, v in unproved.items() if k not in withheld}, allowed)
-    checks.refuse_draws(factors)
-    read = _graphs_read(hardened.model, factors, prior)
-    checks.refuse_hidden(read, hardened)
+    proved = _proved(model, hardened, terms | potentials, prior, declared)
     split = split_by_record(hardened, terms, potentials, prior, units and units.name)
     checks.refuse_unread(split)
     checks.refuse_discrete(split)
@@ -162,24 +154,37 @@ def separate_unread(
     refuse_private_lengths(split, dims)
     columns = make_columns(split.record_leaves, split.axes, data) | dict(beside)
     refuse_unequal(columns, units)
-    doubtful = {name for name, names in unproved.items() if not names <= allowed}
-    order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     # in the order of the author's model, which the copy does not keep
+    order = [v.name for v in (*model.free_RVs, *model.deterministics)]
+    outputs = releasable(split, order, dims, shapes, proved.doubtful)
     latents = split.shared_values(v.name for v in model.value_vars)
-    outputs = releasable(split, order, dims, shapes, doubtful)
-    released = [v for v in hardened.model.deterministics if v.name in outputs.graphs]
-    records = _records(
-        split,
-        latents,
-        point,
-        columns,
-        prior_draws=_drawn(split, latents, allowed),
-        outputs=outputs,
-        outcomes=_outcomes(split, dims.lengths, allowed),
-        trusted=trusted_constants(split, read, allowed, released),
-    )
+    records = _records(split, latents, point, columns, dims, outputs, proved)
     found = Partition(columns, units)
     return records, partial(_checked, split, outputs.graphs, found, shapes, number_is_public)
+
+
+class Proved(NamedTuple):
+    """What the graphs of a model may compute with, beside their inputs."""
+
+    graphs: dict[str, list[AnyVariable]]  # by variable, all in which numbers may hide
+    allowed: frozenset[str]  # the author's own operations, which are declared to hold no data
+    doubtful: set[str]  # the deterministics with others
+
+
+def _proved(
+    model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
+) -> Proved:
+    """Refuse graphs that may compute with more than their inputs; a deterministic is withheld."""
+    unproved = unproved_by_variable(hardened.model, factors, prior)
+    every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
+    allowed = checks.refuse_unknown_names(model, public, every)
+    withheld = {v.name for v in model.deterministics} - hardened.public
+    checks.refuse_unproved({k: v for k, v in unproved.items() if k not in withheld}, allowed)
+    checks.refuse_draws(factors)
+    graphs = _graphs_read(hardened.model, factors, prior)
+    checks.refuse_hidden(graphs, hardened)
+    doubtful = {name for name, names in unproved.items() if not names <= allowed}
+    return Proved(graphs, allowed, doubtful)
 
 
 def _drawn(
@@ -225,7 +230,9 @@ def _records(
     latents: dict[str, AnyVariable],
     point: Mapping[str, np.ndarray],
     columns: Columns,
-    **found: Any,
+    dims: Dims,
+    outputs: Outputs,
+    proved: Proved,
 ) -> Records:
     """Rebuild the graphs of a model that all checks have passed, without its data."""
     axis = split.axes.axis
@@ -234,9 +241,11 @@ def _records(
     local = {str(value.name): axis[value] for value in split.local.values()}
     shapes |= {name: record_shape(point[name].shape, k) for name, k in local.items()}
     model = split.hardened.model
+    released = [v for v in model.deterministics if v.name in outputs.graphs]
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
+        prior_draws=_drawn(split, latents, proved.allowed),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),
@@ -246,9 +255,11 @@ def _records(
         of_units=bool(split.unit_latents.rows),
         distributions={model.rvs_to_values[v].name: listed(v.owner.op) for v in model.free_RVs},
         shapes={name: shapes[name] for name in inputs},
+        outputs=outputs,
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
+        outcomes=_outcomes(split, dims.lengths, proved.allowed),
+        trusted=trusted_constants(split, proved.graphs, proved.allowed, released),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
-        **found,
     )
 
 

@@ -1,6 +1,6 @@
 """The column that says which records belong to one unit: private, and outside the model's graph."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,27 +31,40 @@ def read_units(
             f"unit= must be the name of a pm.Data, not {type(name).__name__}: put the codes into "
             "the model by pm.Data(name, codes), and give that name."
         )
-    columns = {variable.name: variable for variable in model.data_vars}
-    if name not in columns:
-        raise ValueError(
-            f"unit={name!r} names no pm.Data of the model, which has {sorted(columns)}: add "
-            "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula."
-        )
-    if name in public:
-        raise ValueError(
-            f"public= names `{name}`, but unit= needs it private: who is in the data, and with how "
-            "many records, is what the fit protects. Leave it out of public=."
-        )
-    if data is not None and name not in data:
-        raise ValueError(
-            f"data= replaces the model's records but leaves the unit `{name}` as it was: give it "
-            "as well."
-        )
-    _refuse_read(model, columns[name])
-    values = columns[name].get_value() if data is None else data[name]
+    add = "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula"
+    column, values = private_column(model, "unit", name, data, public, add)
+    _refuse_read(model, column)
     if isinstance(values, Blocks):
         return _in_blocks(values, name)
     return units_of(_codes(values, name), name)
+
+
+def private_column(
+    model: pm.Model,
+    keyword: str,
+    name: str,
+    data: Mapping[str, Any] | None,
+    public: Iterable[str],
+    add: str,
+) -> tuple[AnyVariable, Any]:
+    """Return the private `pm.Data` that a keyword names, and its values; ``add`` makes one."""
+    columns = {variable.name: variable for variable in model.data_vars}
+    if name not in columns:
+        raise ValueError(
+            f"{keyword}= names `{name}`, which is no pm.Data of the model; it has "
+            f"{sorted(columns)}. Add {add}."
+        )
+    if name in public:
+        raise ValueError(
+            f"public= names `{name}`, but {keyword}= needs it private: who is in the data, and "
+            "how, is what the fit protects. Leave it out of public=."
+        )
+    if data is not None and name not in data:
+        raise ValueError(
+            f"data= replaces the model's records but leaves `{name}`, which {keyword}= names, as "
+            "it was: give it as well."
+        )
+    return columns[name], columns[name].get_value() if data is None else data[name]
 
 
 def _in_blocks(codes: Blocks, name: str) -> UnitBlocks:
@@ -95,28 +108,37 @@ def _codes(values: Any, name: str) -> np.ndarray:
 
 def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     """Refuse a model that computes with the codes; how many there are is another matter."""
-    read: dict[str, list[AnyVariable]] = {
-        v.name: [v] for v in (*model.basic_RVs, *model.deterministics, *model.potentials)
-    }
-    for rv in model.observed_RVs:
-        read[rv.name].append(model.rvs_to_values[rv])
+    read = graphs_of(model)
     for name, graphs in read.items():
-        known = [
-            v for v in ancestors(graphs) if is_length_of(v, column) or is_entry_of_unit(v, column)
-        ]
-        if column in set(ancestors(graphs, blockers=known)):
+        if is_read(column, graphs, is_length_of, is_entry_of_unit):
             raise NotSeparableError(
                 f"`{name}` reads `{column.name}`, which unit= names, other than as the index of a "
                 f"latent with an entry for every unit. Write x[{column.name}] for a latent x, or "
                 f"index by public groups, and leave `{column.name}` out of the rest of the model."
             )
     for rv in model.free_RVs:
-        entries = [v for v in ancestors(read[rv.name]) if is_entry_of_unit(v, column)]
-        if column in set(ancestors(read[rv.name], blockers=entries)):
+        if is_read(column, read[rv.name], is_entry_of_unit):
             raise NotSeparableError(
                 f"`{rv.name}` takes its length from `{column.name}`, which unit= names: make "
                 f"`{column.name}` after the model's other data, or without dims."
             )
+
+
+def graphs_of(model: pm.Model) -> dict[str, list[AnyVariable]]:
+    """Return the graphs of a model's variables: their own, and of what is observed its data's."""
+    variables = (*model.basic_RVs, *model.deterministics, *model.potentials)
+    observed = {rv: [model.rvs_to_values[rv]] for rv in model.observed_RVs}
+    return {v.name: [v, *observed.get(v, [])] for v in variables}
+
+
+def is_read(
+    column: AnyVariable,
+    graphs: list[AnyVariable],
+    *allowed: Callable[[AnyVariable, AnyVariable], bool],
+) -> bool:
+    """Whether graphs compute with a column, other than by what is allowed."""
+    known = [v for v in ancestors(graphs) if any(one(v, column) for one in allowed)]
+    return column in set(ancestors(graphs, blockers=known))
 
 
 def is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:

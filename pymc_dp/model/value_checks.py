@@ -49,9 +49,7 @@ AS_MANY_COLUMNS = (
 def check_groups(split: Split, data: Partition) -> None:
     """Refuse latents that are indexed by the unit itself; warn where groups are small."""
     terms, axes = split.terms, split.axes
-    names: dict[AnyVariable, str] = {
-        leaf.variable: name for name, leaf in split.record_leaves.items()
-    }
+    names = {leaf.variable: name for name, leaf in split.record_leaves.items()}
     latent = axes.inputs().keys() - names.keys()
     for node in toposort(list(terms.values())):
         for design, latents in _products(node):

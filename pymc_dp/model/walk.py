@@ -24,13 +24,12 @@ def inner_variables(
     variables: Iterable[AnyVariable], closed: tuple[type[Op], ...] = ()
 ) -> Iterator[AnyVariable]:
     """Yield the variables inside the operations that compute ``variables``, however deep."""
-    for op in {id(v.owner.op): v.owner.op for v in variables if v.owner}.values():
-        for layer in layers(op):
-            if isinstance(layer, HasMultipleInnerGraph) and not isinstance(layer, closed):
-                graphs = layer.inner_graphs.values()
-                inner = list(ancestors([output for graph in graphs for output in graph.outputs]))
-                yield from inner
-                yield from inner_variables(inner, closed)
+    for op in operations_of(variables):
+        if isinstance(op, HasMultipleInnerGraph) and not isinstance(op, closed):
+            graphs = op.inner_graphs.values()
+            inner = list(ancestors([output for graph in graphs for output in graph.outputs]))
+            yield from inner
+            yield from inner_variables(inner, closed)
 
 
 def all_variables(

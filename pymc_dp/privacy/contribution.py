@@ -163,10 +163,7 @@ def for_units(contribution: Contribution) -> Contribution:
 def unit_vector(contribution: Contribution) -> UnitVector:
     """Return how vectors of units are formed: by default as the sums of their records' vectors."""
     return contribution.unit or UnitVector(
-        contribution.size,
-        lambda sums, context: sums,
-        contribution.weighted_sum,
-        contribution.rows,
+        contribution.size, lambda sums, context: sums, contribution.weighted_sum, contribution.rows
     )
 
 

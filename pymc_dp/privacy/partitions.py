@@ -1,13 +1,12 @@
 """Where the records are: in partitions, each of which answers with one vector.
 
-In memory there is one partition. Records in chunks have several (`privacy.chunks`), which may lie
-on other machines: a partition draws its part of a batch, clips and adds up, and nothing else of it
-is handed over.
+In memory there is one partition. Records in chunks have several (`privacy.chunks`, with the methods
+of `InMemory`), which may lie on other machines: a partition draws its part of a batch, clips and
+adds up, and nothing else of it is handed over.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from pymc_dp.privacy.grid import Grid
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import Units
+
+if TYPE_CHECKING:
+    from pymc_dp.privacy.chunks.chunked import Chunked
 
 
 class Ask(NamedTuple):
@@ -74,12 +76,13 @@ def nothing() -> None:
     """Report nothing."""
 
 
-class Partitions(ABC):
-    """Records in partitions."""
+class InMemory:
+    """One partition: arrays, memory maps and sparse matrices."""
 
-    numbers: np.ndarray  # of records, or units, in each
+    def __init__(self, columns: Columns, units: Units | None) -> None:
+        self._partition = Partition(columns, units)
+        self.numbers = np.array([self._partition.number])  # of records, or units, in each
 
-    @abstractmethod
     def ready(
         self,
         contributions: Contributions,
@@ -90,41 +93,10 @@ class Partitions(ABC):
 
         ``done`` is called whenever a partition has answered.
         """
-
-    @abstractmethod
-    def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
-        """Ask every partition, and answer in their order."""
-
-    @abstractmethod
-    def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
-        """Call a function of each partition, or of some of its columns; what it says is private."""
-
-    @abstractmethod
-    def whole(self) -> Partition:
-        """Return all records at once, for a mechanism that is no sum."""
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Partitions hold data and must not be pickled or copied.")
-
-
-class InMemory(Partitions):
-    """One partition: arrays, memory maps and sparse matrices."""
-
-    def __init__(self, columns: Columns, units: Units | None) -> None:
-        self._partition = Partition(columns, units)
-        self.numbers = np.array([self._partition.number])
-
-    def ready(
-        self,
-        contributions: Contributions,
-        compile_again: Callable[[], Contributions],
-        done: Callable[[], None],
-    ) -> None:
-        """Keep the contributions."""
         self._contributions, self._done = contributions, done
 
     def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
-        """Draw, clip and add up here."""
+        """Ask every partition, and answer in their order."""
         [size], generator = map(int, ask.sizes), ask.random.generator
         asked = cast(Contribution, self._contributions[ask.name])
         found = clipped_sum(self._partition, asked, ask.context, size, generator, ask.grid)
@@ -132,15 +104,20 @@ class InMemory(Partitions):
         yield Answer(ask.position, 0, found)
 
     def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
-        """Call the function once."""
+        """Call a function of each partition, or of some of its columns; what it says is private."""
         return [function(self._partition)]
 
     def whole(self) -> Partition:
-        """Return the partition."""
+        """Return all records at once, for a mechanism that is no sum."""
         return self._partition
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Partitions hold data and must not be pickled or copied.")
 
-def in_partitions(columns: Columns, units: Units | UnitBlocks | None = None) -> Partitions:
+
+def in_partitions(
+    columns: Columns, units: Units | UnitBlocks | None = None
+) -> "InMemory | Chunked":
     """Find the partitions of columns, and of the units that their records belong to."""
     if not any(isinstance(column.values, Blocks) for column in columns.values()):
         return InMemory(columns, cast(Units | None, units))

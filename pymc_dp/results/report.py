@@ -41,8 +41,9 @@ def in_words(
 ) -> str:
     """Return the paragraphs of `pymc_dp.privacy_report` that a result alone gives."""
     attrs = privacy_of(idata).attrs
-    by = attrs["algorithm"] and f"Algorithm of method={attrs['method']!r}: {attrs['algorithm']}."
-    made = [_guarantee(attrs), _mechanism(attrs), by, _selected(attrs)]
+    named = attrs["algorithm"]
+    algorithm = named and f"Algorithm of method={attrs['method']!r}: {named}."
+    made = [_guarantee(attrs), _mechanism(attrs), algorithm, _selected(attrs)]
     made.append(_weights(json.loads(attrs["settings"])))
     if metadata is not None and model is None:
         raise ValueError("metadata= needs model=, whose numbers the file declares: give both.")
@@ -168,9 +169,7 @@ def _values(model: pm.Model, public: list[str]) -> dict[Trusted, tuple[float, ..
 
 
 def _trusted(
-    attrs: dict[str, Any],
-    values: Mapping[Trusted, tuple[float, ...]],
-    metadata: PublicTable | None,
+    attrs: dict[str, Any], values: Mapping[Trusted, tuple[float, ...]], metadata: PublicTable | None
 ) -> str:
     trusted, withheld = json.loads(attrs["trusted_constants"]), json.loads(attrs["withheld"])
     shown = {str(line): f" ({', '.join(f'{x:g}' for x in n)})" for line, n in values.items() if n}

@@ -19,11 +19,7 @@ class Rule(NamedTuple):
     sign: int
 
 
-RULES = {
-    "synthetic": Rule(1, -1),
-    "partially synthetic": Rule(0, 1),
-    "imputed": Rule(1, 1),
-}
+RULES = {"synthetic": Rule(1, -1), "partially synthetic": Rule(0, 1), "imputed": Rule(1, 1)}
 
 
 def pool(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,4 @@ def shares(models: Mapping[str, pm.Model]) -> dict[str, float]:
 
 def _together(plans: list[Plan]) -> Plan:
     """Put the releases of all plans into one."""
-    releases = tuple(release for plan in plans for release in plan.releases)
-    first = plans[0]
-    return Plan(
-        releases, first.neighbours, first.delta, first.accountant, first.num_records, first.unit
-    )
+    return replace(plans[0], releases=tuple(one for plan in plans for one in plan.releases))

@@ -21,7 +21,7 @@ from scipy.sparse import issparse
 
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.tables import as_array
-from pymc_dp.model.unit_column import is_length_of
+from pymc_dp.model.unit_column import graphs_of, is_length_of, is_read, private_column
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.private_data import Column
 from pymc_dp.tables.formula import changed_copy
@@ -126,35 +126,16 @@ def _without_factor(product: AnyVariable, name: str) -> AnyVariable | None:
 
 
 def read_weights(
-    model: pm.Model,
-    weights: SurveyWeights,
-    data: Mapping[str, Any] | None,
-    public: Iterable[str],
+    model: pm.Model, weights: SurveyWeights, data: Mapping[str, Any] | None, public: Iterable[str]
 ) -> Column:
     """Check the weights of all records, and return their column; ``data`` replaces a model's own.
 
     Raises ValueError where there is no such private column, where the model computes with it, or
     where a weight is no number from 0 to the upper bound.
     """
-    name = weights.name
-    columns = {variable.name: variable for variable in model.data_vars}
-    if name not in columns:
-        raise ValueError(
-            f"weights= names `{name}`, which is no pm.Data of the model; it has {sorted(columns)}. "
-            f"Add pm.Data({name!r}, weights) to the model, with one number a record."
-        )
-    if name in public:
-        raise ValueError(
-            f"public= names `{name}`, but weights= needs it private: a weight says how somebody "
-            "came into the sample. Leave it out of public=."
-        )
-    if data is not None and name not in data:
-        raise ValueError(
-            f"data= replaces the model's records but leaves the weights `{name}` as they were: "
-            "give them as well."
-        )
-    _refuse_read(model, columns[name])
-    values = columns[name].get_value() if data is None else data[name]
+    add = f"pm.Data({weights.name!r}, weights) to the model, with one number a record"
+    column, values = private_column(model, "weights", weights.name, data, public, add)
+    _refuse_read(model, column)
     return Column(_checked(weights, values), 0, "float64")
 
 
@@ -181,13 +162,10 @@ def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
 
 def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     """Refuse a model that computes with the weights; how many there are is another matter."""
-    for variable in (*model.basic_RVs, *model.deterministics, *model.potentials):
-        observed = variable in model.observed_RVs
-        graphs = [variable, *([model.rvs_to_values[variable]] if observed else [])]
-        lengths = [v for v in ancestors(graphs) if is_length_of(v, column)]
-        if column in set(ancestors(graphs, blockers=lengths)):
+    for name, graphs in graphs_of(model).items():
+        if is_read(column, graphs, is_length_of):
             raise ValueError(
-                f"`{variable.name}` reads `{column.name}`, which weights= names, and the records "
+                f"`{name}` reads `{column.name}`, which weights= names, and the records "
                 f"would be weighted twice. Leave it out of the model: weights= multiplies "
                 "the log likelihood. As a predictor give it a second time, by another name."
             )

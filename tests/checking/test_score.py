@@ -105,7 +105,7 @@ REFUSED = [
     ({"largest_difference": 0.0}, "largest_difference=0.0 must be above 0"),
     ({"noise_multiplier": 1.0}, "exactly one of epsilon="),
     ({"delta": None}, "delta= is missing"),
-    ({"unit": "who"}, "unit='who' names no pm.Data"),
+    ({"unit": "who"}, "unit= names `who`, which is no pm.Data"),
     ({"data": {"y": [0, 1], "z": [0, 1]}}, "data= names `z`"),
 ]
 

@@ -112,7 +112,7 @@ def test_the_page_bounds_the_lines_to_read():
         "from pymc_dp.privacy.randomness import SecretRandom as Source",
         "def f():\n    from dp_accounting import pld",
         "from pymc_dp.accounting import accountants",
-        "from pymc_dp.accounting.accountants import Pld",
+        "from pymc_dp.accounting.accountants import PLD",
     ],
 )
 def test_a_file_that_would_is_caught(fault):

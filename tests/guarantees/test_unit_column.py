@@ -55,12 +55,12 @@ def unspent(no_release):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"unit": "person"}, "names no pm.Data of the model, which has .*subject_id"),
-        ({"unit": "y"}, "names no pm.Data"),
-        ({"unit": "b"}, "names no pm.Data"),
-        ({"unit": ""}, "names no pm.Data"),
+        ({"unit": "person"}, "which is no pm.Data of the model; it has .*subject_id"),
+        ({"unit": "y"}, "is no pm.Data of the model"),
+        ({"unit": "b"}, "is no pm.Data of the model"),
+        ({"unit": ""}, "is no pm.Data of the model"),
         ({"public": ["subject_id"]}, "Leave it out of public="),
-        ({"data": {"x": X, "y": Y}}, "leaves the unit `subject_id` as it was"),
+        ({"data": {"x": X, "y": Y}}, "leaves `subject_id`, which unit= names"),
         ({"sampling": "fixed_size", "neighbours": "replace_one", "accountant": "rdp"}, "persons"),
     ],
 )

@@ -20,6 +20,7 @@ from scipy.stats import norm
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
 from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.account import Account
 from pymc_dp.ledger.external import ExternalMechanism
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.filters import FILTERS, Cost, Price, best_order
@@ -233,7 +234,8 @@ def test_plain_composition_in_place_of_a_filter_is_caught(new, monkeypatch):
             return Price(Cost(after - before), {}, {0.0: 1})
 
     for branch in BRANCHES:
-        monkeypatch.setattr(ledger := new(epsilon=1.0001), "_filter", Plain())
+        ledger = new(epsilon=1.0001)
+        monkeypatch.setattr(Account, "filter", Plain())
         ledger.reserve("fit 1", FIRST)
         ledger.reserve("fit 2", branch)  # accepts both branches, which together are not private
         ledger.path.unlink()

@@ -9,8 +9,7 @@ from pytensor.conditional.op import ifelse
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.compiling.compile import function
-from pymc_dp.model.linker import UfuncLinker
-from pymc_dp.model.modes import as_written
+from pymc_dp.model.modes import UfuncLinker, as_written
 
 x, k, small = pt.dmatrix("x"), pt.ivector("k"), pt.bvector("small")
 INPUTS = [x, k, small]

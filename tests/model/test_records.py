@@ -171,7 +171,7 @@ def test_local_latents_are_found_and_are_no_result(describe, name):
     assert not records.of_units
     options = AdviOptions(sampling=Poisson, num_records=None, noise=1.0)
     if not records.latents:
-        with pytest.raises(NotSeparableError, match=f"`{name}` .*nothing that a fit may release"):
+        with pytest.raises(NotSeparableError, match=f"`{name}`.*nothing that a fit may release"):
             build(BY_STEPS, records, options)
         return
     method = build(BY_STEPS, records, options)
@@ -188,7 +188,9 @@ def test_too_many_local_latents_are_refused():
         pm.Normal("y", e.sum(axis=1), 1.0, observed=zoo.REAL)
 
     records, _ = separated(zoo.build(describe))
-    with pytest.raises(NotSeparableError, match="`e` are 6 latents for every single record"):
+    with pytest.raises(
+        NotSeparableError, match="Every single record or unit has 6 latents of its own, `e`"
+    ):
         build(BY_STEPS, records, AdviOptions(sampling=Poisson, num_records=None, noise=1.0))
 
 

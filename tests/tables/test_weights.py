@@ -62,7 +62,11 @@ def test_missing_weights_are_refused():
     [
         ({"weights": SurveyWeights("v", upper=4)}, ValueError, "`v`, which is no pm.Data"),
         ({"weights": BY_DESIGN, "public": ["w"]}, ValueError, "needs it private"),
-        ({"weights": BY_DESIGN, "data": {"x": X, "y": Y}}, ValueError, "leaves the weights `w`"),
+        (
+            {"weights": BY_DESIGN, "data": {"x": X, "y": Y}},
+            ValueError,
+            "leaves `w`, which weights= names",
+        ),
         ({"weights": "w"}, TypeError, "SurveyWeights.*public number"),
         ({"weights": BY_DESIGN, "n": 40}, ValueError, "gradient steps have none"),
         ({"weights": BY_DESIGN, "noise_aware": False}, ValueError, "gradient steps have none"),

@@ -114,6 +114,5 @@ def dp_advi(by_steps: BySteps) -> MethodSpec:
 def dp_fullrank_advi(by_steps: BySteps) -> MethodSpec:
     """Return the method whose gradient steps have a full covariance."""
     return dp_advi(by_steps)._replace(
-        name="dp_fullrank_advi",
-        fits="the same, with all correlations from the first step on",
+        name="dp_fullrank_advi", fits="the same, with all correlations from the first step on"
     )

@@ -20,8 +20,7 @@ def without_noise(values: np.ndarray, edge: float, least: float) -> np.ndarray:
     Source: Benaych-Georges and Nadakuditi (2011).
     """
     signal = (values + np.sqrt(np.maximum(values**2 - edge**2, 0.0))) / 2
-    found: np.ndarray = np.where(values > edge, signal, least)
-    return found
+    return np.where(values > edge, signal, least)
 
 
 def mean_if_positive(estimate: np.ndarray, noise_sd: np.ndarray) -> np.ndarray:
@@ -48,8 +47,7 @@ class Spectrum(NamedTuple):
     def replaced(self, values: np.ndarray) -> np.ndarray:
         """Return the matrix that has other eigenvalues."""
         transposed = np.swapaxes(self.vectors, -1, -2)
-        matrices: np.ndarray = (self.vectors * values[..., None, :]) @ transposed
-        return matrices
+        return np.asarray((self.vectors * values[..., None, :]) @ transposed)
 
     def floored(self, least: float) -> np.ndarray:
         """Raise eigenvalues to ``least``."""

@@ -18,16 +18,15 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.score_scales import LEAST
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_three, visible_sum
-from pymc_dp.methods.gaussian.only_outcome import only_outcome
+from pymc_dp.methods.gaussian.outcome_shape import only_outcome
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, pt
 
 # in others the scale goes with the shape of the tails, and residuals are not squared
 NORMAL = (NormalRV, LogNormalRV)
 STEP = 1e-4  # of differences of the logarithm of the scale
-# the longest step of the logarithm of the squared scale, and how far on both sides of the start
-# that of the scale must be linear in the latent
-LONGEST = 20.0
+LONGEST_STEP = 20.0  # of the logarithm of the squared scale
+LINEAR_WITHIN = 20.0  # of the start: where the logarithm of the scale must be linear in the latent
 SMALLEST_NOISE = 1e-6
 
 
@@ -78,7 +77,7 @@ class OutcomeScale(NamedTuple):
             point[at] = z
             return (z - estimate) / variance - float(prior_gradient(point)[at])
 
-        longest, here = LONGEST / (2 * abs(self.slope)), excess(estimate)
+        longest, here = LONGEST_STEP / (2 * abs(self.slope)), excess(estimate)
         end = estimate + float(np.clip(-variance * here, -longest, longest))
         there = excess(end)
         if not np.isfinite(there):
@@ -148,7 +147,7 @@ def _slope_if_linear(latent: AnyVariable, scale: AnyVariable, at: float) -> floa
         )
         return (high - low) / (2 * STEP)
 
-    slopes = [slope(at + far) for far in (-LONGEST, -1.0, 0.0, 1.0, LONGEST)]
+    slopes = [slope(at + far) for far in (-LINEAR_WITHIN, -1.0, 0.0, 1.0, LINEAR_WITHIN)]
     return slopes[2] if np.ptp(slopes) < 1e-3 * abs(slopes[2]) else None
 
 
@@ -170,7 +169,7 @@ def log_of_noisy(measured: float, noise_sd: float, prior_sd: float) -> Ratio:
     def negative_log_density(r: np.ndarray) -> np.ndarray:
         return np.asarray((r / prior_sd) ** 2 + ((measured - np.exp(r)) / noise_sd) ** 2) / 2
 
-    grid = np.linspace(-LONGEST, LONGEST, 801)
+    grid = np.linspace(-LONGEST_STEP, LONGEST_STEP, 801)
     for _ in range(3):  # ever closer to the mode
         mode = grid[negative_log_density(grid).argmin()]
         width = 1 / (1 / prior_sd**2 + np.exp(2 * mode) / noise_sd**2) ** 0.5

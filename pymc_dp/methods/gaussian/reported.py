@@ -61,5 +61,4 @@ def added_by_noise(
 def added(covariance: np.ndarray, more: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Return what of more may be added to a covariance that is to be no wider than the prior."""
     allowed = no_wider(symmetric(covariance + more), prior) - covariance
-    noise: np.ndarray = symmetric(Spectrum.of(symmetric(allowed)).floored(0.0))
-    return noise
+    return symmetric(Spectrum.of(symmetric(allowed)).floored(0.0))

@@ -12,13 +12,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from pymc_dp.contributions.drawn_scores import CENTRING
-from pymc_dp.contributions.tails import (
-    BINS,
-    CENTRES,
-    EXPECTED,
-    memberships,
-    split_counts,
-)
+from pymc_dp.contributions.tails import BINS, CENTRES, EXPECTED, memberships, split_counts
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.estimated_counts import estimated_counts, size_of_sum
 

@@ -17,14 +17,14 @@ from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.chunks.shipping import keep, packed
 from pymc_dp.privacy.chunks.tasks import Layout, Question, Sealed, compiles, on_partition
 from pymc_dp.privacy.contribution import Contribution, Contributions
-from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, Partitions, nothing
+from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, nothing
 from pymc_dp.privacy.private_data import Columns, Partition
 
 # how long a fit waits for a worker while its cluster has none: adaptive clusters start some late
 NO_WORKERS_SECONDS = 300.0
 
 
-class Chunked(Partitions):
+class Chunked:
     """Columns in blocks; blocks at the same place are one partition."""
 
     def __init__(self, columns: Columns, units: UnitBlocks | None) -> None:
@@ -88,6 +88,9 @@ class Chunked(Partitions):
     def whole(self) -> NoReturn:
         """Refuse: not all records fit into memory."""
         raise PartitionError("records in chunks are not read at once")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Partitions hold data and must not be pickled or copied.")
 
     def _task(self, label: str, k: int, question: Sealed, recipe: Any, columns: Columns) -> Any:
         values = {name: column.values for name, column in columns.items()}

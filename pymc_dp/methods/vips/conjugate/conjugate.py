@@ -12,14 +12,7 @@ from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.method import Compiled, Method, OnRealLine
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
-from pymc_dp.methods.vips.conjugate.fit import (
-    Fit,
-    State,
-    context_at,
-    initial_state,
-    start_of_rounds,
-    state_at,
-)
+from pymc_dp.methods.vips.conjugate.fit import Fit, State, context_at
 from pymc_dp.methods.vips.conjugate.model import (
     Context,
     Posterior,
@@ -29,6 +22,7 @@ from pymc_dp.methods.vips.conjugate.model import (
     contribution,
     layout_of,
 )
+from pymc_dp.methods.vips.conjugate.start import initial_state, start_of_rounds, state_at
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query

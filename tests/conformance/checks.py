@@ -24,7 +24,7 @@ INTEGERS = (0, 1, 2, -5, 400, 2**40)
 
 
 def check_noise(found: Recording) -> None:
-    """Every release asks for the plan's noise, which comes; the result claims the plan's epsilon."""
+    """Every release has the noise that the plan says, and the result claims the plan's epsilon."""
     claimed = found.idata["privacy"].attrs
     assert claimed["epsilon"] == found.plan.epsilon()
     assert claimed["releases_made"] == len(found.exchanges) == found.plan.total

@@ -51,7 +51,7 @@ def pytest_collection_finish(session):
     hamiltonian._draw = with_brief_warm_up(hamiltonian, hamiltonian._draw)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000)  # graphs are many small objects
+    gc.set_threshold(20_000)  # graphs are many small objects
 
 
 def run_once(call):

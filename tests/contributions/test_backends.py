@@ -42,6 +42,8 @@ found["norms"] = function([rows], norms.graph_norms(rows), backend)(pairs).tolis
 
 # the norm of before: scaled by its largest entry
 FAULT = """
+genuine = norms.graph_norms
+
 def graph_norms(rows):
     axes = tuple(range(1, rows.ndim))
     largest = pt.abs(rows).max(axis=axes, keepdims=True)
@@ -49,6 +51,10 @@ def graph_norms(rows):
     return safe.squeeze(axes) * pt.sqrt(pt.sqr(rows / safe).sum(axis=axes))
 
 norms.graph_norms = graph_norms
+"""
+
+MENDED = """
+norms.graph_norms = genuine
 """
 
 SUMS = """
@@ -191,7 +197,8 @@ def test_no_extreme_record_passes_the_clip_norm(backend, model):
 @pytest.fixture(scope="module")
 def jax():
     """What one process of JAX computes with each setting, and with planted faults."""
-    [found] = run("jax", IMPORTS, SET, FAULT, NORMS, SHOW, argument=json.dumps(SETTINGS))
+    program = (IMPORTS, FAULT, NORMS, MENDED, SET, SHOW)
+    [found] = run("jax", *program, argument=json.dumps(SETTINGS))
     return found
 
 

@@ -93,10 +93,10 @@ def test_steps_and_then_rounds_are_audited_together(monkeypatch):
     assert audited(vips_toys.logistic, "dp_advi", **settings).contradicted
 
 
-@pytest.mark.parametrize(("fault", "runs"), [(quarter, 200), (unclipped, 400), (reused, 200)])
-def test_a_fault_is_caught(fault, runs, monkeypatch):
+@pytest.mark.parametrize("fault", [quarter, unclipped, reused])
+def test_a_fault_is_caught(fault, monkeypatch):
     fault(monkeypatch)
-    assert audited(vips_toys.logistic, "dp_advi", runs=runs, **PLAIN).contradicted
+    assert audited(vips_toys.logistic, "dp_advi", **PLAIN).contradicted
 
 
 def test_one_key_for_all_runs_is_caught():

@@ -10,6 +10,7 @@ from types import ModuleType
 import hypothesis
 import pytensor
 import pytest
+from pytensor.graph.utils import MetaType
 
 # the same examples in every run, however busy the machine is
 hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
@@ -19,6 +20,8 @@ pytensor.config.cxx = ""
 # where a variable was made: read in no test, and written for every one
 pytensor.config.traceback__limit = 0
 pytensor.config.traceback__compile_limit = 0
+# PyTensor asks millions of times of what class an object is; none of its classes is a virtual one
+MetaType.__instancecheck__ = type.__instancecheck__
 
 
 def pytest_collectstart(collector):

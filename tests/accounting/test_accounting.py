@@ -225,7 +225,7 @@ def test_calibrated_noise_spends_the_budget_and_no_more(setting):
     assert 0.98 < epsilon(noise_multiplier=sigma, delta=1e-5, **setting) <= 1.0
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     target=st.floats(0.05, 6.0),
     q=st.floats(0.005, 1.0),

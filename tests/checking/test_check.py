@@ -145,7 +145,7 @@ def test_widths_are_those_of_the_prior():
 def test_a_flat_prior_has_no_width():
     with pm.Model() as model:
         pm.Normal("y", pm.Flat("m"), 1.0, observed=np.random.default_rng(0).normal(size=50))
-    idata = pymc_dp.fit(model=model, **TERMS, **QUIETLY)
+    idata = pymc_dp.fit(model=model, draws=20, **TERMS, **QUIETLY)
     assert pymc_dp.check(idata, model)["prior"].verdict == "not known"
 
 

@@ -24,7 +24,10 @@ INTEGERS = (0, 1, 2, -5, 400, 2**40)
 
 
 def check_noise(found: Recording) -> None:
-    """Every release asks for the plan's noise, and noise of that standard deviation comes."""
+    """Every release has the noise that the plan says, and the result claims the plan's epsilon."""
+    claimed = found.idata["privacy"].attrs
+    assert claimed["epsilon"] == found.plan.epsilon()
+    assert claimed["releases_made"] == len(found.exchanges) == found.plan.total
     standard = []
     for (query, total, sd, answer), release in found.planned():
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm
@@ -37,11 +40,13 @@ def check_noise(found: Recording) -> None:
     assert np.unique(pooled).size == pooled.size
 
 
-def check_data_enter_through_releases_alone(found: Recording, method: str, name: str) -> None:
+def check_data_enter_through_releases_alone(
+    found: Recording, method: str, name: str, **settings: Any
+) -> None:
     """Other data with the same answers from the wall give the same queries and the same result."""
     other = model_of(name, draw_data(OTHER_ROWS, seed=5))
     answers = [exchange.answer for exchange in found.exchanges]
-    check_same_result(found, record(other, method, answers))
+    check_same_result(found, record(other, method, answers, **settings))
 
 
 def check_same_result(found: Recording, again: Recording) -> None:
@@ -130,11 +135,11 @@ def check_nothing_of_the_data_is_saved(found: Recording, folder: Path) -> None:
 
 
 def check_stopping(
-    found: Recording, spent: Any, model: pm.Model, method: str, folder: Path
+    found: Recording, spent: Any, model: pm.Model, method: str, folder: Path, **settings: Any
 ) -> None:
     """A fit that stops after one release claims its whole plan, and owes its ledger that one."""
     ledger = new_ledger(folder)
-    stopped = record(model, method, ledger=ledger, callbacks=[stop])
+    stopped = record(model, method, ledger=ledger, callbacks=[stop], **settings)
     assert len(stopped.exchanges) == 1 < len(found.exchanges)
     claimed = stopped.idata["privacy"].attrs
     assert claimed["epsilon"] == found.idata["privacy"].attrs["epsilon"] > 0

@@ -53,6 +53,13 @@ def test_less_noise_than_the_plan_says_is_rejected(found):
         checks.check_noise(found._replace(plan=replace(found.plan, releases=more)))
 
 
+def test_a_smaller_epsilon_than_the_plans_is_rejected(found):
+    found = found._replace(idata=found.idata.copy(deep=True))
+    found.idata["privacy"].attrs["epsilon"] *= 0.99
+    with pytest.raises(AssertionError):
+        checks.check_noise(found)
+
+
 def test_one_noise_for_two_releases_is_rejected(found):
     with pytest.raises(AssertionError):
         checks.check_noise(found._replace(exchanges=[*found.exchanges[:-1], found.exchanges[0]]))

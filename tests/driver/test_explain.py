@@ -26,11 +26,6 @@ def successes_in_trials():
     pm.Binomial("y", n=3, logit_p=pm.math.dot(X, b), observed=BINARY)
 
 
-def mixture_of_counts():
-    rates = pm.Poisson.dist(pm.Gamma("rates", 1, 1, shape=2))
-    pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), rates, observed=BINARY)
-
-
 def mixture():
     w, mu = pm.Dirichlet("w", np.ones(2)), pm.Normal("mu", 0, 3, shape=2)
     pm.NormalMixture("y", w, mu, tau=2.0, observed=REAL)
@@ -141,7 +136,6 @@ def factors_started_apart():
         (logistic, "dp_advi", "serve as well as updates in closed form"),
         (coin, "vips", "one release is enough"),
         (mixture, "dp_advi", "histograms of the outcomes"),
-        (mixture_of_counts, "dp_advi", "histograms of the outcomes"),
         (mixture_of_categories, "dp_advi", "histograms of the outcomes"),
         (mixture_of_vectors, "dp_sep", "a sketch of the records finds components"),
         (vectors_started_apart, "dp_advi", "centred scores"),

@@ -98,8 +98,8 @@ def join(child, log):
 def kill_at_random(folder, kills):
     """Keep two processes fitting, kill one at a time, and let the last two come to their end."""
     rng, logs, killed = random.Random(0), [], 0
-    # the other process goes on while one that is slow waits to be killed
-    plan = plan_for(6 * kills + 200)
+    # about two fits for each kill; the other process goes on while one that is slow waits for it
+    plan = plan_for(6 * kills + 40)
     plan.renyi((18.0,))  # children inherit what the accountant found
     ledger = Ledger(folder / "toy.ledger", epsilon=1.0, delta=1e-5, dataset="toy")
 

@@ -35,7 +35,8 @@ def algorithms(model, method, **settings):
     return set_up(model, method, settings.pop("n", None), **budget, **settings).method.algorithms
 
 
-@pytest.mark.parametrize("name", CLASSES)
+# all methods run for `variance` what they run for `linear`
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "variance"])
 def test_explain_says_what_a_fit_with_the_defaults_runs(name):
     model = model_of(name, draw_data(60, seed=1))
     able = {k: fits for k, fits in pymc_dp.explain(model).methods.items() if fits.ok}

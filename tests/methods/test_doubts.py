@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -18,6 +19,7 @@ ROWS = 2000
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1, "draws": 20}
 
 
+@cache
 def waiting_times(observe):
     y = np.random.default_rng(0).exponential(1 / 3.0, ROWS)
     with pm.Model() as model:
@@ -44,6 +46,7 @@ def by_custom_distribution(rate, y):
     pm.CustomDist("y", rate, logp=density, random=draws, observed=y)
 
 
+@cache
 def wide(d=30):
     X = np.random.default_rng(0).normal(size=(ROWS, d))
     with pm.Model() as model:
@@ -52,6 +55,7 @@ def wide(d=30):
     return model
 
 
+@cache
 def doubts_of(model, epsilon=4.0, **settings):
     with deterministic_noise(1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -74,7 +78,7 @@ def test_what_is_said_against_it_helps():
     assert "method='dp_advi'" not in doubts
     model = waiting_times(by_custom_distribution)
     assert uncentred in doubts_of(model)
-    assert uncentred not in doubts_of(model, public=["CustomDist_y"])
+    assert uncentred not in doubts_of(model, public=("CustomDist_y",))
     model = waiting_times(by_distribution)
     assert "Rounds, which noise_aware=False leaves out" in doubts_of(model, noise_aware=False)
     assert uncentred not in doubts_of(model)

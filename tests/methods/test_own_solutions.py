@@ -118,6 +118,7 @@ def solved(model, method, epsilon=math.inf, **terms):
             epsilon=epsilon,
             progressbar=False,
             backend="python",
+            draws=2,
             **terms,
         )
     fit = idata["fit"].to_dataset()

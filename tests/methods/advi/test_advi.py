@@ -55,6 +55,7 @@ def without_noise(model, **settings):
         random_seed=1,
         sampling="full",
         backend="python",
+        draws=20,
         **settings,
     )
 
@@ -128,7 +129,8 @@ def test_a_private_fit_is_near_the_truth_with_every_setting(settings):
     epsilon = 4 if settings.get("neighbours") == "replace_one" else 2
     # the default accountant, and for other settings one that is quick at all of them
     terms = {"accountant": "rdp", "epsilon": 1.1 * epsilon} if settings else {"epsilon": epsilon}
-    idata = pymc_dp.fit(model=logistic(), delta=1e-5, progressbar=False, **terms, **settings)
+    terms |= {"delta": 1e-5, "progressbar": False, "draws": 20}
+    idata = pymc_dp.fit(model=logistic(), **terms, **settings)
     assert idata["privacy"].attrs["epsilon"] <= terms["epsilon"]
     means = idata["fit"]["mean_vector"].values
     # about four standard deviations of the posterior, to which noise adds less than as much

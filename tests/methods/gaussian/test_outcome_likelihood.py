@@ -28,11 +28,12 @@ def few_values():
     pm.Normal("y", mu, sd, observed=rng.normal(0.5, 1.0, size=60))
 
 
-def posterior_of(build, seed, epsilon=1.0):
+def posterior_of(build, seed, **settings):
     with pm.Model() as model:
         build()
+    settings = {"epsilon": 1.0, "delta": 1e-5, **QUIETLY, **settings}
     with deterministic_noise(seed):
-        found = pm.fit(model=model, method="dp_advi", epsilon=epsilon, delta=1e-5, **QUIETLY)
+        found = pm.fit(model=model, method="dp_advi", **settings)
     return found["posterior"].isel(chain=0)
 
 
@@ -69,7 +70,7 @@ def test_gradients_are_those_of_the_density(monkeypatch):
         return kept[-1]
 
     monkeypatch.setattr(stages, "outcome_likelihood", keep)
-    posterior_of(few_values, 0, epsilon=8.0)
+    posterior_of(few_values, 0, epsilon=8.0, draws=2)
     points, step = rng.normal(0, 0.3, size=(3, 2)), 1e-5
     density = kept[-1].log_density
     ends = [(density(points + step * e)[0], density(points - step * e)[0]) for e in np.eye(2)]

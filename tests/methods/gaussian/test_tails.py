@@ -192,7 +192,6 @@ def overdispersed():
 MODELS = {
     "normal": lambda: line(lambda rng: rng.normal(size=ROWS)),
     "exponential": lambda: line(lambda rng: rng.exponential(size=ROWS) - 1),
-    "gamma": lambda: line(lambda rng: (rng.gamma(4, size=ROWS) - 4) / 2),
     "heavy": lambda: line(lambda rng: rng.standard_t(5, ROWS) * 0.6**0.5),
     "counts": overdispersed,
 }

@@ -8,7 +8,7 @@ import pymc_dp
 from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.testing import deterministic_noise
 
-ROWS = 5000
+ROWS = 2000
 rng = np.random.default_rng(0)
 Y = np.where(rng.random(ROWS) < 0.4, rng.normal(4, 1, ROWS), rng.normal(-1, 1, ROWS))
 FAR = {"both on one side": ([55.0, 60.0], "`mu[0]`"), "one far away": ([-1.0, 80.0], "`mu[1]`")}

@@ -40,7 +40,7 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
     "averages over the posterior": ((RoundTerms, "of", classmethod(_at_points)),),
     "curvature along the path": ((state, "whitened_direction", lambda W, way: None),),
     "the mean beyond the mode": ((reported, "mean_beyond_mode", lambda mode, *_: mode),),
-    "doubts of the mode along the path": ((Mode, "doubted_along", lambda mode, *_, **__: mode),),
+    "a wider belief along the path": ((Mode, "widened_along", lambda mode, *_, **__: mode),),
     "rounds of shifts": ((stages, "find_groups", lambda records, scores: None),),
     "scales from the first release": (
         (start, "sums_of_squares", lambda counts, sd: np.zeros(len(counts))),

@@ -22,7 +22,7 @@ from pymc_dp.model.value_checks import SMALL_GROUP
 
 
 def infinite_values(model: pm.Model, data: Mapping[str, Any] | None) -> list[str]:
-    """Name the arrays with infinite values: a record with one is no number, and is left out."""
+    """Name the arrays with infinite values: the likelihood of a record with one is nan."""
     arrays = [*_read(model, data), *_observed(model, data)]
     found = {what for what, x in arrays if x.dtype.kind == "f" and np.isinf(x).any()}
     return [

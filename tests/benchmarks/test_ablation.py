@@ -1,5 +1,6 @@
 """The benchmark of constants finds them all, and changes them wherever they are read."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,15 @@ MOST = 107
 
 def test_the_engine_has_no_more_constants():
     assert len(EVERY) == len(constants()) <= MOST
+
+
+def test_the_page_names_every_constant_and_no_other():
+    page = (Path(__file__).parents[2] / "docs" / "ablation.md").read_text()
+    named = {label.rpartition(".")[2] for label in EVERY}
+    rows = re.findall(r"^\| `([\w.]+)`", page, flags=re.M)
+    listed = re.findall(r"`([\w.]+)`", page[page.index("## Constants that change nothing") :])
+    assert {name.rpartition(".")[2] for name in rows} <= named
+    assert named <= {name.rpartition(".")[2] for name in (*rows, *listed)}
 
 
 def test_a_field_of_defaults_has_another_value_inside_the_block():

@@ -94,12 +94,12 @@ def test_a_fit_by_the_driver_may_have_what_is_left(new, filter):
 
 def test_sampled_batches_of_many_releases_need_little_more(new):
     ledger = new(epsilon=1.0)
-    most = 0.97 * ledger.left.epsilon
+    before = ledger.left.epsilon
+    most = 0.97 * before
     noises = np.arange(3, 9, 0.02)
     cheap_enough = bisect_left(
         noises, True, key=lambda n: plan_of("poisson", 0.1, n, 200).epsilon() < most
     )
-    before = ledger.left.epsilon
     ledger.reserve("dp_advi", plan_of("poisson", 0.1, noises[cheap_enough], 200))
     assert ledger.left.epsilon < 0.2 * before
 

@@ -640,9 +640,7 @@ def test_a_reservation_is_atomic(new, slow_reader):
 def test_a_reservation_without_a_transaction_is_caught(new, slow_reader, monkeypatch):
     ledger = new(epsilon=0.5)
     monkeypatch.setattr(ledger_file, "locked", ledger_file._opened)
-    assert race(ledger, plan_of(noise=15.0)) > 3
-    with suppress(sqlite3.DatabaseError):  # the racers may leave a file that is refused as damaged
-        assert ledger.left.amount < 0
+    assert race(ledger, plan_of(noise=15.0)) > 3  # what they leave behind may even be damaged
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def test_without_noise_nothing_is_clipped_and_nothing_doubted():
 def test_curvature_that_noise_hides_is_doubted():
     doubts = doubts_of(wide(), epsilon=0.1)
     assert "directions of the latents" in doubts
-    ways = "more records, fewer latents or predictors scaled by public limits would show more"
-    assert f"A larger epsilon, {ways}" in doubts
+    advice = "more records, fewer latents or predictors scaled by public limits would show more"
+    assert f"A larger epsilon, {advice}" in doubts
 
 
 def test_latents_that_noise_hides_are_named():

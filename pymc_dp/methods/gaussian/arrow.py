@@ -27,15 +27,15 @@ class Conditional(NamedTuple):
         A has the ``first`` columns, (n, k, r), and behind them the diagonal ``last``, (n, k - r),
         along the axes.
         """
-        r, T, variances = first.shape[2], axes, 1 / last
-        slopes = -T @ (variances[:, :, None] * (T.T @ first[:, r:]))
-        back = slopes.swapaxes(1, 2)
-        covariance, log_determinant = _inverted(first[:, :r] + back @ first[:, r:])
-        mean = _times(covariance, linear[:, :r] + _times(back, linear[:, r:]))
-        behind = (linear[:, r:] @ T * variances) @ T.T + _times(slopes, mean)
+        r, variances = first.shape[2], 1 / last
+        slopes = -axes @ (variances[:, :, None] * (axes.T @ first[:, r:]))
+        transposed = slopes.swapaxes(1, 2)
+        covariance, log_determinant = _inverted(first[:, :r] + transposed @ first[:, r:])
+        mean = _times(covariance, linear[:, :r] + _times(transposed, linear[:, r:]))
+        of_last = (linear[:, r:] @ axes * variances) @ axes.T + _times(slopes, mean)
         log_determinant = log_determinant + np.log(last).sum(axis=1)
-        mean = np.append(mean, behind, axis=1)
-        return cls(mean, covariance, slopes, variances, T, log_determinant)
+        mean = np.append(mean, of_last, axis=1)
+        return cls(mean, covariance, slopes, variances, axes, log_determinant)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Draw once from each, (n, k)."""
@@ -48,10 +48,10 @@ class Conditional(NamedTuple):
     def covariances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return entries of the covariance, (n, m); between the last ones, variances alone."""
         r, between = self.covariance.shape[2], self.slopes @ self.covariance
-        found = np.zeros((*self.mean.shape, r + 1))
-        found[:, :r, :r], found[:, r:, :r] = self.covariance, between
-        found[:, r:, r] = self.variances @ (self.axes**2).T + (between * self.slopes).sum(axis=2)
-        return found[:, np.maximum(rows, columns), np.minimum(np.minimum(rows, columns), r)]
+        entries = np.zeros((*self.mean.shape, r + 1))
+        entries[:, :r, :r], entries[:, r:, :r] = self.covariance, between
+        entries[:, r:, r] = self.variances @ (self.axes**2).T + (between * self.slopes).sum(axis=2)
+        return entries[:, np.maximum(rows, columns), np.minimum(np.minimum(rows, columns), r)]
 
 
 def _times(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:

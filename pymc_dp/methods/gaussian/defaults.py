@@ -112,9 +112,9 @@ class Defaults(NamedTuple):
     # the location, times this share: what is believed of the location is rather too wide
     most_excess: float = 1.0
     expected_excess: float = 0.5
-    # a squared slope that leads further on along the way so far, so many times its expectation, is
-    # doubted
-    surprise_along_way: float = 2.25
+    # the squared slope along the path so far counts as unexpected from this multiple of its
+    # expectation on
+    unexpected_slope: float = 2.25
     # the posterior's mean is at most so many times as far from the start as its mode
     longest_beyond: float = 2.0
     # every so many rounds release the precision of a method's own posterior in place of the slope

@@ -49,7 +49,7 @@ class Integrated(NamedTuple):
     near: np.ndarray  # (k,) a point u_0
     steps: np.ndarray  # (k,) of u, after which gradients show the precision
     entries: Entries
-    first: int  # r: behind the first r of u the precision is a factor times I
+    dense: int  # r: behind the first r of u the precision is a factor times I
     # theta (n, D - k) and u (n, m, k) -> gradients of the log prior in u, (n, m, k)
     gradients: Callable[[np.ndarray, np.ndarray], np.ndarray]
     # the same and weights (n, m) -> log prior at the first u, (n,), and the slope in theta,
@@ -81,7 +81,7 @@ class Integrated(NamedTuple):
 
     def _axes(self, likelihood: NormalLikelihood) -> tuple[np.ndarray, np.ndarray]:
         """Return eigenvalues and eigenvectors of the likelihood's precision of the last of u."""
-        last = self.u[self.first :]
+        last = self.u[self.dense :]
         values, vectors = np.linalg.eigh(likelihood.precision[np.ix_(last, last)])
         return values, vectors
 
@@ -92,17 +92,17 @@ class Integrated(NamedTuple):
         axes: tuple[np.ndarray, np.ndarray],
     ) -> Conditional:
         """Return the posterior of u given theta."""
-        r, (values, T) = self.first, axes
+        r, (values, vectors) = self.dense, axes
         near = np.broadcast_to(self.near, (len(theta), len(self.u)))
         slope, P = self._of_prior(theta, near)
         A = P[:, :, :r] + likelihood.precision[np.ix_(self.u, self.u[:r])]
         score = likelihood.linear - self._joined(theta, near) @ likelihood.precision
-        found = Conditional.of(slope + score[:, self.u], A, values + P[:, r : r + 1, r], T)
+        found = Conditional.of(slope + score[:, self.u], A, values + P[:, r : r + 1, r], vectors)
         return found._replace(mean=near + found.mean)
 
     def _of_prior(self, theta: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the gradient in u, and of the precision the first columns and the diagonal."""
-        (rows, columns, difference), r = self.entries, self.first
+        (rows, columns, difference), r = self.entries, self.dense
         gradients = self.gradients(
             theta, np.concatenate([near[:, None], near[:, None] + self._moves()], axis=1)
         )

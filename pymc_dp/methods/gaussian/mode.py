@@ -30,37 +30,37 @@ class Mode(NamedTuple):
         # rounding may make it negative where curvatures differ by more digits than numbers have
         return Update(step, covariance, float(np.maximum(0.0, squared)) / len(slope), gain)
 
-    def doubted_along(
+    def widened_along(
         self,
-        way: np.ndarray,
+        path: np.ndarray,
         slope: np.ndarray,
         total: np.ndarray,
         noise: np.ndarray,
         prior: np.ndarray,
-        surprise: float,
+        threshold: float,
     ) -> Self:
-        """Widen the direction of the way so far, (d,), where the slope leads further on along it.
+        """Widen the direction of the path so far, (d,), where the slope leads further on along it.
 
-        It does so more than was likely where the curvature has fallen on the way: earlier rounds
-        took the mode to be nearer than it is. Where the squared slope along the way exceeds
-        ``surprise`` times its expectation, the variance grows as far as it makes the slope likely,
+        It does so more than was likely where the curvature has fallen on the path: earlier rounds
+        took the mode to be nearer than it is. Where the squared slope along the path exceeds
+        ``threshold`` times its expectation, the variance grows as far as it makes the slope likely,
         and not beyond the prior's.
 
         >>> near = Mode(np.array([3.0]), np.array([[0.01]]))
         >>> one, wide = np.eye(1), 1e-4 * np.eye(1)
-        >>> def doubted(slope):
-        ...     return near.doubted_along(near.mean, slope * one[0], one, 0.01 * one, wide, 2.25)
-        >>> doubted(1.0).covariance.round(2), doubted(0.1).covariance, doubted(-1.0).covariance
+        >>> def widened(slope):
+        ...     return near.widened_along(near.mean, slope * one[0], one, 0.01 * one, wide, 2.25)
+        >>> widened(1.0).covariance.round(2), widened(0.1).covariance, widened(-1.0).covariance
         (array([[0.99]]), array([[0.01]]), array([[0.01]]))
         """
         with np.errstate(over="raise"):  # a run that is lost says so
-            along = total @ way
-            leads_on = float(slope @ way)
-            expected = float(along @ self.covariance @ along + way @ noise @ way)
-        if leads_on <= 0 or leads_on**2 <= surprise * expected:
+            along = total @ path
+            leads_on = float(slope @ path)
+            expected = float(along @ self.covariance @ along + path @ noise @ path)
+        if leads_on <= 0 or leads_on**2 <= threshold * expected:
             return self
-        more = (leads_on**2 - expected) / float(way @ along) ** 2
-        covariance = symmetric(self.covariance + more * np.outer(way, way))
+        more = (leads_on**2 - expected) / float(path @ along) ** 2
+        covariance = symmetric(self.covariance + more * np.outer(path, path))
         return self._replace(covariance=no_wider(covariance, prior))
 
 

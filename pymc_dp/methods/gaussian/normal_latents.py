@@ -13,6 +13,8 @@ from pymc_dp.methods.gaussian.integrated import Entries, Integrated
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
+LogPrior = Callable[[np.ndarray], np.ndarray]  # points, (n, size) -> (n,)
+
 # a difference counts as 0 up to this share of what is subtracted, and up to its root in a log
 # density; its square is about double precision
 ROUNDING = 1e-7
@@ -26,12 +28,7 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     """
     places = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     draws = prior_draws[: 4 * PLACES]
-    log_prior = log_prior_of(records)
-    chosen: tuple[str, ...] = ()
-    for name in places:
-        u = _among(places, (*chosen, name))
-        if len(u) <= MANY_LATENTS and _is_quadratic(log_prior, u, draws):
-            chosen = (*chosen, name)
+    chosen = _jointly_normal(log_prior_of(records), places, draws)
     u = _among(places, chosen)
     theta = np.setdiff1d(np.arange(records.size), u)
     graphs = Graphs.of(records, chosen)
@@ -42,20 +39,32 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     filled = _filled(precisions)
     is_last = _alike(filled, np.einsum("nii->ni", precisions))
     order = np.argsort(is_last, kind="stable")
-    back, slope = np.argsort(order), graphs.compiled_slope()
+    in_graphs, slope = np.argsort(order), graphs.compiled_slope()
     return Integrated(
-        u[order],
-        theta,
-        near[order],
-        steps[order],
-        _together(filled[np.ix_(order, order)]),
-        int((~is_last).sum()),
-        lambda theta, u: gradients(theta, u[..., back])[..., order],
-        lambda theta, u, weights: slope(theta, u[..., back], weights),
+        u=u[order],
+        theta=theta,
+        near=near[order],
+        steps=steps[order],
+        entries=_together(filled[np.ix_(order, order)]),
+        dense=int((~is_last).sum()),
+        gradients=lambda others, at: gradients(others, at[..., in_graphs])[..., order],
+        slope=lambda others, at, weights: slope(others, at[..., in_graphs], weights),
     )
 
 
-def log_prior_of(records: Records) -> Callable[[np.ndarray], np.ndarray]:
+def _jointly_normal(
+    log_prior: LogPrior, places: Mapping[str, np.ndarray], draws: np.ndarray
+) -> tuple[str, ...]:
+    """Name latents in which the log prior is quadratic at all values of the others."""
+    chosen: tuple[str, ...] = ()
+    for name in places:
+        u = _among(places, (*chosen, name))
+        if len(u) <= MANY_LATENTS and _is_quadratic(log_prior, u, draws):
+            chosen = (*chosen, name)
+    return chosen
+
+
+def log_prior_of(records: Records) -> LogPrior:
     """Compile the log prior of points, (n, size)."""
     every = Graphs.of(records, ())
     compiled = function([every.theta, every.u], every.log_prior[:, 0], "python")
@@ -66,9 +75,7 @@ def _among(places: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray
     return np.concatenate([np.zeros(0, int), *[places[name].ravel() for name in names]])
 
 
-def _is_quadratic(
-    log_prior: Callable[[np.ndarray], np.ndarray], u: np.ndarray, draws: np.ndarray
-) -> bool:
+def _is_quadratic(log_prior: LogPrior, u: np.ndarray, draws: np.ndarray) -> bool:
     """Whether the log prior is quadratic in some coordinates: third differences are 0."""
     start, *others = np.split(draws, 4)
     corners = [start]
@@ -106,15 +113,15 @@ def _filled(precisions: np.ndarray) -> np.ndarray:
 
 
 def _alike(filled: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
-    """Find the most latents whose precision is I times a factor, as of groups of one spread, (k,).
+    """Find the largest set of latents whose joint precision is a factor times I, (k,).
 
-    Theta decides the factor: latents whose precision is fixed may have units far apart, and then
-    rounding hides small eigenvalues.
+    Groups of one spread are one. Theta decides the factor: latents whose precision is fixed may
+    have units far apart, and then rounding hides small eigenvalues.
     """
     same = abs(diagonal[:, :, None] - diagonal[:, None, :]) <= ROUNDING * diagonal[:, None, :]
-    apart = same.all(axis=0) & ~filled | np.eye(len(filled), dtype=bool)
+    alike = same.all(axis=0) & ~filled | np.eye(len(filled), dtype=bool)
     changing = np.ptp(diagonal, axis=0) > ROUNDING * diagonal[0]
-    sets = [row for row in apart[changing] if apart[np.ix_(row, row)].all()]
+    sets = [row for row in alike[changing] if alike[np.ix_(row, row)].all()]
     return max(sets, key=np.sum, default=np.zeros(len(filled), bool))
 
 

@@ -26,7 +26,8 @@ from pymc_dp.model.graph_types import AnyVariable, pt
 NORMAL = (NormalRV, LogNormalRV)
 STEP = 1e-4  # of differences of the logarithm of the scale
 LONGEST_STEP = 20.0  # of the logarithm of the squared scale
-LINEAR_WITHIN = 20.0  # of the start: where the logarithm of the scale must be linear in the latent
+# so far from the start the logarithm of the scale must be linear in the latent
+LINEAR_WITHIN = LONGEST_STEP
 SMALLEST_NOISE = 1e-6
 
 

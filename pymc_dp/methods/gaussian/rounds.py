@@ -156,7 +156,7 @@ def _learnt(
 ) -> Learnt:
     """Move the mode, and update all estimates."""
     before, shifts = state.learnt, known.shifts
-    mode, point, way, nonlinearity = newton_step(_doubted(before, local), before.way, local)
+    mode, point, way, nonlinearity = newton_step(_widened(before, local), before.way, local)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
@@ -223,15 +223,15 @@ def _scored(
     return tuple(one.in_units(units) for one in found)
 
 
-def _doubted(before: Learnt, local: LocalPosterior) -> Mode:
-    """Return what was known of the mode before a round, doubted if the way is not at its end."""
-    return before.mode._replace(mean=local.point).doubted_along(
+def _widened(before: Learnt, local: LocalPosterior) -> Mode:
+    """Return what was known of the mode before a round, or less if the path leads further on."""
+    return before.mode._replace(mean=local.point).widened_along(
         local.point - before.start,
         local.gradient,
         local.total_curvature,
         local.gradient_noise,
         local.prior_precision,
-        surprise=DEFAULTS.surprise_along_way,
+        threshold=DEFAULTS.unexpected_slope,
     )
 
 

@@ -176,27 +176,26 @@ def test_two_differences_show_the_precision_of_groups_and_their_mean():
 )
 def test_independent_latents_of_one_spread_are_not_inverted(build, last):
     """The others are, as the mean of groups."""
-    hyper = found(build)
-    apart = hyper.integrated
-    assert len(apart.u) - apart.first == last
+    integrated = found(build).integrated
+    assert len(integrated.u) - integrated.dense == last
 
 
-def random_densities(hyper, *firsts):
+def random_densities(hyper, *sizes):
     """Evaluate the density and its gradient, with some of u inverted."""
     rng, d = np.random.default_rng(0), len(hyper.places)
     root, theta = rng.normal(size=(d, d)), rng.normal(size=(6, len(hyper.integrated.theta)))
     likelihood = NormalLikelihood(rng.normal(size=d), root @ root.T)
     of_all = likelihood.among(hyper.places, hyper.records.size)
     return [
-        np.column_stack(hyper.integrated._replace(first=first).log_density(of_all)(theta))
-        for first in firsts
+        np.column_stack(hyper.integrated._replace(dense=dense).log_density(of_all)(theta))
+        for dense in sizes
     ]
 
 
 @pytest.mark.parametrize("build", [groups, crossed, of_unequal_spreads, walk])
 def test_the_density_is_that_of_the_whole_matrix(build):
-    apart = found(build).integrated
-    own, whole = random_densities(found(build), apart.first, len(apart.u))
+    integrated = found(build).integrated
+    own, whole = random_densities(found(build), integrated.dense, len(integrated.u))
     np.testing.assert_allclose(own, whole, rtol=1e-9, atol=1e-9)
 
 

@@ -81,6 +81,7 @@ class Filter(NamedTuple):
         return f"{cost.amount:.4g} (epsilon {self.affordable(cost):.4g} at delta={self.delta:g})"
 
 
+@cache
 def renyi(epsilon: float, delta: float, order: float) -> Filter:
     """Add up Rényi divergences at one order (Feldman and Zrnic 2021, theorem 4.3)."""
     return Filter(
@@ -94,6 +95,7 @@ def renyi(epsilon: float, delta: float, order: float) -> Filter:
     )
 
 
+@cache
 def concentrated(epsilon: float, delta: float, order: float) -> Filter:
     """Add up rho of zero-concentrated DP, which bounds all Rényi orders at once."""
     return Filter(
@@ -106,6 +108,7 @@ def concentrated(epsilon: float, delta: float, order: float) -> Filter:
     )
 
 
+@cache
 def sums(epsilon: float, delta: float, order: float) -> Filter:
     """Add up epsilons and deltas of whole plans (Rogers et al. 2016, theorem 3.6)."""
     return Filter(
@@ -133,7 +136,6 @@ def _epsilon_of_rho(rho: float, delta: float) -> float:
     return epsilon_of_renyi(ORDERS, rho * np.array(ORDERS), delta)
 
 
-@cache
 def _largest_rho(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while _epsilon_of_rho(high, delta) <= epsilon:
@@ -180,5 +182,5 @@ def _limits(epsilon: float, delta: float, orders: np.ndarray) -> np.ndarray:
     return (1 - ROUNDING) * found
 
 
-# (epsilon, delta, order of the Rényi divergences that add up) -> filter
+# (epsilon, delta, order) -> filter; the order is for Rényi divergences, and the others ignore it
 FILTERS = {"rdp": renyi, "zcdp": concentrated, "sum": sums}

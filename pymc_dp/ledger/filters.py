@@ -81,7 +81,6 @@ class Filter(NamedTuple):
         return f"{cost.amount:.4g} (epsilon {self.affordable(cost):.4g} at delta={self.delta:g})"
 
 
-@cache
 def renyi(epsilon: float, delta: float, order: float) -> Filter:
     """Add up Rényi divergences at one order (Feldman and Zrnic 2021, theorem 4.3)."""
     return Filter(
@@ -95,7 +94,6 @@ def renyi(epsilon: float, delta: float, order: float) -> Filter:
     )
 
 
-@cache
 def concentrated(epsilon: float, delta: float, order: float) -> Filter:
     """Add up rho of zero-concentrated DP, which bounds all Rényi orders at once."""
     return Filter(
@@ -108,7 +106,6 @@ def concentrated(epsilon: float, delta: float, order: float) -> Filter:
     )
 
 
-@cache
 def sums(epsilon: float, delta: float, order: float) -> Filter:
     """Add up epsilons and deltas of whole plans (Rogers et al. 2016, theorem 3.6)."""
     return Filter(
@@ -183,4 +180,4 @@ def _limits(epsilon: float, delta: float, orders: np.ndarray) -> np.ndarray:
 
 
 # (epsilon, delta, order) -> filter; the order is for Rényi divergences, and the others ignore it
-FILTERS = {"rdp": renyi, "zcdp": concentrated, "sum": sums}
+FILTERS = {"rdp": cache(renyi), "zcdp": cache(concentrated), "sum": cache(sums)}

@@ -1,7 +1,7 @@
 """How PyTensor runs graphs at once, without a compiler: rewritten, or as they are written.
 
 A batch is small: with PyTensor's own Python linker, what surrounds a ufunc of NumPy takes several
-times as long as it. The linker here calls ufuncs at once.
+times as long as the ufunc. The linker here calls ufuncs directly.
 
 The proof of exact arithmetic (docs/proofs/gaussian_sum.md) speaks of both modes: products of
 records row by row, and no loops that are fused.

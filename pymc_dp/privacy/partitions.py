@@ -1,11 +1,9 @@
 """Where the records are: in partitions, each of which answers with one vector.
 
-In memory there is one partition. Records in chunks have several (`privacy.chunks`), which may lie
-on other machines: a partition draws its part of a batch, clips and adds up, and nothing else of it
-is handed over. Both answer the same calls: ``ready`` gets the contributions to where the records
-are, before anything is booked; ``clipped_sums`` asks all partitions, answers in their order, and
-calls ``done`` after each; ``read`` calls a function of each, whose results are private; ``whole``
-returns all records, for a mechanism that is no sum.
+In memory there is one; records in chunks (`privacy.chunks`) have several, maybe on other machines.
+``ready`` brings contributions there, before anything is booked. For ``clipped_sums`` each draws its
+part of a batch, clips, adds up and hands over nothing else; ``done`` is called after each.
+``read`` calls a function of each, for private values; ``whole`` returns all records.
 """
 
 from collections.abc import Callable, Iterable, Iterator

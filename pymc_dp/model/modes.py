@@ -32,7 +32,7 @@ AFTER_SPECIALIZE = 48.9  # just before fusion and the in-place rewrites
 
 
 class UfuncLinker(PerformLinker):
-    """PyTensor's Python linker, that calls ufuncs directly and gives no warnings of their numbers.
+    """PyTensor's Python linker, which calls ufuncs directly and gives no warnings of their numbers.
 
     What it computes for a record does not depend on other records, to the last bit, as far as
     products of matrices do not (`row_products`).

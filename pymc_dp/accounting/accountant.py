@@ -34,7 +34,7 @@ POISSON_REPLACED: Pairs = frozenset({(Poisson, Neighbours.REPLACE_ONE)})
 FIXED_SIZE: Pairs = frozenset({(FixedSize, Neighbours.REPLACE_ONE)})
 
 
-def is_tight(plan: Plan, deltas: Deltas) -> None:
+def no_warning(plan: Plan, deltas: Deltas) -> None:
     """Warn of nothing."""
 
 
@@ -49,7 +49,7 @@ class Accountant(NamedTuple):
     # whether the library itself doubles the sensitivity under replace-one neighbours
     doubles: bool = False
     # warns where a better choice of settings would find a smaller number
-    warn_if_loose: Callable[[Plan, Deltas], None] = is_tight
+    warn_if_loose: Callable[[Plan, Deltas], None] = no_warning
 
     def __repr__(self) -> str:
         return f"Accountant({self.name!r})"
@@ -164,7 +164,7 @@ def _check_noise(release: Release, neighbours: Neighbours, floor: float) -> None
 
 
 def _no_proof(accountant: Accountant, sampler: Sampler, neighbours: Neighbours) -> str:
-    from pymc_dp.accounting.accountants import ACCOUNTANTS  # which are made of these
+    from pymc_dp.accounting.accountants import ACCOUNTANTS  # accountants.py imports this file
 
     kind = type(sampler)
     proofs = {

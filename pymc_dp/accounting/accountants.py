@@ -23,7 +23,7 @@ PLD = Accountant(
 )
 COARSE_PLD = PLD._replace(of_sums=partial(privacy_loss.by_losses, grid=privacy_loss.COARSE_GRID))
 CENTRAL_LIMIT = Accountant("central limit", privacy_loss.by_central_limit)
-RDP = Accountant("rdp", renyi.by_autodp, FULL | POISSON | FIXED_SIZE, "autodp")
+RDP = Accountant("rdp", renyi.by_autodp, FULL | POISSON | FIXED_SIZE, package="autodp")
 RDP_DP_ACCOUNTING = Accountant(
     "rdp_dp_accounting", renyi.by_dp_accounting, RDP.proved, warn_if_loose=renyi.warn_of_orders
 )

@@ -117,10 +117,10 @@ class Plan:
     def renyi(self, orders: tuple[float, ...] | None = None) -> np.ndarray:
         """Return the Rényi divergence of the whole plan at each order, whatever its accountant."""
         from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING  # which read plans
-        from pymc_dp.accounting.renyi import divergences
+        from pymc_dp.accounting.renyi import ORDERS, divergences
 
         RDP_DP_ACCOUNTING.check(self)
-        return divergences(self, *([] if orders is None else [orders]))
+        return divergences(self, ORDERS if orders is None else orders)
 
     def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
         """Return a plan of these terms for the releases that a method asks for.

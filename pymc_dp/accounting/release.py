@@ -1,4 +1,4 @@
-"""Releases: what a method asks for, and what a plan grants; and what one of them is."""
+"""Releases: what a method asks for, what a plan grants, and the mechanism that makes them."""
 
 from __future__ import annotations
 

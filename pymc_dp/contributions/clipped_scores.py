@@ -97,9 +97,10 @@ def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
     """Clip observed scores; estimate their slopes and variances from drawn ones."""
     weighted, drawn = z[:, :1], z[:, :1]
     if z.shape[1] > 1:
-        squares = (z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1)
-        kept = without_weighing(z)
-        weighted, drawn = clip_factors(squares, weight_bound)[:, None, None] * kept, kept
+        variance = (z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1)
+        weights = clip_factors(variance, weight_bound)  # a record of large variance weighs less
+        drawn = without_weighing(z)
+        weighted = weights[:, None, None] * drawn
     u = clip_consistently(weighted, bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
     variance = (u[:, first:] ** 2).sum(axis=-1).mean(axis=1)
@@ -114,7 +115,8 @@ def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
     """
     no, yes = z[:, 1:2], z[:, 2:]
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
-    u = clip_both(z, clip_factors(variance, weight_bound), bound)
+    weights = clip_factors(variance, weight_bound)  # a record of large variance weighs less
+    u = clip_both(z, weights, bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
     return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped, _counts(z))
 

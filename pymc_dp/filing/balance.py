@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from pymc_dp.ledger.account import Account
 from pymc_dp.ledger.entry import Entry
-from pymc_dp.ledger.ledger import Ledger, open_ledger
+from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.ledger.report import balances
 
 

@@ -133,7 +133,6 @@ def _epsilon_of_rho(rho: float, delta: float) -> float:
     return epsilon_of_renyi(ORDERS, rho * np.array(ORDERS), delta)
 
 
-@cache
 def _largest_rho(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while _epsilon_of_rho(high, delta) <= epsilon:
@@ -180,5 +179,5 @@ def _limits(epsilon: float, delta: float, orders: np.ndarray) -> np.ndarray:
     return (1 - ROUNDING) * found
 
 
-# (epsilon, delta, order of the Rényi divergences that add up) -> filter
-FILTERS = {"rdp": renyi, "zcdp": concentrated, "sum": sums}
+# (epsilon, delta, order) -> filter; the order is for Rényi divergences, and the others ignore it
+FILTERS = {"rdp": cache(renyi), "zcdp": cache(concentrated), "sum": cache(sums)}

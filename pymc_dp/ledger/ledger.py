@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-from pathlib import Path
 
 from pymc_dp.accounting.arguments import checked_number
 from pymc_dp.accounting.plan import Plan
@@ -84,7 +83,8 @@ class Ledger:
             "filter": filter,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        self.path, self.terms = Account.opened(path, given)
+        self._account = Account.opened(path, given)
+        self.path, self.terms = self._account
 
     def __repr__(self) -> str:
         terms = self.terms
@@ -246,23 +246,5 @@ class Ledger:
         return report_of(self.terms, self._filter, self._account.fits)
 
     @property
-    def _account(self) -> Account:
-        return Account(self.path, self.terms)
-
-    @property
     def _filter(self) -> Filter:
         return self._account.filter
-
-
-def open_ledger(ledger: Ledger | str | os.PathLike[str] | None) -> Ledger | None:
-    """Return a ledger, or open the one at a path; it must exist, since a new one needs terms."""
-    if ledger is None or isinstance(ledger, Ledger):
-        return ledger
-    if not isinstance(ledger, str | os.PathLike):
-        raise TypeError(f"ledger={ledger!r} must be a pymc_dp.Ledger, or the path of one.")
-    if not Path(ledger).exists():
-        raise ValueError(
-            f"ledger={os.fspath(ledger)!r} does not exist: create it with its terms, "
-            "pymc_dp.Ledger(path, epsilon=..., delta=..., dataset=...)."
-        )
-    return Ledger(ledger)

@@ -1,7 +1,7 @@
 """How PyTensor runs graphs at once, without a compiler: rewritten, or as they are written.
 
 A batch is small: with PyTensor's own Python linker, what surrounds a ufunc of NumPy takes several
-times as long as it. The linker here calls ufuncs at once.
+times as long as the ufunc. The linker here calls ufuncs directly.
 
 The proof of exact arithmetic (docs/proofs/gaussian_sum.md) speaks of both modes: products of
 records row by row, and no loops that are fused.
@@ -32,7 +32,7 @@ AFTER_SPECIALIZE = 48.9  # just before fusion and the in-place rewrites
 
 
 class UfuncLinker(PerformLinker):
-    """PyTensor's Python linker, with a short way to ufuncs and no warnings of their numbers.
+    """PyTensor's Python linker, which calls ufuncs directly and gives no warnings of their numbers.
 
     What it computes for a record does not depend on other records, to the last bit, as far as
     products of matrices do not (`row_products`).

@@ -25,7 +25,6 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
-
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 

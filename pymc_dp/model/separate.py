@@ -18,14 +18,15 @@ from pymc_dp.model.constants import Trusted, trusted_constants
 from pymc_dp.model.copied import refuse_centres, refuse_copies
 from pymc_dp.model.dims import Dims, find_dims, refuse_private_lengths, refuse_record_dims
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.harden import HardenedModel, harden
-from pymc_dp.model.operations import LISTED, unproved_by_variable, unproved_in
+from pymc_dp.model.harden import harden
+from pymc_dp.model.operations import LISTED, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
 from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
-from pymc_dp.model.priors import Prior, initial_point, log_prior, prior_draws, prior_graphs
+from pymc_dp.model.priors import initial_point, log_prior, prior_draws, prior_graphs
+from pymc_dp.model.proved import Proved, proved_graphs
 from pymc_dp.model.released import Outputs, releasable
 from pymc_dp.model.split import Split, split_by_record
-from pymc_dp.model.terms import Terms, declare_public, likelihood_terms, log_densities
+from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many
 from pymc_dp.privacy.blocks import UnitBlocks
@@ -139,7 +140,7 @@ def separate_unread(
     for name in (*beside, *([units.name] if units else [])):
         terms = without_unit(terms, hardened, name)
     prior = prior_graphs(hardened.model, hardened.initvals, densities)
-    proved = _proved(model, hardened, terms | potentials, prior, declared)
+    proved = proved_graphs(model, hardened, terms | potentials, prior, declared)
     split = split_by_record(hardened, terms, potentials, prior, units and units.name)
     checks.refuse_unread(split)
     checks.refuse_discrete(split)
@@ -161,30 +162,6 @@ def separate_unread(
     records = _records(split, latents, point, columns, dims, outputs, proved)
     found = Partition(columns, units)
     return records, partial(_checked, split, outputs.graphs, found, shapes, number_is_public)
-
-
-class Proved(NamedTuple):
-    """What the graphs of a model may compute with, beside their inputs."""
-
-    graphs: dict[str, list[AnyVariable]]  # by variable, all in which numbers may hide
-    allowed: frozenset[str]  # the author's own operations, which are declared to hold no data
-    doubtful: set[str]  # the deterministics with others
-
-
-def _proved(
-    model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
-) -> Proved:
-    """Refuse graphs that may compute with more than their inputs; a deterministic is withheld."""
-    unproved = unproved_by_variable(hardened.model, factors, prior)
-    every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
-    allowed = checks.refuse_unknown_names(model, public, every)
-    withheld = {v.name for v in model.deterministics} - hardened.public
-    checks.refuse_unproved({k: v for k, v in unproved.items() if k not in withheld}, allowed)
-    checks.refuse_draws(factors)
-    graphs = _graphs_read(hardened.model, factors, prior)
-    checks.refuse_hidden(graphs, hardened)
-    doubtful = {name for name, names in unproved.items() if not names <= allowed}
-    return Proved(graphs, allowed, doubtful)
 
 
 def _drawn(
@@ -266,14 +243,3 @@ def _records(
 def listed(op: Op) -> type[Op]:
     """Return an operation's class; of an author's, which may hold data, the one that it extends."""
     return next((base for base in type(op).__mro__ if base in LISTED), Op)
-
-
-def _graphs_read(
-    model: pm.Model, factors: Mapping[str, AnyVariable], prior: Prior
-) -> dict[str, list[AnyVariable]]:
-    """Collect by variable all graphs in which numbers may hide."""
-    # they are a latent's log density, its distribution, its initial value and what is released of
-    # it, an observed variable's log density and distribution, and potentials
-    distributions = {rv.name: [rv] for rv in model.observed_RVs}
-    densities = {name: [graph, *distributions.get(name, [])] for name, graph in factors.items()}
-    return {name: list(graphs) for name, graphs in prior.items()} | densities

@@ -1,6 +1,6 @@
 """The column that says which records belong to one unit: private, and outside the model's graph."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,8 +31,8 @@ def read_units(
             f"unit= must be the name of a pm.Data, not {type(name).__name__}: put the codes into "
             "the model by pm.Data(name, codes), and give that name."
         )
-    add = "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula"
-    column, values = private_column(model, "unit", name, data, public, add)
+    how_to_add = "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula"
+    column, values = private_column(model, "unit", name, data, public, how_to_add)
     _refuse_read(model, column)
     if isinstance(values, Blocks):
         return _in_blocks(values, name)
@@ -45,19 +45,19 @@ def private_column(
     name: str,
     data: Mapping[str, Any] | None,
     public: Iterable[str],
-    add: str,
+    how_to_add: str,
 ) -> tuple[AnyVariable, Any]:
-    """Return the private `pm.Data` that a keyword names, and its values; ``add`` makes one."""
+    """Return the private `pm.Data` that a keyword names, and its values."""
     columns = {variable.name: variable for variable in model.data_vars}
     if name not in columns:
         raise ValueError(
             f"{keyword}= names `{name}`, which is no pm.Data of the model; it has "
-            f"{sorted(columns)}. Add {add}."
+            f"{sorted(columns)}. Add {how_to_add}."
         )
     if name in public:
         raise ValueError(
-            f"public= names `{name}`, but {keyword}= needs it private: who is in the data, and "
-            "how, is what the fit protects. Leave it out of public=."
+            f"public= names `{name}`, but {keyword}= needs it private: its values are those of "
+            "records, which the fit protects. Leave it out of public=."
         )
     if data is not None and name not in data:
         raise ValueError(
@@ -108,43 +108,35 @@ def _codes(values: Any, name: str) -> np.ndarray:
 
 def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     """Refuse a model that computes with the codes; how many there are is another matter."""
-    read = graphs_of(model)
-    for name, graphs in read.items():
-        if is_read(column, graphs, is_length_of, is_entry_of_unit):
+    for name in readers(model, column, is_length_of, is_entry_of_unit):
+        raise NotSeparableError(
+            f"`{name}` reads `{column.name}`, which unit= names, other than as the index of a "
+            f"latent with an entry for every unit. Write x[{column.name}] for a latent x, or "
+            f"index by public groups, and leave `{column.name}` out of the rest of the model."
+        )
+    for name in readers(model, column, is_entry_of_unit):
+        if name in [rv.name for rv in model.free_RVs]:
             raise NotSeparableError(
-                f"`{name}` reads `{column.name}`, which unit= names, other than as the index of a "
-                f"latent with an entry for every unit. Write x[{column.name}] for a latent x, or "
-                f"index by public groups, and leave `{column.name}` out of the rest of the model."
-            )
-    for rv in model.free_RVs:
-        if is_read(column, read[rv.name], is_entry_of_unit):
-            raise NotSeparableError(
-                f"`{rv.name}` takes its length from `{column.name}`, which unit= names: make "
+                f"`{name}` takes its length from `{column.name}`, which unit= names: make "
                 f"`{column.name}` after the model's other data, or without dims."
             )
 
 
-def graphs_of(model: pm.Model) -> dict[str, list[AnyVariable]]:
-    """Return the graphs of a model's variables: their own, and of what is observed its data's."""
+def readers(
+    model: pm.Model, column: AnyVariable, *allowed: Callable[[AnyVariable, AnyVariable], bool]
+) -> Iterator[str]:
+    """Yield the variables that compute with a column, other than by what is allowed."""
     variables = (*model.basic_RVs, *model.deterministics, *model.potentials)
-    observed = {rv: [model.rvs_to_values[rv]] for rv in model.observed_RVs}
-    return {v.name: [v, *observed.get(v, [])] for v in variables}
-
-
-def is_read(
-    column: AnyVariable,
-    graphs: list[AnyVariable],
-    *allowed: Callable[[AnyVariable, AnyVariable], bool],
-) -> bool:
-    """Whether graphs compute with a column, other than by what is allowed."""
-    known = [v for v in ancestors(graphs) if any(one(v, column) for one in allowed)]
-    return column in set(ancestors(graphs, blockers=known))
+    for variable in variables:
+        graphs = [variable, model.rvs_to_values.get(variable, variable)]
+        known = [v for v in ancestors(graphs) if any(one(v, column) for one in allowed)]
+        if column in set(ancestors(graphs, blockers=known)):
+            yield variable.name
 
 
 def is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
     """Whether a variable is the number of a column's entries."""
-    measures = isinstance(variable.owner_op, Shape | Shape_i)
-    return measures and variable.owner.inputs[0] is column
+    return isinstance(variable.owner_op, Shape | Shape_i) and variable.owner.inputs[0] is column
 
 
 def without_unit(

@@ -1,8 +1,9 @@
 """Where the records are: in partitions, each of which answers with one vector.
 
-In memory there is one partition. Records in chunks have several (`privacy.chunks`, with the methods
-of `InMemory`), which may lie on other machines: a partition draws its part of a batch, clips and
-adds up, and nothing else of it is handed over.
+In memory there is one; records in chunks (`privacy.chunks`) have several, maybe on other machines.
+``ready`` brings contributions there, before anything is booked. For ``clipped_sums`` each draws its
+part of a batch, clips, adds up and hands over nothing else; ``done`` is called after each.
+``read`` calls a function of each, for private values; ``whole`` returns all records.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -89,14 +90,11 @@ class InMemory:
         compile_again: Callable[[], Contributions],
         done: Callable[[], None],
     ) -> None:
-        """Get the contributions to where the records are, before anything is booked.
-
-        ``done`` is called whenever a partition has answered.
-        """
+        """Keep the contributions; nothing has to be sent."""
         self._contributions, self._done = contributions, done
 
     def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
-        """Ask every partition, and answer in their order."""
+        """Draw, clip and add up here."""
         [size], generator = map(int, ask.sizes), ask.random.generator
         asked = cast(Contribution, self._contributions[ask.name])
         found = clipped_sum(self._partition, asked, ask.context, size, generator, ask.grid)
@@ -104,11 +102,11 @@ class InMemory:
         yield Answer(ask.position, 0, found)
 
     def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
-        """Call a function of each partition, or of some of its columns; what it says is private."""
+        """Call a function of all records here; it picks its columns itself."""
         return [function(self._partition)]
 
     def whole(self) -> Partition:
-        """Return all records at once, for a mechanism that is no sum."""
+        """Return all records."""
         return self._partition
 
     def __reduce__(self) -> NoReturn:

@@ -21,7 +21,7 @@ from scipy.sparse import issparse
 
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.tables import as_array
-from pymc_dp.model.unit_column import graphs_of, is_length_of, is_read, private_column
+from pymc_dp.model.unit_column import is_length_of, private_column, readers
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.private_data import Column
 from pymc_dp.tables.formula import changed_copy
@@ -133,8 +133,8 @@ def read_weights(
     Raises ValueError where there is no such private column, where the model computes with it, or
     where a weight is no number from 0 to the upper bound.
     """
-    add = f"pm.Data({weights.name!r}, weights) to the model, with one number a record"
-    column, values = private_column(model, "weights", weights.name, data, public, add)
+    how_to_add = f"pm.Data({weights.name!r}, weights) to the model, with one number a record"
+    column, values = private_column(model, "weights", weights.name, data, public, how_to_add)
     _refuse_read(model, column)
     return Column(_checked(weights, values), 0, "float64")
 
@@ -162,10 +162,9 @@ def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
 
 def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
     """Refuse a model that computes with the weights; how many there are is another matter."""
-    for name, graphs in graphs_of(model).items():
-        if is_read(column, graphs, is_length_of):
-            raise ValueError(
-                f"`{name}` reads `{column.name}`, which weights= names, and the records "
-                f"would be weighted twice. Leave it out of the model: weights= multiplies "
-                "the log likelihood. As a predictor give it a second time, by another name."
-            )
+    for name in readers(model, column, is_length_of):
+        raise ValueError(
+            f"`{name}` reads `{column.name}`, which weights= names, and the records "
+            "would be weighted twice. Leave it out of the model: weights= multiplies "
+            "the log likelihood. As a predictor give it a second time, by another name."
+        )

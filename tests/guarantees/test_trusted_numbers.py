@@ -22,6 +22,7 @@ from pymc_dp.results.build import Outcome, with_guarantee
 from tests.zoo import build as model_of
 
 separate_module = import_module("pymc_dp.model.separate")
+proved_module = import_module("pymc_dp.model.proved")
 
 N = 40
 Y = np.random.default_rng(0).normal(size=N)
@@ -141,14 +142,14 @@ def test_a_number_is_listed_wherever_in_a_prior_it_hides(prior):
 @pytest.mark.parametrize("prior", [by_density, by_start, by_bounds, by_backward, by_jacobian])
 def test_a_list_that_walks_distributions_alone_would_miss_it(prior, monkeypatch):
     """The planted fault: what was listed before."""
-    everything = separate_module._graphs_read
+    everything = proved_module._graphs_read
 
     def distributions_alone(model, factors, prior):
         read = everything(model, factors, prior)
         return {name: [g for g in graphs if g in model.basic_RVs] for name, graphs in read.items()}
 
-    monkeypatch.setattr(separate_module, "_graphs_read", distributions_alone)
-    monkeypatch.setattr(separate_module.checks, "refuse_hidden", lambda *arguments: None)
+    monkeypatch.setattr(proved_module, "_graphs_read", distributions_alone)
+    monkeypatch.setattr(proved_module.checks, "refuse_hidden", lambda *arguments: None)
     with pytest.raises(AssertionError):
         test_a_number_is_listed_wherever_in_a_prior_it_hides(prior)
 

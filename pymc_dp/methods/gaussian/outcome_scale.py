@@ -18,7 +18,7 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.score_scales import LEAST
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_three, visible_sum
-from pymc_dp.methods.gaussian.outcome_shape import only_outcome
+from pymc_dp.methods.gaussian.only_outcome import only_outcome
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, pt
 

@@ -1,13 +1,10 @@
 """Latents that set the shape of outcomes and not their mean: the dispersion of counts, for example.
 
-They are those of the only outcome of a record, where nothing else of it is drawn.
-
 While the location is far its residuals are long, and every shape that makes outcomes spread wide
 explains them. A step there would hide the location: outcomes that spread wide tell little of it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from pymc.distributions.continuous import WaldRV
@@ -16,10 +13,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import basic as rv
 
 from pymc_dp.contributions.gradients import on_batch
+from pymc_dp.methods.gaussian.only_outcome import only_outcome
 from pymc_dp.methods.gaussian.unseen import ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Node
-from pymc_dp.model.outcomes import Outcomes
 from pymc_dp.privacy.contribution import Batch
 
 WITH_SHAPES = rv.BetaBinomialRV | rv.BetaRV | rv.GammaRV | rv.InvGammaRV | rv.NegBinomialRV
@@ -28,26 +24,6 @@ ROUNDING = 1e-6
 
 # (batch, z, number of draws) -> means of outcomes
 Means = Callable[[Batch, np.ndarray, np.ndarray], np.ndarray]
-
-
-class OnlyOutcome(NamedTuple):
-    """How the outcome of a record is drawn."""
-
-    name: str  # of the array of the batch
-    graph: AnyVariable
-    node: Node  # of its random variable
-    stage: Outcomes
-
-
-def only_outcome(records: Records) -> OnlyOutcome | None:
-    """Return the outcome, or None where there are several, or it is computed from what is drawn."""
-    if records.outcomes is None or len(records.outcomes) > 1:
-        return None
-    [stage] = records.outcomes
-    if len(stage.drawn) > 1:
-        return None
-    [(name, graph)] = stage.drawn.items()
-    return OnlyOutcome(name, graph, graph.owner, stage) if graph.owner else None
 
 
 def shape_latents(records: Records) -> np.ndarray:

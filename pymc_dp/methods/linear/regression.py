@@ -218,7 +218,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         mean = solved.residual(latest, context.mean, step)
     mean = mean + (1 - step) * (state.mean - context.mean)
     if any(found.form != GAUSSIAN for found in fit.structure.predictors):
-        mean = solved.within_trust_region(state.mean, mean)
+        mean = solved.step_towards(state.mean, mean)
     scale = state.scale
     if t == 0:
         # noise can be accounted for, bias cannot

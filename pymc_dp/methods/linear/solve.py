@@ -8,6 +8,7 @@ from pymc_dp.methods.conjugate.expectation import converged
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior, expected_precision
+from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.noise_precision import TINY, Energies, NoisePrecision
 from pymc_dp.methods.linear.quadratic import Sums
@@ -32,7 +33,7 @@ class Solved(NamedTuple):
         slope = self.weights @ latest.score + self.linear - self.precision @ mean
         return np.asarray(mean + step * self.step_covariance @ slope)
 
-    def within_trust_region(self, mean: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    def step_towards(self, mean: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Go from ``mean`` towards ``wanted``, inside the trust region."""
         precision = np.diag(self.precision)
         move = within_trust_region(wanted - mean, precision, DEFAULTS.trust_radius)
@@ -93,15 +94,3 @@ def energies_of(
     of_noise = np.broadcast_to(variance.energy, value.energy.shape)[mine].sum()
     # energies of records with one precision have the variance A / tau^2
     return Energies(float(shape), energy, float(of_noise + loss * energy**2 / shape))
-
-
-def within_trust_region(move: np.ndarray, precision: np.ndarray, radius: float) -> np.ndarray:
-    """Shorten a step to ``radius`` standard deviations, as a root mean square over coordinates.
-
-    ``precision``, shape (d,), has one over the variance of each coordinate.
-
-    >>> within_trust_region(np.array([6.0, -2.0]), np.array([1.0, 9.0]), radius=1.0)
-    array([ 1.        , -0.33333333])
-    """
-    length = np.sqrt(np.mean(precision * move**2))
-    return np.asarray(move * min(1.0, radius / max(length, 1e-300)))

@@ -175,7 +175,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     expanded = fit.expand(latest.score, Spectrum.of(sums.value.precision).floored(least))
     solved = fit.solve(expanded, state.mean, state.solved.gammas)
     mean = solved.residual(expanded, centre, h) + (1 - h) * (state.mean - centre)
-    mean = solved.within_trust_region(state.mean, mean)
+    mean = solved.step_towards(state.mean, mean)
     of_score = fit.expand(0 * latest.score, sd**2 * identities).curvature[0]
     fresh = solved.covariance @ of_score @ solved.covariance
     found = cavity(solved.linear, solved.precision, expanded.curvature[0], mean, number)

@@ -17,7 +17,7 @@ from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas, expected_precision
-from pymc_dp.methods.linear.solve import within_trust_region
+from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network

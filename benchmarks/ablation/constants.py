@@ -24,7 +24,12 @@ TABLE = "methods/gaussian/defaults.py"
 NUMERICS = {
     *("belief.TINY", "estimated_counts.FACTORS", "estimated_counts.HIDDEN"),
     *("group_curvature.LEAST_NOISE", "likelihood.UNKNOWN", "long_steps.LEAST_DAMPING"),
-    *("long_steps.ROUNDING", "normal_latents.ROUNDING", "outcome_likelihood.STEP"),
+    *(
+        "integrated.ROUNDING",
+        "long_steps.ROUNDING",
+        "normal_latents.ROUNDING",
+        "outcome_likelihood.STEP",
+    ),
     *("outcome_scale.SMALLEST_NOISE", "outcome_scale.STEP", "outcome_shape.ROUNDING"),
     *("posterior.LEAST_EIGENVALUE", "reported.LEFT", "schedule.FEWEST_RELEASES"),
     *("tails.DISPERSION_SHARES", "tails.NORMS", "unseen.LEFT", "unseen.ROUNDING"),

@@ -61,7 +61,7 @@ def _times(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 def _inverted(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return inverses of matrices, (n, k, k), and logarithms of determinants.
 
-    These are not numbers where a matrix is not positive definite.
+    These are not numbers where a matrix is not positive definite, and the inverse is then I.
     """
     k = A.shape[-1]
     unit = np.sqrt(np.einsum("nii->ni", A))
@@ -72,5 +72,5 @@ def _inverted(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sign, log_determinant = np.linalg.slogdet(scaled)
     fine &= sign > 0
     scaled[~fine] = np.eye(k)
-    inverse = np.linalg.inv(scaled) / units
+    inverse = np.linalg.inv(scaled) / np.where(fine[:, None, None], units, 1.0)
     return inverse, np.where(fine, log_determinant + 2 * np.log(unit).sum(axis=1), np.nan)

@@ -14,6 +14,8 @@ import numpy as np
 from pymc_dp.methods.gaussian.arrow import Conditional
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity
 
+ROUNDING = 1e-6  # as a share of a precision, of differences of gradients
+
 
 class NormalLikelihood(NamedTuple):
     """The likelihood exp(h'x - x' Lambda x / 2)."""
@@ -95,6 +97,9 @@ class Integrated(NamedTuple):
         r, (values, vectors) = self.dense, axes
         near = np.broadcast_to(self.near, (len(theta), len(self.u)))
         slope, P = self._of_prior(theta, near)
+        if not _is_one_factor(P[:, r:, r]):
+            whole = self._replace(dense=len(self.u))
+            return whole._given(theta, likelihood, whole._axes(likelihood))
         A = P[:, :, :r] + likelihood.precision[np.ix_(self.u, self.u[:r])]
         score = likelihood.linear - self._joined(theta, near) @ likelihood.precision
         found = Conditional.of(slope + score[:, self.u], A, values + P[:, r : r + 1, r], vectors)
@@ -144,3 +149,9 @@ class Integrated(NamedTuple):
         z = np.empty((len(theta), len(self.theta) + len(self.u)))
         z[:, self.theta], z[:, self.u] = theta, u
         return z
+
+
+def _is_one_factor(diagonal: np.ndarray) -> bool:
+    """Whether all precisions in each row, (n, m), are equal: no draw of the prior may show it."""
+    apart = abs(diagonal - diagonal[:, :1])
+    return not (apart > ROUNDING * abs(diagonal[:, :1])).any()

@@ -79,3 +79,11 @@ def test_draws_of_a_wrong_factor_have_another():
     normal, A, _ = example(2, 3, lambda factor: 2 * factor + 1e3)
     white = whitened_covariance(normal, 0, A[0])
     assert white != pytest.approx(np.eye(5), abs=0.12)
+
+
+def test_a_precision_that_rounding_has_made_negative_gives_no_density_and_finite_draws():
+    first = -np.ones((1, 3, 1))
+    with np.errstate(invalid="ignore"):
+        normal = Conditional.of(np.ones((1, 3)), first, np.ones((1, 2)), np.eye(2))
+    assert np.isnan(normal.log_determinant).all()
+    assert np.isfinite(normal.draw(np.random.default_rng(0))).all()

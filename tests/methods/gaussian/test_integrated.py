@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 
+from pymc_dp.methods.gaussian import integrated as module
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from tests.zoo import separated
@@ -199,7 +200,8 @@ def test_the_density_is_that_of_the_whole_matrix(build):
     np.testing.assert_allclose(own, whole, rtol=1e-9, atol=1e-9)
 
 
-def test_unequal_spreads_that_are_taken_for_one_are_seen():
+def test_unequal_spreads_that_are_taken_for_one_are_seen(monkeypatch):
+    monkeypatch.setattr(module, "_is_one_factor", lambda diagonal: True)
     own, whole = random_densities(found(of_unequal_spreads), 0, GROUPS)
     assert (abs(own - whole) > 1e-3).any(axis=1).all()
 
@@ -215,3 +217,23 @@ def test_groups_are_drawn_given_their_spread():
     a = drawn[:, [hyper.records.labels[i] != "mu" for i in hyper.integrated.u]]
     assert a.mean(axis=0) == pytest.approx(covariance @ LIKELIHOOD.linear, abs=0.04)
     assert np.cov(a, rowvar=False) == pytest.approx(covariance, abs=0.02)
+
+
+def of_floored_spreads():
+    """Spreads that are one where the common one is large, as nearly everywhere under the prior."""
+    floors = np.array([1e-3] * (GROUPS - 1) + [0.02])
+    return pm.Normal("a", 0, pm.math.maximum(pm.HalfNormal("tau", 10.0), floors), shape=GROUPS)
+
+
+@pytest.mark.parametrize("tau", [0.003, 5.0])
+def test_spreads_that_differ_where_no_draw_of_the_prior_shows_it_have_their_own_precisions(tau):
+    hyper = found(of_floored_spreads)
+    integrated = hyper.integrated
+    assert integrated.dense == 0
+    theta, u = np.log([[tau]]), len(integrated.u)
+    likelihood = NormalLikelihood(np.full(u, 50.0), 2500 * np.eye(u))
+    of_all = likelihood.among(hyper.places, hyper.records.size)
+    own, whole = (
+        x.conditional(theta, of_all).mean for x in (integrated, integrated._replace(dense=u))
+    )
+    np.testing.assert_allclose(own, whole, rtol=1e-9)

@@ -58,7 +58,7 @@ def gaussian_process_centred_by_the_data():
     [
         (changepoint, r"use a continuous one: pm.math.sigmoid\(\(t - switchpoint\) / width\)"),
         (two_groups_of_unequal_size, "stack groups in one, with an index of the group"),
-        (a_row_for_all_visitors_of_a_variant, "unit has its own `p`, .* give each member of the group"),
+        (a_row_for_all_visitors_of_a_variant, "has its own `p`, .* give each member of the group"),
         (a_histogram_of_the_records, "In place of totals give one row a record"),
         (missing_values_set_into_an_array, "leave missing values as nan in observed="),
         (gaussian_process_centred_by_the_data, "call gp.prior_linearized with a public grid"),

@@ -162,7 +162,8 @@ def test_the_model_of_bambi_is_left_as_it_is():
 
 def test_a_column_outside_the_formula_has_a_door_of_its_own():
     model = built("y ~ x")
-    with pytest.raises(ValueError, match=r"unit= names `person`, which is no pm.Data .*\(1\|name\) in the formula"):
+    what = r"unit= names `person`, which is no pm.Data .*\(1\|name\) in the formula"
+    with pytest.raises(ValueError, match=what):
         pymc_dp.plan(model, unit="person", **BUDGET)
     with model.backend.model:
         pm.Data("person", PERSON)

@@ -94,10 +94,8 @@ class _ScoresInSpan(NamedTuple):
         weighted = prepared.vectors * weights[:, None]
         in_basis = weighted[:, :c].T * prepared.shares
         score = np.sum([u @ q for u, q in zip(in_basis, prepared.basis, strict=True)], axis=0)
-        curvature, products = (
-            weighted[:, c : counted - pairs],
-            weighted[:, counted - pairs : counted],
-        )
+        paired = counted - pairs
+        curvature, products = weighted[:, c:paired], weighted[:, paired:counted]
         total = curvature.sum(axis=0) if at.is_diagonal else prepared.sum_of_pairs(curvature)
         squares = prepared.sum_of_pairs(products) if has_pairs else products.sum(axis=0)
         return np.concatenate([score, total, squares, weighted[:, counted:].sum(axis=0)])

@@ -183,6 +183,11 @@ def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
     return d + curvature + products_size(d, weighted) + SIZE * parts + 2
 
 
+def parts_of(dispersion: np.ndarray) -> int:
+    """Return how many parts of scores are clipped by themselves."""
+    return 2 if dispersion.any() else 1
+
+
 def products_size(d: int, weighted: bool) -> int:
     """Return the length of the part of products of scores: a matrix, or a trace of many latents."""
     if not weighted:

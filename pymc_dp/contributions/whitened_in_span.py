@@ -11,8 +11,9 @@ import numpy as np
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.clipped_scores import Clipped
 from pymc_dp.contributions.drawn_scores import DrawnScores
-from pymc_dp.contributions.joint_vector import At, vector_size
+from pymc_dp.contributions.joint_vector import At, parts_of, vector_size
 from pymc_dp.contributions.layout import smat, svec
+from pymc_dp.contributions.points_of_draws import draw_at_point
 from pymc_dp.contributions.spans import (
     combined,
     coordinates,
@@ -22,12 +23,10 @@ from pymc_dp.contributions.spans import (
     sum_of_products,
 )
 from pymc_dp.contributions.tails import SIZE
-from pymc_dp.contributions.whitened import (
+from pymc_dp.contributions.whitened_vectors import (
     Coordinates,
-    draw_at_point,
     joint_vectors,
     of_units,
-    parts_of,
     times,
     whitened,
 )

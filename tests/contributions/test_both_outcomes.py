@@ -8,7 +8,8 @@ from pymc_dp.contributions import clipped_scores, consistent_clipping
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.joint_vector import At, split
 from pymc_dp.contributions.outcomes import both_outcomes
-from pymc_dp.contributions.whitened import vectors, whitened_scores
+from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.whitened_vectors import vectors
 from pymc_dp.privacy.contribution import for_units, with_draws
 from tests import zoo
 

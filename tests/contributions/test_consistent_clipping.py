@@ -7,7 +7,7 @@ from scipy.stats import norm
 from pymc_dp.contributions.consistent_clipping import clip_consistently
 from pymc_dp.contributions.drawn_scores import CENTRING, DRAWS
 from pymc_dp.contributions.joint_vector import At, split
-from pymc_dp.contributions.whitened import vectors
+from pymc_dp.contributions.whitened_vectors import vectors
 
 ALPHA = 1e-6
 ROWS = 200_000

@@ -11,7 +11,7 @@ from pymc_dp.contributions.drawn_scores import DRAWS
 from pymc_dp.contributions.joint_vector import COUNTS, At
 from pymc_dp.contributions.outcomes import BOTH
 from pymc_dp.contributions.tails import BINS, CENTRES, COUNTS_NORM, counts, memberships
-from pymc_dp.contributions.whitened import vectors
+from pymc_dp.contributions.whitened_vectors import vectors
 
 MANY = (0, len(BOTH), DRAWS)
 

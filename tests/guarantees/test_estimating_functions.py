@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.contributions import whitened
+from pymc_dp.contributions import whitened_vectors
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES, ratio
 from pymc_dp.contributions.joint_vector import At
@@ -94,7 +94,7 @@ def test_a_precision_that_is_not_clipped_is_longer(monkeypatch):
     def unclipped(norms, bound):
         return np.minimum(1.0, (np.inf if bound == 1e-6 else bound) / norms)
 
-    monkeypatch.setattr(whitened, "clip_factors", unclipped)
+    monkeypatch.setattr(whitened_vectors, "clip_factors", unclipped)
     assert longest("logistic", POLYA_GAMMA, 0.1, 1e-3, True) > 1.1
 
 

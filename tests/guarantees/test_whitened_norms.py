@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import pymc_dp.privacy.clipping
-from pymc_dp.contributions import clipped_scores, tails, whitened
+from pymc_dp.contributions import clipped_scores, tails, whitened_vectors
 from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
 from pymc_dp.contributions.joint_vector import ALONG_BOUND, At, Dispersion
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.score_scales import BINS, score_scales
 from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
-from pymc_dp.contributions.whitened import vectors, whitened_scores
+from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.whitened_vectors import vectors
 from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
@@ -143,16 +144,16 @@ def check_products(latents):
 @pytest.mark.parametrize("latents", [4, 151])
 def test_products_of_longer_scores_than_are_clipped_are_longer(latents, monkeypatch):
     """The planted fault."""
-    products = whitened._products
+    products = whitened_vectors._products
     longer = lambda score, *of_round: products(1.1 * score, *of_round)  # noqa: E731
-    monkeypatch.setattr(whitened, "_products", longer)
+    monkeypatch.setattr(whitened_vectors, "_products", longer)
     with pytest.raises(AssertionError):
         check_products(latents)
 
 
 def curvatures_as_they_are(monkeypatch):
     monkeypatch.setattr(
-        whitened,
+        whitened_vectors,
         "clip_factors",
         lambda norms, bound: np.minimum(1.0, (np.inf if bound == 9.0 else bound) / norms),
     )

@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.contributions.joint_vector import PRODUCTS, vector_size
+from pymc_dp.contributions.joint_vector import PRODUCTS, parts_of, vector_size
 from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.contributions.whitened import parts_of, whitened_scores
+from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions

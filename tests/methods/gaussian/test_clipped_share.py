@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.contributions.joint_vector import At, split
-from pymc_dp.contributions.whitened import vectors
+from pymc_dp.contributions.whitened_vectors import vectors
 from pymc_dp.methods.gaussian.clipped_share import VarianceShare, expected_share
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 

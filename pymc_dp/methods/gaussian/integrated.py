@@ -151,7 +151,11 @@ class Integrated(NamedTuple):
         return z
 
 
+def differ(precisions: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Find where precisions are unequal, and not by the rounding of differences of gradients."""
+    return np.asarray(abs(precisions - others) > ROUNDING * abs(others))
+
+
 def _is_one_factor(diagonal: np.ndarray) -> bool:
     """Whether all precisions in each row, (n, m), are equal: no draw of the prior may show it."""
-    apart = abs(diagonal - diagonal[:, :1])
-    return not (apart > ROUNDING * abs(diagonal[:, :1])).any()
+    return not differ(diagonal, diagonal[:, :1]).any()

@@ -9,7 +9,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.at_draws import with_identities
-from pymc_dp.methods.gaussian.integrated import Entries, Integrated
+from pymc_dp.methods.gaussian.integrated import Entries, Integrated, differ
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
@@ -118,9 +118,9 @@ def _alike(filled: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
     Groups of one spread are one. Theta decides the factor: latents whose precision is fixed may
     have units far apart, and then rounding hides small eigenvalues.
     """
-    same = abs(diagonal[:, :, None] - diagonal[:, None, :]) <= ROUNDING * diagonal[:, None, :]
-    alike = same.all(axis=0) & ~filled | np.eye(len(filled), dtype=bool)
-    changing = np.ptp(diagonal, axis=0) > ROUNDING * diagonal[0]
+    unequal = differ(diagonal[:, :, None], diagonal[:, None, :]).any(axis=0)
+    alike = ~(unequal | filled) | np.eye(len(filled), dtype=bool)
+    changing = differ(diagonal, diagonal[0]).any(axis=0)
     sets = [row for row in alike[changing] if alike[np.ix_(row, row)].all()]
     return max(sets, key=np.sum, default=np.zeros(len(filled), bool))
 

@@ -66,6 +66,19 @@ def of_unequal_spreads():
     return pm.Normal("a", 0, pm.HalfNormal("tau", shape=GROUPS), shape=GROUPS)
 
 
+def of_one_larger_spread(share):
+    spreads = pm.HalfNormal("tau") * np.array([1.0] * (GROUPS - 1) + [1 + share])
+    return pm.Normal("a", 0, spreads, shape=GROUPS)
+
+
+def of_one_spread_but_for_rounding():
+    return of_one_larger_spread(2e-7)
+
+
+def of_hardly_unequal_spreads():
+    return of_one_larger_spread(2e-6)
+
+
 def of_fixed_spreads():
     a = pm.Normal("a", pm.Normal("mu", 0, pm.HalfNormal("tau")), 2.0, shape=GROUPS)
     return a + pm.Normal("b", 0, 2.0, shape=GROUPS)
@@ -172,6 +185,8 @@ def test_two_differences_show_the_precision_of_groups_and_their_mean():
         (crossed, GROUPS),
         (heavy_tailed, 0),
         (of_unequal_spreads, 1),
+        (of_one_spread_but_for_rounding, GROUPS),
+        (of_hardly_unequal_spreads, GROUPS - 1),
         (of_fixed_spreads, 1),
     ],
 )

@@ -45,18 +45,31 @@ def refuse_bad_priors(model: pm.Model, records: Records) -> None:
     Their draws would not be finite either, and be released in place of a result. ``records`` are
     those of ``model``, whose priors therefore read no data.
     """
-    values = {rv: model.rvs_to_values[rv] for rv in model.free_RVs}
-    latents = [rv for rv, value in values.items() if value.name in records.latents]
+    latents = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in records.latents]
     for rv in latents:
         if any(map(_has_extremes, _numbers(rv))):
             raise ValueError(
                 f"The prior of `{rv.name}` reads a number whose square is beyond double precision: "
                 f"use numbers between {1 / LARGEST:g} and {LARGEST:g}."
             )
+    # the graph of the whole prior is there already, and few are not finite
+    if records.observes_public or not _is_finite_at_start(records):
+        _refuse_infinite(model, records, latents)
+
+
+def _is_finite_at_start(records: Records) -> bool:
+    point = [records.point[name].astype(x.type.dtype) for name, x in records.latents.items()]
+    [density] = as_written([*records.latents.values()], [records.prior])(*point)
+    return bool(np.isfinite(density))
+
+
+def _refuse_infinite(model: pm.Model, records: Records, latents: list[Any]) -> None:
+    """Refuse the first of the latents without a finite density of its own at the start."""
+    values = [model.rvs_to_values[rv] for rv in latents]
     # PyMC raises where a parameter is none of its distribution's, and does not say of which
     terms: list[Any] = simplify(model.logp(vars=latents, sum=False))
-    densities = as_written([values[rv] for rv in latents], [term.sum() for term in terms])
-    point = [records.point[values[rv].name].astype(values[rv].dtype) for rv in latents]
+    densities = as_written(values, [term.sum() for term in terms])
+    point = [records.point[value.name].astype(value.dtype) for value in values]
     with np.errstate(all="ignore"):
         found = densities(*point)
     for rv, density in zip(latents, found, strict=True):

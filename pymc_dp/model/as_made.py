@@ -35,8 +35,8 @@ RESET: dict[str, object] = {"ufunc": None, "_rop_op_cache": None, "_lop_op_cache
 RESET["prepare_node_called"] = set()
 COMPILED = {*RESET, "_ufunc", "_fn", "_py_perform_fn", "_name", "_c_code", "nodenames"}
 COMPILED |= {"_inner_shape_template", "_inner_shape_frozen"}
-# PyTensor's pages of documentation are made from these; the last is a function that it looks up
-DESCRIBED = {"__doc__", "__module__", "__epydoc_asRoutine", "__oplist_tags", "nfunc"}
+# and what its pages of documentation are made from; the last is a function that it looks up
+LEFT_OUT = COMPILED | {"__doc__", "__module__", "__epydoc_asRoutine", "__oplist_tags", "nfunc"}
 # settings by which an operation runs another function than its class's, or writes over its inputs
 AT_ONCE = {type(None), bool, int, float, str}  # most of what there is
 SPECS = ("nfunc_spec", "gufunc_spec")  # names of functions of NumPy or SciPy
@@ -53,8 +53,7 @@ NOTES |= {"lower_triangular", "upper_triangular"}
 
 def attributes(thing: object) -> dict[str, Any]:
     """Return what an object holds, but for its description and what it was compiled to."""
-    left_out = DESCRIBED | COMPILED
-    return {name: value for name, value in vars(thing).items() if name not in left_out}
+    return {name: value for name, value in vars(thing).items() if name not in LEFT_OUT}
 
 
 def is_as_made(thing: Op | Type[Any]) -> bool:
@@ -66,8 +65,10 @@ def is_as_made(thing: Op | Type[Any]) -> bool:
         made = _maker(type(thing))(**_settings(thing, found))
     except Exception:  # an author's object may raise anything
         return False
-    other = object()
-    return attributes(made).keys() <= found.keys() and all(
+    held, other = attributes(made), object()
+    if held == found:
+        return True
+    return held.keys() <= found.keys() and all(
         getattr(made, name, other) == found[name] for name in found.keys() - HOW
     )
 
@@ -86,9 +87,9 @@ def _settings(thing: Op | Type[Any], found: Mapping[str, Any]) -> dict[str, Any]
     given |= found.get("kwargs", {})
     if "_ndim_supp" in found:
         given["ndim_supp"] = found["_ndim_supp"]
-    names = {*_parameters(type(thing)), "on_unused_input", "ndim_supp"} - FOREIGN
+    names = _parameters(type(thing)) - FOREIGN
     if isinstance(thing, RandomVariable):
-        names = {"dtype", "method"}  # all else are facts of its class
+        names = frozenset({"dtype", "method"})  # all else are facts of its class
     if isinstance(thing, Scan):
         names -= {"mode"} if found.get("profile") is False else {"mode", "profile"}
     return {name: given[name] for name in names if name in given}
@@ -121,13 +122,15 @@ def _parameters(kind: type) -> frozenset[str]:
             names |= {p.name for p in found}
             if all(p.kind is not Parameter.VAR_KEYWORD for p in found):
                 break
-    return frozenset(names - {"self", "args", "kwargs"})
+    return frozenset(names - {"self", "args", "kwargs"} | {"on_unused_input", "ndim_supp"})
 
 
 def is_plain(value: object) -> bool:
     """Whether a value is of numbers, text, types, operations, frozen graphs, or a library's own."""
     if type(value) in AT_ONCE:
         return True
+    if type(value) is tuple:
+        return all(map(is_plain, value))
     if isinstance(value, type | FunctionType):
         return _is_of_library(value)
     if isinstance(value, np.dtype | Variable):  # an operation's variables are those of its graph

@@ -9,7 +9,6 @@ class makes it, and if the same holds for all operations inside it.
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.resources import files
-from typing import Any
 
 import pymc as pm
 from pymc.distributions.custom import CustomSymbolicDistRV
@@ -58,12 +57,10 @@ def unproved_in(
     found = list(operations_of(variables))
     # to make an operation anew gives variables of its graph other types, which equal their own
     types = [x.type for x in variables]
-    things: list[Any] = [*variables, *found, *types]
-    for thing in things:
+    for thing in (*variables, *found, *types):
         if id(thing) not in seen:
             forget(thing)
-            is_fine = is_proved if isinstance(thing, Op) else is_known
-            seen[id(thing)] = is_fine(thing)
+            seen[id(thing)] = is_proved(thing) if isinstance(thing, Op) else is_known(thing)
     unproved = {name_of(op) for op in found if not seen[id(op)] and (drawn or not _is_drawn(op))}
     pairs = zip(variables, types, strict=True)
     unknown = {type(x).__name__ for x, kind in pairs if not (seen[id(x)] and seen[id(kind)])}

@@ -38,7 +38,7 @@ COMPILED |= {"_inner_shape_template", "_inner_shape_frozen"}
 # and what its pages of documentation are made from; the last is a function that it looks up
 LEFT_OUT = COMPILED | {"__doc__", "__module__", "__epydoc_asRoutine", "__oplist_tags", "nfunc"}
 # settings by which an operation runs another function than its class's, or writes over its inputs
-AT_ONCE = {type(None), bool, int, float, str}  # most of what there is
+AT_ONCE = {*map(id, (NoneType, bool, int, float, str))}  # most of what there is, by their ids
 SPECS = ("nfunc_spec", "gufunc_spec")  # names of functions of NumPy or SciPy
 FOREIGN = {*SPECS, "pullback", "pushforward", "destroy_map"}
 FOREIGN |= {"broadcastable"}  # an old name of shapes
@@ -127,7 +127,7 @@ def _parameters(kind: type) -> frozenset[str]:
 
 def is_plain(value: object) -> bool:
     """Whether a value is of numbers, text, types, operations, frozen graphs, or a library's own."""
-    if type(value) in AT_ONCE:
+    if id(type(value)) in AT_ONCE:
         return True
     if type(value) is tuple:
         return all(map(is_plain, value))

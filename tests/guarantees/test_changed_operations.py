@@ -91,6 +91,18 @@ class Passing(Elemwise, metaclass=EqualToAny):
     """A class that any list holds, if it is asked."""
 
 
+class EqualToNumbers(type(int)):
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return hash(int)
+
+
+class Number(int, metaclass=EqualToNumbers):
+    """It may hold anything, and be another number whenever it is asked."""
+
+
 class Array(np.ndarray):
     """It may answer each operation of NumPy as it likes."""
 
@@ -153,6 +165,7 @@ CHANGED = {
     "other axes": lambda x: changed(
         DimShuffle(input_ndim=2, new_order=(0, 1)), _transposition=(1, 0)
     )(x),
+    "a number that calls itself another": lambda x: made(CumOp(axis=0), x, axis=Number(0)),
     "no settings": lambda x: changed(CumOp(axis=0), __props__=())(x),
     "a method": lambda x: changed(absolute(), perform=lambda *given: None)(x),
     "a method of a scalar": lambda x: exponential(impl=lambda v: v)(x),

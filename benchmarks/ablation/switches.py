@@ -9,7 +9,9 @@ import numpy as np
 
 from pymc_dp.contributions.joint_vector import At
 from pymc_dp.methods.gaussian import problem, reported, stages, start, state
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.mode import Mode
+from pymc_dp.methods.gaussian.path import Path
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.tails import Left, Tails
 
@@ -40,7 +42,9 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
     "averages over the posterior": ((RoundTerms, "of", classmethod(_at_points)),),
     "curvature along the path": ((state, "whitened_direction", lambda W, way: None),),
     "the mean beyond the mode": ((reported, "mean_beyond_mode", lambda mode, *_: mode),),
-    "a wider belief along the path": ((Mode, "widened_along", lambda mode, *_, **__: mode),),
+    "a wider belief along the path": ((Mode, "widened_along", lambda mode, *_: mode),),
+    "damped steps": ((LocalPosterior, "damping", lambda *_: 1.0),),
+    "the change of the curvature along the path": ((Path, "rate", lambda *_: 0.0),),
     "rounds of shifts": ((stages, "find_groups", lambda records, scores: None),),
     "scales from the first release": (
         (start, "sums_of_squares", lambda counts, sd: np.zeros(len(counts))),

@@ -11,6 +11,7 @@ import numpy as np
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge, without_noise
+from pymc_dp.methods.gaussian.path import Path
 
 # eigenvalues are kept this far from 0, as a share of the largest
 TINY = 1e-12
@@ -63,10 +64,6 @@ class Curvature(NamedTuple):
         (d,): of predictors that are nearly the same, scales one by one would break what they add up
         to.
 
-        A size in all directions together that has grown shows through much more noise, and is
-        taken over as well. One that has fallen is not: where a step went too far, outcomes are
-        certain and curvatures small, and the next step would be longer.
-
         >>> there, both = Curvature(np.diag([9.0, 1.0]), 0.01 * np.eye(2)), np.full(2, True)
         >>> Curvature(np.eye(2) + 0.1, 0.01 * np.eye(2)).scaled_like(there, both).estimate.round(1)
         array([[9. , 0.3],
@@ -76,7 +73,7 @@ class Curvature(NamedTuple):
         seen = weakly_correlated & self.has_other_scales(other)
         scale = np.ones(len(own))
         scale[seen] = (new[seen] / own[seen]) ** 0.5
-        return self.in_units(scale).grown_like(other)
+        return self.in_units(scale)
 
     def has_other_scales(self, other: "Curvature") -> np.ndarray:
         """Which latents clearly have another scale in another estimate, (d,)."""
@@ -84,34 +81,10 @@ class Curvature(NamedTuple):
         least = DEFAULTS.visible_scale * 2**0.5 * noise
         return np.asarray((own > 0) & (new > least) & (np.abs(new - own) > least))
 
-    def grown_like(self, other: "Curvature") -> "Curvature":
-        """Follow the `growth` of another estimate."""
-        growth = self.growth(other)
-        return Curvature(growth * self.estimate, growth * self.noise)
-
     def in_units(self, units: np.ndarray) -> "Curvature":
         """Multiply rows and columns by these factors, (d,)."""
         both = np.outer(units, units)
         return Curvature(both * self.estimate, both * self.noise)
-
-    def growth(self, other: "Curvature") -> float:
-        """Return how many times as large another estimate is in all directions together, or 1.
-
-        That is by its `whitened_traces`.
-
-        >>> small = Curvature(np.eye(2), 0.1 * np.eye(2))
-        >>> large = Curvature(3 * np.eye(2), np.eye(2))
-        >>> small.growth(large), large.growth(small)
-        (1.0, 1.0)
-        >>> small.growth(large._replace(noise=0.1 * np.eye(2)))
-        3.0
-        """
-        d, matrices = len(self.noise), (self.estimate, other.estimate, self.noise)
-        own, new, noise = other.whitened_traces(*matrices)
-        # of the difference; that of the own trace as if its noise were alike in all directions
-        noise_sd = (d + noise**2 / d) ** 0.5
-        grown = new > own + DEFAULTS.visible_scale * noise_sd and own > 0
-        return new / own if grown else 1.0
 
     def whitened_traces(self, *matrices: np.ndarray) -> list[float]:
         """Return traces in coordinates that make the noise alike in all directions.
@@ -121,18 +94,12 @@ class Curvature(NamedTuple):
         inverse = np.linalg.inv(np.linalg.cholesky(self.noise))
         return [float(np.trace(inverse @ matrix @ inverse.T)) for matrix in matrices]
 
-    def spectrum(self) -> "CurvatureSpectrum":
+    def spectrum(self, path: Path | None = None) -> "CurvatureSpectrum":
         """Decompose the estimate in units of its noise."""
         root = np.linalg.cholesky(self.noise)
         inverse = np.linalg.inv(root)
         values, vectors = np.linalg.eigh(symmetric(inverse @ self.estimate @ inverse.T))
-        return CurvatureSpectrum(values, root @ vectors)
-
-    def at_least(self, floor: float) -> np.ndarray:
-        """Return the estimate with eigenvalues of a share of the noise's edge at least."""
-        values, vectors = self.spectrum()
-        least = floor * spectral_edge(1.0, len(values))
-        return symmetric((vectors * np.maximum(values, least)) @ vectors.T)
+        return CurvatureSpectrum(values, root @ vectors, path)
 
     def moved(self, share: float, floor: float) -> "Curvature":
         """Let the curvature change by a share of itself, as it does where the point moves.
@@ -150,6 +117,7 @@ class CurvatureSpectrum(NamedTuple):
 
     values: np.ndarray
     vectors: np.ndarray  # L
+    path: Path | None = None  # along which H is known, whatever noise hides of it
 
     @property
     def noise(self) -> np.ndarray:
@@ -178,12 +146,15 @@ class CurvatureSpectrum(NamedTuple):
 
     def matrix(self, floor: float) -> np.ndarray:
         """Return the curvature without noise, with a value for what is hidden."""
-        return symmetric((self.vectors * self.visible(floor)) @ self.vectors.T)
+        return self._matrix(self.visible(floor))
 
     def matrix_at_least(self, floor: float) -> np.ndarray:
         """Return the curvature with all eigenvalues raised to a share of the edge."""
-        values = np.maximum(self.visible(0.0), floor * self.edge)
-        return symmetric((self.vectors * values) @ self.vectors.T)
+        return self._matrix(np.maximum(self.visible(0.0), floor * self.edge))
+
+    def _matrix(self, values: np.ndarray) -> np.ndarray:
+        H = symmetric((self.vectors * values) @ self.vectors.T)
+        return H if self.path is None else self.path.rank_one_update(H)
 
 
 def weakly_correlated(precision: np.ndarray) -> np.ndarray:

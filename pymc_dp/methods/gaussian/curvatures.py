@@ -89,7 +89,7 @@ def curvatures(
 
 def believed_curvature(
     found: Curvature,
-    along_way: Along | None,
+    along_path: Along | None,
     state: State,
     slope: np.ndarray,
     prior: np.ndarray,
@@ -110,6 +110,5 @@ def believed_curvature(
         error = (error + seen.noise) / 2
     if of_groups is None or len(found.estimate) <= MANY_LATENTS:  # a diagonal says nothing of steps
         curvature = visible_along_steps(curvature, seen, slope, prior)
-        believed = believed._replace(without_model=seen.noise)
     believed = believed._replace(curvature=curvature, error=error)
-    return measured_along(believed, along_way) if along_way else believed
+    return measured_along(believed, seen, along_path) if along_path else believed

@@ -51,11 +51,9 @@ class Defaults(NamedTuple):
     least_curvature_norm: float = 1.5
     score_range: tuple[float, float] = (1.6, 5.0)
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: on
-    # average, in the reported posterior, and as a least value in steps and in the coordinates of
-    # the next round
+    # average, in the reported posterior, and as a least value in the coordinates of the next round
     floor_on_average: float = 0.15
     floor_in_posterior: float = 0.03
-    floor_in_steps: float = 0.5
     floor_in_coordinates: float = 0.7
     # a curvature of a diagonal and a few factors: the fewest latents, and the fewest where it is
     # the same at all points; and steps of its fit
@@ -64,8 +62,6 @@ class Defaults(NamedTuple):
     factor_steps: int = 12
     # how far beyond the noise's edge is what departs from a model of groups
     visible_departure: float = 1.15
-    # along the way so far the noise of a modelled curvature is at least this share of its estimate
-    doubt_along_way: float = 0.7
     # how much the curvature changes over one whitened unit; and the precision of a method's own
     # posterior from one release of it to the next
     nonlinearity: float = 0.5
@@ -112,10 +108,8 @@ class Defaults(NamedTuple):
     # the location, times this share: what is believed of the location is rather too wide
     most_excess: float = 1.0
     expected_excess: float = 0.5
-    # the squared slope along the path so far counts as unexpected from this multiple of its
-    # expectation on
-    unexpected_slope: float = 2.25
-    # the posterior's mean is at most so many times as far from the start as its mode
+    # the posterior's mean is at most so many times as far from the start as its mode; and the mode
+    # as a round's point, where the curvature along the path to it is averaged
     longest_beyond: float = 2.0
     # every so many rounds release the precision of a method's own posterior in place of the slope
     rounds_of_precision: int = 5

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.factors import Believed
+from pymc_dp.methods.gaussian.noise_floor import mean_if_positive
+from pymc_dp.methods.gaussian.path import Path
 from pymc_dp.methods.gaussian.release import Along
 
 
@@ -31,21 +33,19 @@ def known_along(found: Curvature, V: np.ndarray, known: Curvature) -> Curvature:
     return Curvature(estimate, noise)
 
 
-def measured_along(believed: Believed, along_way: Along) -> Believed:
-    """Combine what is believed of the curvature along the way so far with what was released of it.
+def measured_along(believed: Believed, found: Curvature, along_path: Along) -> Believed:
+    """Combine what was found of the curvature along the path with what was released of it alone.
 
-    Where outcomes become certain the curvature falls most along the way, which a model of factors
-    cannot express: what is believed from one has a large noise there.
+    Where outcomes become certain the curvature falls most along the path, which a model of factors
+    cannot express: of the path nothing is believed from one.
     """
-    V, released = along_way
-    own = along(believed.curvature, V)
-    doubt = DEFAULTS.doubt_along_way if believed.is_modelled else 0.0
-    there = Curvature(own.estimate, np.maximum(own.noise, doubt * own.estimate)).combined(released)
-    there = there._replace(estimate=np.maximum(there.estimate, 0.0))
+    V, released = along_path
+    is_diagonal = len(found.estimate) > MANY_LATENTS  # which says nothing of a path
+    own = found if believed.is_modelled else believed.curvature
+    there = released if is_diagonal else along(own, V).combined(released)
+    there = there._replace(estimate=mean_if_positive(there.estimate, there.noise))
     # noises change alike whatever the estimates are
-    error, without_model = (
-        known_along(Curvature(x, x), V, there).noise
-        for x in (believed.error, believed.without_model)
-    )
+    error = known_along(Curvature(believed.error, believed.error), V, there).noise
     curvature = known_along(believed.curvature, V, there)
-    return believed._replace(curvature=curvature, error=error, without_model=without_model)
+    path = Path(V[:, 0], there.estimate.item(), there.noise.item())
+    return believed._replace(curvature=curvature, error=error, path=path)

@@ -93,8 +93,8 @@ def _spectrum(records: Records, state: State, curvature: Curvature) -> Curvature
     part, unseen = np.ix_(read, read), state.unseen[read]
     seen = null_space(unseen.T) if unseen.size else np.eye(len(unseen))
     estimate, noise = (seen.T @ x[part] @ seen for x in curvature)
-    values, vectors = Curvature(estimate, noise).spectrum()
-    return CurvatureSpectrum(values, seen @ vectors)
+    spectrum = Curvature(estimate, noise).spectrum()
+    return spectrum._replace(vectors=seen @ spectrum.vectors)
 
 
 def _hidden(records: Records, state: State, curvature: Curvature) -> list[Doubt]:

@@ -13,6 +13,7 @@ from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import Curvature, positive_beside, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.noise_floor import mean_if_positive, spectral_edge, without_noise
+from pymc_dp.methods.gaussian.path import Path
 
 
 class FactorModel(NamedTuple):
@@ -45,8 +46,8 @@ class Believed(NamedTuple):
 
     curvature: Curvature  # its noise may hide eigenvalues
     error: np.ndarray  # (d, d): as `Curvature.noise`, of all that is not known of the curvature
-    without_model: np.ndarray  # (d, d): the noise of the curvature that a model is fitted to
     is_modelled: bool  # whether it follows from a model of factors, or from the diagonal alone
+    path: Path | None = None  # along which the curvature is known
 
 
 def with_factors(found: Curvature, fewest: int = 0) -> Believed:
@@ -62,7 +63,7 @@ def with_factors(found: Curvature, fewest: int = 0) -> Believed:
     """
     d = len(found.estimate)
     if not fewest <= d <= MANY_LATENTS:
-        return Believed(found, found.noise, found.noise, is_modelled=d > MANY_LATENTS)
+        return Believed(found, found.noise, is_modelled=d > MANY_LATENTS)
     return weighed(found, _fitted(found))
 
 
@@ -72,10 +73,10 @@ def weighed(found: Curvature, model: Model | FactorModel) -> Believed:
     if len(M) > MANY_LATENTS:
         return _as_modelled(M)
     if share >= 1:
-        return Believed(found, found.noise, found.noise, is_modelled=False)
+        return Believed(found, found.noise, is_modelled=False)
     believed = found.combined(Curvature(M, _distance(found, M, share) * M))
     error = believed.noise + share**0.5 * found.noise
-    return Believed(believed, error, found.noise, is_modelled=True)
+    return Believed(believed, error, is_modelled=True)
 
 
 def with_departures(found: Curvature, model: Model) -> Model:
@@ -105,7 +106,7 @@ def _as_modelled(M: np.ndarray) -> Believed:
     directions, and well below them.
     """
     noise = M / (DEFAULTS.visible_scale * spectral_edge(1.0, len(M)))
-    return Believed(Curvature(M, noise), noise, noise, is_modelled=True)
+    return Believed(Curvature(M, noise), noise, is_modelled=True)
 
 
 def _fitted(found: Curvature) -> FactorModel:

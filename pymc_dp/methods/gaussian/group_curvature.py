@@ -132,8 +132,7 @@ class Groups(NamedTuple):
         each = np.where(self.grouped, factors, together)
         both = np.outer(each, each)
         scale = np.where(self.mates, np.sqrt(both), both / together)
-        moved = Curvature(scale * found.estimate, max(together, 1.0) * found.noise)
-        return moved.grown_like(other)
+        return Curvature(scale * found.estimate, max(together, 1.0) * found.noise)
 
     def alike(self, together: np.ndarray, found: Curvature, guess: np.ndarray) -> np.ndarray:
         """Estimate the curvature, (d, d), as if the records of all groups were alike.

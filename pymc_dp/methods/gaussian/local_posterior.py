@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
 from pymc_dp.methods.gaussian.curvatures import Curvatures, believed_curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
+from pymc_dp.methods.gaussian.path import Path
 from pymc_dp.methods.gaussian.release import Release
 from pymc_dp.methods.gaussian.state import Known, State, prior_precision
 
@@ -22,7 +24,6 @@ class LocalPosterior(NamedTuple):
     believed: Curvature  # H, with noise for all that is not known of it
     spectrum: CurvatureSpectrum  # of H, the curvature of the log likelihood
     likelihood_curvature: np.ndarray  # H, (d, d)
-    step_curvature: np.ndarray  # H or more, (d, d), where noise hides it
     independent_diagonal: np.ndarray  # of H as the first release or the model lets expect, (d,)
     along_last_step: np.ndarray  # what is missing of it along the last step, (d, d)
     prior_precision: np.ndarray  # P, the curvature of the log prior, (d, d)
@@ -40,11 +41,6 @@ class LocalPosterior(NamedTuple):
     def total_curvature(self) -> np.ndarray:
         """H + P."""
         return np.asarray(self.likelihood_curvature + self.prior_precision)
-
-    @property
-    def cautious_total(self) -> np.ndarray:
-        """H + P, or more: what steps go by."""
-        return np.asarray(self.step_curvature + self.along_last_step + self.prior_precision)
 
     def units(self, step: np.ndarray, weakly_correlated: np.ndarray) -> np.ndarray:
         """Return a unit of steps by latents, (d,): a whitened one where the curvature changes.
@@ -78,7 +74,7 @@ class LocalPosterior(NamedTuple):
     def whitened_curvature(self) -> np.ndarray:
         """The whitened curvature of the average record, (d, d)."""
         W = self.whitening
-        return np.asarray(W @ (self.total_curvature + self.along_last_step) @ W.T / self.number)
+        return np.asarray(W @ self.total_curvature @ W.T / self.number)
 
     @property
     def whitened_noise_sd(self) -> float:
@@ -107,14 +103,33 @@ class LocalPosterior(NamedTuple):
         both = np.outer(self.bending, self.bending)
         return float(np.trace((self.likelihood_curvature * both) @ covariance))
 
+    def damping(self, step: np.ndarray) -> float:
+        """How much of a Newton step to go, as its curvature may be larger than what is believed.
+
+        Along the last step it surely is, by what the scores at both ends say; and it may change
+        along this one (Nesterov 2004, section 4.1.5). Where the reach is more than a unit, it has
+        not: steps go as far as that, by the rule of Levenberg and Marquardt.
+        """
+        believed, more = (
+            float(step @ H @ step) for H in (self.total_curvature, self.along_last_step)
+        )
+        change = change_along(self.squared_length(self.bent(step)), self.number)
+        larger = (1 + more / believed) if believed > 0 else 1.0
+        return 1 / (larger * (1 + change if self.reach <= 1 else 1.0))
+
     def nonlinearity(self, squared_length: float) -> float:
-        """How much of the curvature may change along a step of this length, from 0 to 1."""
+        """By which share the curvature may change along a step of this length, squared."""
         return bending(squared_length, self.number)
 
 
+def change_along(squared_length: float, number: float) -> float:
+    """By which share a curvature may change along a step of this length."""
+    return float(2 * DEFAULTS.nonlinearity * (squared_length / number) ** 0.5)
+
+
 def bending(squared_length: float, number: float) -> float:
-    """How much of a curvature may change along a step of this length, from 0 to 1."""
-    return min(1.0, 4 * DEFAULTS.nonlinearity**2 * squared_length / number)
+    """By which share a curvature may change along a step of this length, squared; at most 1."""
+    return min(1.0, change_along(squared_length, number) ** 2)
 
 
 def squared_error_of_step(squared_length: float, number: float) -> float:
@@ -123,7 +138,7 @@ def squared_error_of_step(squared_length: float, number: float) -> float:
     With a curvature that changes by the share c over one whitened unit, a step of length r ends
     within r c r / (1 - c r), and anywhere from c r = 1 on: what self-concordant functions say.
     """
-    change = bending(squared_length, number) ** 0.5
+    change = min(1.0, change_along(squared_length, number))
     return float((change / max(1 - change, 1e-6)) ** 2)
 
 
@@ -149,13 +164,13 @@ def local_posterior(
     believed = believed_curvature(
         curvature, release.along, state, gradient, prior, is_constant, of_groups
     )
-    spectrum = believed.curvature.spectrum()
     bending = ~known.constant
     if state.scale is not None:  # how it changes with the scale is known
         bending[state.scale.latent] = False
-    H = spectrum.matrix(DEFAULTS.floor_on_average)
     gradient = np.where(state.held, 0.0, gradient)
-    along_last_step = _along_last_step(release, H + prior, gradient, state)
+    path = _towards_mode(believed.path, state, gradient, prior, is_constant)
+    spectrum = believed.curvature.spectrum(path)
+    H = spectrum.matrix(DEFAULTS.floor_on_average)
     return LocalPosterior(
         gradient=gradient,
         gradient_noise=release.score_noise,
@@ -163,21 +178,35 @@ def local_posterior(
         believed=believed.curvature._replace(noise=believed.error),
         spectrum=spectrum,
         likelihood_curvature=H,
-        # where noise hides the curvature, steps are as short as a large one makes them
-        step_curvature=Curvature(H, believed.without_model).at_least(DEFAULTS.floor_in_steps),
         independent_diagonal=np.diag(found.independent.estimate),
-        along_last_step=along_last_step,
+        along_last_step=_along_last_step(release, H + prior, gradient, state),
         prior_precision=prior,
         prior_at_start=state.prior_at_start,
         prior_gradient=prior_gradient,
         whitening=release.whitening,
         number=state.number,
-        reach=_reach(release, H + prior, gradient, along_last_step, state),
+        reach=_reach(release, gradient, state),
         bending=bending,
         scale=state.scale,
         hidden_scale=known.scale if state.scale is None else None,
         point=point,
     )
+
+
+def _towards_mode(
+    path: Path | None, state: State, gradient: np.ndarray, prior: np.ndarray, is_constant: bool
+) -> Path | None:
+    """Average the curvature along the path over what is left of it to the mode.
+
+    Not where it is constant or changes with the scale of outcomes, which is known; and of many
+    latents the first round has released a diagonal, which says nothing of a path.
+    """
+    first, is_diagonal = state.learnt.first, len(gradient) > MANY_LATENTS
+    if path is None or first is None or is_constant or state.scale is not None or is_diagonal:
+        return path
+    p = path.vector
+    rate = path.rate(*(float(p @ x @ p) for x in first))
+    return path.towards_mode(rate, float(gradient @ p), float(p @ prior @ p))
 
 
 def _along_last_step(
@@ -199,21 +228,6 @@ def _along_last_step(
     return fall.missing(total, gradient, release.score_noise)
 
 
-def _reach(
-    release: Release,
-    total: np.ndarray,
-    gradient: np.ndarray,
-    along_last_step: np.ndarray,
-    state: State,
-) -> float:
-    """Return how many whitened units a step may be long: at most as many as the gradient, or 1.
-
-    A step that ends before the reach is 1 where the curvature has doubled along the last one: it
-    may go on to grow.
-    """
-    longest = release.length(gradient, state.number)
-    if longest >= state.reach:
-        return state.reach
-    last = state.learnt.way.step
-    grown = last @ along_last_step @ last > last @ total @ last
-    return 1.0 if grown else max(1.0, longest)
+def _reach(release: Release, gradient: np.ndarray, state: State) -> float:
+    """Return how many whitened units a step may be long: at most as many as the gradient, or 1."""
+    return min(state.reach, max(1.0, release.length(gradient, state.number)))

@@ -35,8 +35,8 @@ class Step(NamedTuple):
 def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     """Update the mode.
 
-    The step is that of a gradient that falls linearly; how sure its end is takes into account that
-    the gradient bends, the more so the longer the step is.
+    The step is that of a gradient that falls linearly, damped as far as it may bend; how sure its
+    end is takes into account that it bends, the more so the longer the step is.
     """
     linear, noise = _update_with_unknown_curvature(mode, local)
     step = shortened(
@@ -50,7 +50,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     step = local.without_scale(step)
     bent = local.bent(step)
     noise = symmetric(noise + _noise_of_bending(bent, linear, local))
-    covariance = _covariance(mode, local, noise)
+    covariance = _covariance(mode, local, noise, linear.damping)
     way = _limited(way, step, mode, local)
     covariance = at_least_nothing(covariance, local.prior_precision)
     if local.held.any():
@@ -129,7 +129,7 @@ def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:
 
     Clipping makes that of scores smaller, and not that of residuals.
     """
-    H, unclipped = local.step_curvature, local.independent_diagonal[located].sum()
+    H, unclipped = local.likelihood_curvature, local.independent_diagonal[located].sum()
     return np.asarray(max(1.0, float(unclipped / np.diag(H)[located].sum())) * H)
 
 
@@ -157,9 +157,11 @@ def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[U
     and the noise that follows from them are computed in turn, from those of the prior downwards.
     """
     Q, S, M = local.believed.noise, local.gradient_noise, mode.covariance
+    slope, total = local.gradient, local.total_curvature
     for _ in range(DEFAULTS.most_iterations):
         noise = symmetric(S + (np.trace(Q @ M) * Q + Q @ M @ Q) / 2)
-        found = mode.update(local.gradient, local.total_curvature, local.cautious_total, noise)
+        damping = local.damping(mode.update(slope, total, noise).step)
+        found = mode.update(slope, total, noise, damping)
         last, M = M, found.covariance + np.outer(found.step, found.step)
         if np.trace(Q @ M) > SETTLED * np.trace(Q @ last):
             break
@@ -167,7 +169,7 @@ def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[U
 
 
 def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -> np.ndarray:
-    """How far the gradient may be from linear, along a step and in the spread around its end."""
+    """How far the gradient may be from linear, along a damped step and in the spread at its end."""
     H = local.likelihood_curvature
     # where the gradient is smaller than expected, the mode is nearer than its spread says
     spread = min(1.0, linear.surprise) * local.bent_spread(linear.covariance)
@@ -177,13 +179,13 @@ def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -
     )
 
 
-def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray) -> np.ndarray:
+def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, damping: float) -> np.ndarray:
     """Learn from the gradient, whose ``noise`` holds the bend along the step.
 
     Where the step is long the gradient says which way to go, and little how far it is.
     """
     total = local.total_curvature
-    covariance = mode.update(local.gradient, total, local.cautious_total, noise).covariance
+    covariance = mode.update(local.gradient, total, noise, damping).covariance
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))
 

@@ -13,8 +13,6 @@ from scipy.optimize import brentq
 
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
-from pymc_dp.methods.gaussian.directions import known_along
-from pymc_dp.methods.gaussian.release import Along
 
 
 class CurvatureFall(NamedTuple):
@@ -89,23 +87,3 @@ def mean_beyond_mode(
     most = 1 - 1 / DEFAULTS.longest_beyond
     share = brentq(excess, 0.0, most) if excess(most) > 0 else most
     return np.asarray(start + root @ (vectors @ grown(share)))
-
-
-def visible_along(H: np.ndarray, noise: np.ndarray, along_way: Along | None) -> np.ndarray:
-    """Raise a curvature, (d, d), along the way to what was released of it, less its noise's sd.
-
-    What noise hides in a whole matrix is left out of H, and may be visible along one direction.
-
-    >>> H, direction = np.diag([1.0, 0.0]), np.array([[0.0], [1.0]])
-    >>> released = Curvature(np.full((1, 1), 3.0), np.full((1, 1), 1e-9))
-    >>> visible_along(H, np.eye(2), Along(direction, released)).round(3)
-    array([[1., 0.],
-           [0., 3.]])
-    """
-    if along_way is None:
-        return H
-    V, released = along_way
-    least = released.estimate - 2**0.5 * released.noise
-    if least <= V.T @ H @ V:
-        return H
-    return known_along(Curvature(H, noise), V, released._replace(estimate=least)).estimate

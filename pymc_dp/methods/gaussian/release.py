@@ -11,9 +11,9 @@ from pymc_dp.privacy.query import Noisy
 
 
 class Along(NamedTuple):
-    """A curvature along one direction."""
+    """A curvature along a path."""
 
-    direction: np.ndarray  # (d, 1)
+    path: np.ndarray  # from where rounds began, (d, 1)
     curvature: Curvature  # (1, 1)
 
 
@@ -23,7 +23,7 @@ class Release(NamedTuple):
     score: np.ndarray  # sum of the records' clipped scores, (d,)
     score_noise: np.ndarray  # covariance of its privacy noise, (d, d)
     curvature: Curvature  # of the log likelihood: minus the slope of the score
-    along: Along | None  # the same along the way from where rounds began; None at the first
+    along: Along | None  # the same along the path from where rounds began; None at the first
     whitening: np.ndarray  # W, (d, d)
     scales: np.ndarray  # by which whitened scores were multiplied, (d,)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
@@ -50,9 +50,10 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
     along = None
     if at.direction is not None:
+        path, unit = at.point - state.learnt.start, W.T @ at.direction
+        squared = np.full((1, 1), float(path @ path) / float(unit @ unit))
         noise = max(noisy.sd / at.along_scale, least)
-        found = Curvature(np.full((1, 1), sums.along), np.full((1, 1), noise))
-        along = Along((W.T @ at.direction)[:, None], found)
+        along = Along(path[:, None], Curvature(squared * sums.along, squared * noise))
     return Release(
         score=back @ sums.score,
         score_noise=symmetric((back * (max(noisy.sd, least) / at.score_scales) ** 2) @ back.T),

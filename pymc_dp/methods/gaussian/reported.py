@@ -6,16 +6,13 @@ from pymc_dp.methods.gaussian.belief import Curvature, no_wider, symmetric
 from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.long_steps import Way
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
-from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode, visible_along
-from pymc_dp.methods.gaussian.release import Release
+from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode
 from pymc_dp.methods.gaussian.state import Known, Learnt, Reported
 
 LEFT = 1e-9  # share of a covariance that keeps another one positive definite
 
 
-def reported(
-    learnt: Learnt, first: Curvature, local: LocalPosterior, release: Release, known: Known
-) -> Reported:
+def reported(learnt: Learnt, first: Curvature, local: LocalPosterior, known: Known) -> Reported:
     """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
     at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
     # the curvature of normal outcomes is taken to change with their scale alone
@@ -26,7 +23,7 @@ def reported(
     if fall.power == 0:
         return at_mode
     prior, start, mode = local.prior_precision, learnt.start, learnt.mode.mean
-    H = visible_along(learnt.likelihood_curvature, local.believed.noise, release.along)
+    H = learnt.likelihood_curvature
     # scores that are averaged over the posterior of the records vanish at its mean: what is left is
     # what noise adds to its width
     of_records = LEFT if known.estimating else 1.0

@@ -81,7 +81,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
     state = _counted(state, release, known)
     learnt = _learnt(state, release, local, found, expected, known)
     first = learnt.first or release.curvature
-    learnt = learnt._replace(first=first, reported=reported(learnt, first, local, release, known))
+    learnt = learnt._replace(first=first, reported=reported(learnt, first, local, known))
     of_location = np.where(known.shapes, 0.0, local.gradient)
     far = is_far(local.whitened(of_location), local.whitened_noise_sd)
     state = state._replace(
@@ -231,7 +231,6 @@ def _widened(before: Learnt, local: LocalPosterior) -> Mode:
         local.total_curvature,
         local.gradient_noise,
         local.prior_precision,
-        threshold=DEFAULTS.unexpected_slope,
     )
 
 

@@ -18,7 +18,7 @@ H = np.cov(RNG.normal(size=(D, 20)))
 
 
 def state_at(at):
-    return SimpleNamespace(at=at, number=1.0)
+    return SimpleNamespace(at=at, number=1.0, learnt=SimpleNamespace(start=at.point - WAY))
 
 
 COORDINATES = {"matrix": np.tri(D) + np.eye(D), "diagonal": np.linspace(1, 2, D)}
@@ -32,10 +32,10 @@ def test_it_is_that_along_the_way_whatever_the_coordinates(W):
     value = np.zeros(vector_size(D) if W.ndim == 2 else 2 * D + SIZE + 2)
     value[-2] = at.along_scale * direction @ matrix @ H @ matrix.T @ direction
     found = unwhitened(Noisy(value, 0.5, 1.0), state_at(at)).along
-    to_way = WAY @ found.direction[:, 0] / (found.direction[:, 0] @ found.direction[:, 0])
-    np.testing.assert_allclose(to_way * found.direction[:, 0], WAY)
-    assert to_way**2 * found.curvature.estimate[0, 0] == pytest.approx(WAY @ H @ WAY)
-    assert found.curvature.noise[0, 0] == pytest.approx(0.5 / at.along_scale)
+    np.testing.assert_allclose(found.path[:, 0], WAY)
+    assert found.curvature.estimate.item() == pytest.approx(WAY @ H @ WAY)
+    squared = (WAY @ WAY) / float(np.sum((matrix.T @ direction) ** 2))
+    assert found.curvature.noise.item() == pytest.approx(squared * 0.5 / at.along_scale)
 
 
 def test_where_there_is_no_way_nothing_is_released_along_it():

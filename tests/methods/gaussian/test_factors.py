@@ -13,17 +13,18 @@ from pymc_dp.testing import deterministic_noise
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
 
 
-def test_a_cautious_step_says_how_much_it_leaves():
+def test_a_damped_step_says_how_much_it_leaves():
     rng = np.random.default_rng(3)
     total, sd = np.diag([4.0, 0.5]), np.array([1.0, 0.5])
     away = rng.normal(size=(20_000, 2))
     slopes = away @ total + sd * rng.normal(size=away.shape)
-    update = Mode(np.zeros(2), np.eye(2)).update(slopes[0], total, 3 * total, np.diag(sd**2))
-    spread = 9 * total @ total + np.diag(sd**2)
-    gain = np.linalg.solve(spread, 3 * total).T
+    mode, noise = Mode(np.zeros(2), np.eye(2)), np.diag(sd**2)
+    update = mode.update(slopes[0], total, noise, damping=0.4)
+    spread = total @ total + noise
+    gain = 0.4 * np.linalg.solve(spread, total).T
     left = away - slopes @ gain.T
     np.testing.assert_allclose(np.cov(left.T), update.covariance, atol=0.03)
-    best = Mode(np.zeros(2), np.eye(2)).update(slopes[0], total, total, np.diag(sd**2))
+    best = mode.update(slopes[0], total, noise)
     assert np.trace(best.covariance) < np.trace(update.covariance)
 
 

@@ -152,12 +152,6 @@ def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
     np.testing.assert_allclose(found, np.diag([9.0, 1.0]))
 
 
-def test_a_size_that_grew_is_seen_where_no_single_scale_is():
-    before, there = (Curvature(size * np.eye(12), 0.1 * np.eye(12)) for size in (1.0, 1.3))
-    found = before.scaled_like(there, np.full(12, True)).estimate
-    np.testing.assert_allclose(found, 1.3 * np.eye(12))
-
-
 def steps_down(distance, prior=NO_PRIOR, steps=8):
     """Newton's steps down a log sd, which are never longer than a half."""
     way, place = Way.of(STILL), distance

@@ -109,7 +109,7 @@ def test_two_curvatures_are_weighed_by_their_noise():
 def test_a_mode_is_learnt_as_bayes_theorem_says():
     total, noise = np.diag([4.0, 1.0]), np.diag([2.0, 1.0])
     before = Mode(np.zeros(2), np.eye(2))
-    found = before.update(np.array([4.0, 1.0]), total, total, noise)
+    found = before.update(np.array([4.0, 1.0]), total, noise)
     precision = 1 + np.array([16.0, 1.0]) / np.array([2.0, 1.0])
     np.testing.assert_allclose(np.diag(found.covariance), 1 / precision)
     np.testing.assert_allclose(found.step, np.array([8.0, 1.0]) / precision)
@@ -190,7 +190,6 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             spectrum=Curvature(np.zeros((1, 1)), np.eye(1)).spectrum(),
             likelihood_curvature=np.zeros((1, 1)),
             independent_diagonal=np.zeros(1),
-            step_curvature=np.zeros((1, 1)),
             along_last_step=np.zeros((1, 1)),
             prior_precision=here * np.eye(1),
             prior_at_start=at_start * np.eye(1),
@@ -241,5 +240,5 @@ def test_a_slope_is_never_less_surprising_than_none_where_curvatures_differ_by_t
     direction, prior = np.array([0.6, 0.8]), np.array([0.8, 0.5])
     curvature = 1e12 * np.outer(direction, direction) + np.eye(2)
     mode = Mode(np.zeros(2), np.eye(2) + np.outer(prior, prior))
-    update = mode.update(np.array([1.0, 2.0]), curvature, curvature, 1e3 * curvature)
+    update = mode.update(np.array([1.0, 2.0]), curvature, 1e3 * curvature)
     assert update.surprise >= 0

@@ -1,0 +1,76 @@
+"""Along the path a curvature is known whatever noise hides, and steps follow how it changes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.directions import measured_along
+from pymc_dp.methods.gaussian.factors import Believed
+from pymc_dp.methods.gaussian.path import Path
+from pymc_dp.methods.gaussian.release import Along
+
+
+@given(st.integers(0, 10**6), st.integers(1, 8), st.floats(1e-3, 1e3))
+def test_a_curvature_along_the_path_leaves_a_matrix_positive_definite(seed, d, curvature):
+    draws = np.random.default_rng(seed)
+    A, p = draws.normal(size=(d, d)), draws.normal(size=d)
+    H = Path(p, curvature, 0.0).rank_one_update(A @ A.T + 0.1 * np.eye(d))
+    assert p @ H @ p == pytest.approx(curvature)
+    assert np.linalg.eigvalsh(H)[0] > 0
+
+
+def test_an_edge_of_the_noise_does_not_hide_what_is_known_along_the_path():
+    """In 40 directions noise of 1 hides all eigenvalues below 9, and takes them for their mean."""
+    d, p = 40, np.eye(40)[0]
+    found = Curvature(5 * np.eye(d), np.eye(d))
+    assert found.spectrum().matrix(0.15)[0, 0] > 3
+    known = found.spectrum(Path(p, 0.5, 0.1))
+    assert p @ known.matrix(0.15) @ p == pytest.approx(0.5)
+    assert p @ known.matrix_at_least(0.7) @ p == pytest.approx(0.5)
+
+
+@given(st.floats(-2, 2), st.floats(-0.5, 0.5), st.floats(0, 2))
+def test_the_slope_is_zero_where_the_average_curvature_says_that_the_mode_is(rate, slope, prior):
+    path = Path(np.ones(1), 1.0, 0.0)
+    average = path.towards_mode(rate, slope, prior).curvature
+    end = slope / (average + prior)
+    if -1 < end < 1:
+        fallen = quad(lambda t: np.exp(-rate * t), 0, end)[0]
+        assert slope - fallen - prior * end == pytest.approx(0, abs=1e-6)
+
+
+def test_a_change_within_the_noise_changes_nothing():
+    assert Path(np.ones(1), 0.9, 0.0).rate(1.0, 0.1) == 0
+    assert Path(np.ones(1), 0.5, 0.0).rate(1.0, 0.1) > 0
+    assert Path(np.ones(1), 0.5, 0.3).rate(1.0, 0.1) == 0
+    assert Path(np.ones(1), 0.5, 0.0).rate(-1.0, 0.1) == 0
+
+
+def test_the_mode_is_sought_between_the_start_and_a_path_twice_as_long():
+    path = Path(np.ones(1), 1.0, 0.0)
+    assert path.towards_mode(1.0, 10.0, 0.0).curvature == pytest.approx(1 - np.exp(-1))
+    assert path.towards_mode(1.0, -10.0, 0.0).curvature == pytest.approx(np.e - 1)
+
+
+def test_of_the_path_nothing_is_believed_from_a_model_of_factors():
+    """The model takes the curvature along the path for 20 times what the matrix says."""
+    V, noise = np.eye(3)[:, :1], 0.1 * np.eye(3)
+    found, modelled = Curvature(np.eye(3), noise), Curvature(20 * np.eye(3), noise)
+    released = Along(V, Curvature(np.full((1, 1), 1.0), np.full((1, 1), 0.1)))
+    believed = measured_along(Believed(modelled, noise, is_modelled=True), found, released)
+    assert believed.path.curvature == pytest.approx(1.0)
+    assert believed.error[0, 0] < 0.1
+
+
+@pytest.mark.parametrize("d", [MANY_LATENTS, MANY_LATENTS + 1])
+def test_a_diagonal_says_nothing_of_a_path(d):
+    p = np.ones(d)[:, None]
+    found = Curvature(np.eye(d), 0.01 * np.eye(d))
+    released = Along(p, Curvature(np.full((1, 1), 9.0 * d), np.full((1, 1), 0.1)))
+    path = measured_along(Believed(found, found.noise, d > MANY_LATENTS), found, released).path
+    is_diagonal = d > MANY_LATENTS
+    assert (path.curvature == pytest.approx(9.0 * d)) == is_diagonal

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.belief import TINY, Curvature, symmetric
 from pymc_dp.methods.gaussian.factors import Believed
 from pymc_dp.methods.gaussian.noise_floor import mean_if_positive
 from pymc_dp.methods.gaussian.path import Path
@@ -43,7 +43,8 @@ def measured_along(believed: Believed, found: Curvature, along_path: Along) -> B
     is_diagonal = len(found.estimate) > MANY_LATENTS  # which says nothing of a path
     own = found if believed.is_modelled else believed.curvature
     there = released if is_diagonal else along(own, V).combined(released)
-    there = there._replace(estimate=mean_if_positive(there.estimate, there.noise))
+    positive = np.maximum(mean_if_positive(there.estimate, there.noise), TINY * there.noise)
+    there = there._replace(estimate=positive)
     # noises change alike whatever the estimates are
     error = known_along(Curvature(believed.error, believed.error), V, there).noise
     curvature = known_along(believed.curvature, V, there)

@@ -153,7 +153,7 @@ class Integrated(NamedTuple):
 
 def differ(precisions: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Find where precisions are unequal, and not by the rounding of differences of gradients."""
-    return np.asarray(abs(precisions - others) > ROUNDING * abs(others))
+    return np.asarray(~(abs(precisions - others) <= ROUNDING * abs(others)))
 
 
 def _is_one_factor(diagonal: np.ndarray) -> bool:

@@ -124,7 +124,8 @@ class LocalPosterior(NamedTuple):
 
 def change_along(squared_length: float, number: float) -> float:
     """By which share a curvature may change along a step of this length."""
-    return float(2 * DEFAULTS.nonlinearity * (squared_length / number) ** 0.5)
+    # rounding may make it negative; what is not a number stays so
+    return float(2 * DEFAULTS.nonlinearity * np.sqrt(np.maximum(squared_length / number, 0.0)))
 
 
 def bending(squared_length: float, number: float) -> float:

@@ -58,6 +58,8 @@ class Path(NamedTuple):
         >>> [round(path.towards_mode(rate, 0.5, 0.0).curvature, 2) for rate in (1.0, 0.0, -1.0)]
         [0.72, 1.0, 1.23]
         """
+        if not np.isfinite([self.curvature, rate, slope, prior]).all():
+            raise FloatingPointError("the posterior along the path is not finite")
 
         def slope_at(t: float) -> float:
             return slope - (self.curvature * float(exprel(-rate * t)) + prior) * t

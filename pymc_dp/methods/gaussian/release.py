@@ -50,10 +50,7 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
     along = None
     if at.direction is not None:
-        path, unit = at.point - state.learnt.start, W.T @ at.direction
-        squared = np.full((1, 1), float(path @ path) / float(unit @ unit))
-        noise = max(noisy.sd / at.along_scale, least)
-        along = Along(path[:, None], Curvature(squared * sums.along, squared * noise))
+        along = _along(at, sums.along, max(noisy.sd / at.along_scale, least), state.learnt.start)
     return Release(
         score=back @ sums.score,
         score_noise=symmetric((back * (max(noisy.sd, least) / at.score_scales) ** 2) @ back.T),
@@ -68,6 +65,16 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
         counts_noise_sd=noisy.sd / at.counts_scale,
         products=_products(sums.products, noisy.sd, back / at.score_scales, at),
     )
+
+
+def _along(at: At, released: float, noise: float, start: np.ndarray) -> Along:
+    """Bring a curvature along a whitened direction to the path that this is the direction of."""
+    W = at.whitening
+    unit = at.direction * W if W.ndim == 1 else at.direction @ W
+    # in the trial before a fit a direction is released at the start, where the path has no length
+    length = float(np.linalg.norm(at.point - start) / np.linalg.norm(unit)) or 1.0
+    squared = np.full((1, 1), length**2)
+    return Along(length * unit[:, None], Curvature(squared * released, squared * noise))
 
 
 def _products(found: np.ndarray, sd: float, back: np.ndarray, at: At) -> Curvature | None:

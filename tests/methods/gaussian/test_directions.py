@@ -34,7 +34,7 @@ def test_it_is_that_along_the_way_whatever_the_coordinates(W):
     found = unwhitened(Noisy(value, 0.5, 1.0), state_at(at)).along
     np.testing.assert_allclose(found.path[:, 0], WAY)
     assert found.curvature.estimate.item() == pytest.approx(WAY @ H @ WAY)
-    squared = (WAY @ WAY) / float(np.sum((matrix.T @ direction) ** 2))
+    squared = float(np.sum(np.linalg.solve(matrix.T, WAY) ** 2))
     assert found.curvature.noise.item() == pytest.approx(squared * 0.5 / at.along_scale)
 
 

@@ -1,17 +1,27 @@
 """Along the path a curvature is known whatever noise hides, and steps follow how it changes."""
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+import pymc_dp
 from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.joint_vector import At
+from pymc_dp.driver.compile_method import compile_method
+from pymc_dp.driver.setup import set_up
+from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.directions import measured_along
 from pymc_dp.methods.gaussian.factors import Believed
 from pymc_dp.methods.gaussian.path import Path
-from pymc_dp.methods.gaussian.release import Along
+from pymc_dp.methods.gaussian.release import Along, _along
+from pymc_dp.testing import deterministic_noise
+
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.floats(1e-3, 1e3))
@@ -74,3 +84,41 @@ def test_a_diagonal_says_nothing_of_a_path(d):
     path = measured_along(Believed(found, found.noise, d > MANY_LATENTS), found, released).path
     is_diagonal = d > MANY_LATENTS
     assert (path.curvature == pytest.approx(9.0 * d)) == is_diagonal
+
+
+def test_a_path_is_the_released_direction_and_a_unit_of_it_where_it_has_no_length():
+    W, direction = np.diag([2.0, 4.0]), np.array([0.6, 0.8])
+    at = At(np.array([6.0, 16.0]), W, 2.0, 3.0, 0.7, direction)
+    found = [_along(at, 1.0, 0.5, start) for start in (np.zeros(2), at.point)]
+    np.testing.assert_allclose(found[0].path[:, 0], 5 * direction @ W)
+    assert found[0].curvature.estimate.item() == pytest.approx(25)
+    assert found[1].curvature.noise.item() == 0.5
+
+
+def survivors(edge, mean):
+    """Counts whose log mean a potential ends, beyond which its gradient is not a number."""
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 5)
+        pm.Potential("edge", pt.sqrt(edge - b))
+        y = np.random.default_rng(0).poisson(mean, 2000)
+        pm.Poisson("y", pt.exp(b), observed=y)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_prior_that_is_not_a_number_on_the_path_costs_no_result():
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=survivors(4.0, 40.0), epsilon=1, delta=1e-5, **QUIETLY)
+    assert np.isfinite(idata["posterior"]["b"]).all()
+
+
+def test_the_trial_before_a_fit_loses_no_round(monkeypatch):
+    def lost(*_):
+        raise AssertionError("a round was lost")
+
+    monkeypatch.setattr(rounds, "_lost", lost)
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Bernoulli("y", logit_p=X @ b, observed=(X[:, 0] > 0).astype(int))
+    compile_method(set_up(model, "dp_advi", None, epsilon=1, delta=1e-5), "python")

@@ -18,11 +18,10 @@ def likelihood(state: State, prior: NormalPrior, noise: float) -> NormalLikeliho
     """Return what the rounds say of the likelihood, without the prior that they had.
 
     A score s at a point p says s + H p = H z + noise of the mode z of the likelihood. The mode of
-    the rounds does not: on the way to it steps are cautious, and may not be at their end. As wide
-    as records and noise make it, the precision is H (v H + S)^-1 H, with S the noise of all these
-    scores together; ``noise`` is 1, or 0 to leave S out. v has no margin as a posterior's width
-    has: the spread of groups is the variance of their estimates beyond v and S, and margins would
-    take from it.
+    the rounds does not: steps are damped, and may not be at their end. As wide as records and noise
+    make it, the precision is H (v H + S)^-1 H, with S the noise of all these scores together;
+    ``noise`` is 1, or 0 to leave S out. v has no margin as a posterior's width has: the spread of
+    groups is the variance of their estimates beyond v and S, and margins would take from it.
 
     Where the posterior's mean lies beyond its mode, z and H are those of the mean.
     """

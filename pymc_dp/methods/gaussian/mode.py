@@ -14,21 +14,42 @@ class Mode(NamedTuple):
     covariance: np.ndarray
 
     def update(
-        self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray, damping: float = 1.0
+        self,
+        slope: np.ndarray,
+        total: np.ndarray,
+        noise: np.ndarray,
+        damping: float = 1.0,
+        number: float = 1.0,
     ) -> "Update":
         """Learn from s = (H + P)(mode - mean) + noise.
 
         ``total`` is H + P, and ``noise`` the covariance of all that is noise in s. The step is
-        multiplied by ``damping``: what that leaves of the distance stays unknown.
+        multiplied by ``damping``: what that leaves stays unknown, as far as the mode may be within
+        a whitened unit of the average of ``number`` records.
         """
-        spread = symmetric(total @ self.covariance @ total + noise)
-        gain = damping * np.linalg.solve(spread, total @ self.covariance).T
-        step = gain @ slope
-        left = np.eye(len(slope)) - gain @ total
-        covariance = symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
-        squared = float(slope @ np.linalg.solve(spread, slope))
+        gain, squared = self._gain(slope, total, noise)
+        covariance = self._after(gain, total, noise)
+        if damping < 1:
+            near = self._replace(covariance=no_wider(self.covariance, total / number))
+            whole, _ = near._gain(slope, total, noise)
+            left = near._after(damping * whole, total, noise) - near._after(whole, total, noise)
+            covariance = symmetric(covariance + left)
         # rounding may make it negative where curvatures differ by more digits than numbers have
-        return Update(step, covariance, float(np.maximum(0.0, squared)) / len(slope), gain, damping)
+        surprise = float(np.maximum(0.0, squared)) / len(slope)
+        return Update(damping * gain @ slope, covariance, surprise, damping * gain, damping)
+
+    def _gain(
+        self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        """Return by what a slope is multiplied, (d, d), and its squared length over its spread."""
+        spread = symmetric(total @ self.covariance @ total + noise)
+        gain = np.linalg.solve(spread, total @ self.covariance).T
+        return gain, float(slope @ np.linalg.solve(spread, slope))
+
+    def _after(self, gain: np.ndarray, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return the covariance after a step of this gain, (d, d)."""
+        left = np.eye(len(gain)) - gain @ total
+        return symmetric(left @ self.covariance @ left.T + gain @ noise @ gain.T)
 
     def widened_along(
         self,

@@ -161,7 +161,7 @@ def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[U
     for _ in range(DEFAULTS.most_iterations):
         noise = symmetric(S + (np.trace(Q @ M) * Q + Q @ M @ Q) / 2)
         damping = local.damping(mode.update(slope, total, noise).step)
-        found = mode.update(slope, total, noise, damping)
+        found = mode.update(slope, total, noise, damping, local.number)
         last, M = M, found.covariance + np.outer(found.step, found.step)
         if np.trace(Q @ M) > SETTLED * np.trace(Q @ last):
             break
@@ -185,7 +185,7 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, damping: f
     Where the step is long the gradient says which way to go, and little how far it is.
     """
     total = local.total_curvature
-    covariance = mode.update(local.gradient, total, noise, damping).covariance
+    covariance = mode.update(local.gradient, total, noise, damping, local.number).covariance
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))
 

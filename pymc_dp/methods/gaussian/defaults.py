@@ -43,7 +43,7 @@ class Defaults(NamedTuple):
     most_with_shifts: int = 3000
     # counts of a bin, or of three together, above so many standard deviations of their noise are of
     # records; chains have not mixed where correlations are above so many of those by chance
-    visible_count: float = 6.0
+    visible_count: float = 5.0
     # norm bounds in whitened coordinates grow with this share of the records over the noise: for
     # curvatures, over the number of latents, from a least one, and for scores, over its root, in a
     # range

@@ -38,6 +38,11 @@ class Mode(NamedTuple):
         surprise = float(np.maximum(0.0, squared)) / len(slope)
         return Update(damping * gain @ slope, covariance, surprise, damping * gain, damping)
 
+    def undamped_step(self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return the step of `update` without damping."""
+        gain, _ = self._gain(slope, total, noise)
+        return np.asarray(gain @ slope)
+
     def _gain(
         self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray
     ) -> tuple[np.ndarray, float]:

@@ -160,7 +160,7 @@ def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[U
     slope, total = local.gradient, local.total_curvature
     for _ in range(DEFAULTS.most_iterations):
         noise = symmetric(S + (np.trace(Q @ M) * Q + Q @ M @ Q) / 2)
-        damping = local.damping(mode.update(slope, total, noise).step)
+        damping = local.damping(mode.undamped_step(slope, total, noise))
         found = mode.update(slope, total, noise, damping, local.number)
         last, M = M, found.covariance + np.outer(found.step, found.step)
         if np.trace(Q @ M) > SETTLED * np.trace(Q @ last):

@@ -111,6 +111,18 @@ class Curvature(NamedTuple):
         noise = (spectrum.vectors * np.sqrt(1 + share * values**2)) @ spectrum.vectors.T
         return self._replace(noise=symmetric(noise))
 
+    def with_changed_scales(self, shares: np.ndarray) -> "Curvature":
+        """Let rows and columns change by these shares of the diagonal, squared, (d,).
+
+        >>> found = Curvature(np.diag([4.0, 4.0]), np.eye(2))
+        >>> found.with_changed_scales(np.array([0, 0.5])).noise  # 9 = 1 + .5 * 4^2 is the variance
+        array([[1., 0.],
+               [0., 3.]])
+        """
+        own, noise = np.maximum(np.diag(self.estimate), 0.0), np.diag(self.noise)
+        factors = (1 + shares * (own / noise) ** 2) ** 0.25
+        return self._replace(noise=np.outer(factors, factors) * self.noise)
+
 
 class CurvatureSpectrum(NamedTuple):
     """H_hat = L diag(values) L' where the noise is G in the same coordinates."""

@@ -67,6 +67,23 @@ class Groups(NamedTuple):
         """Which latents are groups of some array, (d,)."""
         return np.asarray(self.shifts @ self.shifts.sum(axis=0) > 1)
 
+    def squared_lengths(self, step: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+        """Return how long a step is for the records of each group, squared, (d,).
+
+        The curvature of a group changes with its own latents. Their step is as long, by the
+        ``curvature`` of all records, as it would be if all groups of the index made it; groups of
+        other indices move by their mean step. It is 0 for latents that belong to no group.
+
+        >>> groups = Groups.of(np.array([[1.0, 0], [0, 1], [0, 1]]), [1, 2])
+        >>> groups.squared_lengths(np.array([0.0, 1.0, 3.0]), np.diag([8.0, 1.0, 3.0]))
+        array([ 0.,  4., 36.])
+        """
+        V = self.shifts
+        together, mean_step = V.T @ curvature @ V, step @ V / V.sum(axis=0)
+        own_step = np.where(self.mates @ V > 0, self.mates @ (step[:, None] * V), mean_step)
+        lengths = ((own_step @ together) * own_step).sum(axis=1)
+        return np.asarray(np.where(self.grouped, lengths, 0.0))
+
     def without_pairs(self, found: Curvature) -> Curvature:
         """Estimate a curvature that is 0 between groups from one with noise, by least squares.
 

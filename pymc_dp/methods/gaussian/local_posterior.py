@@ -9,6 +9,7 @@ from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
 from pymc_dp.methods.gaussian.curvatures import Curvatures, believed_curvature
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.group_curvature import Groups
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.path import Path
 from pymc_dp.methods.gaussian.release import Release
@@ -36,6 +37,7 @@ class LocalPosterior(NamedTuple):
     bending: np.ndarray  # latents with which it is not known how the curvature changes, (d,)
     scale: OutcomeScale | None  # of the outcomes, to step in
     hidden_scale: OutcomeScale | None  # one of which the first release shows too little for that
+    groups: Groups | None
 
     @property
     def total_curvature(self) -> np.ndarray:
@@ -121,6 +123,16 @@ class LocalPosterior(NamedTuple):
         """By which share the curvature may change along a step of this length, squared."""
         return bending(squared_length, self.number)
 
+    def changes_of_groups(self, step: np.ndarray) -> np.ndarray:
+        """By which share the curvature of each group may change along a step, squared, (d,).
+
+        It is 0 for latents that belong to no group: theirs may change as that of all records.
+        """
+        if self.groups is None:
+            return np.zeros(len(step))
+        lengths = self.groups.squared_lengths(self.bent(step), self.likelihood_curvature)
+        return np.array([self.nonlinearity(length) for length in lengths])
+
 
 def change_along(squared_length: float, number: float) -> float:
     """By which share a curvature may change along a step of this length."""
@@ -190,6 +202,7 @@ def local_posterior(
         bending=bending,
         scale=state.scale,
         hidden_scale=known.scale if state.scale is None else None,
+        groups=known.groups,
         point=point,
     )
 

@@ -178,6 +178,11 @@ def _learnt(
     if shifts is not None and shared is not None:
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
         shared = _moved(shared, nonlinearity, of_shifts)
+    of_groups = local.changes_of_groups(way.step)
+    from_rounds, independent = (
+        _moved(one, nonlinearity, units).with_changed_scales(of_groups)
+        for one in (found.from_rounds, found.independent)
+    )
     return Learnt(
         start=before.start,
         mode=mode,
@@ -185,10 +190,10 @@ def _learnt(
         way=way,
         fall=Fall(local.gradient, local.gradient_noise, way.step, state.reach),
         first=before.first,
-        curvature=_moved(found.from_rounds, nonlinearity, units),
+        curvature=from_rounds,
         along_shifts=shared,
         believed=local.believed,
-        independent=_moved(found.independent, nonlinearity, units),
+        independent=independent,
         unclipped_diagonal=_unclipped_diagonal(before, release.curvature, local, variance_share),
         variance_share=variance_share,
         likelihood_curvature=H,

@@ -166,7 +166,7 @@ class CurvatureSpectrum(NamedTuple):
 
     def _matrix(self, values: np.ndarray) -> np.ndarray:
         H = symmetric((self.vectors * values) @ self.vectors.T)
-        return H if self.path is None else self.path.rank_one_update(H)
+        return H if self.path is None else H + self.path.rank_one_change(H)
 
 
 def weakly_correlated(precision: np.ndarray) -> np.ndarray:

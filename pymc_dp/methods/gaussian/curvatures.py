@@ -18,7 +18,7 @@ from pymc_dp.methods.gaussian.factors import (
     with_factors,
 )
 from pymc_dp.methods.gaussian.group_curvature import Groups
-from pymc_dp.methods.gaussian.release import Along
+from pymc_dp.methods.gaussian.path import Path
 from pymc_dp.methods.gaussian.state import Known, State
 from pymc_dp.methods.gaussian.unseen import without
 
@@ -89,7 +89,7 @@ def curvatures(
 
 def believed_curvature(
     found: Curvature,
-    along_path: Along | None,
+    path: Path | None,
     state: State,
     slope: np.ndarray,
     prior: np.ndarray,
@@ -111,4 +111,4 @@ def believed_curvature(
     if of_groups is None or len(found.estimate) <= MANY_LATENTS:  # a diagonal says nothing of steps
         curvature = visible_along_steps(curvature, seen, slope, prior)
     believed = believed._replace(curvature=curvature, error=error)
-    return measured_along(believed, seen, along_path) if along_path else believed
+    return measured_along(believed, seen, path) if path else believed

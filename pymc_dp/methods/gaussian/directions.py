@@ -7,7 +7,6 @@ from pymc_dp.methods.gaussian.belief import TINY, Curvature, symmetric
 from pymc_dp.methods.gaussian.factors import Believed
 from pymc_dp.methods.gaussian.noise_floor import mean_if_positive
 from pymc_dp.methods.gaussian.path import Path
-from pymc_dp.methods.gaussian.release import Along
 
 
 def along(found: Curvature, V: np.ndarray) -> Curvature:
@@ -33,13 +32,14 @@ def known_along(found: Curvature, V: np.ndarray, known: Curvature) -> Curvature:
     return Curvature(estimate, noise)
 
 
-def measured_along(believed: Believed, found: Curvature, along_path: Along) -> Believed:
+def measured_along(believed: Believed, found: Curvature, path: Path) -> Believed:
     """Combine what was found of the curvature along the path with what was released of it alone.
 
     Where outcomes become certain the curvature falls most along the path, which a model of factors
     cannot express: of the path nothing is believed from one.
     """
-    V, released = along_path
+    V = path.vector[:, None]
+    released = Curvature(np.full((1, 1), path.curvature), np.full((1, 1), path.noise_sd))
     is_diagonal = len(found.estimate) > MANY_LATENTS  # which says nothing of a path
     own = found if believed.is_modelled else believed.curvature
     there = released if is_diagonal else along(own, V).combined(released)
@@ -48,5 +48,5 @@ def measured_along(believed: Believed, found: Curvature, along_path: Along) -> B
     # noises change alike whatever the estimates are
     error = known_along(Curvature(believed.error, believed.error), V, there).noise
     curvature = known_along(believed.curvature, V, there)
-    path = Path(V[:, 0], there.estimate.item(), there.noise.item())
+    path = Path(path.vector, there.estimate.item(), there.noise.item())
     return believed._replace(curvature=curvature, error=error, path=path)

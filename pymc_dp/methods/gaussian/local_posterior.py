@@ -175,7 +175,7 @@ def local_posterior(
     curvature = found.together(known)
     of_groups = found.of_groups(known.groups)
     believed = believed_curvature(
-        curvature, release.along, state, gradient, prior, is_constant, of_groups
+        curvature, release.path, state, gradient, prior, is_constant, of_groups
     )
     bending = ~known.constant
     if state.scale is not None:  # how it changes with the scale is known

@@ -14,24 +14,24 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 
 class Path(NamedTuple):
-    """The path so far, and the curvature along it."""
+    """The vector from one point to another, and the curvature along it."""
 
-    vector: np.ndarray  # p, (d,): from the start to the point
+    vector: np.ndarray  # p, (d,): from where rounds began to the point, or the last step
     curvature: float  # p'Hp
     noise_sd: float  # of it
 
-    def rank_one_update(self, H: np.ndarray) -> np.ndarray:
-        """Give a matrix, (d, d), the curvature along the path.
+    def rank_one_change(self, H: np.ndarray) -> np.ndarray:
+        """Return what a matrix, (d, d), lacks of the curvature along the path.
 
-        A positive definite matrix stays positive definite.
+        With it, a positive definite matrix stays positive definite.
 
-        >>> path = Path(np.array([1.0, 0.0]), 1.0, 0.1)
-        >>> path.rank_one_update(np.array([[4.0, 2.0], [2.0, 2.0]])).tolist()
+        >>> path, H = Path(np.array([1.0, 0.0]), 1.0, 0.1), np.array([[4.0, 2.0], [2.0, 2.0]])
+        >>> (H + path.rank_one_change(H)).tolist()
         [[1.0, 0.5], [0.5, 1.25]]
         """
         pull = H @ self.vector
         here = float(self.vector @ pull)
-        return np.asarray(H + (self.curvature - here) / here**2 * np.outer(pull, pull))
+        return np.asarray((self.curvature - here) / here**2 * np.outer(pull, pull))
 
     def rate(self, first: float, noise_sd: float) -> float:
         """Return by how much the log curvature has surely fallen from the start to the point.

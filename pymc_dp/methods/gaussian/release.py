@@ -6,15 +6,9 @@ import numpy as np
 
 from pymc_dp.contributions.joint_vector import At, split
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
+from pymc_dp.methods.gaussian.path import Path
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.privacy.query import Noisy
-
-
-class Along(NamedTuple):
-    """A curvature along a path."""
-
-    path: np.ndarray  # from where rounds began, (d, 1)
-    curvature: Curvature  # (1, 1)
 
 
 class Release(NamedTuple):
@@ -23,7 +17,7 @@ class Release(NamedTuple):
     score: np.ndarray  # sum of the records' clipped scores, (d,)
     score_noise: np.ndarray  # covariance of its privacy noise, (d, d)
     curvature: Curvature  # of the log likelihood: minus the slope of the score
-    along: Along | None  # the same along the path from where rounds began; None at the first
+    path: Path | None  # from where rounds began, with the same along it; None at the first
     whitening: np.ndarray  # W, (d, d)
     scales: np.ndarray  # by which whitened scores were multiplied, (d,)
     whitened_variance: float  # of the clipped scores, and the sd of its privacy noise
@@ -48,14 +42,14 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     spread = symmetric(back @ back.T)
     least = 1e-7 * state.number**0.5  # without noise: keeps covariances regular
     curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
-    along = None
+    path = None
     if at.direction is not None:
-        along = _along(at, sums.along, max(noisy.sd / at.along_scale, least), state.learnt.start)
+        path = _path(at, sums.along, max(noisy.sd / at.along_scale, least), state.learnt.start)
     return Release(
         score=back @ sums.score,
         score_noise=symmetric((back * (max(noisy.sd, least) / at.score_scales) ** 2) @ back.T),
         curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
-        along=along,
+        path=path,
         whitening=W,
         scales=at.score_scales,
         whitened_variance=sums.variance,
@@ -67,14 +61,13 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     )
 
 
-def _along(at: At, released: float, noise: float, start: np.ndarray) -> Along:
+def _path(at: At, released: float, noise_sd: float, start: np.ndarray) -> Path:
     """Bring a curvature along a whitened direction to the path that this is the direction of."""
     W = at.whitening
     unit = at.direction * W if W.ndim == 1 else at.direction @ W
     # in the trial before a fit a direction is released at the start, where the path has no length
     length = float(np.linalg.norm(at.point - start) / np.linalg.norm(unit)) or 1.0
-    squared = np.full((1, 1), length**2)
-    return Along(length * unit[:, None], Curvature(squared * released, squared * noise))
+    return Path(length * unit, length**2 * released, length**2 * noise_sd)
 
 
 def _products(found: np.ndarray, sd: float, back: np.ndarray, at: At) -> Curvature | None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.path import Path
 
 
 class Fall(NamedTuple):
@@ -27,10 +28,10 @@ class Fall(NamedTuple):
         array([[2., 0.],
                [0., 0.]])
         """
-        along = total @ self.step
-        squared = float(self.step @ along)
-        more = float((self.gradient - gradient) @ self.step) - squared
-        noise_sd = max(float(self.step @ (self.noise + noise) @ self.step), 0.0) ** 0.5
-        if not more > DEFAULTS.sure * noise_sd or squared <= 0:
+        d = self.step
+        noise_sd = max(float(d @ (self.noise + noise) @ d), 0.0) ** 0.5
+        path = Path(d, float((self.gradient - gradient) @ d), noise_sd)
+        believed = float(d @ (total @ d))
+        if not path.curvature - believed > DEFAULTS.sure * noise_sd or believed <= 0:
             return np.zeros_like(total)
-        return np.asarray(more / squared**2 * np.outer(along, along))
+        return path.rank_one_change(total)

@@ -31,14 +31,14 @@ def test_it_is_that_along_the_way_whatever_the_coordinates(W):
     matrix = np.diag(W) if W.ndim == 1 else W
     value = np.zeros(vector_size(D) if W.ndim == 2 else 2 * D + SIZE + 2)
     value[-2] = at.along_scale * direction @ matrix @ H @ matrix.T @ direction
-    found = unwhitened(Noisy(value, 0.5, 1.0), state_at(at)).along
-    np.testing.assert_allclose(found.path[:, 0], WAY)
-    assert found.curvature.estimate.item() == pytest.approx(WAY @ H @ WAY)
+    found = unwhitened(Noisy(value, 0.5, 1.0), state_at(at)).path
+    np.testing.assert_allclose(found.vector, WAY)
+    assert found.curvature == pytest.approx(WAY @ H @ WAY)
     squared = float(np.sum(np.linalg.solve(matrix.T, WAY) ** 2))
-    assert found.curvature.noise.item() == pytest.approx(squared * 0.5 / at.along_scale)
+    assert found.noise_sd == pytest.approx(squared * 0.5 / at.along_scale)
 
 
 def test_where_there_is_no_way_nothing_is_released_along_it():
     assert whitened_direction(np.eye(D), np.zeros(D)) is None
     at = At(np.zeros(D), np.eye(D), 2.0, 3.0, 0.7)
-    assert unwhitened(Noisy(np.zeros(vector_size(D)), 0.5, 1.0), state_at(at)).along is None
+    assert unwhitened(Noisy(np.zeros(vector_size(D)), 0.5, 1.0), state_at(at)).path is None

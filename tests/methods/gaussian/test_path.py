@@ -18,7 +18,7 @@ from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.directions import measured_along
 from pymc_dp.methods.gaussian.factors import Believed
 from pymc_dp.methods.gaussian.path import Path
-from pymc_dp.methods.gaussian.release import Along, _along
+from pymc_dp.methods.gaussian.release import _path
 from pymc_dp.testing import deterministic_noise
 
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
@@ -28,7 +28,8 @@ QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
 def test_a_curvature_along_the_path_leaves_a_matrix_positive_definite(seed, d, curvature):
     draws = np.random.default_rng(seed)
     A, p = draws.normal(size=(d, d)), draws.normal(size=d)
-    H = Path(p, curvature, 0.0).rank_one_update(A @ A.T + 0.1 * np.eye(d))
+    H = A @ A.T + 0.1 * np.eye(d)
+    H = H + Path(p, curvature, 0.0).rank_one_change(H)
     assert p @ H @ p == pytest.approx(curvature)
     assert np.linalg.eigvalsh(H)[0] > 0
 
@@ -68,9 +69,9 @@ def test_the_mode_is_sought_between_the_start_and_a_path_twice_as_long():
 
 def test_of_the_path_nothing_is_believed_from_a_model_of_factors():
     """The model takes the curvature along the path for 20 times what the matrix says."""
-    V, noise = np.eye(3)[:, :1], 0.1 * np.eye(3)
+    noise = 0.1 * np.eye(3)
     found, modelled = Curvature(np.eye(3), noise), Curvature(20 * np.eye(3), noise)
-    released = Along(V, Curvature(np.full((1, 1), 1.0), np.full((1, 1), 0.1)))
+    released = Path(np.eye(3)[0], 1.0, 0.1)
     believed = measured_along(Believed(modelled, noise, is_modelled=True), found, released)
     assert believed.path.curvature == pytest.approx(1.0)
     assert believed.error[0, 0] < 0.1
@@ -78,9 +79,8 @@ def test_of_the_path_nothing_is_believed_from_a_model_of_factors():
 
 @pytest.mark.parametrize("d", [MANY_LATENTS, MANY_LATENTS + 1])
 def test_a_diagonal_says_nothing_of_a_path(d):
-    p = np.ones(d)[:, None]
     found = Curvature(np.eye(d), 0.01 * np.eye(d))
-    released = Along(p, Curvature(np.full((1, 1), 9.0 * d), np.full((1, 1), 0.1)))
+    released = Path(np.ones(d), 9.0 * d, 0.1)
     path = measured_along(Believed(found, found.noise, d > MANY_LATENTS), found, released).path
     is_diagonal = d > MANY_LATENTS
     assert (path.curvature == pytest.approx(9.0 * d)) == is_diagonal
@@ -89,10 +89,10 @@ def test_a_diagonal_says_nothing_of_a_path(d):
 def test_a_path_is_the_released_direction_and_a_unit_of_it_where_it_has_no_length():
     W, direction = np.diag([2.0, 4.0]), np.array([0.6, 0.8])
     at = At(np.array([6.0, 16.0]), W, 2.0, 3.0, 0.7, direction)
-    found = [_along(at, 1.0, 0.5, start) for start in (np.zeros(2), at.point)]
-    np.testing.assert_allclose(found[0].path[:, 0], 5 * direction @ W)
-    assert found[0].curvature.estimate.item() == pytest.approx(25)
-    assert found[1].curvature.noise.item() == 0.5
+    found = [_path(at, 1.0, 0.5, start) for start in (np.zeros(2), at.point)]
+    np.testing.assert_allclose(found[0].vector, 5 * direction @ W)
+    assert found[0].curvature == pytest.approx(25)
+    assert found[1].noise_sd == 0.5
 
 
 def counts_with_an_end():

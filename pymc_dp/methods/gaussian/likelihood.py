@@ -6,7 +6,7 @@ from pymc_dp.methods.gaussian.belief import symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hyperpriors import NormalPrior
 from pymc_dp.methods.gaussian.integrated import NormalLikelihood
-from pymc_dp.methods.gaussian.local_posterior import bend_along, bending
+from pymc_dp.methods.gaussian.local_posterior import bend_along, squared_change
 from pymc_dp.methods.gaussian.state import Scored, State
 
 # directions of which records say so little, as a share of what they say of others, are those of
@@ -73,7 +73,7 @@ def _pooled(state: State, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _bend(one: Scored, state: State, H: np.ndarray) -> np.ndarray:
     """Return the covariance of what a score lacks where it bends on the way to the mode, (d, d)."""
     way = state.learnt.mode.mean - one.point
-    return bending(float(way @ H @ way), state.number) * bend_along(H, way)
+    return squared_change(float(way @ H @ way), state.number) * bend_along(H, way)
 
 
 def _with_scale(state: State, H: np.ndarray, latent: int) -> tuple[np.ndarray, np.ndarray]:

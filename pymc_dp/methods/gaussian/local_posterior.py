@@ -34,7 +34,8 @@ class LocalPosterior(NamedTuple):
     number: float  # of records
     reach: float  # how many whitened units a step may be long
     point: np.ndarray  # (d,)
-    bending: np.ndarray  # latents with which it is not known how the curvature changes, (d,)
+    # latents with which it is not known how the curvature changes, (d,)
+    unknown_change: np.ndarray
     scale: OutcomeScale | None  # of the outcomes, to step in
     hidden_scale: OutcomeScale | None  # one of which the first release shows too little for that
     groups: Groups | None
@@ -59,7 +60,7 @@ class LocalPosterior(NamedTuple):
         precision = np.maximum(np.where(goes_back, 0.0, np.diag(self.prior_precision)), at_start)
         sds = np.where(weakly_correlated, 1.0, DEFAULTS.prior_sds_together)
         least = precision / sds**2
-        of_average = np.where(self.bending, np.diag(self.total_curvature) / self.number, 0.0)
+        of_average = np.where(self.unknown_change, np.diag(self.total_curvature) / self.number, 0.0)
         unit: np.ndarray = (1 / (of_average + least)) ** 0.5
         return unit
 
@@ -98,11 +99,11 @@ class LocalPosterior(NamedTuple):
 
     def bent(self, step: np.ndarray) -> np.ndarray:
         """Return the part of a step along which it is not known how the curvature changes."""
-        return np.where(self.bending, step, 0.0)
+        return np.where(self.unknown_change, step, 0.0)
 
     def bent_spread(self, covariance: np.ndarray) -> float:
         """Return the mean squared length of that part of steps of this covariance, (d, d)."""
-        both = np.outer(self.bending, self.bending)
+        both = np.outer(self.unknown_change, self.unknown_change)
         return float(np.trace((self.likelihood_curvature * both) @ covariance))
 
     def damping(self, step: np.ndarray) -> float:
@@ -119,10 +120,6 @@ class LocalPosterior(NamedTuple):
         larger = (1 + more / believed) if believed > 0 else 1.0
         return 1 / (larger * (1 + change if self.reach <= 1 else 1.0))
 
-    def nonlinearity(self, squared_length: float) -> float:
-        """By which share the curvature may change along a step of this length, squared."""
-        return bending(squared_length, self.number)
-
     def changes_of_groups(self, step: np.ndarray) -> np.ndarray:
         """By which share the curvature of each group may change along a step, squared, (d,).
 
@@ -131,7 +128,7 @@ class LocalPosterior(NamedTuple):
         if self.groups is None:
             return np.zeros(len(step))
         lengths = self.groups.squared_lengths(self.bent(step), self.likelihood_curvature)
-        return np.array([self.nonlinearity(length) for length in lengths])
+        return np.array([squared_change(length, self.number) for length in lengths])
 
 
 def change_along(squared_length: float, number: float) -> float:
@@ -140,7 +137,7 @@ def change_along(squared_length: float, number: float) -> float:
     return float(2 * DEFAULTS.nonlinearity * np.sqrt(np.maximum(squared_length / number, 0.0)))
 
 
-def bending(squared_length: float, number: float) -> float:
+def squared_change(squared_length: float, number: float) -> float:
     """By which share a curvature may change along a step of this length, squared; at most 1."""
     return min(1.0, change_along(squared_length, number) ** 2)
 
@@ -177,9 +174,9 @@ def local_posterior(
     believed = believed_curvature(
         curvature, release.path, state, gradient, prior, is_constant, of_groups
     )
-    bending = ~known.constant
+    unknown_change = ~known.constant
     if state.scale is not None:  # how it changes with the scale is known
-        bending[state.scale.latent] = False
+        unknown_change[state.scale.latent] = False
     gradient = np.where(state.held, 0.0, gradient)
     path = _towards_mode(believed.path, state, gradient, prior, is_constant)
     spectrum = believed.curvature.spectrum(path)
@@ -199,7 +196,7 @@ def local_posterior(
         whitening=release.whitening,
         number=state.number,
         reach=_reach(release, gradient, state),
-        bending=bending,
+        unknown_change=unknown_change,
         scale=state.scale,
         hidden_scale=known.scale if state.scale is None else None,
         groups=known.groups,

@@ -13,6 +13,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.local_posterior import (
     LocalPosterior,
     bend_along,
+    squared_change,
     squared_error_of_step,
 )
 from pymc_dp.methods.gaussian.long_steps import Way, shortened
@@ -55,7 +56,7 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     covariance = at_least_nothing(covariance, local.prior_precision)
     if local.held.any():
         way, covariance = _still(way, covariance, mode, local.held)
-    bend = local.nonlinearity(local.squared_length(local.bent(way.step)))
+    bend = squared_change(local.squared_length(local.bent(way.step)), local.number)
     end = mode.mean + way.step
     moved = Step(Mode(end, covariance), end, way, bend)
     if local.scale is not None:

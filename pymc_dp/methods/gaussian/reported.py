@@ -16,7 +16,7 @@ def reported(learnt: Learnt, first: Curvature, local: LocalPosterior, known: Kno
     """Bring the posterior from its mode to its mean, which differ where curvatures have fallen."""
     at_mode = Reported(learnt.mode.mean, learnt.covariance, learnt.noise)
     # the curvature of normal outcomes is taken to change with their scale alone
-    of_normal = local.hidden_scale is not None or not local.bending.all()
+    of_normal = local.hidden_scale is not None or not local.unknown_change.all()
     if learnt.curvature is None or of_normal:
         return at_mode
     fall = CurvatureFall.between(first, learnt.curvature.estimate)

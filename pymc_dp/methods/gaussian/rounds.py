@@ -24,7 +24,7 @@ from pymc_dp.methods.gaussian.curvatures import Curvatures, curvatures
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.design import DesignVariance
 from pymc_dp.methods.gaussian.expected_scores import Expected
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_posterior
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_posterior, squared_change
 from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
@@ -269,7 +269,7 @@ def _unclipped_diagonal(
 ) -> np.ndarray:
     """Bound the diagonal of the curvature without clipping from below; forget it after a move."""
     step = before.way.step
-    bend = local.nonlinearity(local.squared_length(step))
+    bend = squared_change(local.squared_length(step), local.number)
     near = 1 - max(bend, surely_moved(step, before.mode))
     # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of unclipped
     seen = found.least_scales / share.upper

@@ -198,7 +198,7 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             number=1e6,
             reach=1.0,
             point=np.zeros(2),
-            bending=np.array([True]),
+            unknown_change=np.array([True]),
             scale=None,
             hidden_scale=None,
         )

@@ -86,14 +86,6 @@ class Curvature(NamedTuple):
         both = np.outer(units, units)
         return Curvature(both * self.estimate, both * self.noise)
 
-    def whitened_traces(self, *matrices: np.ndarray) -> list[float]:
-        """Return traces in coordinates that make the noise alike in all directions.
-
-        There the trace of the estimate has the noise variance d.
-        """
-        inverse = np.linalg.inv(np.linalg.cholesky(self.noise))
-        return [float(np.trace(inverse @ matrix @ inverse.T)) for matrix in matrices]
-
     def spectrum(self, path: Path | None = None) -> "CurvatureSpectrum":
         """Decompose the estimate in units of its noise."""
         root = np.linalg.cholesky(self.noise)

@@ -35,8 +35,9 @@ class CurvatureFall(NamedTuple):
         >>> [round(CurvatureFall.between(first, end).power, 2) for end in last]
         [1.0, 0.73, 0.0]
         """
-        whole, left = first.whitened_traces(first.estimate, last)
-        surely = whole - DEFAULTS.sure * len(last) ** 0.5
+        inverse = np.linalg.inv(np.linalg.cholesky(first.noise))
+        whole, left = (float(np.trace(inverse @ x @ inverse.T)) for x in (first.estimate, last))
+        surely = whole - DEFAULTS.sure * len(last) ** 0.5  # the variance of its noise is d
         power = max(0.0, 1 - (left / surely) ** 2) if surely > 0 else 0.0
         return cls(first.spectrum().matrix(DEFAULTS.floor_on_average), power)
 

@@ -40,7 +40,7 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
         (problem, "dispersion_latents", lambda shapes, scale: np.zeros_like(shapes)),
     ),
     "averages over the posterior": ((RoundTerms, "of", classmethod(_at_points)),),
-    "curvature along the path": ((state, "whitened_direction", lambda W, way: None),),
+    "curvature along the path": ((state, "whitened_direction", lambda W, path: None),),
     "the mean beyond the mode": ((reported, "mean_beyond_mode", lambda mode, *_: mode),),
     "a wider belief along the path": ((Mode, "widened_along", lambda mode, *_: mode),),
     "damped steps": ((LocalPosterior, "damping", lambda *_: 1.0),),

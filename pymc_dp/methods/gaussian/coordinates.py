@@ -76,14 +76,14 @@ def root_of(W: np.ndarray, precision: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.inv(W @ np.linalg.cholesky(symmetric(precision))))
 
 
-def whitened_direction(W: np.ndarray, way: np.ndarray) -> np.ndarray | None:
-    """Return the unit vector c, (d,), with c' W H W' c proportional to way' H way for every H.
+def whitened_direction(W: np.ndarray, path: np.ndarray) -> np.ndarray | None:
+    """Return the unit vector c, (d,), with c' W H W' c proportional to path' H path for every H.
 
-    None for a way of length 0.
+    None for a path of length 0.
 
     >>> whitened_direction(np.diag([1.0, 2.0]), np.array([3.0, 8.0]))
     array([0.6, 0.8])
     """
-    along = way / W if W.ndim == 1 else np.linalg.solve(W.T, way)
+    along = path / W if W.ndim == 1 else np.linalg.solve(W.T, path)
     length = np.linalg.norm(along)
     return np.asarray(along / length) if 0 < length < np.inf else None

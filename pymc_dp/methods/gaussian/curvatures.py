@@ -98,7 +98,7 @@ def believed_curvature(
 ) -> Believed:
     """Say what is believed of the curvature at a round's point, and what may be wrong with it."""
     fewest = DEFAULTS.fewest_if_constant if is_constant else DEFAULTS.fewest_with_factors
-    # on a long way a curvature that is a little wrong is better than one that noise hides
+    # on a long path a curvature that is a little wrong is better than one that noise hides
     is_long = state.reach > 1 or state.held.any()
     if of_groups is None:
         believed = with_factors(found, 0 if is_long and not is_constant else fewest)

@@ -8,7 +8,7 @@ from pymc_dp.methods.doubts import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
 from pymc_dp.methods.gaussian.hamiltonian import STUCK
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
-from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.model import Records
 
@@ -34,7 +34,7 @@ MISFIT = (
 
 def doubts_of_rounds(records: Records, state: State) -> tuple[Doubt, ...]:
     """List what is doubtful about the posterior of the last round."""
-    curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.way)
+    curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.latest_step)
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return tuple(long_steps)
     clipped = [uncentred(records.term_names, BY_DRAWS)] if records.outcomes is None else []
@@ -144,8 +144,8 @@ def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
     return [Doubt(Kind.MERGED, mixtures, text)]
 
 
-def _long_steps(records: Records, way: Way) -> list[Doubt]:
-    moving = np.flatnonzero(way.unfinished)
+def _long_steps(records: Records, latest: LatestStep) -> list[Doubt]:
+    moving = np.flatnonzero(latest.unfinished)
     if not moving.size:
         return []
     names = tuple(records.labels[i] for i in moving)

@@ -90,7 +90,7 @@ class LocalPosterior(NamedTuple):
         return float(step @ self.likelihood_curvature @ step)
 
     def without_scale(self, step: np.ndarray) -> np.ndarray:
-        """Return a step without that in the scale of outcomes, which is found in another way."""
+        """Return a step without that in the scale of outcomes, which is set by residuals."""
         if self.scale is None:
             return step
         of_others = step.copy()
@@ -227,7 +227,7 @@ def _along_last_step(
 
     Norms that scores are clipped to grow with the reach, and clipped scores with them: two rounds
     are compared where theirs was the same. With the scale of outcomes all scores change; and where
-    the mode is beyond the reach, curvatures on the way change by more than one direction says.
+    the mode is beyond the reach, curvatures on the path change by more than one direction says.
     """
     fall = state.learnt.fall
     alike = fall is not None and (fall.reach == state.reach or state.noise_unit == 0)

@@ -1,7 +1,7 @@
 """Steps to a mode that is far away, where a gradient tells the direction and not the distance.
 
 Clipped scores have a longest sum, and Newton's step down in a log variance is never longer than 1,
-however far the mode is. Curvatures, too, are those of the point and not of the way.
+however far the mode is. Curvatures, too, are those of the point and not of the path.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
 
     ``gradient`` is the whitened one of the average record, (d,), and ``noise_sd`` its standard
     deviation. Scores are clipped at norms that grow with the reach, or the gradient could not tell
-    that the way is longer.
+    that the mode is further away.
 
     >>> next_reach(1.0, np.array([0.2, -1.3]), noise_sd=0.1), next_reach(4.0, np.ones(1), 0.1)
     (2.0, 1.0)
@@ -80,15 +80,15 @@ def shortened(
     return np.asarray(whitening.T @ step(np.exp(brentq(excess, LEAST_DAMPING, most))))
 
 
-class Way(NamedTuple):
-    """The latest step, and what it leaves of the way to the mode; each by latents, (d,)."""
+class LatestStep(NamedTuple):
+    """The latest step, and what it leaves of the path to the mode; each by latents, (d,)."""
 
     step: np.ndarray
     wanted: np.ndarray  # the step before it was limited, in units of each latent
     unfinished: np.ndarray  # that step where it was long, else 0: so far the mode may still be
 
     @classmethod
-    def of(cls, step: np.ndarray) -> "Way":
+    def of(cls, step: np.ndarray) -> "LatestStep":
         """A step that was not limited, of units of 1."""
         return cls(step, step, step)
 
@@ -101,7 +101,7 @@ class Way(NamedTuple):
         prior_gradient: PriorGradient,
         reach: float,
         weakly_correlated: np.ndarray,
-    ) -> "Way":
+    ) -> "LatestStep":
         """Limit the next step to so many units as its slope has, or double the last one.
 
         That is one unit at least, and ``reach`` at most: a latent whose own mode is near does not
@@ -116,7 +116,7 @@ class Way(NamedTuple):
         the average record, ``noise_sd`` its standard deviation, and ``prior_gradient`` that of the
         prior after a step; all in units.
 
-        >>> last = Way.of(np.array([0.0, -0.4, 0.4]))
+        >>> last = LatestStep.of(np.array([0.0, -0.4, 0.4]))
         >>> g, all_of_them = np.full(3, -0.4), np.full(3, True)
         >>> last.then(g, g, np.ones(3), 0.0, np.zeros_like, 1.0, all_of_them).step
         array([-0.4, -0.8, -0.4])
@@ -132,7 +132,7 @@ class Way(NamedTuple):
         tried = np.where(doubles, twice, single)
         pulled_back = np.abs(prior_gradient(tried)) > np.abs(gradient)
         limited = np.where(doubles & pulled_back, single, tried)
-        return Way(limited, wanted, np.where(far, step, 0.0))
+        return LatestStep(limited, wanted, np.where(far, step, 0.0))
 
     def _no_nearer(self, wanted: np.ndarray) -> np.ndarray:
         """Which latents want to go on as far as before, although they have made a step."""

@@ -16,7 +16,7 @@ from pymc_dp.methods.gaussian.local_posterior import (
     squared_change,
     squared_error_of_step,
 )
-from pymc_dp.methods.gaussian.long_steps import Way, shortened
+from pymc_dp.methods.gaussian.long_steps import LatestStep, shortened
 from pymc_dp.methods.gaussian.mode import Mode, Update
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
 
@@ -29,11 +29,11 @@ class Step(NamedTuple):
 
     mode: Mode
     point: np.ndarray  # where the step ends, (d,): the mode, but for the scale of outcomes
-    way: Way
+    latest_step: LatestStep
     nonlinearity: float  # of the gradient along the step
 
 
-def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
+def newton_step(mode: Mode, last: LatestStep, local: LocalPosterior) -> Step:
     """Update the mode.
 
     The step is that of a gradient that falls linearly, damped as far as it may bend; how sure its
@@ -52,13 +52,13 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
     bent = local.bent(step)
     noise = symmetric(noise + _noise_of_bending(bent, linear, local))
     covariance = _covariance(mode, local, noise, linear.damping)
-    way = _limited(way, step, mode, local)
+    latest = _limited(last, step, mode, local)
     covariance = at_least_nothing(covariance, local.prior_precision)
     if local.held.any():
-        way, covariance = _still(way, covariance, mode, local.held)
-    bend = squared_change(local.squared_length(local.bent(way.step)), local.number)
-    end = mode.mean + way.step
-    moved = Step(Mode(end, covariance), end, way, bend)
+        latest, covariance = _still(latest, covariance, mode, local.held)
+    bend = squared_change(local.squared_length(local.bent(latest.step)), local.number)
+    end = mode.mean + latest.step
+    moved = Step(Mode(end, covariance), end, latest, bend)
     if local.scale is not None:
         return _with_scale(moved, local.scale, mode, local, linear)
     if local.hidden_scale is not None:
@@ -67,14 +67,14 @@ def newton_step(mode: Mode, way: Way, local: LocalPosterior) -> Step:
 
 
 def _still(
-    way: Way, covariance: np.ndarray, before: Mode, held: np.ndarray
-) -> tuple[Way, np.ndarray]:
+    latest: LatestStep, covariance: np.ndarray, before: Mode, held: np.ndarray
+) -> tuple[LatestStep, np.ndarray]:
     """Let latents keep still, and know of them what was known before."""
     among = np.outer(held, held)
     known = np.where(np.logical_or.outer(held, held), 0.0, covariance)
-    step, wanted = (np.where(held, 0.0, part) for part in (way.step, way.wanted))
-    unfinished = np.where(held, np.diag(before.covariance) ** 0.5, way.unfinished)
-    return Way(step, wanted, unfinished), np.where(among, before.covariance, known)
+    step, wanted = (np.where(held, 0.0, part) for part in (latest.step, latest.wanted))
+    unfinished = np.where(held, np.diag(before.covariance) ** 0.5, latest.unfinished)
+    return LatestStep(step, wanted, unfinished), np.where(among, before.covariance, known)
 
 
 def _with_scale(
@@ -90,14 +90,15 @@ def _with_scale(
     at, b, located = scale.latent, scale.slope, scale.location
     g, noise, H = local.gradient, local.gradient_noise, local.likelihood_curvature
     both = np.ix_(located, located)
-    d, wanted = moved.way.step * located, float(g @ (linear.step * located))
+    latest = moved.latest_step
+    d, wanted = latest.step * located, float(g @ (linear.step * located))
     share = min(max(float(g @ d) / wanted, 0.0), 1.0) if wanted > 0 else 0.0
     by_noise = share * float(np.trace((linear.gain @ noise)[both]))
     lowered = 2 * float(g @ d) - float(d @ H @ d) - 2 * by_noise
     M = scale.number(local.total_curvature[at, at], local.number, g[at] / b - lowered)
     noise_sd = (noise[at, at] / b**2 + 4 * float(d @ noise @ d)) ** 0.5 / M
     C = moved.mode.covariance
-    of_steps, of_residuals = np.diag(moved.way.unfinished**2), _of_residuals(local, located)
+    of_steps, of_residuals = np.diag(latest.unfinished**2), _of_residuals(local, located)
     before_step, spread, with_steps = (
         float(np.log1p(np.trace((of_residuals @ unsure)[both]) / M))
         for unsure in (before.covariance, C, C + of_steps)
@@ -110,7 +111,7 @@ def _with_scale(
     if abs(after - 1) > DEFAULTS.far_in_noise * noise_sd:  # so far at least was to go
         prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
     R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
-    step, unfinished = moved.way.step.copy(), moved.way.unfinished.copy()
+    step, unfinished = latest.step.copy(), latest.unfinished.copy()
     step[at], unfinished[at] = R.mean / (2 * b), 0.0
     covariance = C.copy()
     covariance[at], covariance[:, at] = 0.0, 0.0
@@ -121,8 +122,8 @@ def _with_scale(
     mean[at] -= DEFAULTS.expected_excess * min(spread, DEFAULTS.most_excess) / (2 * b)
     # where little is known of the residuals at the mode, the prior says more
     mean[at] = scale.with_prior(mean, covariance[at, at], local.prior_gradient)
-    way = moved.way._replace(step=step, unfinished=unfinished)
-    return Step(Mode(mean, covariance), end, way, moved.nonlinearity)
+    latest = latest._replace(step=step, unfinished=unfinished)
+    return Step(Mode(mean, covariance), end, latest, moved.nonlinearity)
 
 
 def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:
@@ -183,7 +184,7 @@ def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -
 def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, damping: float) -> np.ndarray:
     """Learn from the gradient, whose ``noise`` holds the bend along the step.
 
-    Where the step is long the gradient says which way to go, and little how far it is.
+    Where the step is long the gradient says the direction of the mode, and little how far it is.
     """
     total = local.total_curvature
     covariance = mode.update(local.gradient, total, noise, damping, local.number).covariance
@@ -191,7 +192,7 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, damping: f
     return np.asarray(covariance + regular * np.eye(len(total)))
 
 
-def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> Way:
+def _limited(last: LatestStep, step: np.ndarray, mode: Mode, local: LocalPosterior) -> LatestStep:
     """Limit the step of every latent, in its own units."""
     weak = weakly_correlated(local.total_curvature)
     unit, N = local.units(step, weak), local.number
@@ -201,4 +202,4 @@ def _limited(way: Way, step: np.ndarray, mode: Mode, local: LocalPosterior) -> W
 
     gradient = unit * local.gradient / N
     noise_sd, reach = local.whitened_noise_sd, local.reach
-    return way.then(step, gradient, unit, noise_sd, prior_gradient, reach, weak)
+    return last.then(step, gradient, unit, noise_sd, prior_gradient, reach, weak)

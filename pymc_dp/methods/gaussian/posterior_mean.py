@@ -1,9 +1,9 @@
-"""The mean of a posterior whose curvature falls on the way to its mode.
+"""The mean of a posterior whose curvature falls on the path to its mode.
 
 Where effects are strong, outcomes become certain, and the curvature falls in all directions alike
-as the way grows longer. The posterior is then wider the further it is from where rounds began: its
+as the path grows longer. The posterior is then wider the further it is from where rounds began: its
 mean lies beyond its mode, the more so the more directions there are, and the less is known of how
-long the way is.
+long the path is.
 """
 
 from typing import NamedTuple, Self
@@ -16,9 +16,9 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 
 class CurvatureFall(NamedTuple):
-    """How the curvature has fallen: along a way of length t it is about as t^-power."""
+    """How the curvature has fallen: along a path of length t it is about as t^-power."""
 
-    metric: np.ndarray  # the curvature where the way began, (d, d), which says how long it is
+    metric: np.ndarray  # the curvature where the path began, (d, d), which says how long it is
     power: float  # from 0 to 1
 
     @classmethod
@@ -41,13 +41,13 @@ class CurvatureFall(NamedTuple):
         power = max(0.0, 1 - (left / surely) ** 2) if surely > 0 else 0.0
         return cls(first.spectrum().matrix(DEFAULTS.floor_on_average), power)
 
-    def left(self, way: np.ndarray, longer: np.ndarray) -> float:
-        """Return the share of the curvature that is left where the way has grown longer.
+    def left(self, path: np.ndarray, longer: np.ndarray) -> float:
+        """Return the share of the curvature that is left where the path has grown longer.
 
         >>> CurvatureFall(np.eye(1), power=1.0).left(np.array([2.0]), np.array([4.0]))
         0.5
         """
-        before, after = (float(x @ self.metric @ x) for x in (way, longer))
+        before, after = (float(x @ self.metric @ x) for x in (path, longer))
         return (before / after) ** (self.power / 2) if after > before > 0 else 1.0
 
 
@@ -58,12 +58,12 @@ def mean_beyond_mode(
     fall: CurvatureFall,
     directions: float,
 ) -> np.ndarray:
-    """Return the posterior's mean, (d,), as far as it differs from the mode along the way.
+    """Return the posterior's mean, (d,), as far as it differs from the mode along the path.
 
     To first order it is the mode - V (d log |H| / dz) / 2, and |H| falls as t^(-a n) with the
-    length t of the way: a is the power, and n how many ``directions`` records tell of. So the mean
-    is taken to be where N(mode, covariance) times (E t^2)^(a n / 4) is largest. What of the way may
-    be noise does not count; no direction of the way grows to more than twice its length.
+    length t of the path: a is the power, and n how many ``directions`` records tell of. So the mean
+    is taken to be where N(mode, covariance) times (E t^2)^(a n / 4) is largest. What may be noise
+    of the path does not count; no direction of it grows to more than twice its length.
 
     >>> fall = CurvatureFall(np.eye(2), power=1.0)
     >>> mode, start = np.array([4.0, 0.0]), np.zeros(2)
@@ -72,14 +72,14 @@ def mean_beyond_mode(
     """
     root = np.linalg.cholesky(covariance)
     values, vectors = np.linalg.eigh(symmetric(root.T @ fall.metric @ root))
-    way = vectors.T @ np.linalg.solve(root, mode - start)
-    spread, squared = float(values.sum()), float(values @ way**2)
+    path = vectors.T @ np.linalg.solve(root, mode - start)
+    spread, squared = float(values.sum()), float(values @ path**2)
     if not spread < squared < np.inf:
         return mode
     strength = (1 - spread / squared) * fall.power * directions / 2
 
     def grown(share: float) -> np.ndarray:
-        return np.asarray(way / (1 - share * values / values[-1]))
+        return np.asarray(path / (1 - share * values / values[-1]))
 
     def excess(share: float) -> float:
         """Return the multiplier of E t^2, times that, less the strength."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider, symmetric
 from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
-from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.posterior_mean import CurvatureFall, mean_beyond_mode
 from pymc_dp.methods.gaussian.state import Known, Learnt, Reported
@@ -49,10 +49,10 @@ def covariance_of(H: np.ndarray, prior: np.ndarray, of_scores: np.ndarray) -> np
 
 
 def added_by_noise(
-    covariance: np.ndarray, of_mode: np.ndarray, way: Way, prior: np.ndarray
+    covariance: np.ndarray, of_mode: np.ndarray, latest: LatestStep, prior: np.ndarray
 ) -> np.ndarray:
     """What not knowing the mode adds to the posterior's covariance; never wider than the prior."""
-    return added(covariance, of_mode + np.diag(way.unfinished**2), prior)
+    return added(covariance, of_mode + np.diag(latest.unfinished**2), prior)
 
 
 def added(covariance: np.ndarray, more: np.ndarray, prior: np.ndarray) -> np.ndarray:

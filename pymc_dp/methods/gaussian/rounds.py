@@ -25,7 +25,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.design import DesignVariance
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_posterior, squared_change
-from pymc_dp.methods.gaussian.long_steps import Way, is_far, next_reach
+from pymc_dp.methods.gaussian.long_steps import LatestStep, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.methods.gaussian.precision_of_q import (
@@ -66,10 +66,10 @@ def step(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 def _lost(learnt: Learnt, prior: np.ndarray) -> Learnt:
     """Say that the mode may be anywhere in the prior."""
     mode = learnt.mode._replace(covariance=np.linalg.inv(prior))
-    way = Way.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
-    noise = added_by_noise(learnt.covariance, mode.covariance, way, prior)
+    latest = LatestStep.of(np.diag(prior) ** -0.5)._replace(step=np.zeros(len(prior)))
+    noise = added_by_noise(learnt.covariance, mode.covariance, latest, prior)
     wide = Reported(mode.mean, learnt.covariance, noise)
-    return learnt._replace(mode=mode, way=way, noise=noise, scored=(), reported=wide)
+    return learnt._replace(mode=mode, latest_step=latest, noise=noise, scored=(), reported=wide)
 
 
 def _stepped(known: Known, state: State, noisy: Noisy) -> State:
@@ -114,7 +114,7 @@ def _counted(state: State, release: Release, known: Known) -> State:
     learnt, tails = state.learnt, state.tails
     is_first = learnt.curvature is None
     if not (is_first or state.reach > 1 or state.held.any()):
-        far = learnt.mode.covariance + np.diag(learnt.way.unfinished**2)
+        far = learnt.mode.covariance + np.diag(learnt.latest_step.unfinished**2)
         spread = float(np.trace(learnt.likelihood_curvature @ far))
         off = (max(spread, 0.0) / state.number) ** 0.5
         tails = tuple(
@@ -158,7 +158,9 @@ def _learnt(
 ) -> Learnt:
     """Move the mode, and update all estimates."""
     before, shifts = state.learnt, known.shifts
-    mode, point, way, nonlinearity = newton_step(_widened(before, local), before.way, local)
+    mode, point, latest, nonlinearity = newton_step(
+        _widened(before, local), before.latest_step, local
+    )
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
@@ -167,7 +169,7 @@ def _learnt(
     if known.groups is not None:
         H = known.groups.positive(H, to_mode * spectrum.noise)
     prior = local.prior_precision
-    if local.scale is not None:  # on the scale's way to the mode the prior's curvature changes, too
+    if local.scale is not None:  # the prior's curvature changes with the scale, too
         prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)
     design = _design(state, release, local, known)
     of_scores = variance_share.upper * H
@@ -178,7 +180,7 @@ def _learnt(
     if shifts is not None and shared is not None:
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
         shared = _moved(shared, nonlinearity, of_shifts)
-    of_groups = local.changes_of_groups(way.step)
+    of_groups = local.changes_of_groups(latest.step)
     from_rounds, independent = (
         _moved(one, nonlinearity, units).with_changed_scales(of_groups)
         for one in (found.from_rounds, found.independent)
@@ -187,8 +189,8 @@ def _learnt(
         start=before.start,
         mode=mode,
         point=point,
-        way=way,
-        fall=Fall(local.gradient, local.gradient_noise, way.step, state.reach),
+        latest_step=latest,
+        fall=Fall(local.gradient, local.gradient_noise, latest.step, state.reach),
         first=before.first,
         curvature=from_rounds,
         along_shifts=shared,
@@ -199,7 +201,9 @@ def _learnt(
         likelihood_curvature=H,
         covariance=covariance,
         # all rounds have the same bias, which pooling them leaves as it is
-        noise=added_by_noise(covariance, mode.covariance + _of_bias(state.bias, unit), way, prior),
+        noise=added_by_noise(
+            covariance, mode.covariance + _of_bias(state.bias, unit), latest, prior
+        ),
         scored=_scored(before, local, release, units),
         reported=before.reported,
         design=design and design.moved(nonlinearity, units),
@@ -268,7 +272,7 @@ def _unclipped_diagonal(
     before: Learnt, found: Curvature, local: LocalPosterior, share: VarianceShare
 ) -> np.ndarray:
     """Bound the diagonal of the curvature without clipping from below; forget it after a move."""
-    step = before.way.step
+    step = before.latest_step.step
     bend = squared_change(local.squared_length(step), local.number)
     near = 1 - max(bend, surely_moved(step, before.mode))
     # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of unclipped

@@ -11,7 +11,7 @@ from pymc_dp.methods.gaussian.coordinates import root_of, whitening
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.directions import known_along
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares, visible_bins
-from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.shifts import Shifts
 from pymc_dp.methods.gaussian.state import (
@@ -88,7 +88,7 @@ def _at_start(
         start=start,
         mode=mode,
         point=start,
-        way=Way.of(np.zeros(d)),
+        latest_step=LatestStep.of(np.zeros(d)),
         fall=None,
         first=None,
         curvature=None,
@@ -238,7 +238,7 @@ def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.nda
     sizes = V.sum(axis=0)
     apart = np.eye(len(V)) - (V / sizes) @ V.T
     of_groups = np.linalg.inv(K * sizes[sizes > 1].min() / found.number + V.T @ prior @ V)
-    of_shifts = learnt.mode.covariance + np.diag(learnt.way.unfinished**2) + of_groups
+    of_shifts = learnt.mode.covariance + np.diag(learnt.latest_step.unfinished**2) + of_groups
     return symmetric(apart @ np.linalg.inv(prior) @ apart + V @ of_shifts @ V.T)
 
 

@@ -20,7 +20,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.design import DesignVariance
 from pymc_dp.methods.gaussian.expected_scores import Expected
 from pymc_dp.methods.gaussian.group_curvature import Groups
-from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
@@ -56,7 +56,7 @@ class Known(NamedTuple):
 class Reported(NamedTuple):
     """The posterior that results are made of."""
 
-    mean: np.ndarray  # (d,): the mode, or beyond it where curvatures have fallen on the way there
+    mean: np.ndarray  # (d,): the mode, or beyond it where curvatures have fallen on the path
     covariance: np.ndarray  # from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
     curvature_left: float = 1.0  # share of the curvature at the mode that is left at the mean
@@ -89,7 +89,7 @@ class Learnt(NamedTuple):
     start: np.ndarray  # where these rounds began, (d,)
     mode: Mode
     point: np.ndarray  # where the next round begins, (d,)
-    way: Way  # the latest step of its mean
+    latest_step: LatestStep  # of its mean
     fall: Fall | None  # what the latest round's score was, before this step
     first: Curvature | None  # of the log likelihood, from the first round alone
     curvature: Curvature | None  # of the log likelihood, from all rounds

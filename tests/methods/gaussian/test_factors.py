@@ -77,7 +77,7 @@ def error_of_strong_effects(number=16, effect=1.2):
     return np.mean(np.square(errors)) ** 0.5
 
 
-def test_strong_effects_are_found_though_curvature_falls_on_the_way_to_them():
+def test_strong_effects_are_found_though_curvature_falls_on_the_path_to_them():
     assert error_of_strong_effects() < 1.5
 
 

@@ -7,7 +7,7 @@ from scipy.special import expit
 
 import pymc_dp
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.long_steps import Way, shortened
+from pymc_dp.methods.gaussian.long_steps import LatestStep, shortened
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
@@ -63,8 +63,9 @@ def test_noise_does_not_carry_effects_out_of_their_prior_where_a_scale_is_far():
 
 def test_a_latent_goes_as_far_as_its_own_slope():
     wanted, slopes, every = np.array([9.0, 9.0]), np.array([0.1, 5.0]), np.full(2, True)
-    way = Way.of(np.zeros(2)).then(wanted, slopes, np.ones(2), 0.0, np.zeros_like, 8.0, every)
-    np.testing.assert_array_equal(way.step, [1.0, 5.0])
+    last, unit = LatestStep.of(np.zeros(2)), np.ones(2)
+    latest = last.then(wanted, slopes, unit, 0.0, np.zeros_like, 8.0, every)
+    np.testing.assert_array_equal(latest.step, [1.0, 5.0])
 
 
 def counts_far_from_their_prior():
@@ -154,11 +155,11 @@ def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():
 
 def steps_down(distance, prior=NO_PRIOR, steps=8):
     """Newton's steps down a log sd, which are never longer than a half."""
-    way, place = Way.of(STILL), distance
+    latest, place = LatestStep.of(STILL), distance
     for _ in range(steps):
         step = np.expm1(-2 * place) / 2
-        way = way.then(step, step, ONE, 0.0, prior, 1.0, WEAKLY_CORRELATED)
-        place = place + way.step
+        latest = latest.then(step, step, ONE, 0.0, prior, 1.0, WEAKLY_CORRELATED)
+        place = place + latest.step
     return place
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.long_steps import Way
+from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import Step, _without_excess
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy, outcome_scale
@@ -178,7 +178,7 @@ def log_scales_far_from_the_mode(correct, draws=200):
     for _ in range(draws):
         residuals = draw.normal(size=rows) - X @ (noise * draw.normal(size=d))
         mode = before._replace(mean=np.append(np.zeros(d), np.log(residuals.std())))
-        step = Step(mode, mode.mean, Way.of(np.zeros(d + 1)), 0.0)
+        step = Step(mode, mode.mean, LatestStep.of(np.zeros(d + 1)), 0.0)
         found.append(correct(step, scale, before, local).mode.mean[d])
     return np.array(found)
 

@@ -45,11 +45,11 @@ def test_the_mean_is_where_the_density_over_other_directions_is_largest(seed, po
     mode, start = rng.normal(size=(2, d))
     mode = mode * 10
     mean = mean_beyond_mode(mode, start, covariance, CurvatureFall(metric, power), d)
-    before, way, spread = mode - start, mean - start, np.trace(metric @ covariance)
+    before, path, spread = mode - start, mean - start, np.trace(metric @ covariance)
     sure = max(0.0, 1 - spread / (before @ metric @ before))
-    multiplier = sure * power * d / 2 / (way @ metric @ way + spread)
+    multiplier = sure * power * d / 2 / (path @ metric @ path + spread)
     most = 0.5 / np.linalg.eigvals(metric @ covariance).real.max()
-    slope = min(multiplier, most) * metric @ way
+    slope = min(multiplier, most) * metric @ path
     pull = np.linalg.solve(covariance, mean - mode)
     np.testing.assert_allclose(pull, slope, atol=1e-5 * (1 + np.abs(slope).max()))
 

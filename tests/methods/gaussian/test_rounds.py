@@ -89,7 +89,7 @@ def test_shares_use_the_budget_up(rounds, of_scales, of_curvature):
     shares = schedule(rounds, of_scales, of_curvature).of_rounds
     assert len(shares) == rounds
     assert sum(share.of_release for share in shares) == pytest.approx(1 - of_scales)
-    for share in shares:  # score, curvature, that along the way, variance, and counts
+    for share in shares:  # score, curvature, that along the path, variance, and counts
         own = share.score * (1 + ALONG**2 + VARIANCE**2 + COUNTS**2) + share.curvature
         assert share.of_release == pytest.approx(own)
     assert all(share.curvature > 0 and share.score > 0 for share in shares)
@@ -138,7 +138,7 @@ def test_the_mean_of_many_hidden_curvatures_is_seen():
 
 
 @pytest.mark.slow
-def test_many_latents_whose_predictors_all_point_one_way_are_found():
+def test_many_latents_whose_predictors_all_point_in_one_direction_are_found():
     rng = np.random.default_rng(0)
     rows, d = 10_000, 61
     X = np.column_stack([np.ones(rows), rng.random((rows, d - 1)) < np.geomspace(0.01, 0.5, d - 1)])

@@ -1,5 +1,6 @@
 """What releases say about a posterior's mode, and how uncertain that is: N(m, C)."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -18,30 +19,25 @@ class Mode(NamedTuple):
         slope: np.ndarray,
         total: np.ndarray,
         noise: np.ndarray,
-        damping: float = 1.0,
+        damping: Callable[[np.ndarray], float] = lambda _: 1.0,
         number: float = 1.0,
     ) -> "Update":
         """Learn from s = (H + P)(mode - mean) + noise.
 
         ``total`` is H + P, and ``noise`` the covariance of all that is noise in s. The step is
-        multiplied by ``damping``: what that leaves stays unknown, as far as the mode may be within
-        a whitened unit of the average of ``number`` records.
+        multiplied by its ``damping``: what that leaves stays unknown, as far as the mode may be
+        within a whitened unit of the average of ``number`` records.
         """
         gain, squared = self._gain(slope, total, noise)
-        covariance = self._after(gain, total, noise)
-        if damping < 1:
+        covariance, share = self._after(gain, total, noise), damping(gain @ slope)
+        if share < 1:
             near = self._replace(covariance=no_wider(self.covariance, total / number))
             whole, _ = near._gain(slope, total, noise)
-            left = near._after(damping * whole, total, noise) - near._after(whole, total, noise)
+            left = near._after(share * whole, total, noise) - near._after(whole, total, noise)
             covariance = symmetric(covariance + left)
         # rounding may make it negative where curvatures differ by more digits than numbers have
         surprise = float(np.maximum(0.0, squared)) / len(slope)
-        return Update(damping * gain @ slope, covariance, surprise, damping * gain, damping)
-
-    def undamped_step(self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Return the step of `update` without damping."""
-        gain, _ = self._gain(slope, total, noise)
-        return np.asarray(gain @ slope)
+        return Update(share * gain @ slope, covariance, surprise, share * gain, share)
 
     def _gain(
         self, slope: np.ndarray, total: np.ndarray, noise: np.ndarray

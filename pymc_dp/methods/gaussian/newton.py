@@ -162,8 +162,7 @@ def _update_with_unknown_curvature(mode: Mode, local: LocalPosterior) -> tuple[U
     slope, total = local.gradient, local.total_curvature
     for _ in range(DEFAULTS.most_iterations):
         noise = symmetric(S + (np.trace(Q @ M) * Q + Q @ M @ Q) / 2)
-        damping = local.damping(mode.undamped_step(slope, total, noise))
-        found = mode.update(slope, total, noise, damping, local.number)
+        found = mode.update(slope, total, noise, local.damping, local.number)
         last, M = M, found.covariance + np.outer(found.step, found.step)
         if np.trace(Q @ M) > SETTLED * np.trace(Q @ last):
             break
@@ -186,8 +185,8 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, damping: f
 
     Where the step is long the gradient says the direction of the mode, and little how far it is.
     """
-    total = local.total_curvature
-    covariance = mode.update(local.gradient, total, noise, damping, local.number).covariance
+    total, N = local.total_curvature, local.number
+    covariance = mode.update(local.gradient, total, noise, lambda _: damping, N).covariance
     regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
     return np.asarray(covariance + regular * np.eye(len(total)))
 

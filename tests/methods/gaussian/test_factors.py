@@ -19,7 +19,7 @@ def test_a_damped_step_says_how_much_it_leaves():
     away = rng.normal(size=(20_000, 2))
     slopes = away @ total + sd * rng.normal(size=away.shape)
     mode, noise = Mode(np.zeros(2), np.eye(2)), np.diag(sd**2)
-    update = mode.update(slopes[0], total, noise, damping=0.4, number=1e9)
+    update = mode.update(slopes[0], total, noise, damping=lambda _: 0.4, number=1e9)
     spread = total @ total + noise
     gain = 0.4 * np.linalg.solve(spread, total).T
     left = away - slopes @ gain.T
@@ -31,7 +31,7 @@ def test_a_damped_step_says_how_much_it_leaves():
 def test_what_a_damped_step_leaves_is_within_a_unit_however_wide_the_prior_is():
     total, noise = 4e4 * np.eye(2), 1e4 * np.eye(2)  # of 1e4 records
     wide = Mode(np.zeros(2), 1e6 * np.eye(2))
-    left = wide.update(np.ones(2), total, noise, damping=0.5, number=1e4).covariance
+    left = wide.update(np.ones(2), total, noise, damping=lambda _: 0.5, number=1e4).covariance
     np.testing.assert_allclose(left, (0.5 * 0.5) ** 2 * np.eye(2), rtol=0.01)
 
 

@@ -201,6 +201,7 @@ def test_a_prior_that_flattens_out_does_not_lengthen_steps():
             unknown_change=np.array([True]),
             scale=None,
             hidden_scale=None,
+            groups=None,
         )
 
     assert local(at_start=1.0).units(np.ones(1), ALONE) < 3.1

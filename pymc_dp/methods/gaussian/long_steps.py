@@ -43,24 +43,21 @@ def is_far(gradient: np.ndarray, noise_sd: float) -> bool:
 
 
 def shortened(
-    newton: np.ndarray,
-    gradient: np.ndarray,
-    curvature: np.ndarray,
-    whitening: np.ndarray,
-    noise_sd: float,
-    reach: float,
+    newton: np.ndarray, curvature: np.ndarray, whitening: np.ndarray, reach: float
 ) -> np.ndarray:
-    """Shorten Newton's step where the whitened gradient of the average record, (d,), is long.
+    """Shorten Newton's step, (d,), where it belongs to a long whitened gradient.
 
-    It must be longer than its noise, of this standard deviation, alone would be. Levenberg and
-    Marquardt's step (K + lambda I)^-1 g, from the whitened ``curvature`` of the average record
-    K, (d, d), then goes ``reach`` units at most in every whitened direction.
+    That gradient, K times the whitened step, holds none of the noise that the step leaves out; K is
+    the whitened ``curvature`` of the average record, (d, d). Levenberg and Marquardt's step
+    (K + lambda I)^-1 K u, from the whitened step u, then goes ``reach`` units at most in every
+    whitened direction.
 
     >>> together = np.full((2, 2), 5.0) + np.eye(2)
-    >>> shortened(np.ones(2), np.full(2, 5.5), together, np.eye(2), 0.1, reach=1.0).round(3)
-    array([0.5, 0.5])
+    >>> shortened(np.full(2, 3.0), together, np.eye(2), reach=1.0).round(3)
+    array([1., 1.])
     """
-    if np.abs(gradient).max() <= max(reach, DEFAULTS.far_in_noise * noise_sd):
+    gradient = curvature @ np.linalg.solve(whitening.T, newton)
+    if np.abs(gradient).max() <= reach:
         return newton
     if not np.isfinite(gradient).all():
         raise FloatingPointError("the gradient is not finite")

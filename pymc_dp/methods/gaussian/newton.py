@@ -40,14 +40,7 @@ def newton_step(mode: Mode, last: LatestStep, local: LocalPosterior) -> Step:
     end is takes into account that it bends, the more so the longer the step is.
     """
     linear, noise = _update_with_unknown_curvature(mode, local)
-    step = shortened(
-        linear.step,
-        local.whitened_gradient,
-        local.whitened_curvature,
-        local.whitening,
-        local.whitened_noise_sd,
-        local.reach,
-    )
+    step = shortened(linear.step, local.whitened_curvature, local.whitening, local.reach)
     step = local.without_scale(step)
     bent = local.bent(step)
     noise = symmetric(noise + _noise_of_bending(bent, linear, local))

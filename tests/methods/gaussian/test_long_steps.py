@@ -19,7 +19,7 @@ QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_see
 
 def test_a_slope_that_is_not_finite_is_lost():
     with pytest.raises(ArithmeticError):
-        shortened(ONE, ONE * np.inf, np.eye(1), np.eye(1), 0.1, reach=1.0)
+        shortened(ONE * np.inf, np.eye(1), np.eye(1), reach=1.0)
 
 
 def error_of_predictors_that_are_nearly_the_same():
@@ -135,15 +135,19 @@ def test_predictors_that_are_nearly_the_same_go_beyond_their_prior():
 
 
 def test_a_long_slope_shortens_steps_in_all_directions():
-    step, slope, even = np.array([9.0, -4.0]), np.array([9.0, 0.9]), np.eye(2)
-    found = [shortened(step, slope, even, even, 0.1, reach) for reach in (1.0, 4.0)]
+    step, even = np.array([9.0, 0.9]), np.eye(2)
+    found = [shortened(step, even, even, reach) for reach in (1.0, 4.0)]
     np.testing.assert_allclose(found, [[1.0, 0.1], [4.0, 0.4]])
 
 
 def test_a_step_that_ends_within_the_reach_is_newtons():
-    slope, even = np.array([9.0, 0.1]), np.eye(2)
-    found = shortened(np.ones(2), slope, 90 * even, even, 0.1, reach=1.0)
-    np.testing.assert_allclose(found, slope / 90)
+    step, even = np.array([0.1, 0.001]), np.eye(2)
+    np.testing.assert_allclose(shortened(step, 90 * even, even, reach=1.0), step)
+
+
+def test_noise_that_a_step_leaves_out_is_in_no_shortened_one():
+    step, curvature = np.array([9.0, 0.0]), np.diag([1.0, 0.01])
+    assert shortened(step, curvature, np.eye(2), reach=1.0)[1] == 0
 
 
 def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():

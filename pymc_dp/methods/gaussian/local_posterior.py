@@ -229,14 +229,14 @@ def _along_last_step(
     are compared where theirs was the same. With the scale of outcomes all scores change; and where
     the mode is beyond the reach, curvatures on the path change by more than one direction says.
     """
-    fall = state.learnt.fall
-    alike = fall is not None and (fall.reach == state.reach or state.noise_unit == 0)
+    secant = state.learnt.secant
+    alike = secant is not None and (secant.reach == state.reach or state.noise_unit == 0)
     is_beyond = release.length(gradient, state.number) >= state.reach
-    if fall is None or not alike or is_beyond or state.scale is not None:
+    if secant is None or not alike or is_beyond or state.scale is not None:
         return np.zeros_like(total)
-    if fall.step[state.held].any():  # its score is now left out
+    if secant.step[state.held].any():  # its score is now left out
         return np.zeros_like(total)
-    return fall.missing(total, gradient, release.score_noise)
+    return secant.missing(total, gradient, release.score_noise)
 
 
 def _reach(release: Release, gradient: np.ndarray, state: State) -> float:

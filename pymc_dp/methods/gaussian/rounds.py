@@ -35,7 +35,7 @@ from pymc_dp.methods.gaussian.precision_of_q import (
 )
 from pymc_dp.methods.gaussian.release import Release, unwhitened
 from pymc_dp.methods.gaussian.reported import added_by_noise, covariance_of, reported
-from pymc_dp.methods.gaussian.secant import Fall
+from pymc_dp.methods.gaussian.secant import Secant
 from pymc_dp.methods.gaussian.state import (
     Known,
     Learnt,
@@ -190,7 +190,7 @@ def _learnt(
         mode=mode,
         point=point,
         latest_step=latest,
-        fall=Fall(local.gradient, local.gradient_noise, latest.step, state.reach),
+        secant=Secant(local.gradient, local.gradient_noise, latest.step, state.reach),
         first=before.first,
         curvature=from_rounds,
         along_shifts=shared,

@@ -8,7 +8,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.path import Path
 
 
-class Fall(NamedTuple):
+class Secant(NamedTuple):
     """A gradient, and the step that was made from where it was released."""
 
     gradient: np.ndarray  # (d,)
@@ -23,7 +23,7 @@ class Fall(NamedTuple):
         step takes it to fall by what H is at one end. Steps that go too far by that would go back
         and forth.
 
-        >>> there = Fall(np.ones(2), 1e-9 * np.eye(2), np.array([1.0, 0.0]), 1.0)
+        >>> there = Secant(np.ones(2), 1e-9 * np.eye(2), np.array([1.0, 0.0]), 1.0)
         >>> there.missing(np.eye(2), np.array([-2.0, 1.0]), 1e-9 * np.eye(2)).round(3)
         array([[2., 0.],
                [0., 0.]])

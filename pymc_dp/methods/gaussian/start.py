@@ -89,7 +89,7 @@ def _at_start(
         mode=mode,
         point=start,
         latest_step=LatestStep.of(np.zeros(d)),
-        fall=None,
+        secant=None,
         first=None,
         curvature=None,
         along_shifts=None,

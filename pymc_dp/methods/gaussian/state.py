@@ -25,7 +25,7 @@ from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import BudgetShares
-from pymc_dp.methods.gaussian.secant import Fall
+from pymc_dp.methods.gaussian.secant import Secant
 from pymc_dp.methods.gaussian.tails import DISPERSION_SHARES, Left, Norms, Part, Tails, norms_of
 from pymc_dp.methods.prior import prior_curvature
 
@@ -90,7 +90,7 @@ class Learnt(NamedTuple):
     mode: Mode
     point: np.ndarray  # where the next round begins, (d,)
     latest_step: LatestStep  # of its mean
-    fall: Fall | None  # what the latest round's score was, before this step
+    secant: Secant | None  # what the latest round's score was, before this step
     first: Curvature | None  # of the log likelihood, from the first round alone
     curvature: Curvature | None  # of the log likelihood, from all rounds
     along_shifts: Curvature | None  # the same along shifts alone, where first rounds took these

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian.secant import Fall
+from pymc_dp.methods.gaussian.secant import Secant
 
 ROWS = 4000
 rng = np.random.default_rng(2)
@@ -43,7 +43,7 @@ STEP = np.array([1.0, 0.0])
 
 def missing(gradient, noise=TINY):
     """What is missing of a curvature of I where a slope of (1, 1) has become this one."""
-    there = Fall(np.ones(2), noise, STEP, reach=1.0)
+    there = Secant(np.ones(2), noise, STEP, reach=1.0)
     return there.missing(np.eye(2), np.array(gradient), noise)
 
 

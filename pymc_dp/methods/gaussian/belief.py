@@ -104,7 +104,9 @@ class Curvature(NamedTuple):
         return self._replace(noise=symmetric(noise))
 
     def with_changed_scales(self, shares: np.ndarray) -> "Curvature":
-        """Let rows and columns change by these shares of the diagonal, squared, (d,).
+        """Widen the noise: rows and columns may have changed by shares of the diagonal.
+
+        These ``shares``, (d,), are squared.
 
         >>> found = Curvature(np.diag([4.0, 4.0]), np.eye(2))
         >>> found.with_changed_scales(np.array([0, 0.5])).noise  # 9 = 1 + .5 * 4^2 is the variance

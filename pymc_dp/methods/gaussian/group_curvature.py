@@ -75,12 +75,15 @@ class Groups(NamedTuple):
         other indices move by their mean step. It is 0 for latents that belong to no group.
 
         >>> groups = Groups.of(np.array([[1.0, 0], [0, 1], [0, 1]]), [1, 2])
-        >>> groups.squared_lengths(np.array([0.0, 1.0, 3.0]), np.diag([8.0, 1.0, 3.0]))
-        array([ 0.,  4., 36.])
+        >>> groups.squared_lengths(np.array([0.5, 1.0, 3.0]), np.diag([8.0, 1.0, 3.0]))
+        array([ 0.,  6., 38.])
+        >>> lines = Groups.of(np.tile(np.eye(2), (3, 1)), [6])  # an intercept and a slope each
+        >>> lines.squared_lengths(np.arange(6.0), np.eye(6))
+        array([  3.,   3.,  39.,  39., 123., 123.])
         """
-        V = self.shifts
+        V, mates = self.shifts, self.mates
         together, mean_step = V.T @ curvature @ V, step @ V / V.sum(axis=0)
-        own_step = np.where(self.mates @ V > 0, self.mates @ (step[:, None] * V), mean_step)
+        own_step = np.where(mates @ V > 0, mates @ (step[:, None] * V), mean_step)
         lengths = ((own_step @ together) * own_step).sum(axis=1)
         return np.asarray(np.where(self.grouped, lengths, 0.0))
 

@@ -69,11 +69,6 @@ class LocalPosterior(NamedTuple):
         return np.asarray(self.whitening @ gradient / self.number)
 
     @property
-    def whitened_gradient(self) -> np.ndarray:
-        """The whitened gradient of the average record, (d,)."""
-        return self.whitened(self.gradient)
-
-    @property
     def whitened_curvature(self) -> np.ndarray:
         """The whitened curvature of the average record, (d, d)."""
         W = self.whitening
@@ -81,7 +76,7 @@ class LocalPosterior(NamedTuple):
 
     @property
     def whitened_noise_sd(self) -> float:
-        """Standard deviation of the noise on `whitened_gradient`, averaged over directions."""
+        """Standard deviation of the noise on the whitened gradient, averaged over directions."""
         W = self.whitening
         return float((np.trace(W @ self.gradient_noise @ W.T) / len(W)) ** 0.5 / self.number)
 
@@ -123,7 +118,7 @@ class LocalPosterior(NamedTuple):
     def changes_of_groups(self, step: np.ndarray) -> np.ndarray:
         """By which share the curvature of each group may change along a step, squared, (d,).
 
-        It is 0 for latents that belong to no group: theirs may change as that of all records.
+        That is beside the change of all records; it is 0 for latents that belong to no group.
         """
         if self.groups is None:
             return np.zeros(len(step))
@@ -133,7 +128,7 @@ class LocalPosterior(NamedTuple):
 
 def change_along(squared_length: float, number: float) -> float:
     """By which share a curvature may change along a step of this length."""
-    # rounding may make it negative; what is not a number stays so
+    # rounding may make it negative
     return float(2 * DEFAULTS.nonlinearity * np.sqrt(np.maximum(squared_length / number, 0.0)))
 
 

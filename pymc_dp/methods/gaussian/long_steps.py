@@ -18,7 +18,7 @@ PriorGradient = Callable[[np.ndarray], np.ndarray]
 
 
 def next_reach(reach: float, gradient: np.ndarray, noise_sd: float) -> float:
-    """Return how many whitened units the next step may be long: twice as many after a full step.
+    """Return how many whitened units the next step may be long: after a long slope twice as many.
 
     ``gradient`` is the whitened one of the average record, (d,), and ``noise_sd`` its standard
     deviation. Scores are clipped at norms that grow with the reach, or the gradient could not tell
@@ -43,23 +43,19 @@ def is_far(gradient: np.ndarray, noise_sd: float) -> bool:
 
 
 def shortened(
-    newton: np.ndarray, curvature: np.ndarray, whitening: np.ndarray, reach: float
+    gradient: np.ndarray, curvature: np.ndarray, whitening: np.ndarray, reach: float
 ) -> np.ndarray:
-    """Shorten Newton's step, (d,), where it belongs to a long whitened gradient.
+    """Return Levenberg and Marquardt's step for a ``gradient``, (d,), that is long.
 
-    That gradient, K times the whitened step, holds none of the noise that the step leaves out; K is
-    the whitened ``curvature`` of the average record, (d, d). Levenberg and Marquardt's step
-    (K + lambda I)^-1 K u, from the whitened step u, then goes ``reach`` units at most in every
-    whitened direction.
+    The gradient is the whitened one of the average record, and K the whitened ``curvature``,
+    (d, d). The step (K + lambda I)^-1 g goes ``reach`` units at most in every whitened direction.
 
     >>> together = np.full((2, 2), 5.0) + np.eye(2)
-    >>> shortened(np.full(2, 3.0), together, np.eye(2), reach=1.0).round(3)
-    array([1., 1.])
+    >>> shortened(np.full(2, 5.5), together, np.eye(2), reach=0.25).round(3)
+    array([0.25, 0.25])
     """
-    gradient = curvature @ np.linalg.solve(whitening.T, newton)
-    if np.abs(gradient).max() <= reach:
-        return newton
-    if not np.isfinite(gradient).all():
+    length = np.linalg.norm(gradient)
+    if not np.isfinite(length):
         raise FloatingPointError("the gradient is not finite")
     values, vectors = np.linalg.eigh(curvature)
     values = np.maximum(values, 0.0)
@@ -71,7 +67,7 @@ def shortened(
     def excess(log_damping: float) -> float:
         return float(np.abs(step(np.exp(log_damping))).max()) / reach - 1
 
-    most = np.log(np.linalg.norm(gradient) / reach) + ROUNDING
+    most = np.log(length / reach) + ROUNDING
     if excess(LEAST_DAMPING) <= 0:
         return np.asarray(whitening.T @ step(np.exp(LEAST_DAMPING)))
     return np.asarray(whitening.T @ step(np.exp(brentq(excess, LEAST_DAMPING, most))))

@@ -30,7 +30,7 @@ class Step(NamedTuple):
     mode: Mode
     point: np.ndarray  # where the step ends, (d,): the mode, but for the scale of outcomes
     latest_step: LatestStep
-    nonlinearity: float  # of the gradient along the step
+    squared_change: float  # by which share the curvature may change along the step, squared
 
 
 def newton_step(mode: Mode, last: LatestStep, local: LocalPosterior) -> Step:
@@ -40,8 +40,7 @@ def newton_step(mode: Mode, last: LatestStep, local: LocalPosterior) -> Step:
     end is takes into account that it bends, the more so the longer the step is.
     """
     linear, noise = _update_with_unknown_curvature(mode, local)
-    step = shortened(linear.step, local.whitened_curvature, local.whitening, local.reach)
-    step = local.without_scale(step)
+    step = local.without_scale(_within_reach(linear, local))
     bent = local.bent(step)
     noise = symmetric(noise + _noise_of_bending(bent, linear, local))
     covariance = _covariance(mode, local, noise, linear.damping)
@@ -49,14 +48,25 @@ def newton_step(mode: Mode, last: LatestStep, local: LocalPosterior) -> Step:
     covariance = at_least_nothing(covariance, local.prior_precision)
     if local.held.any():
         latest, covariance = _still(latest, covariance, mode, local.held)
-    bend = squared_change(local.squared_length(local.bent(latest.step)), local.number)
+    change = squared_change(local.squared_length(local.bent(latest.step)), local.number)
     end = mode.mean + latest.step
-    moved = Step(Mode(end, covariance), end, latest, bend)
+    moved = Step(Mode(end, covariance), end, latest, change)
     if local.scale is not None:
         return _with_scale(moved, local.scale, mode, local, linear)
     if local.hidden_scale is not None:
         return _without_excess(moved, local.hidden_scale, mode, local)
     return moved
+
+
+def _within_reach(linear: Update, local: LocalPosterior) -> np.ndarray:
+    """Shorten a step before it is damped, (d,), if the slope that it answers exceeds the reach.
+
+    That slope is what the belief tells from noise of the one that was released.
+    """
+    slope = local.whitened(local.total_curvature @ linear.step) / linear.damping
+    if np.abs(slope).max() <= local.reach:
+        return linear.step
+    return shortened(slope, local.whitened_curvature, local.whitening, local.reach)
 
 
 def _still(
@@ -116,7 +126,7 @@ def _with_scale(
     # where little is known of the residuals at the mode, the prior says more
     mean[at] = scale.with_prior(mean, covariance[at, at], local.prior_gradient)
     latest = latest._replace(step=step, unfinished=unfinished)
-    return Step(Mode(mean, covariance), end, latest, moved.nonlinearity)
+    return Step(Mode(mean, covariance), end, latest, moved.squared_change)
 
 
 def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """The curvature along the path from where rounds began to where they are.
 
 The path is chosen before its curvature is released, by itself. So no edge of the noise hides it, as
-it hides eigenvalues of a whole matrix, whose directions the noise chooses.
+it hides eigenvalues of a whole matrix, whose directions the noise chooses. The last step is such a
+path, too: what the curvature along it is on average follows from the scores at its ends.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ class Path(NamedTuple):
     def rank_one_change(self, H: np.ndarray) -> np.ndarray:
         """Return what a matrix, (d, d), lacks of the curvature along the path.
 
-        With it, a positive definite matrix stays positive definite.
+        With it a positive definite matrix stays positive definite if the ``curvature`` is positive.
 
         >>> path, H = Path(np.array([1.0, 0.0]), 1.0, 0.1), np.array([[4.0, 2.0], [2.0, 2.0]])
         >>> (H + path.rank_one_change(H)).tolist()

@@ -62,8 +62,8 @@ def mean_beyond_mode(
 
     To first order it is the mode - V (d log |H| / dz) / 2, and |H| falls as t^(-a n) with the
     length t of the path: a is the power, and n how many ``directions`` records tell of. So the mean
-    is taken to be where N(mode, covariance) times (E t^2)^(a n / 4) is largest. What may be noise
-    of the path does not count; no direction of it grows to more than twice its length.
+    is taken to be where N(mode, covariance) times (E t^2)^(a n / 4) is largest. The part
+    of the path that may be noise does not count; no direction of the path more than doubles.
 
     >>> fall = CurvatureFall(np.eye(2), power=1.0)
     >>> mode, start = np.array([4.0, 0.0]), np.zeros(2)

@@ -88,7 +88,7 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
         t=state.t + 1,
         held=known.shapes & far,
         noise_to_signal=noisy.noise_to_signal,
-        reach=next_reach(local.reach, local.whitened_gradient, local.whitened_noise_sd),
+        reach=next_reach(local.reach, local.whitened(local.gradient), local.whitened_noise_sd),
         learnt=learnt,
     )
     unclipped = unclipped_curvature(local.spectrum, learnt.variance_share)
@@ -158,9 +158,7 @@ def _learnt(
 ) -> Learnt:
     """Move the mode, and update all estimates."""
     before, shifts = state.learnt, known.shifts
-    mode, point, latest, nonlinearity = newton_step(
-        _widened(before, local), before.latest_step, local
-    )
+    mode, point, latest, change = newton_step(_widened(before, local), before.latest_step, local)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     of_mode = _units(local, mode.mean)
@@ -179,10 +177,10 @@ def _learnt(
     units, shared = _units(local, point), found.along_shifts
     if shifts is not None and shared is not None:
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
-        shared = _moved(shared, nonlinearity, of_shifts)
+        shared = _moved(shared, change, of_shifts)
     of_groups = local.changes_of_groups(latest.step)
     from_rounds, independent = (
-        _moved(one, nonlinearity, units).with_changed_scales(of_groups)
+        _moved(one, change, units).with_changed_scales(of_groups)
         for one in (found.from_rounds, found.independent)
     )
     return Learnt(
@@ -206,7 +204,7 @@ def _learnt(
         ),
         scored=_scored(before, local, release, units),
         reported=before.reported,
-        design=design and design.moved(nonlinearity, units),
+        design=design and design.moved(change, units),
     )
 
 
@@ -273,8 +271,9 @@ def _unclipped_diagonal(
 ) -> np.ndarray:
     """Bound the diagonal of the curvature without clipping from below; forget it after a move."""
     step = before.latest_step.step
-    bend = squared_change(local.squared_length(step), local.number)
-    near = 1 - max(bend, surely_moved(step, before.mode))
+    change = squared_change(local.squared_length(step), local.number)
+    forgotten = max(change, surely_moved(step, before.mode))
+    near = 1 - np.maximum(forgotten, local.changes_of_groups(step))
     # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of unclipped
     seen = found.least_scales / share.upper
     return np.asarray(np.maximum(near * before.unclipped_diagonal, seen))

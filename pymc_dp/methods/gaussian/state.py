@@ -89,7 +89,7 @@ class Learnt(NamedTuple):
     start: np.ndarray  # where these rounds began, (d,)
     mode: Mode
     point: np.ndarray  # where the next round begins, (d,)
-    latest_step: LatestStep  # of its mean
+    latest_step: LatestStep  # of the mode's mean
     secant: Secant | None  # what the latest round's score was, before this step
     first: Curvature | None  # of the log likelihood, from the first round alone
     curvature: Curvature | None  # of the log likelihood, from all rounds

@@ -34,7 +34,7 @@ def z(model_and_effects, key):
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_extreme_effects_are_as_uncertain_as_the_few_other_answers_leave_them(model_and_effects):
+def test_extreme_effects_are_not_silently_pulled_to_the_others(model_and_effects):
     every = np.array([z(model_and_effects, key) for key in range(4)])
     extreme = np.abs(model_and_effects[1]) > 2.5
     # 5.4 and 2.8 where a group's curvature may change by no larger share than that of all records

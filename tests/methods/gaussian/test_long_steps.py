@@ -7,7 +7,10 @@ from scipy.special import expit
 
 import pymc_dp
 from pymc_dp.methods.gaussian.belief import Curvature
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.long_steps import LatestStep, shortened
+from pymc_dp.methods.gaussian.mode import Mode
+from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
@@ -135,19 +138,50 @@ def test_predictors_that_are_nearly_the_same_go_beyond_their_prior():
 
 
 def test_a_long_slope_shortens_steps_in_all_directions():
-    step, even = np.array([9.0, 0.9]), np.eye(2)
-    found = [shortened(step, even, even, reach) for reach in (1.0, 4.0)]
+    slope, even = np.array([9.0, 0.9]), np.eye(2)
+    found = [shortened(slope, even, even, reach) for reach in (1.0, 4.0)]
     np.testing.assert_allclose(found, [[1.0, 0.1], [4.0, 0.4]])
 
 
 def test_a_step_that_ends_within_the_reach_is_newtons():
-    step, even = np.array([0.1, 0.001]), np.eye(2)
-    np.testing.assert_allclose(shortened(step, 90 * even, even, reach=1.0), step)
+    slope, even = np.array([9.0, 0.1]), np.eye(2)
+    np.testing.assert_allclose(shortened(slope, 90 * even, even, reach=1.0), slope / 90)
 
 
-def test_noise_that_a_step_leaves_out_is_in_no_shortened_one():
-    step, curvature = np.array([9.0, 0.0]), np.diag([1.0, 0.01])
-    assert shortened(step, curvature, np.eye(2), reach=1.0)[1] == 0
+def step_of(slope, noise_sd, belief_sd):
+    """A step in two latents of which 1000 records say the same, (2,)."""
+    H, still = 1000 * np.eye(2), np.zeros(2)
+    local = LocalPosterior(
+        gradient=1000 * slope,
+        gradient_noise=np.diag((1000 * noise_sd) ** 2),
+        held=np.full(2, False),
+        believed=Curvature(H, np.eye(2)),
+        spectrum=Curvature(H, np.eye(2)).spectrum(),
+        likelihood_curvature=H,
+        independent_diagonal=np.diag(H),
+        along_last_step=np.zeros((2, 2)),
+        prior_precision=1e-4 * np.eye(2),
+        prior_at_start=1e-4 * np.eye(2),
+        prior_gradient=NO_PRIOR,
+        whitening=np.eye(2),
+        number=1000.0,
+        reach=1.0,
+        point=still,
+        unknown_change=np.full(2, True),
+        scale=None,
+        hidden_scale=None,
+        groups=None,
+    )
+    mode = Mode(still, np.diag(belief_sd**2))
+    return newton_step(mode, LatestStep.of(still), local).latest_step.step
+
+
+def test_a_long_step_goes_nowhere_with_noise():
+    slope, belief_sd = np.array([9.0, 3.0]), np.array([10.0, 0.1])
+    far, noisy = step_of(slope, np.array([0.1, 3.0]), belief_sd)
+    assert far > 0.9
+    assert abs(noisy) < 0.01  # as far as 3 / 9 where the slope is taken as it was released
+    assert step_of(slope, np.array([0.1, 0.001]), belief_sd)[1] > 0.2
 
 
 def test_a_curvature_follows_the_scale_of_a_clearly_different_one_alone():

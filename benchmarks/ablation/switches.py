@@ -45,6 +45,9 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
     "a wider belief along the path": ((Mode, "widened_along", lambda mode, *_: mode),),
     "damped steps": ((LocalPosterior, "damping", lambda *_: 1.0),),
     "the change of the curvature along the path": ((Path, "rate", lambda *_: 0.0),),
+    "the change of a group's own curvature": (
+        (LocalPosterior, "changes_of_groups", lambda _, step: np.zeros(len(step))),
+    ),
     "rounds of shifts": ((stages, "find_groups", lambda records, scores: None),),
     "scales from the first release": (
         (start, "sums_of_squares", lambda counts, sd: np.zeros(len(counts))),

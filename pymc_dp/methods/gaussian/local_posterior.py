@@ -173,7 +173,7 @@ def local_posterior(
     if state.scale is not None:  # how it changes with the scale is known
         unknown_change[state.scale.latent] = False
     gradient = np.where(state.held, 0.0, gradient)
-    path = _towards_mode(believed.path, state, gradient, prior, is_constant)
+    path = _towards_mode(believed.path, state, gradient, prior)
     spectrum = believed.curvature.spectrum(path)
     H = spectrum.matrix(DEFAULTS.floor_on_average)
     return LocalPosterior(
@@ -200,15 +200,15 @@ def local_posterior(
 
 
 def _towards_mode(
-    path: Path | None, state: State, gradient: np.ndarray, prior: np.ndarray, is_constant: bool
+    path: Path | None, state: State, gradient: np.ndarray, prior: np.ndarray
 ) -> Path | None:
     """Average the curvature along the path over what is left of it to the mode.
 
-    Not where it is constant or changes with the scale of outcomes, which is known; and of many
-    latents the first round has released a diagonal, which says nothing of a path.
+    Not where it changes with the scale of outcomes, which is known; and of many latents the first
+    round has released a diagonal, which says nothing of a path.
     """
     first, is_diagonal = state.learnt.first, len(gradient) > MANY_LATENTS
-    if path is None or first is None or is_constant or state.scale is not None or is_diagonal:
+    if path is None or first is None or state.scale is not None or is_diagonal:
         return path
     p = path.vector
     rate = path.rate(*(float(p @ x @ p) for x in first))

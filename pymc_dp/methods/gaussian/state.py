@@ -202,7 +202,9 @@ def prepared(
     units = np.where(state.held, DEFAULTS.fixed_precision**0.5, 1.0)
     held = np.outer(units, units)
     W = whitening(held * precision, state.number, known.dispersion)
-    direction = whitened_direction(W, learnt.point - learnt.start)
+    # a constant curvature is the same everywhere: all rounds' matrices say what it is along a path
+    path = np.zeros_like(learnt.point) if known.constant.any() else learnt.point - learnt.start
+    direction = whitened_direction(W, path)
     root = root_of(W, held * (precision if of_q is None else of_q)) if known.estimating else None
     at = state.at._replace(point=learnt.point, whitening=W, direction=direction, root=root)
     return bounded(state._replace(at=at, visible=visible), known)

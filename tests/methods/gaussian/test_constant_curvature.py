@@ -122,3 +122,10 @@ def widths():
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 def test_slopes_are_found_at_a_small_epsilon():
     assert widths() < WIDEST
+
+
+@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
+def test_no_single_slope_is_too_sure_at_a_small_epsilon():
+    low, high = np.transpose([intervals(seed) for seed in range(4, 8)], (1, 0, 2))
+    z = ((low + high) / 2 - TRUTH) / ((high - low) / 3.29)
+    assert np.abs(z).max() < 3.5  # 4.0 where the curvature along the path is set to its release

@@ -115,6 +115,10 @@ class LocalPosterior(NamedTuple):
         larger = (1 + more / believed) if believed > 0 else 1.0
         return 1 / (larger * (1 + change if self.reach <= 1 else 1.0))
 
+    def squared_change(self, step: np.ndarray) -> float:
+        """By which share the curvature may change along a step, squared."""
+        return squared_change(self.squared_length(step), self.number)
+
     def changes_of_groups(self, step: np.ndarray) -> np.ndarray:
         """By which share the curvature of each group may change along a step, squared, (d,).
 

@@ -13,7 +13,6 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.local_posterior import (
     LocalPosterior,
     bend_along,
-    squared_change,
     squared_error_of_step,
 )
 from pymc_dp.methods.gaussian.long_steps import LatestStep, shortened
@@ -48,7 +47,7 @@ def newton_step(mode: Mode, last: LatestStep, local: LocalPosterior) -> Step:
     covariance = at_least_nothing(covariance, local.prior_precision)
     if local.held.any():
         latest, covariance = _still(latest, covariance, mode, local.held)
-    change = squared_change(local.squared_length(local.bent(latest.step)), local.number)
+    change = local.squared_change(local.bent(latest.step))
     end = mode.mean + latest.step
     moved = Step(Mode(end, covariance), end, latest, change)
     if local.scale is not None:

@@ -24,7 +24,7 @@ from pymc_dp.methods.gaussian.curvatures import Curvatures, curvatures
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.design import DesignVariance
 from pymc_dp.methods.gaussian.expected_scores import Expected
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_posterior, squared_change
+from pymc_dp.methods.gaussian.local_posterior import LocalPosterior, local_posterior
 from pymc_dp.methods.gaussian.long_steps import LatestStep, is_far, next_reach
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
@@ -114,8 +114,7 @@ def _counted(state: State, release: Release, known: Known) -> State:
     learnt, tails = state.learnt, state.tails
     is_first = learnt.curvature is None
     if not (is_first or state.reach > 1 or state.held.any()):
-        far = learnt.mode.covariance + np.diag(learnt.latest_step.unfinished**2)
-        spread = float(np.trace(learnt.likelihood_curvature @ far))
+        spread = float(np.trace(learnt.likelihood_curvature @ learnt.distance_to_mode))
         off = (max(spread, 0.0) / state.number) ** 0.5
         tails = tuple(
             each.add(counts, release.counts_noise_sd, off)
@@ -271,8 +270,7 @@ def _unclipped_diagonal(
 ) -> np.ndarray:
     """Bound the diagonal of the curvature without clipping from below; forget it after a move."""
     step = before.latest_step.step
-    change = squared_change(local.squared_length(step), local.number)
-    forgotten = max(change, surely_moved(step, before.mode))
+    forgotten = max(local.squared_change(step), surely_moved(step, before.mode))
     near = 1 - np.maximum(forgotten, local.changes_of_groups(step))
     # by the inequality of Cauchy and Schwarz: slope^2 <= variance of clipped * that of unclipped
     seen = found.least_scales / share.upper

@@ -238,7 +238,7 @@ def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.nda
     sizes = V.sum(axis=0)
     apart = np.eye(len(V)) - (V / sizes) @ V.T
     of_groups = np.linalg.inv(K * sizes[sizes > 1].min() / found.number + V.T @ prior @ V)
-    of_shifts = learnt.mode.covariance + np.diag(learnt.latest_step.unfinished**2) + of_groups
+    of_shifts = learnt.distance_to_mode + of_groups
     return symmetric(apart @ np.linalg.inv(prior) @ apart + V @ of_shifts @ V.T)
 
 

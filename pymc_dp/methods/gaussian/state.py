@@ -107,6 +107,11 @@ class Learnt(NamedTuple):
     reported: Reported
     design: DesignVariance | None = None  # of weighted scores; None where rounds release none
 
+    @property
+    def distance_to_mode(self) -> np.ndarray:
+        """Second moments of how far the mode may be, (d, d): what long steps left of it counts."""
+        return self.mode.covariance + np.diag(self.latest_step.unfinished**2)
+
     def score_variance(self, H: np.ndarray, share: float) -> np.ndarray:
         """Return the variance of the sum of scores: of weighted ones, or a share of H."""
         return share * H if self.design is None else self.design.of(H)
@@ -203,8 +208,8 @@ def prepared(
     held = np.outer(units, units)
     W = whitening(held * precision, state.number, known.dispersion)
     # a constant curvature is the same everywhere: all rounds' matrices say what it is along a path
-    path = np.zeros_like(learnt.point) if known.constant.any() else learnt.point - learnt.start
-    direction = whitened_direction(W, path)
+    is_constant = known.constant.any()
+    direction = None if is_constant else whitened_direction(W, learnt.point - learnt.start)
     root = root_of(W, held * (precision if of_q is None else of_q)) if known.estimating else None
     at = state.at._replace(point=learnt.point, whitening=W, direction=direction, root=root)
     return bounded(state._replace(at=at, visible=visible), known)

@@ -7,11 +7,11 @@ from scipy.special import expit
 
 import pymc_dp
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.long_steps import LatestStep, shortened
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
 from pymc_dp.testing import deterministic_noise
+from tests.methods.gaussian.posteriors import local_posterior_of
 
 ROWS = 4000
 PREDICTORS = 20
@@ -150,27 +150,13 @@ def test_a_step_that_ends_within_the_reach_is_newtons():
 
 def step_of(slope, noise_sd, belief_sd):
     """A step in two latents of which 1000 records say the same, (2,)."""
-    H, still = 1000 * np.eye(2), np.zeros(2)
-    local = LocalPosterior(
+    still = np.zeros(2)
+    local = local_posterior_of(
+        1000 * np.eye(2),
+        1e-4 * np.eye(2),
         gradient=1000 * slope,
         gradient_noise=np.diag((1000 * noise_sd) ** 2),
-        held=np.full(2, False),
-        believed=Curvature(H, np.eye(2)),
-        spectrum=Curvature(H, np.eye(2)).spectrum(),
-        likelihood_curvature=H,
-        independent_diagonal=np.diag(H),
-        along_last_step=np.zeros((2, 2)),
-        prior_precision=1e-4 * np.eye(2),
-        prior_at_start=1e-4 * np.eye(2),
-        prior_gradient=NO_PRIOR,
-        whitening=np.eye(2),
         number=1000.0,
-        reach=1.0,
-        point=still,
-        unknown_change=np.full(2, True),
-        scale=None,
-        hidden_scale=None,
-        groups=None,
     )
     mode = Mode(still, np.diag(belief_sd**2))
     return newton_step(mode, LatestStep.of(still), local).latest_step.step

@@ -9,10 +9,10 @@ from pymc_dp.contributions.joint_vector import ALONG, COUNTS, VARIANCE
 from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
 from pymc_dp.testing import deterministic_noise
+from tests.methods.gaussian.posteriors import local_posterior_of
 
 ROWS = 4000
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1, "draws": 400}
@@ -182,26 +182,12 @@ ALONE = np.array([True])
 
 def test_a_prior_that_flattens_out_does_not_lengthen_steps():
     def local(at_start, here=1e-8):
-        return LocalPosterior(
-            gradient=np.ones(1),
-            gradient_noise=np.eye(1),
-            held=np.array([False]),
-            believed=Curvature(np.zeros((1, 1)), np.eye(1)),
-            spectrum=Curvature(np.zeros((1, 1)), np.eye(1)).spectrum(),
-            likelihood_curvature=np.zeros((1, 1)),
-            independent_diagonal=np.zeros(1),
-            along_last_step=np.zeros((1, 1)),
-            prior_precision=here * np.eye(1),
+        return local_posterior_of(
+            np.zeros((1, 1)),
+            here * np.eye(1),
             prior_at_start=at_start * np.eye(1),
             prior_gradient=lambda z: -np.ones(1),
-            whitening=np.eye(1),
             number=1e6,
-            reach=1.0,
-            point=np.zeros(2),
-            unknown_change=np.array([True]),
-            scale=None,
-            hidden_scale=None,
-            groups=None,
         )
 
     assert local(at_start=1.0).units(np.ones(1), ALONE) < 3.1

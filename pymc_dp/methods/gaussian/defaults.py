@@ -104,10 +104,6 @@ class Defaults(NamedTuple):
     longest_scale_step: float = 1.2
     least_scale_curvature: float = 0.5
     short_residuals: float = 0.3
-    # the logarithm of the squared scale is lowered by this much at most for what is not known of
-    # the location, times this share: what is believed of the location is rather too wide
-    most_excess: float = 1.0
-    expected_excess: float = 0.5
     # the posterior's mean is at most so many times as far from the start as its mode; and the mode
     # as a round's point, where the curvature along the path to it is averaged
     longest_beyond: float = 2.0

@@ -4,34 +4,47 @@ import numpy as np
 
 from pymc_dp.contributions.score_scales import BINS, LEAST
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.noise_floor import mean_if_positive
 
 
 def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     """Sum squared scores by latent, (d,), from noisy counts by bins, (d, BINS).
 
-    Scores of 0 fall in the first bin. Where noise hides all counts of a latent, as many records as
-    its sd are taken to have the squares that other latents have. Where it hides those of all
-    latents, these are taken to be alike, with scores in the three bins whose counts, added over
-    latents, are the largest. If that is wrong, rounds find as little as they would without it.
+    Scores of 0 fall in the first bin. A sum of squares by bins would be that of the noise on counts
+    of long scores. So a latent's scores are taken to be as long as the mean of their logarithms
+    says, and to have the shape that those of other latents have. Where noise hides all counts of a
+    latent, its records are those in the bins of other latents. Where it hides those of all latents,
+    these are taken to be alike, with scores in the three bins whose counts, added over latents, are
+    the largest. If that is wrong, rounds find as little as they would without it.
 
     >>> counts = np.zeros((2, BINS))
     >>> counts[0, -LEAST] = 100.0  # scores between 1 and 2
-    >>> sums_of_squares(counts, sd=1.0)
-    array([200.,   2.])
+    >>> counts[1, -LEAST] = 4.0
+    >>> sums_of_squares(counts, sd=1.0).round(2)
+    array([200.,   8.])
     >>> counts[:, -LEAST] = 4.0
     >>> sums_of_squares(counts, sd=1.0)
     array([8., 8.])
     """
     squares = 4.0 ** (np.arange(BINS) + LEAST + 0.5)
     records = np.where(visible_bins(counts, sd), np.maximum(counts, 0.0), 0.0)
-    sums: np.ndarray = records @ squares
-    found = sums > 0
-    if found.any():
-        typical = np.median(sums[found] / records.sum(axis=1)[found])
-        sums[~found] = sd * typical
-    else:
-        sums[:] = _sum_of_one_if_alike(counts, squares)
-    return sums
+    numbers = records.sum(axis=1)
+    found = numbers > 0
+    if not found.any():
+        return np.full(len(counts), _sum_of_one_if_alike(counts, squares))
+    profiles = records[found] / numbers[found, None]
+    geometric = np.exp(profiles @ np.log(squares))
+    each = geometric * np.median(profiles @ squares / geometric)
+    numbers[~found] = _hidden_records(counts[~found], profiles.mean(axis=0), sd)
+    mean_square = np.full(len(counts), np.median(each))
+    mean_square[found] = each
+    return np.asarray(numbers * mean_square)
+
+
+def _hidden_records(counts: np.ndarray, profile: np.ndarray, sd: float) -> np.ndarray:
+    """Count the records of latents, (k,), whose shares by bins are those of a profile, (BINS,)."""
+    squared_length = profile @ profile
+    return mean_if_positive(counts @ profile / squared_length, sd / squared_length**0.5)
 
 
 def _sum_of_one_if_alike(counts: np.ndarray, squares: np.ndarray) -> float:

@@ -17,7 +17,8 @@ from pymc_dp.methods.gaussian.local_posterior import (
 )
 from pymc_dp.methods.gaussian.long_steps import LatestStep, shortened
 from pymc_dp.methods.gaussian.mode import Mode, Update
-from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
+from pymc_dp.methods.gaussian.scale_at_mode import NO_EXCESS, Excess, log_of_noisy
 
 # the distance to the mode is computed anew until it shrinks by less than this
 SETTLED = 0.9
@@ -100,32 +101,30 @@ def _with_scale(
     M = scale.number(local.total_curvature[at, at], local.number, g[at] / b - lowered)
     noise_sd = (noise[at, at] / b**2 + 4 * float(d @ noise @ d)) ** 0.5 / M
     C = moved.mode.covariance
-    of_steps, of_residuals = np.diag(latest.unfinished**2), _of_residuals(local, located)
-    before_step, spread, with_steps = (
-        float(np.log1p(np.trace((of_residuals @ unsure)[both]) / M))
-        for unsure in (before.covariance, C, C + of_steps)
-    )
-    prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + before_step
+    of_mean = _of_residuals(local, located)[both] / M
+    before_step = float(np.log1p(np.trace(of_mean @ before.covariance[both])))
+    excess = Excess.of(of_mean, (C + np.diag(latest.unfinished**2))[both])
+    # no less is known of the scale than before the rounds
+    variance = float(min(before.covariance[at, at], 1 / local.prior_at_start[at, at]))
+    prior_sd = 2 * abs(b) * variance**0.5 + before_step
     here = 1 + g[at] / (b * M)
     if g[at] / b > DEFAULTS.far_in_noise * noise[at, at] ** 0.5 / abs(b):
         lowered = 0.0  # clipping hides how long residuals are, and how much a step shortens them
     after = here - lowered / M
     if abs(after - 1) > DEFAULTS.far_in_noise * noise_sd:  # so far at least was to go
         prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
-    R = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step))
+    at_end = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step), NO_EXCESS)
+    at_mode = log_of_noisy(after, noise_sd, prior_sd, excess)
     step, unfinished = latest.step.copy(), latest.unfinished.copy()
-    step[at], unfinished[at] = R.mean / (2 * b), 0.0
-    covariance = C.copy()
+    step[at], unfinished[at] = at_end.mean / (2 * b), 0.0
+    covariance, mean = C.copy(), before.mean + step
     covariance[at], covariance[:, at] = 0.0, 0.0
-    unknown = min(1.0, 0.25 + 2 / located.sum())  # a mean of so many squares is not known exactly
-    squared_sd = R.sd**2 + unknown * spread**2 + (with_steps - spread) ** 2
-    covariance[at, at] = squared_sd / (2 * b) ** 2
-    mean, end = before.mean + step, before.mean + step
-    mean[at] -= DEFAULTS.expected_excess * min(spread, DEFAULTS.most_excess) / (2 * b)
+    covariance[at, at] = (at_mode.sd / (2 * b)) ** 2
+    mean[at] = before.mean[at] + at_mode.mean / (2 * b)
     # where little is known of the residuals at the mode, the prior says more
     mean[at] = scale.with_prior(mean, covariance[at, at], local.prior_gradient)
     latest = latest._replace(step=step, unfinished=unfinished)
-    return Step(Mode(mean, covariance), end, latest, moved.squared_change)
+    return Step(Mode(mean, covariance), before.mean + step, latest, moved.squared_change)
 
 
 def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:
@@ -141,15 +140,16 @@ def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: Local
     """Lower the scale of the outcomes by what residuals owe to a point that is not the mode.
 
     They were as long as they are at the point where the round began, and are longer than at the
-    mode by what is not known of the location there. Half of that is left uncertain.
+    mode by what is not known of the location there.
     """
     at, b, both = scale.latent, scale.slope, np.ix_(scale.location, scale.location)
     M = scale.number(local.total_curvature[at, at], local.number, excess=0.0)
-    excess = float(np.trace((local.likelihood_curvature @ before.covariance)[both])) / M
-    spread = min(float(np.log1p(excess)), DEFAULTS.most_excess)
+    excess = Excess.of(local.likelihood_curvature[both] / M, before.covariance[both])
     mean, covariance = moved.mode.mean.copy(), moved.mode.covariance.copy()
-    mean[at] -= spread / (2 * b)
-    covariance[at, at] += (spread / (4 * b)) ** 2
+    sd, sd_before = (2 * abs(b) * x[at, at] ** 0.5 for x in (covariance, before.covariance))
+    at_mode = log_of_noisy(1.0, sd, sd_before + float(np.log1p(excess.mean)), excess)
+    mean[at] += at_mode.mean / (2 * b)
+    covariance[at, at] = (at_mode.sd / (2 * b)) ** 2
     return moved._replace(mode=Mode(mean, covariance))
 
 

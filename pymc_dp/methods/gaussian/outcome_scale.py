@@ -28,7 +28,6 @@ STEP = 1e-4  # of differences of the logarithm of the scale
 LONGEST_STEP = 20.0  # of the logarithm of the squared scale
 # so far from the start the logarithm of the scale must be linear in the latent
 LINEAR_WITHIN = LONGEST_STEP
-SMALLEST_NOISE = 1e-6
 
 
 class OutcomeScale(NamedTuple):
@@ -150,34 +149,3 @@ def _slope_if_linear(latent: AnyVariable, scale: AnyVariable, at: float) -> floa
 
     slopes = [slope(at + far) for far in (-LINEAR_WITHIN, -1.0, 0.0, 1.0, LINEAR_WITHIN)]
     return slopes[2] if np.ptp(slopes) < 1e-3 * abs(slopes[2]) else None
-
-
-class Ratio(NamedTuple):
-    """What is known of the logarithm of a positive number that was measured with noise."""
-
-    mean: float
-    sd: float
-
-
-def log_of_noisy(measured: float, noise_sd: float, prior_sd: float) -> Ratio:
-    """Estimate log R where ``measured`` is R + noise and log R was N(0, prior_sd^2) before.
-
-    >>> round(log_of_noisy(8.0, 0.01, prior_sd=3.0).mean, 2)
-    2.08
-    """
-    noise_sd = max(noise_sd, SMALLEST_NOISE * max(1.0, abs(measured)))
-
-    def negative_log_density(r: np.ndarray) -> np.ndarray:
-        return np.asarray((r / prior_sd) ** 2 + ((measured - np.exp(r)) / noise_sd) ** 2) / 2
-
-    grid = np.linspace(-LONGEST_STEP, LONGEST_STEP, 801)
-    for _ in range(3):  # ever closer to the mode
-        mode = grid[negative_log_density(grid).argmin()]
-        width = 1 / (1 / prior_sd**2 + np.exp(2 * mode) / noise_sd**2) ** 0.5
-        near = max(6 * width, grid[1] - grid[0])
-        grid = np.linspace(mode - near, mode + near, 801)
-    height = negative_log_density(grid)
-    weights = np.exp(height.min() - height)
-    weights /= weights.sum()
-    mean = float(weights @ grid)
-    return Ratio(mean, float(weights @ (grid - mean) ** 2) ** 0.5)

@@ -160,11 +160,11 @@ def _learnt(
     mode, point, latest, change = newton_step(_widened(before, local), before.latest_step, local)
     spectrum = local.spectrum
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
-    of_mode = _units(local, mode.mean)
-    to_mode = np.outer(of_mode, of_mode)
-    H = to_mode * spectrum.matrix(DEFAULTS.floor_in_posterior)
+    units, shared = _units(local, point), found.along_shifts
+    to_end = np.outer(units, units)
+    H = to_end * spectrum.matrix(DEFAULTS.floor_in_posterior)
     if known.groups is not None:
-        H = known.groups.positive(H, to_mode * spectrum.noise)
+        H = known.groups.positive(H, to_end * spectrum.noise)
     prior = local.prior_precision
     if local.scale is not None:  # the prior's curvature changes with the scale, too
         prior = prior_precision(local.prior_gradient, mode.mean, state.least_prior)
@@ -172,8 +172,7 @@ def _learnt(
     of_scores = variance_share.upper * H
     unit = covariance = covariance_of(H, prior, of_scores)
     if design is not None:
-        covariance = covariance_of(H, prior, to_mode * design.of(local.likelihood_curvature))
-    units, shared = _units(local, point), found.along_shifts
+        covariance = covariance_of(H, prior, to_end * design.of(local.likelihood_curvature))
     if shifts is not None and shared is not None:
         of_shifts = shifts.T @ units / shifts.sum(axis=0)
         shared = _moved(shared, change, of_shifts)

@@ -5,7 +5,9 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.contributions.score_scales import BINS, LEAST
 from pymc_dp.driver.setup import set_up
+from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
 from pymc_dp.testing import deterministic_noise
 
 TRUTH = np.array([1.0, -1.0, 0.5, 0.0])
@@ -36,6 +38,28 @@ def check_effects_are_found(model, key, **terms):
 )
 def test_effects_are_found_where_noise_hides_the_scales_of_single_latents(rows, terms, key):
     check_effects_are_found(regression(rows), key, **terms)
+
+
+def scales_of_alike_latents(number, sd, seed):
+    """Mean squares of ten latents' scores that have one distribution, from noisy histograms."""
+    rng = np.random.default_rng(seed)
+    scores = np.prod(rng.normal(size=(2, 10, number)), axis=0)
+    bins = np.floor(np.log2(abs(scores))).astype(int) - LEAST
+    counts = np.array([np.bincount(each, minlength=BINS) for each in bins])
+    return sums_of_squares(counts + rng.normal(0, sd, counts.shape), sd) / number
+
+
+@pytest.mark.parametrize("number", [3000, 4000, 5000])
+def test_alike_latents_have_alike_scales_at_the_edge_of_the_noise(number):
+    # a bin has a fifth of the records at most, and is visible from 1250 on
+    found = np.array([scales_of_alike_latents(number, 250.0, seed) for seed in range(20)])
+    assert np.median(found.max(axis=1) / found.min(axis=1)) < 10
+    assert 0.3 < np.median(found) < 2
+
+
+def test_noise_on_counts_of_long_scores_makes_no_scale_longer():
+    found = np.array([scales_of_alike_latents(10_000, 250.0, seed) for seed in range(20)])
+    assert (found.max(axis=1) / found.min(axis=1)).max() < 6
 
 
 def share_of_scales(**terms):

@@ -12,7 +12,8 @@ from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import Step, _without_excess
-from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, log_of_noisy, outcome_scale
+from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, outcome_scale
+from pymc_dp.methods.gaussian.scale_at_mode import NO_EXCESS, Excess, log_of_noisy
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 
@@ -136,13 +137,37 @@ def test_a_curvature_at_another_scale_is_what_it_is_there(outcome):
     np.testing.assert_allclose(moved.estimate, curvature(points[1]).estimate, rtol=1e-5)
 
 
-def test_logarithms_of_noisy_ratios_are_as_uncertain_as_they_say():
+def errors_of_logarithms(owed_to_location, allowed_for):
+    """Errors of log R, in their own sds, of ratios that are measured with noise and an excess."""
     rng = np.random.default_rng(0)
-    truth = rng.normal(0, 0.8, 2000)
-    found = [log_of_noisy(r, 0.3, 0.8) for r in np.exp(truth) + rng.normal(0, 0.3, 2000)]
-    z = (truth - [one.mean for one in found]) / [one.sd for one in found]
-    assert abs(z.mean()) < 5 / 2000**0.5
-    assert np.mean(z**2) == pytest.approx(1.0, abs=0.2)
+    truth = rng.normal(0, 0.8, 1000)
+    owed = owed_to_location.mean * rng.chisquare(4, 1000) / 4
+    measured = np.exp(truth) + owed + rng.normal(0, 0.3, 1000)
+    found = [log_of_noisy(r, 0.3, 0.8, allowed_for) for r in measured]
+    return (truth - [one.mean for one in found]) / [one.sd for one in found]
+
+
+@pytest.mark.parametrize("owed", [NO_EXCESS, Excess(0.5, 0.125), Excess(3.0, 4.5)])
+def test_logarithms_of_noisy_ratios_are_as_uncertain_as_they_say(owed):
+    z = errors_of_logarithms(owed, allowed_for=owed)
+    assert abs(z.mean()) < 5 / 1000**0.5
+    assert np.mean(z**2) == pytest.approx(1.0, abs=0.25)
+
+
+def test_residuals_that_are_owed_to_the_location_would_make_a_scale_too_large():
+    z = errors_of_logarithms(Excess(3.0, 4.5), allowed_for=NO_EXCESS)
+    assert z.mean() < -1
+
+
+def test_a_location_that_is_believed_to_be_far_too_wide_leaves_a_scale():
+    found = log_of_noisy(1.0, 0.05, prior_sd=2.0, excess=Excess(50.0, 5000.0))
+    assert -2 < found.mean < 0 < found.sd < 2
+
+
+@pytest.mark.parametrize("owed", [Excess(np.inf, 1.0), Excess(1.0, np.nan)])
+def test_a_location_that_is_lost_is_not_taken_for_a_scale(owed):
+    with pytest.raises(FloatingPointError, match="not finite"):
+        log_of_noisy(1.0, 0.1, 1.0, owed)
 
 
 def width_and_error():

@@ -20,6 +20,7 @@ from benchmarks.ablation.constants import Constant, changed, constants, recorded
 from benchmarks.ablation.switches import PATCHES, without
 from benchmarks.ablation.table import changes, table
 from benchmarks.data import VARIABLE, add_data_dir
+from benchmarks.truth.store import code_version
 
 QUICK = 9  # of the cells: the first ones
 FACTORS = {"half": 0.5, "double": 2.0}
@@ -53,12 +54,13 @@ def fitted(make: Callable[[], Callable[[], Ended]], there: AbstractContextManage
 
 
 class Bench:
-    """Fits of a run, stored in one file."""
+    """Fits of a run, stored in one file, by the version of the package."""
 
     def __init__(self, arguments: argparse.Namespace):
         self.file: Path = arguments.output
         self.stop = time.monotonic() + 60 * arguments.minutes
-        self.found: Results = json.loads(self.file.read_text()) if self.file.exists() else {}
+        stored: Results = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.stored, self.found = stored, stored.setdefault(code_version(), {})
         parts = arguments.cell or [""]
         self.cells = [cell for cell in CELLS if any(part in cell.name for part in parts)]
         self.at: list[float] = arguments.at or []
@@ -116,7 +118,7 @@ class Bench:
     def save(self) -> None:
         """Write all fits in one piece."""
         part = self.file.with_suffix(".part")
-        part.write_text(json.dumps(self.found))
+        part.write_text(json.dumps(self.stored))
         part.replace(self.file)
 
 

@@ -39,7 +39,7 @@ NUMERICS = {
     *("estimating.LEAST_TILTED", "estimating.NEAREST", "modes.FLATTEST", "modes.ROUNDING"),
     *("outcome_histogram.CLIP_NORM", "outcomes.BOTH", "padding.SMALLEST_BATCH"),
     *("replicates.CLIP_NORM", "score_scales.BINS", "score_scales.LEAST", "score_scales.MOST"),
-    *("spans.ROUNDING", "spans.SHORTEST", "tails.BINS", "tails.LEAST"),
+    *("spans.ROUNDING", "spans.SHORTEST", "start.HIDDEN", "tails.BINS", "tails.LEAST"),
 }
 # shares of which the complement is multiplied: they are near 1, and no more than it
 NEAR_ONE = {"accepted", "still_as_long", "share_after_steps"}

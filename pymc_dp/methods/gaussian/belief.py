@@ -148,7 +148,8 @@ class CurvatureSpectrum(NamedTuple):
         """
         hidden = self.values[self.hidden]
         mean = float(hidden.mean() - self.edge / hidden.size**0.5) if hidden.size else 0.0
-        return without_noise(self.values, self.edge, max(floor * self.edge, mean))
+        least = max(floor * self.edge, mean, TINY * float(self.values[-1]))
+        return without_noise(self.values, self.edge, least)
 
     def matrix(self, floor: float) -> np.ndarray:
         """Return the curvature without noise, with a value for what is hidden."""

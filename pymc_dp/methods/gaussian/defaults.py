@@ -51,9 +51,8 @@ class Defaults(NamedTuple):
     least_curvature_norm: float = 1.5
     score_range: tuple[float, float] = (1.6, 5.0)
     # eigenvalues of the curvature that noise hides become this share of the noise's edge: on
-    # average, in the reported posterior, and as a least value in the coordinates of the next round
+    # average, and as a least value in the coordinates of the next round
     floor_on_average: float = 0.15
-    floor_in_posterior: float = 0.03
     floor_in_coordinates: float = 0.7
     # a curvature of a diagonal and a few factors: the fewest latents, and the fewest where it is
     # the same at all points; and steps of its fit

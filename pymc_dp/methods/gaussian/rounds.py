@@ -162,7 +162,8 @@ def _learnt(
     variance_share = _variance_share(before.variance_share, release, spectrum, expected)
     units, shared = _units(local, point), found.along_shifts
     to_end = np.outer(units, units)
-    H = to_end * spectrum.matrix(DEFAULTS.floor_in_posterior)
+    # what noise hides is left to the prior
+    H = to_end * spectrum.matrix(0.0)
     if known.groups is not None:
         H = known.groups.positive(H, to_end * spectrum.noise)
     prior = local.prior_precision

@@ -26,6 +26,8 @@ from pymc_dp.methods.gaussian.state import (
 from pymc_dp.methods.gaussian.tails import Tails
 from pymc_dp.privacy.query import Noisy
 
+HIDDEN = 1e-9  # the curvature of a latent of which nothing is seen
+
 
 def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
     """Follow Newton's steps of the prior alone, where public observations pull far from a start.
@@ -136,7 +138,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     # a prior without an end is as wide as so many records' scales, but no narrower than it was
     records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
     least = DEFAULTS.least_prior_precision * records
-    independent = _independent(np.where(sums > 0, sums, 1e-9))
+    independent = _independent(sums)
     scale = known.scale
     if scale is not None and not scale.is_seen(visible_bins(counts, noisy.sd).any(axis=1)):
         scale = None
@@ -244,7 +246,7 @@ def _with_groups_apart(V: np.ndarray, found: State, prior: np.ndarray) -> np.nda
 
 def _independent(diagonal: np.ndarray) -> Curvature:
     """Return the curvature of independent latents, with noise for all correlations."""
-    d = len(diagonal)
+    d, diagonal = len(diagonal), np.where(diagonal > 0, diagonal, HIDDEN)
     # correlations of so much bring eigenvalues of the curvature to the edge of their noise
     correlation = max(DEFAULTS.correlation, DEFAULTS.correlation_by_latent * d)
     return Curvature(np.diag(diagonal), correlation / (2 * d) ** 0.5 * np.diag(diagonal))

@@ -103,6 +103,9 @@ class Defaults(NamedTuple):
     longest_scale_step: float = 1.2
     least_scale_curvature: float = 0.5
     short_residuals: float = 0.3
+    # the relative standard deviation of what residuals are believed to owe to the location, beside
+    # that of its error
+    doubt_of_location: float = 0.5
     # the posterior's mean is at most so many times as far from the start as its mode; and the mode
     # as a round's point, where the curvature along the path to it is averaged
     longest_beyond: float = 2.0

@@ -12,10 +12,11 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
 
     Scores of 0 fall in the first bin. A sum of squares by bins would be that of the noise on counts
     of long scores. So a latent's scores are taken to be as long as the mean of their logarithms
-    says, and to have the shape that those of other latents have. Where noise hides all counts of a
-    latent, its records are those in the bins of other latents. Where it hides those of all latents,
-    these are taken to be alike, with scores in the three bins whose counts, added over latents, are
-    the largest. If that is wrong, rounds find as little as they would without it.
+    says, and, so far as noise hides it, to have the shape that those of other latents have. Where
+    it hides all counts of a latent, its records are those in the bins of other latents. Where it
+    hides those of all latents, these are taken to be alike, with scores in the three bins whose
+    counts, added over latents, are the largest. If that is wrong, rounds find as little as they
+    would without it.
 
     >>> counts = np.zeros((2, BINS))
     >>> counts[0, -LEAST] = 100.0  # scores between 1 and 2
@@ -27,24 +28,39 @@ def sums_of_squares(counts: np.ndarray, sd: float) -> np.ndarray:
     array([8., 8.])
     """
     squares = 4.0 ** (np.arange(BINS) + LEAST + 0.5)
-    records = np.where(visible_bins(counts, sd), np.maximum(counts, 0.0), 0.0)
+    visible = visible_bins(counts, sd)
+    records = np.where(visible, np.maximum(counts, 0.0), 0.0)
     numbers = records.sum(axis=1)
     found = numbers > 0
     if not found.any():
         return np.full(len(counts), _sum_of_one_if_alike(counts, squares))
     profiles = records[found] / numbers[found, None]
-    geometric = np.exp(profiles @ np.log(squares))
-    each = geometric * np.median(profiles @ squares / geometric)
+    noise_sd = sd / numbers[found] * (visible[found] @ squares**2) ** 0.5
+    each = _mean_squares(profiles, squares, noise_sd)
     numbers[~found] = _hidden_records(counts[~found], profiles.mean(axis=0), sd)
     mean_square = np.full(len(counts), np.median(each))
     mean_square[found] = each
     return np.asarray(numbers * mean_square)
 
 
+def _mean_squares(profiles: np.ndarray, squares: np.ndarray, noise_sd: np.ndarray) -> np.ndarray:
+    """Return the mean squares, (k,), of scores by bins, (k, BINS), with this noise on each, (k,).
+
+    What they are over the geometric mean is that of the median latent, so far as noise explains
+    how they differ.
+    """
+    geometric, mean = np.exp(profiles @ np.log(squares)), profiles @ squares
+    ratio, noise = np.log(mean / geometric), (noise_sd / mean) ** 2
+    apart = ratio - np.median(ratio)
+    variance = max(float((apart**2 - noise).mean()), np.finfo(float).tiny)
+    return np.asarray(mean * np.exp(-apart * noise / (variance + noise)))
+
+
 def _hidden_records(counts: np.ndarray, profile: np.ndarray, sd: float) -> np.ndarray:
     """Count the records of latents, (k,), whose shares by bins are those of a profile, (BINS,)."""
     squared_length = profile @ profile
-    return mean_if_positive(counts @ profile / squared_length, sd / squared_length**0.5)
+    noise_sd = max(sd, np.finfo(float).tiny) / squared_length**0.5
+    return mean_if_positive(counts @ profile / squared_length, noise_sd)
 
 
 def _sum_of_one_if_alike(counts: np.ndarray, squares: np.ndarray) -> float:

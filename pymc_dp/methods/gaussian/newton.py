@@ -104,17 +104,17 @@ def _with_scale(
     of_mean = _of_residuals(local, located)[both] / M
     before_step = float(np.log1p(np.trace(of_mean @ before.covariance[both])))
     excess = Excess.of(of_mean, (C + np.diag(latest.unfinished**2))[both])
-    # no less is known of the scale than before the rounds
-    variance = float(min(before.covariance[at, at], 1 / local.prior_at_start[at, at]))
-    prior_sd = 2 * abs(b) * variance**0.5 + before_step
+    prior_sd = 2 * abs(b) * float(before.covariance[at, at]) ** 0.5 + before_step
     here = 1 + g[at] / (b * M)
     if g[at] / b > DEFAULTS.far_in_noise * noise[at, at] ** 0.5 / abs(b):
         lowered = 0.0  # clipping hides how long residuals are, and how much a step shortens them
     after = here - lowered / M
     if abs(after - 1) > DEFAULTS.far_in_noise * noise_sd:  # so far at least was to go
         prior_sd = max(prior_sd, abs(float(np.log(max(after, noise_sd)))))
-    at_end = log_of_noisy(after, noise_sd, min(prior_sd, DEFAULTS.longest_scale_step), NO_EXCESS)
-    at_mode = log_of_noisy(after, noise_sd, prior_sd, excess)
+    prior_sd = min(prior_sd, DEFAULTS.longest_scale_step)
+    at_end, at_mode = (
+        log_of_noisy(after, noise_sd, prior_sd, owed) for owed in (NO_EXCESS, excess)
+    )
     step, unfinished = latest.step.copy(), latest.unfinished.copy()
     step[at], unfinished[at] = at_end.mean / (2 * b), 0.0
     covariance, mean = C.copy(), before.mean + step
@@ -145,11 +145,11 @@ def _without_excess(moved: Step, scale: OutcomeScale, before: Mode, local: Local
     at, b, both = scale.latent, scale.slope, np.ix_(scale.location, scale.location)
     M = scale.number(local.total_curvature[at, at], local.number, excess=0.0)
     excess = Excess.of(local.likelihood_curvature[both] / M, before.covariance[both])
+    # what the round says of the residuals themselves is in its step
+    ratio = log_of_noisy(1.0, 0.0, DEFAULTS.longest_scale_step, excess)
     mean, covariance = moved.mode.mean.copy(), moved.mode.covariance.copy()
-    sd, sd_before = (2 * abs(b) * x[at, at] ** 0.5 for x in (covariance, before.covariance))
-    at_mode = log_of_noisy(1.0, sd, sd_before + float(np.log1p(excess.mean)), excess)
-    mean[at] += at_mode.mean / (2 * b)
-    covariance[at, at] = (at_mode.sd / (2 * b)) ** 2
+    mean[at] += ratio.mean / (2 * b)
+    covariance[at, at] += (ratio.sd / (2 * b)) ** 2
     return moved._replace(mode=Mode(mean, covariance))
 
 

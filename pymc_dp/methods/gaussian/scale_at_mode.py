@@ -1,7 +1,8 @@
 """The scale of outcomes at the mode, from residuals at a point that is not the mode.
 
 There the mean of their squares is that at the mode, and what is owed to the location: a quadratic
-form of its error. It is not negative, and no larger than the whole, whatever is believed of it.
+form of its error, which is not negative. It is no larger than the whole, whatever is believed of
+it.
 """
 
 from typing import NamedTuple
@@ -9,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import gamma
+
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
 
 LONGEST = 20.0  # logarithm of a ratio
 SMALLEST_NOISE = 1e-6
@@ -26,11 +29,15 @@ class Excess(NamedTuple):
     def of(cls, curvature: np.ndarray, covariance: np.ndarray) -> "Excess":
         """Return that of a location with this covariance, e'He; ``curvature`` is that of the mean.
 
+        The covariance itself may be too wide or too narrow, in all directions alike.
+
         >>> Excess.of(np.diag([1.0, 2.0]), np.diag([3.0, 0.5]))
-        Excess(mean=4.0, variance=20.0)
+        Excess(mean=4.0, variance=24.0)
         """
         spread = curvature @ covariance
-        return cls(float(np.trace(spread)), 2 * float(np.trace(spread @ spread)))
+        mean = float(np.trace(spread))
+        of_size = (DEFAULTS.doubt_of_location * mean) ** 2
+        return cls(mean, 2 * float(np.trace(spread @ spread)) + of_size)
 
     def nodes(self) -> np.ndarray:
         """Return equally likely values, (NODES,), of a gamma distribution of these moments."""
@@ -68,6 +75,8 @@ def log_of_noisy(measured: float, noise_sd: float, prior_sd: float, excess: Exce
     for _ in range(TIMES):
         apart = (measured - np.exp(grid)[:, None] - nodes) / sds
         log_density = logsumexp(-(apart**2) / 2, b=1 / sds, axis=1) - (grid / prior_sd) ** 2 / 2
+        if not np.isfinite(log_density.max()):
+            raise FloatingPointError("no scale explains the residuals")
         weights = np.exp(log_density - log_density.max())
         weights /= weights.sum()
         mean = float(weights @ grid)

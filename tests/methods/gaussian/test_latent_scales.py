@@ -62,6 +62,24 @@ def test_noise_on_counts_of_long_scores_makes_no_scale_longer():
     assert (found.max(axis=1) / found.min(axis=1)).max() < 6
 
 
+def test_a_latent_whose_scores_have_long_tails_has_its_own_scale_where_noise_does_not_hide_it():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(20_000, 3)), rng.lognormal(0, 2, 20_000)])
+    scores = (X * rng.normal(size=(20_000, 1))).T
+    bins = np.floor(np.log2(abs(scores))).astype(int) - LEAST
+    counts = np.array([np.bincount(each, minlength=BINS) for each in bins], dtype=float)
+    found = sums_of_squares(counts, sd=0.0) / (scores**2).sum(axis=1)
+    np.testing.assert_allclose(
+        found, 1, atol=0.5
+    )  # a bin holds squares that differ by a factor of 4
+
+
+def test_without_noise_a_latent_without_scores_has_no_scale():
+    counts = np.zeros((2, BINS))
+    counts[0, -LEAST], counts[1, 0] = 100.0, 100.0
+    assert sums_of_squares(counts, sd=0.0)[1] < 1e-100
+
+
 def share_of_scales(**terms):
     plan = set_up(regression(30), "dp_advi", None, delta=1e-5, **terms).plan
     costs = [release.count / release.noise_multiplier**2 for release in plan.releases]

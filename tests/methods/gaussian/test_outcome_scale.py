@@ -159,9 +159,11 @@ def test_residuals_that_are_owed_to_the_location_would_make_a_scale_too_large():
     assert z.mean() < -1
 
 
-def test_a_location_that_is_believed_to_be_far_too_wide_leaves_a_scale():
-    found = log_of_noisy(1.0, 0.05, prior_sd=2.0, excess=Excess(50.0, 5000.0))
-    assert -2 < found.mean < 0 < found.sd < 2
+@pytest.mark.parametrize("too_wide", [1, 3, 10])
+def test_a_location_that_is_believed_to_be_too_wide_leaves_a_scale(too_wide):
+    owed = Excess.of(0.2 * too_wide * np.eye(20) / 20, np.eye(20))
+    found = log_of_noisy(1.2, 0.03, prior_sd=1.2, excess=owed)
+    assert abs(found.mean) < 2.5 * found.sd
 
 
 @pytest.mark.parametrize("owed", [Excess(np.inf, 1.0), Excess(1.0, np.nan)])
@@ -206,6 +208,16 @@ def log_scales_far_from_the_mode(correct, draws=200):
         step = Step(mode, mode.mean, LatestStep.of(np.zeros(d + 1)), 0.0)
         found.append(correct(step, scale, before, local).mode.mean[d])
     return np.array(found)
+
+
+def test_residuals_that_owe_nothing_to_the_location_leave_a_scale_as_it_was_found():
+    H, C = np.diag([1000.0, 500.0]), np.array([[1.0, 0.45], [0.45, 0.25]])
+    before = Mode(np.zeros(2), np.diag([0.0, 4.0]))
+    local: Any = SimpleNamespace(total_curvature=H, likelihood_curvature=H, number=500.0)
+    step = Step(Mode(np.ones(2), C), np.ones(2), LatestStep.of(np.zeros(2)), 0.0)
+    found = _without_excess(step, OutcomeScale(1, np.array([True, False]), 1.0, 1), before, local)
+    np.testing.assert_allclose(found.mode.mean, 1, atol=1e-5)
+    np.testing.assert_allclose(found.mode.covariance, C, atol=1e-5)
 
 
 def test_a_scale_is_not_widened_by_what_is_not_known_of_the_location():

@@ -31,7 +31,7 @@ NUMERICS = {
         "outcome_likelihood.STEP",
     ),
     *("outcome_scale.STEP", "outcome_shape.ROUNDING"),
-    *("scale_at_mode.LONGEST", "scale_at_mode.NODES", "scale_at_mode.POINTS"),
+    *("scale_at_mode.NODES", "scale_at_mode.POINTS"),
     *("scale_at_mode.SMALLEST_NOISE", "scale_at_mode.TIMES"),
     *("posterior.LEAST_EIGENVALUE", "reported.LEFT", "schedule.FEWEST_RELEASES"),
     *("tails.DISPERSION_SHARES", "tails.NORMS", "unseen.LEFT", "unseen.ROUNDING"),

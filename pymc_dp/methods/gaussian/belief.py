@@ -144,7 +144,8 @@ class CurvatureSpectrum(NamedTuple):
         """Remove the noise's effect on eigenvalues.
 
         Hidden ones become a share of the edge, or their mean less its noise if that is more: the
-        mean of many hidden directions is visible.
+        mean of many hidden directions is visible. A tiny share of the largest is left, which keeps
+        the matrix regular.
         """
         hidden = self.values[self.hidden]
         mean = float(hidden.mean() - self.edge / hidden.size**0.5) if hidden.size else 0.0

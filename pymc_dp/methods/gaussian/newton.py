@@ -117,14 +117,15 @@ def _with_scale(
     )
     step, unfinished = latest.step.copy(), latest.unfinished.copy()
     step[at], unfinished[at] = at_end.mean / (2 * b), 0.0
-    covariance, mean = C.copy(), before.mean + step
+    covariance, end = C.copy(), before.mean + step
     covariance[at], covariance[:, at] = 0.0, 0.0
     covariance[at, at] = (at_mode.sd / (2 * b)) ** 2
+    mean = end.copy()
     mean[at] = before.mean[at] + at_mode.mean / (2 * b)
     # where little is known of the residuals at the mode, the prior says more
     mean[at] = scale.with_prior(mean, covariance[at, at], local.prior_gradient)
     latest = latest._replace(step=step, unfinished=unfinished)
-    return Step(Mode(mean, covariance), before.mean + step, latest, moved.squared_change)
+    return Step(Mode(mean, covariance), end, latest, moved.squared_change)
 
 
 def _of_residuals(local: LocalPosterior, located: np.ndarray) -> np.ndarray:

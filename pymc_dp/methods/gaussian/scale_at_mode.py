@@ -12,11 +12,11 @@ from scipy.special import logsumexp
 from scipy.stats import gamma
 
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.outcome_scale import LONGEST_STEP
 
-LONGEST = 20.0  # logarithm of a ratio
 SMALLEST_NOISE = 1e-6
 # points of the grid of a density, and how often it is set closer; nodes of a distribution
-POINTS, TIMES, NODES = 401, 4, 32
+POINTS, TIMES, NODES = 401, 3, 32
 
 
 class Excess(NamedTuple):
@@ -71,17 +71,21 @@ def log_of_noisy(measured: float, noise_sd: float, prior_sd: float, excess: Exce
     sds = np.maximum(
         np.hypot(noise_sd, np.gradient(nodes)), SMALLEST_NOISE * max(1.0, abs(measured))
     )
-    grid = np.linspace(-LONGEST, LONGEST, POINTS)
-    for _ in range(TIMES):
+
+    def weights_at(grid: np.ndarray) -> np.ndarray:
         apart = (measured - np.exp(grid)[:, None] - nodes) / sds
         log_density = logsumexp(-(apart**2) / 2, b=1 / sds, axis=1) - (grid / prior_sd) ** 2 / 2
         if not np.isfinite(log_density.max()):
             raise FloatingPointError("no scale explains the residuals")
         weights = np.exp(log_density - log_density.max())
-        weights /= weights.sum()
-        mean = float(weights @ grid)
-        sd = float(weights @ (grid - mean) ** 2) ** 0.5
+        return np.asarray(weights / weights.sum())
+
+    grid = np.linspace(-LONGEST_STEP, LONGEST_STEP, POINTS)
+    for _ in range(TIMES):
+        weights = weights_at(grid)
         inside = np.flatnonzero(weights > 1e-9 * weights.max())
         first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, POINTS - 1)
         grid = np.linspace(grid[first], grid[last], POINTS)
-    return Ratio(mean, sd)
+    weights = weights_at(grid)
+    mean = float(weights @ grid)
+    return Ratio(mean, float(weights @ (grid - mean) ** 2) ** 0.5)

@@ -100,9 +100,8 @@ class Learnt(NamedTuple):
     # since the point last moved
     unclipped_diagonal: np.ndarray
     variance_share: VarianceShare
-    likelihood_curvature: (
-        np.ndarray
-    )  # H, at the scale of the next point; about 0 where noise hides it
+    # H, (d, d), at the scale of outcomes of the next point; about 0 where noise hides it
+    likelihood_curvature: np.ndarray
     covariance: np.ndarray  # the posterior's at the mode, from the records alone
     noise: np.ndarray  # what the privacy noise adds to it
     scored: tuple[Scored, ...]  # the rounds

@@ -40,12 +40,16 @@ def test_effects_are_found_where_noise_hides_the_scales_of_single_latents(rows, 
     check_effects_are_found(regression(rows), key, **terms)
 
 
+def histograms(scores):
+    """Counts of scores, (d, rows), by bins, (d, BINS)."""
+    bins = np.floor(np.log2(abs(scores))).astype(int) - LEAST
+    return np.array([np.bincount(each, minlength=BINS) for each in bins])
+
+
 def scales_of_alike_latents(number, sd, seed):
     """Mean squares of ten latents' scores that have one distribution, from noisy histograms."""
     rng = np.random.default_rng(seed)
-    scores = np.prod(rng.normal(size=(2, 10, number)), axis=0)
-    bins = np.floor(np.log2(abs(scores))).astype(int) - LEAST
-    counts = np.array([np.bincount(each, minlength=BINS) for each in bins])
+    counts = histograms(np.prod(rng.normal(size=(2, 10, number)), axis=0))
     return sums_of_squares(counts + rng.normal(0, sd, counts.shape), sd) / number
 
 
@@ -66,12 +70,9 @@ def test_a_latent_whose_scores_have_long_tails_has_its_own_scale_where_noise_doe
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=(20_000, 3)), rng.lognormal(0, 2, 20_000)])
     scores = (X * rng.normal(size=(20_000, 1))).T
-    bins = np.floor(np.log2(abs(scores))).astype(int) - LEAST
-    counts = np.array([np.bincount(each, minlength=BINS) for each in bins], dtype=float)
-    found = sums_of_squares(counts, sd=0.0) / (scores**2).sum(axis=1)
-    np.testing.assert_allclose(
-        found, 1, atol=0.5
-    )  # a bin holds squares that differ by a factor of 4
+    found = sums_of_squares(histograms(scores), sd=0.0) / (scores**2).sum(axis=1)
+    # a bin holds squares that differ by a factor of 4
+    np.testing.assert_allclose(found, 1, atol=0.5)
 
 
 def test_without_noise_a_latent_without_scores_has_no_scale():

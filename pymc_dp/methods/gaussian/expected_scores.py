@@ -42,8 +42,12 @@ class Expected(NamedTuple):
 
 
 def outcomes_alone(records: Records, of_units: bool) -> bool:
-    """Whether records, and not units of several, hold nothing but outcomes that can be drawn."""
-    alone = set(records.batch.inputs) == set(records.drawn) and not of_units
+    """Whether records, and not units of several, hold nothing but outcomes that can be drawn.
+
+    Latents of single records, which are integrated out, are drawn from their priors with them.
+    """
+    held = set(records.batch.inputs) - set(records.local_latents)
+    alone = held == set(records.drawn) and not of_units
     return alone and records.size <= MANY_LATENTS and not _draws_read_records(records)
 
 
@@ -61,8 +65,8 @@ def made_up_outcomes(records: Records, rows: int) -> Batch:
     """Return outcomes of 0, to draw others in their place."""
     shapes, inputs = records.shapes, records.batch.inputs
     return {
-        name: np.zeros([rows if n is None else n for n in shapes[name]], x.type.dtype)
-        for name, x in inputs.items()
+        name: np.zeros([rows if n is None else n for n in shapes[name]], inputs[name].type.dtype)
+        for name in records.drawn
     }
 
 

@@ -128,8 +128,11 @@ def weights_of(log: np.ndarray) -> np.ndarray:
 def compiled_outcomes(records: Records) -> CompiledOutcomes | None:
     """Compile the log likelihood of made-up outcomes and the log prior at many points.
 
-    None where the graph of one point does not stand for many.
+    None where the graph of one point does not stand for many, and where the likelihood is that of
+    an outcome given latents of its own record.
     """
+    if records.local_latents:
+        return None
     try:
         compiled = _compiled(records)
         batch, points = made_up_outcomes(records, 3), np.stack([records.start] * 2)

@@ -32,6 +32,12 @@ def coin():
     pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=(Y > 3).astype(int))
 
 
+def persons():
+    """Three outcomes of each person, which a latent of its own correlates: I + 1 1'."""
+    own = pm.Normal("own", shape=(len(Y), 1))
+    pm.Normal("y", own + pm.Normal("mu", shape=3), 1.0, observed=np.column_stack([Y] * 3))
+
+
 def line():
     pm.Normal("y", pm.Data("x", Y[::-1]) * pm.Normal("b"), 1.0, observed=Y)
 
@@ -53,6 +59,7 @@ KNOWN = [
     (location_and_scale, (0.3, np.log(2.0)), [[0.25, 0.0], [0.0, 2.0]]),
     (lengths, (0.2,), [[2.0]]),
     (coin, (np.log(3.0),), [[3 / 16]]),
+    (persons, (0.4, 0.0, -1.0), np.eye(3) - 0.25),  # the inverse of I + 1 1'
 ]
 
 

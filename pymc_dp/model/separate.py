@@ -168,7 +168,7 @@ def _drawn(
     split: Split, latents: dict[str, AnyVariable], allowed: frozenset[str]
 ) -> tuple[AnyVariable, ...]:
     """Return draws of the prior, unless an author's code that may hold data would make them."""
-    if split.potentials or split.local:
+    if split.potentials:
         return ()
     drawn = prior_draws(split.hardened.model, latents)
     return drawn if unproved_in(drawn) <= allowed else ()

@@ -127,6 +127,26 @@ def test_spreads_beside_cutpoints_in_order_are_drawn():
     assert np.isfinite(found.prior_draws).all()
 
 
+def test_a_spread_of_items_that_persons_answer_is_found():
+    """Persons' latents are integrated out, and the items' spread is behind what records read."""
+    own = np.random.default_rng(2)
+    items, persons, rows = 8, 800, 6
+    easy, ability = own.normal(size=items), own.normal(size=persons)
+    person, item = np.repeat(np.arange(persons), rows), own.integers(0, items, persons * rows)
+    y = own.binomial(1, 1 / (1 + np.exp(-ability[person] - easy[item])))
+    with pm.Model() as model:
+        e = pm.Normal("e", 0, pm.HalfNormal("s", 2.0), shape=items)
+        a = pm.Normal("a", shape=persons)
+        p = a[pm.Data("person", person)] + e[pm.Data("item", item)]
+        pm.Bernoulli("y", logit_p=p, observed=y)
+    with deterministic_noise(3):
+        idata = pymc_dp.fit(model=model, epsilon=2, delta=1e-5, unit="person", **QUIETLY)
+    draws = idata["posterior"]["e"].to_numpy()[0]
+    assert abs((draws.mean(axis=0) - easy) / draws.std(axis=0)).max() < 4
+    assert draws.std(axis=0).max() < 0.5
+    assert 0.4 < float(idata["posterior"]["s"].mean()) < 2
+
+
 def test_correlated_latents_of_groups_are_drawn():
     def lines():
         chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1.0, size=2))

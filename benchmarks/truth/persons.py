@@ -14,6 +14,7 @@ from benchmarks.truth.problem import ANY, Arrays, Problem, Truth
 
 PERSONS, ROWS, PREDICTORS = 2000, 5, 2
 EXAMINEES, ITEMS = 3000, 20
+PUPILS, QUESTIONS, ASKED = 2000, 12, 8
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(50)
 LOG_WEIGHTS = np.log(WEIGHTS / WEIGHTS.sum())
 
@@ -103,6 +104,47 @@ def _item_response_regular(data: Arrays) -> pm.Model:
     return model
 
 
+def _questions(rng: np.random.Generator) -> Truth:
+    spread = abs(rng.normal())
+    return {"spread": spread, "easy": rng.normal(0, spread, QUESTIONS)}
+
+
+def _asked(truth: Truth, rng: np.random.Generator) -> Arrays:
+    """Ask each pupil some of the questions, in a row each."""
+    ability = rng.normal(size=(PUPILS, 1))
+    question = rng.permuted(np.tile(np.arange(QUESTIONS), (PUPILS, 1)), axis=1)[:, :ASKED]
+    y = rng.binomial(1, expit(ability + truth["easy"][question]))
+    pupil = np.repeat(np.arange(PUPILS), ASKED)
+    long = {"pupil": pupil, "question": question.ravel(), "y": y.ravel()}
+    return long | {"questions": question, "answers": y}
+
+
+def _spread_of_questions() -> pt.TensorVariable:
+    return pm.Normal("easy", 0, pm.HalfNormal("spread"), shape=QUESTIONS)
+
+
+def _crossed(data: Arrays) -> pm.Model:
+    with pm.Model() as model:
+        easy, ability = _spread_of_questions(), pm.Normal("ability", shape=PUPILS)
+        psi = ability[pm.Data("pupil", data["pupil"])] + easy[pm.Data("question", data["question"])]
+        pm.Bernoulli("y", logit_p=psi, observed=data["y"])
+    return model
+
+
+def _crossed_regular(data: Arrays) -> pm.Model:
+    with pm.Model() as model:
+        easy, y = (
+            _spread_of_questions()[pm.Data("questions", data["questions"])],
+            pm.Data("answers", data["answers"]),
+        )
+        each = [
+            pm.logp(pm.Bernoulli.dist(logit_p=t + easy), y).sum(axis=1) + w
+            for t, w in zip(NODES, LOG_WEIGHTS, strict=True)
+        ]
+        pm.Potential("marginal", pt.logsumexp(pt.stack(each, axis=1), axis=1))
+    return model
+
+
 PROBLEMS = (
     *(
         Problem(
@@ -127,5 +169,17 @@ PROBLEMS = (
         ANY,
         backend="python",
         regular=_item_response_regular,
+    ),
+    Problem(
+        "answers-to-questions",
+        "e",
+        _questions,
+        _asked,
+        _crossed,
+        ANY,
+        spread="spread_log__",
+        unit="pupil",
+        backend="python",
+        regular=_crossed_regular,
     ),
 )

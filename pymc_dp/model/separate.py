@@ -39,8 +39,8 @@ class Records(NamedTuple):
 
     prior: AnyVariable  # log prior density of the latents in their unconstrained space
     observes_public: bool  # whether it holds public observations, or potentials without data
-    # random variables that draw the latents from their prior, on the real line; none where
-    # `observes_public`, and where nothing proves that they hold no data
+    # random variables that draw the latents from their prior, on the real line, whatever potentials
+    # and public observations say; none where nothing proves that they hold no data
     prior_draws: tuple[AnyVariable, ...]
     batch: RecordGraph  # batch, single: the log likelihood of a batch of records, and of one record
     single: RecordGraph
@@ -168,8 +168,6 @@ def _drawn(
     split: Split, latents: dict[str, AnyVariable], allowed: frozenset[str]
 ) -> tuple[AnyVariable, ...]:
     """Return draws of the prior, unless an author's code that may hold data would make them."""
-    if split.potentials:
-        return ()
     drawn = prior_draws(split.hardened.model, latents)
     return drawn if unproved_in(drawn) <= allowed else ()
 

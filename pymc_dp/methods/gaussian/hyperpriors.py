@@ -1,9 +1,9 @@
 """Latents that the priors of others read, and no record: means and spreads of groups.
 
 Records tell of them through the others alone. Rounds release scores of those that records read,
-under a normal prior that is wider than theirs. The posterior of all is then drawn with the prior as
-it is written, and with what the releases say of the likelihood: a normal distribution around the
-joint mode would make spreads too small.
+under a normal prior that is wider than theirs, and has none of the model's potentials. The
+posterior of all is then drawn with the prior as it is written, and with what the releases say of
+the likelihood: a normal distribution around the joint mode would make spreads too small.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +11,9 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
+import pymc as pm
+from pymc.distributions.continuous import FlatRV
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.gaussian.centred import Centred, centred
@@ -22,6 +25,7 @@ from pymc_dp.methods.gaussian.normal_latents import integrated
 from pymc_dp.methods.method import Draws
 from pymc_dp.methods.prior import finite_draws
 from pymc_dp.model import Records
+from pymc_dp.model.graph_types import AnyVariable
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,11 +139,24 @@ def _sorted(density: LogDensity, points: np.ndarray) -> np.ndarray:
     return np.asarray(points[np.argsort(values)])
 
 
+def _with_wide(records: Records) -> tuple[AnyVariable, ...]:
+    """Draw a flat prior from a normal one, as wide as those without an end are taken to be."""
+    sd = DEFAULTS.least_prior_precision**-0.5
+    wide: dict[AnyVariable, AnyVariable] = {
+        drawn: pm.Normal.dist(0.0, sd, shape=records.point[name].shape)
+        for name, drawn in zip(records.latents, records.prior_draws, strict=True)
+        if issubclass(records.distributions[name], FlatRV)
+    }
+    if not wide:
+        return records.prior_draws
+    return tuple(clone_replace(records.prior_draws, wide, rebuild_strict=False))
+
+
 def hyperpriors(written: Records) -> Hyperpriors | None:
     """Return the model's latents, apart; None if records read all, or nothing draws the prior."""
     if not written.prior_draws:
         return None
-    model = centred(written)
+    model = centred(written._replace(prior_draws=_with_wide(written)))
     records = model.records
     terms = set(ancestors(records.batch.terms))
     names = [name for name, value in records.latents.items() if value in terms]

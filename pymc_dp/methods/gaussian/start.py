@@ -40,8 +40,11 @@ def near_prior_mode(start: np.ndarray, prior_gradient: Gradient) -> np.ndarray:
     """
     point = start
     for _ in range(DEFAULTS.most_iterations):
-        precision = prior_precision(prior_gradient, point, DEFAULTS.least_prior_precision)
-        step = np.linalg.solve(precision, prior_gradient(point))
+        try:
+            precision = prior_precision(prior_gradient, point, DEFAULTS.least_prior_precision)
+            step = np.linalg.solve(precision, prior_gradient(point))
+        except np.linalg.LinAlgError:
+            return start  # the prior has no mode
         if not step @ precision @ step > len(start):
             return point if np.isfinite(step).all() else start
         point = point + step

@@ -207,19 +207,47 @@ def test_without_such_latents_there_is_nothing_to_part():
     assert hyperpriors(records_of(alone)) is None
 
 
-def held_down():
-    groups()
-    pm.Potential("soft", -((pm.modelcontext(None)["mu"] - 1.0) ** 2))
+def test_what_nothing_draws_stays_with_the_rounds():
+    def of_an_endless_spread():
+        groups(lambda name, _: pm.HalfFlat(name))
+
+    assert hyperpriors(records_of(of_an_endless_spread)) is None
 
 
-def of_a_flat_mean():
-    a = pm.Normal("a", pm.Flat("mu"), 1.0, shape=GROUPS)
-    pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
+def summing_to_nothing(a):
+    pm.Potential("soft", -0.5 * (a.sum() / 0.01) ** 2)
+    return pm.Normal("level", 0, 2) + a
 
 
-@pytest.mark.parametrize("build", [held_down, of_a_flat_mean])
-def test_what_nothing_draws_stays_with_the_rounds(build):
-    assert hyperpriors(records_of(build)) is None
+def observed_elsewhere(a):
+    level = pm.Normal("level", 0, 2)
+    pm.Normal("old", level + a[:3], 0.1, observed=LEVELS[:3])
+    return level + a
+
+
+def above_a_flat_level(a):
+    return pm.Flat("level") + a
+
+
+LEVELS = np.array([1.4, -0.3, 0.2, 0.9, 0.4, 0.7, -0.5, 1.2])
+
+
+@pytest.mark.parametrize("levels", [summing_to_nothing, observed_elsewhere, above_a_flat_level])
+def test_a_spread_is_found_whatever_else_the_prior_holds(levels):
+    own = np.random.default_rng(3)
+    group = own.integers(0, len(LEVELS), 3000)
+    y = own.binomial(1, 1 / (1 + np.exp(-LEVELS[group])))
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, pm.HalfNormal("s", 1.0), shape=len(LEVELS))
+        level = pm.Deterministic("of groups", levels(a))
+        pm.Bernoulli("y", logit_p=level[pm.Data("group", group)], observed=y)
+    public = ["old"] if levels is observed_elsewhere else []
+    with deterministic_noise(3):
+        idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, public=public, **QUIETLY)
+    draws = idata["posterior"]["of groups"].to_numpy()[0]
+    assert abs((draws.mean(axis=0) - LEVELS) / draws.std(axis=0)).max() < 4
+    assert draws.std(axis=0).max() < 0.5
+    assert 0.3 < float(idata["posterior"]["s"].mean()) < 1.5
 
 
 def of_scores(

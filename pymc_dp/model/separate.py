@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.model import checks
 from pymc_dp.model.axis import refuse_mixing
@@ -167,9 +168,15 @@ def separate_unread(
 def _drawn(
     split: Split, latents: dict[str, AnyVariable], allowed: frozenset[str]
 ) -> tuple[AnyVariable, ...]:
-    """Return draws of the prior, unless an author's code that may hold data would make them."""
-    drawn = prior_draws(split.hardened.model, latents)
-    return drawn if unproved_in(drawn) <= allowed else ()
+    """Return draws of the prior, unless an author's code that may hold data would make them.
+
+    Nor are there any where outcomes, or latents of records, would be drawn beside them.
+    """
+    model = split.hardened.model
+    drawn = prior_draws(model, latents)
+    of_records = {rv for rv in model.basic_RVs if rv.name in split.terms}
+    is_shared = of_records.isdisjoint(ancestors(drawn))
+    return drawn if is_shared and unproved_in(drawn) <= allowed else ()
 
 
 def _outcomes(

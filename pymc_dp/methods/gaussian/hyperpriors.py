@@ -147,7 +147,7 @@ def _with_wide(records: Records) -> tuple[AnyVariable, ...]:
         for name, drawn in zip(records.latents, records.prior_draws, strict=True)
         if issubclass(records.distributions[name], FlatRV)
     }
-    if not wide:
+    if not wide:  # draws of the same variables are kept
         return records.prior_draws
     return tuple(clone_replace(records.prior_draws, wide, rebuild_strict=False))
 
@@ -164,7 +164,9 @@ def hyperpriors(written: Records) -> Hyperpriors | None:
         return None
     number = DEFAULTS.prior_draws + 4 * records.size
     drawn = finite_draws(records.prior_draws, number)
-    if drawn is None or len(drawn) <= number / 2:
+    # what reads a flat prior may be beyond any number, such as its exponential
+    is_flat = any(issubclass(written.distributions[name], FlatRV) for name in written.latents)
+    if drawn is None or len(drawn) <= (number - 1 if is_flat else number / 2):
         return None
     every = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     places = np.concatenate([every[name].ravel() for name in names])

@@ -73,7 +73,7 @@ def _pooled(state: State, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _bend(one: Scored, state: State, H: np.ndarray) -> np.ndarray:
     """Return the covariance of what a score lacks where it bends towards the mode, (d, d)."""
     path = state.learnt.mode.mean - one.point
-    return squared_change(float(path @ H @ path), state.outcomes) * bend_along(H, path)
+    return squared_change(float(path @ H @ path), state.number) * bend_along(H, path)
 
 
 def _with_scale(state: State, H: np.ndarray, latent: int) -> tuple[np.ndarray, np.ndarray]:

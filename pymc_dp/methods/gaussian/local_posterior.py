@@ -32,7 +32,6 @@ class LocalPosterior(NamedTuple):
     prior_gradient: Callable[[np.ndarray], np.ndarray]  # point -> gradient of the log prior
     whitening: np.ndarray  # W, (d, d)
     number: float  # of records
-    outcomes: float  # of all records, how many
     reach: float  # how many whitened units a step may be long
     point: np.ndarray  # (d,)
     # latents with which it is not known how the curvature changes, (d,)
@@ -112,13 +111,13 @@ class LocalPosterior(NamedTuple):
         believed, more = (
             float(step @ H @ step) for H in (self.total_curvature, self.along_last_step)
         )
-        change = change_along(self.squared_length(self.bent(step)), self.outcomes)
+        change = change_along(self.squared_length(self.bent(step)), self.number)
         larger = (1 + more / believed) if believed > 0 else 1.0
         return 1 / (larger * (1 + change if self.reach <= 1 else 1.0))
 
     def squared_change(self, step: np.ndarray) -> float:
         """By which share the curvature may change along a step, squared."""
-        return squared_change(self.squared_length(step), self.outcomes)
+        return squared_change(self.squared_length(step), self.number)
 
     def changes_of_groups(self, step: np.ndarray) -> np.ndarray:
         """By which share the curvature of each group may change along a step, squared, (d,).
@@ -128,31 +127,27 @@ class LocalPosterior(NamedTuple):
         if self.groups is None:
             return np.zeros(len(step))
         lengths = self.groups.squared_lengths(self.bent(step), self.likelihood_curvature)
-        return np.array([squared_change(length, self.outcomes) for length in lengths])
+        return np.array([squared_change(length, self.number) for length in lengths])
 
 
-def change_along(squared_length: float, outcomes: float) -> float:
-    """By which share a curvature may change along a step of this length.
-
-    The curvature of each outcome changes with the step of its own predictor: of a record that has
-    many of them none goes as far as the record as a whole.
-    """
+def change_along(squared_length: float, number: float) -> float:
+    """By which share a curvature may change along a step of this length."""
     # rounding may make it negative
-    return float(2 * DEFAULTS.nonlinearity * np.sqrt(np.maximum(squared_length / outcomes, 0.0)))
+    return float(2 * DEFAULTS.nonlinearity * np.sqrt(np.maximum(squared_length / number, 0.0)))
 
 
-def squared_change(squared_length: float, outcomes: float) -> float:
+def squared_change(squared_length: float, number: float) -> float:
     """By which share a curvature may change along a step of this length, squared; at most 1."""
-    return min(1.0, change_along(squared_length, outcomes) ** 2)
+    return min(1.0, change_along(squared_length, number) ** 2)
 
 
-def squared_error_of_step(squared_length: float, outcomes: float) -> float:
+def squared_error_of_step(squared_length: float, number: float) -> float:
     """How far from the mode a Newton step may end, squared, as a share of its squared length.
 
     With a curvature that changes by the share c over one whitened unit, a step of length r ends
     within r c r / (1 - c r), and anywhere from c r = 1 on: what self-concordant functions say.
     """
-    change = min(1.0, change_along(squared_length, outcomes))
+    change = min(1.0, change_along(squared_length, number))
     return float((change / max(1 - change, 1e-6)) ** 2)
 
 
@@ -199,7 +194,6 @@ def local_posterior(
         prior_gradient=prior_gradient,
         whitening=release.whitening,
         number=state.number,
-        outcomes=state.outcomes,
         reach=_reach(release, gradient, state),
         unknown_change=unknown_change,
         scale=state.scale,

@@ -178,7 +178,7 @@ def _noise_of_bending(step: np.ndarray, linear: Update, local: LocalPosterior) -
     # where the gradient is smaller than expected, the mode is nearer than its spread says
     spread = min(1.0, linear.surprise) * local.bent_spread(linear.covariance)
     return np.asarray(
-        squared_error_of_step(local.squared_length(step) + spread, local.outcomes)
+        squared_error_of_step(local.squared_length(step) + spread, local.number)
         * (H @ linear.covariance @ H + bend_along(H, step))
     )
 

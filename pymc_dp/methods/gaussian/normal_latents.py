@@ -76,7 +76,10 @@ def _among(places: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray
 
 
 def _is_quadratic(log_prior: LogPrior, u: np.ndarray, draws: np.ndarray) -> bool:
-    """Whether the log prior is quadratic in some coordinates: third differences are 0."""
+    """Whether the log prior is quadratic in some coordinates: third differences are 0.
+
+    Where it ends, as potentials may, it is not.
+    """
     start, *others = np.split(draws, 4)
     corners = [start]
     signs = np.ones(1)
@@ -87,6 +90,8 @@ def _is_quadratic(log_prior: LogPrior, u: np.ndarray, draws: np.ndarray) -> bool
     z = np.concatenate(corners)
     with np.errstate(all="ignore"):
         values = log_prior(z).reshape(len(corners), len(start))
+        if not np.isfinite(values).all():
+            return False
         third, size = abs(signs @ values), abs(values).max(axis=0)
     # where a spread is almost 0 others have hardly a density, and rounding hides all differences
     largest = ROUNDING**0.5

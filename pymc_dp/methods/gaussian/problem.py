@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +97,6 @@ def problem_of_latents(
                 dispersion(),
                 constant_latents(records),
                 records.outcomes is not None,
-                outcomes_of_record(records),
                 scores().estimating,
                 None if terms.survey else expected_scores(records, scores(), terms.of_units),
                 start_width=start_width,
@@ -126,13 +124,6 @@ def dispersion_latents(shapes: np.ndarray, scale: OutcomeScale | None) -> np.nda
     if scale is not None:
         found[scale.latent] = True
     return np.zeros_like(found) if found.all() else found
-
-
-def outcomes_of_record(records: Records) -> int:
-    """Return how many terms the log likelihood of a record has: one for each of its outcomes."""
-    terms = records.batch.terms
-    of_outcomes = terms[: len(terms) - len(records.local_latents)]
-    return int(sum(prod(n or 1 for n in term.type.shape[1:]) for term in of_outcomes))
 
 
 def _near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
@@ -170,7 +161,6 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
             dispersion=dispersion(),
             constant=of_latents.constant @ V > 0,
             is_centred=of_latents.is_centred,
-            outcomes=of_latents.outcomes,
             estimating=of_latents.estimating,
             start_width=of_latents.start_width,
         )

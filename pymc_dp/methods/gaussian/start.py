@@ -166,7 +166,6 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
         noise_unit=noisy.sd / len(every) ** 0.5 * known.shares.of_scales**0.5,
         noise_to_signal=noisy.noise_to_signal,
         scale=scale,
-        outcomes_of_record=known.outcomes,
         unseen=known.unseen,
         held=known.shapes,
         learnt=state.learnt._replace(independent=independent),
@@ -184,7 +183,6 @@ def apart(known: Known, shifts: Shifts, found: State) -> State:
         noise_unit=found.noise_unit,
         noise_to_signal=found.noise_to_signal,
         scale=None if found.scale is None else known.scale,
-        outcomes_of_record=known.outcomes,
         unseen=known.unseen,
         held=known.shapes & found.held.any(),
     )

@@ -44,7 +44,6 @@ class Known(NamedTuple):
     dispersion: np.ndarray  # these, and the scale, unless there are no others, (d,)
     constant: np.ndarray  # with which the curvature of the log likelihood does not change, (d,)
     is_centred: bool  # whether draws centre clipped scores
-    outcomes: int  # that a record has: terms of its log likelihood
     estimating: Estimating | None  # what records add; None for scores at the point
     # what the model expects of scores where nothing but outcomes are data
     expected: Callable[[At], Expected | None] | None = None
@@ -144,12 +143,6 @@ class State(NamedTuple):
     learnt: Learnt
     released: tuple[Released, ...] = ()  # the scores of all rounds
     precision: Curvature | None = None  # what records add to that of q, where it is not the slope
-    outcomes_of_record: int = 1  # as in `Known`
-
-    @property
-    def outcomes(self) -> float:
-        """The number of outcomes of all records."""
-        return self.number * self.outcomes_of_record
 
     @property
     def is_misfit(self) -> bool:

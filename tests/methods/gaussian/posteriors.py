@@ -26,7 +26,6 @@ def local_posterior_of(H: np.ndarray, prior: np.ndarray, **others: Any) -> Local
         prior_gradient=np.zeros_like,
         whitening=np.eye(d),
         number=1.0,
-        outcomes=1.0,
         reach=1.0,
         point=np.zeros(d),
         unknown_change=np.full(d, True),

@@ -10,8 +10,6 @@ from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.long_steps import LatestStep, shortened
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import newton_step
-from pymc_dp.methods.gaussian.problem import outcomes_of_record
-from pymc_dp.model import separate
 from pymc_dp.testing import deterministic_noise
 from tests.methods.gaussian.posteriors import local_posterior_of
 
@@ -162,22 +160,6 @@ def step_of(slope, noise_sd, belief_sd):
     )
     mode = Mode(still, np.diag(belief_sd**2))
     return newton_step(mode, LatestStep.of(still), local).latest_step.step
-
-
-def test_steps_of_records_with_many_outcomes_are_damped_less():
-    one, many = (local_posterior_of(np.eye(2), np.eye(2), outcomes=n) for n in (1.0, 20.0))
-    step = np.array([1.0, 0.0])
-    assert one.damping(step) == pytest.approx(1 / 2)
-    assert many.damping(step) == pytest.approx(1 / (1 + 20**-0.5))
-
-
-@pytest.mark.parametrize("items", [1, 6])
-def test_a_record_has_as_many_outcomes_as_its_likelihood_has_terms(items):
-    answers = np.random.default_rng(0).integers(0, 2, (50, items))
-    with pm.Model() as model:
-        ability = pm.Normal("ability", shape=(50, 1))
-        pm.Bernoulli("y", logit_p=ability + pm.Normal("easy", shape=items), observed=answers)
-    assert outcomes_of_record(separate(model)[0]) == items
 
 
 def test_a_long_step_goes_nowhere_with_noise():

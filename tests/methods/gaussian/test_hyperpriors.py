@@ -226,13 +226,13 @@ def test_an_exponential_of_a_flat_prior_stays_with_the_rounds():
 def test_no_draw_lies_where_a_potential_ends_the_prior():
     """It is quadratic up to its end, beyond which the records put the mean of the groups."""
 
-    def above_nothing():
-        mu, tau = pm.Normal("mu", 0, 2), pm.HalfNormal("tau", 1.0)
+    def below_nothing():
+        mu, tau = pm.Normal("mu", -2, 1), pm.HalfNormal("tau", 1.0)
         pm.Potential("end", pm.math.switch(mu < 0, -0.005 * mu**2, -np.inf))
         a = pm.Normal("a", mu, tau, shape=GROUPS)
         pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
 
-    apart = hyperpriors(records_of(above_nothing))
+    apart = hyperpriors(records_of(below_nothing))
     drawn, _ = apart.draw(of_independent_errors(NOISE), 300, np.random.default_rng(0))
     assert (drawn["mu"] < 0).all()
 

@@ -42,8 +42,9 @@ class Defaults(NamedTuple):
     # for more latents groups are not looked for: it takes that many made-up records
     most_with_shifts: int = 3000
     # counts of a bin, or of three together, above so many standard deviations of their noise are of
-    # records; chains have not mixed where correlations are above so many of those by chance
-    visible_count: float = 5.0
+    # records: of a hundred latents that noise hides one is taken to be seen in 1 of 80,000 fits.
+    # Chains have not mixed where correlations are above so many of those by chance
+    visible_count: float = 6.0
     # norm bounds in whitened coordinates grow with this share of the records over the noise: for
     # curvatures, over the number of latents, from a least one, and for scores, over its root, in a
     # range

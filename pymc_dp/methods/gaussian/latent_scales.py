@@ -75,7 +75,7 @@ def visible_bins(counts: np.ndarray, sd: float) -> np.ndarray:
     """Return which bins, (d, BINS), are of records, or next to one: alone, or three together.
 
     >>> counts = np.zeros((1, BINS))
-    >>> counts[0, 10:13] = 3.0
+    >>> counts[0, 10:13] = 4.0
     >>> np.flatnonzero(visible_bins(counts, sd=1.0))
     array([10, 11, 12])
     """

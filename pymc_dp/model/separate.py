@@ -168,13 +168,9 @@ def separate_unread(
 def _drawn(
     split: Split, latents: dict[str, AnyVariable], allowed: frozenset[str]
 ) -> tuple[AnyVariable, ...]:
-    """Return draws of the prior, unless an author's code that may hold data would make them.
-
-    Nor are there any where outcomes, or latents of records, would be drawn beside them.
-    """
-    model = split.hardened.model
-    drawn = prior_draws(model, latents)
-    of_records = {rv for rv in model.basic_RVs if rv.name in split.terms}
+    """Return draws of the prior, unless they read draws of records, or code that may hold data."""
+    drawn = prior_draws(split.hardened.model, latents)
+    of_records = {rv for rv in split.hardened.model.basic_RVs if rv.name in split.terms}
     is_shared = of_records.isdisjoint(ancestors(drawn))
     return drawn if is_shared and unproved_in(drawn) <= allowed else ()
 

@@ -156,7 +156,8 @@ def hyperpriors(written: Records) -> Hyperpriors | None:
     """Return the model's latents, apart; None if records read all, or nothing draws the prior."""
     if not written.prior_draws:
         return None
-    model = centred(written._replace(prior_draws=_with_wide(written)))
+    draws = _with_wide(written)
+    model = centred(written._replace(prior_draws=draws))
     records = model.records
     terms = set(ancestors(records.batch.terms))
     names = [name for name, value in records.latents.items() if value in terms]
@@ -165,7 +166,7 @@ def hyperpriors(written: Records) -> Hyperpriors | None:
     number = DEFAULTS.prior_draws + 4 * records.size
     drawn = finite_draws(records.prior_draws, number)
     # what reads a flat prior may be beyond any number, such as its exponential
-    is_flat = any(issubclass(written.distributions[name], FlatRV) for name in written.latents)
+    is_flat = draws is not written.prior_draws
     if drawn is None or len(drawn) <= (number - 1 if is_flat else number / 2):
         return None
     every = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))

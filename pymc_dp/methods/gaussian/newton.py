@@ -190,8 +190,8 @@ def _covariance(mode: Mode, local: LocalPosterior, noise: np.ndarray, damping: f
     """
     total, N = local.total_curvature, local.number
     covariance = mode.update(local.gradient, total, noise, lambda _: damping, N).covariance
-    regular = 1e-10 * np.trace(covariance) / len(total)  # keeps covariances positive definite
-    return np.asarray(covariance + regular * np.eye(len(total)))
+    regular = 1e-10 * np.diag(np.diag(covariance))  # keeps covariances positive definite
+    return np.asarray(covariance + regular)
 
 
 def _limited(last: LatestStep, step: np.ndarray, mode: Mode, local: LocalPosterior) -> LatestStep:

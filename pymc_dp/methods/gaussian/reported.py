@@ -57,5 +57,7 @@ def added_by_noise(
 
 def added(covariance: np.ndarray, more: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Return what of more may be added to a covariance that is to be no wider than the prior."""
-    allowed = no_wider(symmetric(covariance + more), prior) - covariance
-    return symmetric(Spectrum.of(symmetric(allowed)).floored(0.0))
+    unit = np.sqrt(np.diag(covariance))
+    units = np.outer(unit, unit)  # rounding would hide latents whose own units are small
+    allowed = symmetric(no_wider(symmetric(covariance + more), prior) - covariance)
+    return symmetric(units * Spectrum.of(allowed / units).floored(0.0))

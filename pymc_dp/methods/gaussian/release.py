@@ -42,13 +42,16 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     spread = symmetric(back @ back.T)
     least = 1e-7 * state.number**0.5  # without noise: keeps covariances regular
     curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
+    # units of latents that keep still are so short that noise alone is left of their curvature
+    still = np.logical_or.outer(state.held, state.held)
+    curvature = np.where(still, 0.0, symmetric(back @ sums.curvature @ back.T))
     path = None
     if at.direction is not None:
         path = _path(at, sums.along, max(noisy.sd / at.along_scale, least), state.learnt.start)
     return Release(
         score=back @ sums.score,
         score_noise=symmetric((back * (max(noisy.sd, least) / at.score_scales) ** 2) @ back.T),
-        curvature=Curvature(symmetric(back @ sums.curvature @ back.T), curvature_noise),
+        curvature=Curvature(curvature, curvature_noise),
         path=path,
         whitening=W,
         scales=at.score_scales,

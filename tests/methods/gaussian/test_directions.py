@@ -18,7 +18,8 @@ H = np.cov(RNG.normal(size=(D, 20)))
 
 
 def state_at(at):
-    return SimpleNamespace(at=at, number=1.0, learnt=SimpleNamespace(start=at.point - PATH))
+    start = SimpleNamespace(start=at.point - PATH)
+    return SimpleNamespace(at=at, number=1.0, held=np.zeros(D, bool), learnt=start)
 
 
 COORDINATES = {"matrix": np.tri(D) + np.eye(D), "diagonal": np.linspace(1, 2, D)}

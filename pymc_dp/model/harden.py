@@ -217,10 +217,15 @@ def _keep_limits(fgraph: FunctionGraph) -> None:
     """
     for node in fgraph.toposort():
         if isinstance(node.op, CensoredRV):
-            dist, *limits = node.inputs
-            kept = [dist if isinstance(x, Constant) and np.isinf(x.data) else x for x in limits]
-            op = CensoredRV(inputs=node.inputs, outputs=[pt.clip(dist, *kept)])
+            dist, lower, upper = node.inputs
+            above = dist if _is_infinite(lower) else pt.maximum(dist, lower)
+            within = above if _is_infinite(upper) else pt.minimum(above, upper)
+            op = CensoredRV(inputs=node.inputs, outputs=[within])
             fgraph.replace(node.outputs[0], op(*node.inputs), import_missing=True)
+
+
+def _is_infinite(limit: AnyVariable) -> bool:
+    return isinstance(limit, Constant) and bool(np.isinf(limit.data))
 
 
 def is_size(node: Node, variable: AnyVariable) -> bool:

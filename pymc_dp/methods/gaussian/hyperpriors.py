@@ -123,13 +123,32 @@ class Hyperpriors:
         return drawn, Mixing(chains.stuck, tuple(map(str, labels)))
 
     def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
-        """Draw as if the prior of what records read were normal."""
+        """Draw as if the prior of what records read were normal.
+
+        The others move with it: a draw of the prior by their regression on it (Matheron's rule).
+        """
         h, Lambda = likelihood
         covariance = np.linalg.inv(Lambda + self.prior.precision)
         mean = covariance @ (h + self.prior.precision @ self.prior.mean)
         z = _without_tails(self.prior_draws)
-        z[:, self.places] = rng.multivariate_normal(mean, covariance, len(z), check_valid="ignore")
-        return z
+        drawn = rng.multivariate_normal(mean, covariance, len(z), check_valid="ignore")
+        moved = z + (drawn - z[:, self.places]) @ _regression(z, self.places)
+        moved[:, self.places] = drawn
+        return moved
+
+
+def _regression(draws: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return slopes, (k, d), of all coordinates of draws, (n, d), on those of k places.
+
+    >>> mean = np.random.default_rng(0).normal(size=1000)
+    >>> _regression(np.column_stack([mean, 2 * mean]), np.array([0])).round(6)
+    array([[1., 2.]])
+    """
+    centred = draws - draws.mean(axis=0)
+    sd = _not_extreme(centred.std(axis=0))
+    white = centred / sd
+    slopes, *_ = np.linalg.lstsq(white[:, places], white, rcond=DEFAULTS.least_share**0.5)
+    return np.asarray(slopes * sd / sd[places, None])
 
 
 def _sorted(density: LogDensity, points: np.ndarray) -> np.ndarray:

@@ -112,8 +112,8 @@ class Hyperpriors:
         """
         apart, of_all = self.integrated, likelihood.among(self.places, self.records.size)
         density = apart.log_density(of_all)
-        start = self._start(likelihood, rng)[:, apart.theta]
-        chains = draw_by_hamiltonian(density, _sorted(density, start), draws, rng)
+        start = (each[:, apart.theta] for each in self._starts(likelihood, rng))
+        chains = draw_by_hamiltonian(density, _likelier(density, *start), draws, rng)
         z = np.empty((draws, self.records.size))
         z[:, apart.theta] = chains.points
         z[:, apart.u] = apart.conditional(chains.points, of_all).draw(rng)
@@ -122,10 +122,13 @@ class Hyperpriors:
         drawn = dict(zip(self.written, self.model.as_written(found), strict=True))
         return drawn, Mixing(chains.stuck, tuple(map(str, labels)))
 
-    def _start(self, likelihood: NormalLikelihood, rng: np.random.Generator) -> np.ndarray:
+    def _starts(
+        self, likelihood: NormalLikelihood, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Draw as if the prior of what records read were normal.
 
-        The others move with it: a draw of the prior by their regression on it (Matheron's rule).
+        The others are drawn from the prior, and from the prior given these: a draw of it moves by
+        their regression on them (Matheron's rule).
         """
         h, Lambda = likelihood
         covariance = np.linalg.inv(Lambda + self.prior.precision)
@@ -133,8 +136,8 @@ class Hyperpriors:
         z = _without_tails(self.prior_draws)
         drawn = rng.multivariate_normal(mean, covariance, len(z), check_valid="ignore")
         moved = z + (drawn - z[:, self.places]) @ _regression(z, self.places)
-        moved[:, self.places] = drawn
-        return moved
+        z[:, self.places] = moved[:, self.places] = drawn
+        return z, moved
 
 
 def _regression(draws: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -151,11 +154,12 @@ def _regression(draws: np.ndarray, places: np.ndarray) -> np.ndarray:
     return np.asarray(slopes * sd / sd[places, None])
 
 
-def _sorted(density: LogDensity, points: np.ndarray) -> np.ndarray:
-    """Put points, (n, d), of the highest density last."""
+def _likelier(density: LogDensity, points: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the likelier of each two points, (n, d), the likeliest last."""
     with np.errstate(all="ignore"):
-        values = Chains.at(density, points).log_density
-    return np.asarray(points[np.argsort(values)])
+        values, of_others = (Chains.at(density, each).log_density for each in (points, others))
+    likelier = np.where((of_others > values)[:, None], others, points)
+    return np.asarray(likelier[np.argsort(np.maximum(values, of_others))])
 
 
 def _with_wide(records: Records) -> tuple[AnyVariable, ...]:

@@ -139,7 +139,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     sums = sums_of_squares(counts, noisy.sd)
     number, number_sd = (known.number, 0.0) if known.number else _number(counts, noisy.sd)
     # a prior without an end is as wide as so many records' scales, but no narrower than it was
-    records = np.where(sums > 0, sums / number, 1.0)
+    records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
     least = DEFAULTS.least_prior_precision * records
     independent = _independent(sums)
     scale = known.scale

@@ -211,21 +211,15 @@ def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
 
 
 def _keep_limits(fgraph: FunctionGraph) -> None:
-    """Write every limit of censoring that is an array into its variable.
-
-    PyMC leaves out those that are infinite for all records: whether some are is private.
-    """
+    """Write limits of censoring into its variable: PyMC drops those infinite for all records."""
     for node in fgraph.toposort():
         if isinstance(node.op, CensoredRV):
-            dist, lower, upper = node.inputs
-            above = dist if _is_infinite(lower) else pt.maximum(dist, lower)
-            within = above if _is_infinite(upper) else pt.minimum(above, upper)
-            op = CensoredRV(inputs=node.inputs, outputs=[within])
+            censored, *limits = node.inputs
+            for limit, within in zip(limits, (pt.maximum, pt.minimum), strict=True):
+                if not (isinstance(limit, Constant) and np.isinf(limit.data)):
+                    censored = within(censored, limit)
+            op = CensoredRV(inputs=node.inputs, outputs=[censored])
             fgraph.replace(node.outputs[0], op(*node.inputs), import_missing=True)
-
-
-def _is_infinite(limit: AnyVariable) -> bool:
-    return isinstance(limit, Constant) and bool(np.isinf(limit.data))
 
 
 def is_size(node: Node, variable: AnyVariable) -> bool:

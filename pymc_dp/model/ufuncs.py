@@ -22,7 +22,7 @@ FORMULAS: dict[type, Callable[..., Tensor]] = {
     Log1mexp: lambda x: pt.switch(
         pt.gt(x, -np.log(2.0)), pt.log(-pt.expm1(x)), pt.log1p(-pt.exp(x))
     ),
-    Clip: lambda x, low, high: pt.minimum(pt.maximum(x, low), high),
+    Clip: lambda x, low, high: pt.switch(pt.lt(x, low), low, pt.minimum(x, high)),
     TriGamma: lambda x: pt.polygamma(pt.ones((), "int64"), x),
 }
 

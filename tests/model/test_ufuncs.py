@@ -17,6 +17,7 @@ SCALAR = {
     "softplus": pt.softplus(x),
     "log1mexp": pt.log1mexp(-pt.abs(x) - 1e-9),
     "clip": pt.clip(x, -1.0, 2.0),
+    "clip to limits that cross": pt.clip(x, 2.0, -1.0),
     "tri_gamma": pt.tri_gamma(pt.abs(x) + 0.1),
     "a long sum": pt.add(*[x + k for k in range(40)]),
 }

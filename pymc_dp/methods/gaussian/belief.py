@@ -184,11 +184,22 @@ def no_wider(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     array([[1. , 0. ],
            [0. , 0.5]])
     """
-    root = np.linalg.cholesky(prior)
-    values, vectors = np.linalg.eigh(symmetric(root.T @ covariance @ root))
-    inverse = np.linalg.inv(root)
-    back = inverse.T @ vectors
-    return symmetric((back * np.minimum(values, 1.0)) @ back.T)
+    unit = units_of(covariance, prior)  # rounding would hide latents whose own units are small
+    own = Spectrum.of(symmetric(covariance / np.outer(unit, unit)))
+    root = unit[:, None] * own.vectors * np.sqrt(np.maximum(own.values, 0.0))
+    values, vectors = np.linalg.eigh(symmetric(root.T @ prior @ root))
+    back = root @ vectors
+    return symmetric((back / np.maximum(values, 1.0)) @ back.T)
+
+
+def units_of(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return the sd of each latent, (d,), or that of its prior where rounding leaves none.
+
+    >>> units_of(np.diag([9.0, -1e-9]), np.diag([1.0, 0.25]))
+    array([3., 2.])
+    """
+    own = np.diag(covariance)
+    return np.sqrt(np.where(own > 0, own, 1 / np.diag(prior)))
 
 
 def positive_beside(reference: np.ndarray, matrix: np.ndarray) -> np.ndarray:

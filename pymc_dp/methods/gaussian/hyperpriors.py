@@ -44,10 +44,8 @@ class NormalPrior:
         array([-1.])
         """
         near = _without_tails(draws)
-        sd = _not_extreme(near.std(axis=0))
-        white = (near - near.mean(axis=0)) / sd
-        correlations = Spectrum.of(white.T @ white / len(white))
-        inverse = correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
+        white, sd = _white(near)
+        inverse = _inverse_correlations(white)
         return cls(near.mean(axis=0), inverse / np.outer(sd, sd) / DEFAULTS.start_width)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
@@ -125,10 +123,11 @@ class Hyperpriors:
     def _starts(
         self, likelihood: NormalLikelihood, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw as if the prior of what records read were normal.
+        """Return two sets of points where chains may begin, (n, D) each.
 
-        The others are drawn from the prior, and from the prior given these: a draw of it moves by
-        their regression on them (Matheron's rule).
+        What records read is drawn from a normal posterior. The other latents are draws of the prior
+        in the first set. In the second these are moved by their regression on what records read
+        (Matheron's rule), as is exact where the prior is normal.
         """
         h, Lambda = likelihood
         covariance = np.linalg.inv(Lambda + self.prior.precision)
@@ -140,6 +139,17 @@ class Hyperpriors:
         return z, moved
 
 
+def _white(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bring draws, (n, d), to mean 0 and sd 1; return also what their sds were, (d,)."""
+    sd = _not_extreme(draws.std(axis=0))
+    return (draws - draws.mean(axis=0)) / sd, sd
+
+
+def _inverse_correlations(white: np.ndarray) -> np.ndarray:
+    correlations = Spectrum.of(white.T @ white / len(white))
+    return correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
+
+
 def _regression(draws: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Return slopes, (k, d), of all coordinates of draws, (n, d), on those of k places.
 
@@ -147,15 +157,14 @@ def _regression(draws: np.ndarray, places: np.ndarray) -> np.ndarray:
     >>> _regression(np.column_stack([mean, 2 * mean]), np.array([0])).round(6)
     array([[1., 2.]])
     """
-    centred = draws - draws.mean(axis=0)
-    sd = _not_extreme(centred.std(axis=0))
-    white = centred / sd
-    slopes, *_ = np.linalg.lstsq(white[:, places], white, rcond=DEFAULTS.least_share**0.5)
+    white, sd = _white(draws)
+    read = white[:, places]
+    slopes = _inverse_correlations(read) @ (read.T @ white / len(white))
     return np.asarray(slopes * sd / sd[places, None])
 
 
 def _likelier(density: LogDensity, points: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the likelier of each two points, (n, d), the likeliest last."""
+    """Return the likelier point of each pair, (n, d), the likeliest last."""
     with np.errstate(all="ignore"):
         values, of_others = (Chains.at(density, each).log_density for each in (points, others))
     likelier = np.where((of_others > values)[:, None], others, points)

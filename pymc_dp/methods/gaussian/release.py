@@ -42,7 +42,7 @@ def unwhitened(noisy: Noisy, state: State) -> Release:
     spread = symmetric(back @ back.T)
     least = 1e-7 * state.number**0.5  # without noise: keeps covariances regular
     curvature_noise = max(noisy.sd / at.curvature_scale, least) * spread
-    # units of latents that keep still are so short that noise alone is left of their curvature
+    # units of latents that keep still are a thousandth: their curvature drowns in its noise
     still = np.logical_or.outer(state.held, state.held)
     curvature = np.where(still, 0.0, symmetric(back @ sums.curvature @ back.T))
     path = None

@@ -105,20 +105,20 @@ def of_vanishing_precisions():
     pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
 
 
-WIDE_MEANS = [
-    partial(pm.Flat, "mu"),
-    partial(pm.Cauchy, "mu", 0, 10),
-    partial(pm.Uniform, "mu", -100.0, 100.0),
-]
+WIDE_MEANS = [partial(pm.Flat, "mu"), partial(pm.Cauchy, "mu", 0, 10)]
 
 
 @pytest.mark.parametrize("mean_of_groups", WIDE_MEANS)
 def test_the_spread_of_groups_is_found_however_wide_the_prior_of_their_mean_is(mean_of_groups):
+    """With twelve groups any prior of the mean that is as wide leaves the same spread."""
+
     def around_a_mean():
         a = pm.Normal("a", mean_of_groups(), pm.HalfNormal("tau", 1.0), shape=GROUPS)
         pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
 
-    check_draws(log_tau(hyperpriors(records_of(around_a_mean)), NOISE), NOISE)
+    apart = hyperpriors(records_of(around_a_mean))
+    for seed in range(3):
+        check_draws(log_tau(apart, NOISE, seed), NOISE)
 
 
 def test_priors_without_an_end_are_bounded():

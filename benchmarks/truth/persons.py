@@ -3,6 +3,7 @@
 The reference integrates them by fifty nodes of Gauss-Hermite quadrature around the prior.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,12 @@ EXAMINEES, ITEMS = 3000, 20
 PUPILS, QUESTIONS, ASKED = 2000, 12, 8
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(50)
 LOG_WEIGHTS = np.log(WEIGHTS / WEIGHTS.sum())
+
+
+def _integrate(outcome: Callable[[float], pt.TensorVariable], y: pt.TensorVariable) -> None:
+    """Add the log density of each person's outcomes, integrated over a standard normal latent."""
+    each = [pm.logp(outcome(t), y).sum(axis=1) + w for t, w in zip(NODES, LOG_WEIGHTS, strict=True)]
+    pm.Potential("marginal", pt.logsumexp(pt.stack(each, axis=1), axis=1))
 
 
 def _intercepts(rng: np.random.Generator) -> Truth:
@@ -67,11 +74,7 @@ def mixed_regular(poisson: bool, data: Arrays) -> pm.Model:
             pm.Data("y_of_person", data["y_of_person"]),
         )
         fixed = (X * slope).sum(axis=-1)
-        each = [
-            pm.logp(_outcome(poisson, fixed + mean + pt.exp(log_sd) * t), y).sum(axis=1) + w
-            for t, w in zip(NODES, LOG_WEIGHTS, strict=True)
-        ]
-        pm.Potential("marginal", pt.logsumexp(pt.stack(each, axis=1), axis=1))
+        _integrate(lambda t: _outcome(poisson, fixed + mean + pt.exp(log_sd) * t), y)
     return model
 
 
@@ -96,11 +99,7 @@ def _item_response_regular(data: Arrays) -> pm.Model:
     with pm.Model() as model:
         easy, sharp = pm.Normal("easy", shape=ITEMS), pm.LogNormal("sharp", 0, 0.3, shape=ITEMS)
         y = pm.Data("y", data["y"])
-        each = [
-            pm.logp(pm.Bernoulli.dist(logit_p=t * sharp + easy), y).sum(axis=1) + w
-            for t, w in zip(NODES, LOG_WEIGHTS, strict=True)
-        ]
-        pm.Potential("marginal", pt.logsumexp(pt.stack(each, axis=1), axis=1))
+        _integrate(lambda t: pm.Bernoulli.dist(logit_p=t * sharp + easy), y)
     return model
 
 
@@ -137,11 +136,7 @@ def _crossed_regular(data: Arrays) -> pm.Model:
             _spread_of_questions()[pm.Data("questions", data["questions"])],
             pm.Data("answers", data["answers"]),
         )
-        each = [
-            pm.logp(pm.Bernoulli.dist(logit_p=t + easy), y).sum(axis=1) + w
-            for t, w in zip(NODES, LOG_WEIGHTS, strict=True)
-        ]
-        pm.Potential("marginal", pt.logsumexp(pt.stack(each, axis=1), axis=1))
+        _integrate(lambda t: pm.Bernoulli.dist(logit_p=t + easy), y)
     return model
 
 

@@ -222,10 +222,11 @@ def at_least_nothing(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
     """
+    unit = units_of(covariance, prior)
+    if np.linalg.eigvalsh(symmetric(covariance / np.outer(unit, unit)))[0] > 0:
+        return covariance
     root = np.linalg.cholesky(prior)
     values, vectors = np.linalg.eigh(symmetric(root.T @ covariance @ root))
-    if values[0] > 0 and (np.diag(covariance) > 0).all():
-        return covariance
     back = np.linalg.inv(root).T @ vectors
     return symmetric((back * np.where(values > 0, values, 1.0)) @ back.T)
 

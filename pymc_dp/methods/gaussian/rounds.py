@@ -101,8 +101,8 @@ def _stepped(known: Known, state: State, noisy: Noisy) -> State:
         of_q = squared_units * added + local.prior_precision
     visible = visible_directions(local.spectrum, local.prior_precision)
     state = asking_for_precision(prepared(state, known, precision, visible, of_q), known)
-    at, found = state.at, learnt.reported
-    if not all(np.isfinite(x).all() for x in (at.point, at.whitening, *found[:3])):
+    at, (mean, covariance, noise, _) = state.at, learnt.reported
+    if not all(np.isfinite(x).all() for x in (at.point, at.whitening, mean, covariance, noise)):
         raise FloatingPointError("the next point, its coordinates or the posterior are not finite")
     return _less_sure(state, known)
 

@@ -211,14 +211,15 @@ def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
 
 
 def _keep_limits(fgraph: FunctionGraph) -> None:
-    """Write limits of censoring into its variable: PyMC drops those infinite for all records."""
+    """Write every limit of censoring that is an array into its variable.
+
+    PyMC leaves out those that are infinite for all records: whether some are is private.
+    """
     for node in fgraph.toposort():
         if isinstance(node.op, CensoredRV):
-            censored, *limits = node.inputs
-            for limit, within in zip(limits, (pt.maximum, pt.minimum), strict=True):
-                if not (isinstance(limit, Constant) and np.isinf(limit.data)):
-                    censored = within(censored, limit)
-            op = CensoredRV(inputs=node.inputs, outputs=[censored])
+            dist, *limits = node.inputs
+            kept = [dist if isinstance(x, Constant) and np.isinf(x.data) else x for x in limits]
+            op = CensoredRV(inputs=node.inputs, outputs=[pt.clip(dist, *kept)])
             fgraph.replace(node.outputs[0], op(*node.inputs), import_missing=True)
 
 

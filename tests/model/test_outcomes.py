@@ -413,6 +413,12 @@ def test_outcomes_are_drawn_as_pymc_draws_them(build):
             assert stats.ks_2samp(ours + shift, theirs).pvalue < 1e-6  # the planted fault
 
 
+def test_censored_outcomes_are_drawn_censored():
+    values = drawn(censored)[0]["y"]
+    assert values.max() == 1.0
+    assert (values < 1.0).any()
+
+
 def test_the_density_above_a_hurdle_has_no_loop():
     """The gradient of an incomplete beta function is one, number by number."""
     records, _ = zoo.separated(model_of(hurdle_of_spread_counts))

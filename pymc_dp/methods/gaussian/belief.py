@@ -184,7 +184,7 @@ def no_wider(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     array([[1. , 0. ],
            [0. , 0.5]])
     """
-    unit = units_of(covariance, prior)  # rounding would hide latents whose own units are small
+    unit = sds_of(covariance, prior)  # rounding would hide latents whose own units are small
     own = Spectrum.of(symmetric(covariance / np.outer(unit, unit)))
     root = unit[:, None] * own.vectors * np.sqrt(np.maximum(own.values, 0.0))
     values, vectors = np.linalg.eigh(symmetric(root.T @ prior @ root))
@@ -192,10 +192,10 @@ def no_wider(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     return symmetric((back / np.maximum(values, 1.0)) @ back.T)
 
 
-def units_of(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
+def sds_of(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Return the sd of each latent, (d,), or that of its prior where rounding leaves none.
 
-    >>> units_of(np.diag([9.0, -1e-9]), np.diag([1.0, 0.25]))
+    >>> sds_of(np.diag([9.0, -1e-9]), np.diag([1.0, 0.25]))
     array([3., 2.])
     """
     own = np.diag(covariance)
@@ -222,7 +222,7 @@ def at_least_nothing(covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
     """
-    unit = units_of(covariance, prior)
+    unit = sds_of(covariance, prior)
     if np.linalg.eigvalsh(symmetric(covariance / np.outer(unit, unit)))[0] > 0:
         return covariance
     root = np.linalg.cholesky(prior)

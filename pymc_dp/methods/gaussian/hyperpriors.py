@@ -44,13 +44,25 @@ class NormalPrior:
         array([-1.])
         """
         near = _without_tails(draws)
-        white, sd = _white(near)
-        inverse = _inverse_correlations(white)
+        sd = _not_extreme(near.std(axis=0))
+        white = (near - near.mean(axis=0)) / sd
+        correlations = Spectrum.of(white.T @ white / len(white))
+        inverse = correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
         return cls(near.mean(axis=0), inverse / np.outer(sd, sd) / DEFAULTS.start_width)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient of the log density at a point, (d,)."""
         return np.asarray(self.precision @ (self.mean - x))
+
+    def regression(self, draws: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return slopes, (d, k), of ``others``, (n, k), on the draws that this is the prior of.
+
+        >>> draws = np.random.default_rng(0).normal(size=(1000, 1))
+        >>> NormalPrior.of(draws).regression(draws, 2 * draws).round(6)
+        array([[2.]])
+        """
+        together = (draws - self.mean).T @ (others - others.mean(axis=0)) / len(draws)
+        return np.asarray(DEFAULTS.start_width * self.precision @ together)
 
 
 def _without_tails(draws: np.ndarray) -> np.ndarray:
@@ -134,33 +146,10 @@ class Hyperpriors:
         mean = covariance @ (h + self.prior.precision @ self.prior.mean)
         z = _without_tails(self.prior_draws)
         drawn = rng.multivariate_normal(mean, covariance, len(z), check_valid="ignore")
-        moved = z + (drawn - z[:, self.places]) @ _regression(z, self.places)
+        read = z[:, self.places]
+        moved = z + (drawn - read) @ self.prior.regression(read, z)
         z[:, self.places] = moved[:, self.places] = drawn
         return z, moved
-
-
-def _white(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bring draws, (n, d), to mean 0 and sd 1; return also what their sds were, (d,)."""
-    sd = _not_extreme(draws.std(axis=0))
-    return (draws - draws.mean(axis=0)) / sd, sd
-
-
-def _inverse_correlations(white: np.ndarray) -> np.ndarray:
-    correlations = Spectrum.of(white.T @ white / len(white))
-    return correlations.replaced(1 / np.maximum(correlations.values, DEFAULTS.least_share))
-
-
-def _regression(draws: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return slopes, (k, d), of all coordinates of draws, (n, d), on those of k places.
-
-    >>> mean = np.random.default_rng(0).normal(size=1000)
-    >>> _regression(np.column_stack([mean, 2 * mean]), np.array([0])).round(6)
-    array([[1., 2.]])
-    """
-    white, sd = _white(draws)
-    read = white[:, places]
-    slopes = _inverse_correlations(read) @ (read.T @ white / len(white))
-    return np.asarray(slopes * sd / sd[places, None])
 
 
 def _likelier(density: LogDensity, points: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.belief import Curvature, no_wider, symmetric, units_of
+from pymc_dp.methods.gaussian.belief import Curvature, no_wider, sds_of, symmetric
 from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
 from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
@@ -57,7 +57,7 @@ def added_by_noise(
 
 def added(covariance: np.ndarray, more: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Return what of more may be added to a covariance that is to be no wider than the prior."""
-    unit = units_of(covariance, prior)
+    unit = sds_of(covariance, prior)
     units = np.outer(unit, unit)  # rounding would hide latents whose own units are small
     allowed = symmetric(no_wider(symmetric(covariance + more), prior) - covariance)
     return symmetric(units * Spectrum.of(allowed / units).floored(0.0))

@@ -15,6 +15,7 @@ import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
 from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
 from pymc.model.transform.conditioning import remove_value_transforms
+from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
@@ -181,11 +182,31 @@ def copied(
     view = object.__new__(type(model))
     vars(view).update(vars(model))
     view.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
+    view.deterministics = _apart(model.deterministics, model.potentials)
     view.named_vars_to_dims = {n: dims for n, dims in all_dims.items() if n not in partly_named}
     with warnings.catch_warnings():
         # for people who keep using the objects of Gaussian processes
         warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
         return copy(view), partly_named
+
+
+def _apart(deterministics: list[Any], potentials: list[Any]) -> list[Any]:
+    """Copy deterministics that are the same as others: a copied graph has one name for both."""
+    seen, apart = {_viewed(variable) for variable in potentials}, []
+    for variable in deterministics:
+        own = _viewed(variable)
+        named: Any = pt.tensor_copy(variable) if own in seen else variable
+        named.name = variable.name
+        apart.append(named)
+        seen.add(own)
+    return apart
+
+
+def _viewed(variable: Any) -> Any:
+    """Return what a variable is a view of, or itself."""
+    while isinstance(variable.owner_op, ViewOp):
+        [variable] = variable.owner.inputs
+    return variable
 
 
 def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:

@@ -21,6 +21,7 @@ from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.chain import Staged
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.gaussian import draws
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES
 from pymc_dp.privacy.wall import PrivacyWall
@@ -241,6 +242,39 @@ def test_the_plain_posterior_of_a_block_does_not_depend_on_the_choice():
     wide, narrow = (x["posterior"]["p"].to_numpy().var() for x in (aware, plain))
     assert wide > narrow
     assert float(aware["noise_sd"]["p"]) == pytest.approx((wide - narrow) ** 0.5, rel=1e-6)
+
+
+def share_of_records(model, name):
+    """Return the posterior's variance without that of the noise, in median over few fits."""
+    found = []
+    for seed in range(5):
+        with pymc_dp.testing.deterministic_noise(seed):
+            idata = fitted(model, "dp_advi", draws=2000)
+        found.append(idata["posterior"][name].var() - idata["noise_sd"][name] ** 2)
+    return float(np.median(found))
+
+
+def waiting_times():
+    times = np.random.default_rng(15).exponential(0.5, ROWS)
+    with pm.Model() as model:
+        pm.Exponential("y", pm.Gamma("rate", 2, 1), observed=times)
+    rate = (2 + ROWS) / (1 + times.sum())
+    return model, "rate", rate**2 / (2 + ROWS)
+
+
+def few_defects():
+    defects = np.random.default_rng(16).poisson(0.4, ROWS)
+    with pm.Model() as model:
+        pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=defects)
+    return model, "rate", (2 + defects.sum()) / (1 + ROWS) ** 2
+
+
+@pytest.mark.parametrize("records", [waiting_times, few_defects])
+def test_what_the_noise_does_not_add_is_the_variance_without_privacy(records, monkeypatch):
+    model, name, exact = records()
+    assert share_of_records(model, name) == pytest.approx(exact, rel=0.15)
+    monkeypatch.setattr(draws, "shrunk", lambda points, *_: points)  # as if there were no noise
+    assert share_of_records(model, name) != pytest.approx(exact, rel=0.15)
 
 
 @pytest.mark.parametrize("method", ["vips", "dp_sep"])

@@ -13,7 +13,7 @@ import pymc_dp
 from pymc_dp.model import formulas, separate
 from pymc_dp.model.harden import harden
 from tests import zoo
-from tests.zoo import GROUP, REAL, D, N, X
+from tests.zoo import COUNT, GROUP, REAL, D, N, X
 
 NAMES = [f"patient {i}" for i in range(N)]
 CLINICS = ["north", "south"]
@@ -144,6 +144,24 @@ def test_declaring_one_number_public_frees_no_other():
     assert released(PRIVATE["scalar data"], public=["table"]).withheld == ("it",)
     both = released(lambda x, sd, table, b, alpha, y: alpha * table * sd, public=["table"])
     assert both.withheld == ("it",)
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "vips"])
+def test_no_name_is_lost_where_deterministics_are_the_same(method):
+    def model():
+        rate = pm.Gamma("rate", 2, 1)
+        twice = 2 * rate
+        first = pm.Deterministic("first", twice)
+        pm.Deterministic("of first", first)
+        pm.Deterministic("second", twice)
+        pm.Poisson("y", rate, observed=COUNT)
+
+    built = zoo.build(model)
+    options = {"epsilon": 4.0, "delta": 1e-5, "progressbar": False, "backend": "python"}
+    posterior = pymc_dp.fit(model=built, method=method, **options)["posterior"]
+    assert list(posterior) == ["rate", "first", "of first", "second"]
+    for name in ("first", "of first", "second"):
+        np.testing.assert_array_equal(posterior[name], 2 * posterior["rate"])
 
 
 def test_a_deterministic_of_a_withheld_one_stays_too():

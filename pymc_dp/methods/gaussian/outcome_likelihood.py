@@ -19,6 +19,7 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity
 from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points
@@ -109,6 +110,18 @@ class OutcomeLikelihood(NamedTuple):
         log = ((residual * e).sum(axis=1) - np.linalg.slogdet(inverse)[1]) / -2
         of_square = number / 2 * (e[:, :, None] * e[:, None, :] - inverse)
         return log, number * e, of_square
+
+    @property
+    def without_noise(self) -> "OutcomeLikelihood":
+        """The same with as little noise as keeps covariances regular."""
+        return self._replace(noise=DEFAULTS.least_share * self.noise)
+
+    def information(self, point: np.ndarray) -> np.ndarray:
+        """Return the expected curvature of the log likelihood at a point, (d, d)."""
+        number = float(self.numbers.values @ self.numbers.shares)
+        slopes = number * _slopes(lambda z: self.moments(z)[1], point[None])[0]
+        covariance = number * self.moments(point[None])[2][0] + self.noise
+        return np.asarray(slopes @ np.linalg.solve(covariance, slopes.T))
 
     def moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return weights of outcomes, and mean and covariance of what a record adds."""
@@ -256,10 +269,12 @@ def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> 
     d, (batch, base, V) = path.shape[1], every.table
     of_records = every.numbers.values.max() * every.moments(middle[None])[2][0]
     root = np.linalg.inv(np.linalg.cholesky(of_records + every.noise))
-    moves = (path[:, None, None] + STEP * np.stack([np.eye(d), -np.eye(d)])[None]).reshape(-1, d)
-    log = every.compiled.log_likelihood(batch, moves) + base
-    means = (weights_of(log) @ V @ root.T).reshape(len(path), 2, d, -1)
-    slopes = (means[:, 0] - means[:, 1]).reshape(-1, V.shape[1])
+
+    def means(z: np.ndarray) -> np.ndarray:
+        w = weights_of(every.compiled.log_likelihood(batch, z) + base)
+        return np.asarray(w @ V @ root.T)
+
+    slopes = _slopes(means, path).reshape(-1, V.shape[1])
     length = np.linalg.norm(slopes, axis=1, keepdims=True)
     slopes = np.divide(slopes, length, out=np.zeros_like(slopes), where=length > 0)
     own = np.linalg.svd(slopes.T, full_matrices=False)[0][:, : 2 * d].T @ root
@@ -268,3 +283,11 @@ def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> 
         observed=own @ every.observed,
         noise=own @ every.noise @ own.T,
     )
+
+
+def _slopes(of_points: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
+    """Return the slopes of k functions at points, (n, d), by differences: (n, d, k)."""
+    n, d = points.shape
+    moves = STEP * np.stack([np.eye(d), -np.eye(d)])
+    values = of_points((points[:, None, None] + moves).reshape(-1, d)).reshape(n, 2, d, -1)
+    return np.asarray((values[:, 0] - values[:, 1]) / (2 * STEP))

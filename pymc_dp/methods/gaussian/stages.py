@@ -14,17 +14,13 @@ from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
+from pymc_dp.methods.gaussian.draws import draw_given_scores, draw_normal, noise_aware
 from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
-from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
-from pymc_dp.methods.gaussian.likely_points import likely_points
 from pymc_dp.methods.gaussian.outcome_likelihood import (
-    NEAR,
-    CompiledOutcomes,
     compiled_outcomes,
-    outcome_likelihood,
 )
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
-from pymc_dp.methods.gaussian.posterior import describe_gaussian, draw_gaussian
+from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.problem import (
     Draw,
     Problem,
@@ -37,7 +33,7 @@ from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import find_groups
 from pymc_dp.methods.gaussian.start import measured
 from pymc_dp.methods.gaussian.state import Gradient, State
-from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.method import Compiled, Method, Trace
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 from pymc_dp.sampling.samplers import Full
@@ -75,13 +71,13 @@ def stages_of_rounds(
         products = 0.0 if terms.survey is None else PRODUCTS
         return schedule(rounds, of_scales, of_curvature, of_shifts, products)
 
-    shares, normal = scheduled(records.size), partial(_draw, records)
+    shares, normal = scheduled(records.size), partial(draw_normal, records)
     problem = problem_of_latents(records, prior, terms, scale, shares, draw or normal, start_width)
     # chains that begin in one mode of a mixture do not visit the others
     if draw is None and is_expected and not records.mixtures:
         compiled = compiled_outcomes(records)  # before any budget is spent
         if compiled is not None:
-            problem = problem._replace(draw=partial(_draw_given_scores, problem, compiled))
+            problem = problem._replace(draw=partial(draw_given_scores, problem, compiled))
     if point is not None:
         return (
             Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
@@ -138,52 +134,12 @@ def _rounds(problem: Problem, shares: BudgetShares, share: float, name: str) -> 
             runs_on="python",
         ),
         query=lambda state, rng: Query(name, state.at, state.at.clip_norm),
-        noise_aware=lambda state, draws, rng: _noise_aware(problem.draw, of_all(state), draws, rng),
+        noise_aware=lambda state, draws, rng: noise_aware(problem.draw, of_all(state), draws, rng),
     )
 
 
 def _spec(name: str, clip_norm: float, share: float) -> ReleaseSpec:
     return ReleaseSpec(name, Full(), clip_norm, count=1, share=share)
-
-
-def _draw(
-    records: Records, noise: float, state: State, draws: int, rng: np.random.Generator
-) -> Draws:
-    found = state.learnt.reported
-    v = draw_gaussian(found.mean, found.covariance + noise * found.noise, draws, rng)
-    return dict(zip(records.point, records.split(v), strict=True))
-
-
-def _draw_given_scores(
-    problem: Problem,
-    compiled: CompiledOutcomes,
-    noise: float,
-    state: State,
-    draws: int,
-    rng: np.random.Generator,
-) -> Draws:
-    """Draw the prior as it is written times the likelihood of all released scores.
-
-    Without the noise, or where their covariance is singular, the posterior is normal.
-    """
-    if noise == 0 or not state.released:
-        return problem.draw(noise, state, draws, rng)
-    found = state.learnt.reported
-    likelihood = partial(outcome_likelihood, problem.records, problem.scores(), compiled, state)
-    covariance = found.covariance + found.noise
-    try:
-        # outcomes of the rounds' points alone: the normal posterior may reach where none can be
-        near = likely_points(likelihood().log_density, found.mean, covariance, rng)
-        v = draw_by_hamiltonian(likelihood(near[-NEAR:]).log_density, near, draws, rng).points
-    except (np.linalg.LinAlgError, ArithmeticError):
-        return problem.draw(noise, state, draws, rng)
-    return dict(zip(problem.records.point, problem.records.split(v), strict=True))
-
-
-def _noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:
-    """Draw with the noise; None before the first round, when it is not known, and without any."""
-    known = state.t > 1 and state.noise_unit > 0
-    return draw(1.0, state, draws, rng) if known else None
 
 
 def _describe(records: Records, shares: BudgetShares, state: State) -> xr.Dataset:

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from pymc_dp.methods.gaussian import stages
+from pymc_dp.methods.gaussian import draws
 from pymc_dp.methods.gaussian.likely_points import likely_points
 from pymc_dp.testing import deterministic_noise
 
@@ -63,13 +63,13 @@ def test_what_noise_hides_of_few_values_is_no_wider_than_the_prior():
 
 def test_gradients_are_those_of_the_density(monkeypatch):
     kept = []
-    made = stages.outcome_likelihood
+    made = draws.outcome_likelihood
 
     def keep(*given):
         kept.append(made(*given))
         return kept[-1]
 
-    monkeypatch.setattr(stages, "outcome_likelihood", keep)
+    monkeypatch.setattr(draws, "outcome_likelihood", keep)
     posterior_of(few_values, 0, epsilon=8.0, draws=2)
     points, step = rng.normal(0, 0.3, size=(3, 2)), 1e-5
     density = kept[-1].log_density

@@ -29,6 +29,7 @@ NUMERICS = {
         "long_steps.ROUNDING",
         "normal_latents.ROUNDING",
         "outcome_likelihood.STEP",
+        "outcome_likelihood.NEARLY_NONE",
     ),
     *("outcome_scale.STEP", "outcome_shape.ROUNDING"),
     *("scale_at_mode.NODES", "scale_at_mode.POINTS"),

@@ -182,7 +182,8 @@ def copied(
     view = object.__new__(type(model))
     vars(view).update(vars(model))
     view.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
-    view.deterministics = _apart(model.deterministics, model.potentials)
+    others = [*model.potentials, *model.data_vars]
+    view.deterministics = _distinct(model.deterministics, others)
     view.named_vars_to_dims = {n: dims for n, dims in all_dims.items() if n not in partly_named}
     with warnings.catch_warnings():
         # for people who keep using the objects of Gaussian processes
@@ -190,16 +191,20 @@ def copied(
         return copy(view), partly_named
 
 
-def _apart(deterministics: list[Any], potentials: list[Any]) -> list[Any]:
-    """Copy deterministics that are the same as others: a copied graph has one name for both."""
-    seen, apart = {_viewed(variable) for variable in potentials}, []
+def _distinct(deterministics: list[Any], others: list[Any]) -> list[Any]:
+    """Copy deterministics that are the same as others, or data: PyMC has one name for both.
+
+    A view would not do: PyMC takes views out of the graph.
+    """
+    seen, distinct = {_viewed(variable) for variable in others}, []
     for variable in deterministics:
         own = _viewed(variable)
-        named: Any = pt.tensor_copy(variable) if own in seen else variable
-        named.name = variable.name
-        apart.append(named)
+        copy: Any = pt.tensor_copy(variable) if own in seen else variable
+        if copy is not variable:
+            copy.name = variable.name
+        distinct.append(copy)
         seen.add(own)
-    return apart
+    return distinct
 
 
 def _viewed(variable: Any) -> Any:

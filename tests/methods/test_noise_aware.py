@@ -21,7 +21,7 @@ from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.chain import Staged
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.gaussian import draws
+from pymc_dp.methods.gaussian import draws, outcome_likelihood
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES
 from pymc_dp.privacy.wall import PrivacyWall
@@ -244,12 +244,12 @@ def test_the_plain_posterior_of_a_block_does_not_depend_on_the_choice():
     assert float(aware["noise_sd"]["p"]) == pytest.approx((wide - narrow) ** 0.5, rel=1e-6)
 
 
-def share_of_records(model, name):
+def share_of_records(model, name, **terms):
     """Return the posterior's variance without that of the noise, in median over few fits."""
     found = []
     for seed in range(5):
         with pymc_dp.testing.deterministic_noise(seed):
-            idata = fitted(model, "dp_advi", draws=2000)
+            idata = fitted(model, "dp_advi", draws=2000, **terms)
         found.append(idata["posterior"][name].var() - idata["noise_sd"][name] ** 2)
     return float(np.median(found))
 
@@ -267,6 +267,33 @@ def few_defects():
     with pm.Model() as model:
         pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=defects)
     return model, "rate", (2 + defects.sum()) / (1 + ROWS) ** 2
+
+
+def few_records():
+    defects = np.random.default_rng(17).poisson(0.4, 300)
+    with pm.Model() as model:
+        pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=defects)
+    return model, "rate", (2 + defects.sum()) / (1 + 300) ** 2
+
+
+def test_the_noise_on_the_number_of_records_is_noise_too(monkeypatch):
+    model, name, exact = few_records()
+    assert share_of_records(model, name, epsilon=0.3) == pytest.approx(exact, rel=0.4)
+    monkeypatch.setattr(outcome_likelihood, "softmax", lambda log: np.full(len(log), 1 / len(log)))
+    assert share_of_records(model, name, epsilon=0.3) != pytest.approx(exact, rel=0.4)
+
+
+def test_the_unit_of_outcomes_changes_no_share_of_the_noise():
+    outcomes, shares = np.random.default_rng(18).normal(1.0, 1.0, ROWS), []
+    for unit in (1.0, 2.0**-30):
+        with pm.Model() as model:
+            mu, s = pm.Normal("mu", 0, unit), pm.HalfNormal("s", unit)
+            pm.Normal("y", mu, s, observed=unit * outcomes)
+        with pymc_dp.testing.deterministic_noise(1):
+            idata = fitted(model, "dp_advi", draws=2000)
+        shares.append(float(idata["noise_sd"]["mu"] / idata["posterior"]["mu"].std()))
+    assert shares[1] == pytest.approx(shares[0], abs=0.05)
+    assert shares[0] > 0.3
 
 
 @pytest.mark.parametrize("records", [waiting_times, few_defects])

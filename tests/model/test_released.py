@@ -164,6 +164,25 @@ def test_no_name_is_lost_where_deterministics_are_the_same(method):
         np.testing.assert_array_equal(posterior[name], 2 * posterior["rate"])
 
 
+def deterministics_that_are_data():
+    x = pm.Data("x", X[:, 0])
+    pm.Deterministic("d", x)
+    pm.Deterministic("e", x)
+    pm.Normal("y", pm.Normal("b") * x, 1.0, observed=REAL)
+
+
+def test_data_keep_their_name_beside_deterministics_that_are_the_same():
+    records, _ = separate(zoo.build(deterministics_that_are_data))
+    assert set(records.batch.inputs) == {"x", "y"}
+    assert list(records.outputs.graphs) == ["b"]
+
+
+@pytest.mark.parametrize("name", ["d", "e"])
+def test_a_deterministic_that_is_data_cannot_be_declared_public(name):
+    with pytest.raises(ValueError, match=f"`{name}`, which reads the data `x`"):
+        separate(zoo.build(deterministics_that_are_data), public=[name])
+
+
 def test_a_deterministic_of_a_withheld_one_stays_too():
     def model():
         _, _, _, b, _, _ = patients()

@@ -11,12 +11,11 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_likelihood import (
     NEAR,
     CompiledOutcomes,
-    OutcomeLikelihood,
     outcome_likelihood,
 )
 from pymc_dp.methods.gaussian.posterior import draw_gaussian
 from pymc_dp.methods.gaussian.problem import Draw, Problem
-from pymc_dp.methods.gaussian.state import State, prior_precision
+from pymc_dp.methods.gaussian.state import State
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
 
@@ -40,7 +39,8 @@ def draw_given_scores(
 ) -> Draws:
     """Draw the prior as it is written times the likelihood of all released scores.
 
-    Where their covariance is singular the posterior is normal.
+    Without the noise the same draws are shrunk to what scores without noise would say. Where
+    covariances are singular the posterior is normal.
     """
     if state.noise_unit == 0 or not state.released:
         return problem.draw(noise, state, draws, rng)
@@ -52,37 +52,27 @@ def draw_given_scores(
         near = likely_points(likelihood().log_density, found.mean, covariance, rng)
         of_scores = likelihood(near[-NEAR:])
         v = draw_by_hamiltonian(of_scores.log_density, near, draws, rng).points
-        v = v if noise else _as_of_records(v, of_scores, problem, state)
+        if noise == 0:
+            v = shrunk(v, of_scores.lost_to_noise(v.mean(axis=0), np.diag(covariance) ** 0.5))
     except (np.linalg.LinAlgError, ArithmeticError):
         return problem.draw(noise, state, draws, rng)
     return _by_latents(problem.records, v)
 
 
-def _as_of_records(
-    points: np.ndarray, of_scores: OutcomeLikelihood, problem: Problem, state: State
-) -> np.ndarray:
-    """Shrink draws, (n, d), about their mean to the width that the records alone give them."""
-    known, mean = problem.known(), points.mean(axis=0)
-    prior = prior_precision(known.prior_gradient, mean, state.least_prior)
-    with_noise, without = (each.information(mean) for each in (of_scores, of_scores.without_noise))
-    return shrunk(points, with_noise + prior, without + prior)
-
-
-def shrunk(points: np.ndarray, precision: np.ndarray, larger: np.ndarray) -> np.ndarray:
-    """Shrink draws, (n, d), about their mean as a normal distribution whose precision grows.
-
-    Where the other one is no ``larger`` they stay.
+def shrunk(points: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """Shrink draws, (n, d), about their mean to a precision that is ``more`` than theirs, (d, d).
 
     >>> points = np.random.default_rng(0).normal(size=(1000, 2))
-    >>> shrunk(points, np.eye(2), np.diag([0.5, 4.0])).std(axis=0).round(1)
+    >>> shrunk(points, np.diag([0.0, 3.0])).std(axis=0).round(1)
     array([1. , 0.5])
     """
-    mean, root = points.mean(axis=0), np.linalg.cholesky(precision)
-    inverse = np.linalg.inv(root)
-    within = Spectrum.of(symmetric(inverse @ larger @ inverse.T))
-    smaller = within.replaced(np.maximum(within.values, 1.0) ** -0.5)
-    factor = inverse.T @ smaller @ root.T
-    return np.asarray(mean + (points - mean) @ factor.T)
+    mean, root = points.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(points.T)))
+    within = Spectrum.of(symmetric(root.T @ more @ root))
+    factor = within.replaced((1 + np.maximum(within.values, 0.0)) ** -0.5)
+    found = mean + (points - mean) @ (root @ factor @ np.linalg.inv(root)).T
+    if not np.isfinite(found).all():
+        raise FloatingPointError("the draws without noise are not finite")
+    return np.asarray(found)
 
 
 def noise_aware(draw: Draw, state: State, draws: int, rng: np.random.Generator) -> Draws | None:

@@ -13,17 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.whitened import whitened_scores
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
 from pymc_dp.methods.gaussian.hamiltonian import LogDensity
 from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points
-from pymc_dp.methods.gaussian.state import State
+from pymc_dp.methods.gaussian.state import Reported, State
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
@@ -31,7 +30,9 @@ from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_dr
 ROWS = 1500  # of made-up records, whether outcomes are few or many
 NEAR = 64  # points of the posterior at which outcomes are drawn
 NODES = 5  # for the number of records, where it is not known
-STEP = 1e-4  # of latents, by which slopes of expectations are computed
+# steps of differences, in sds of the latents; and the share of the noise that keeps covariances
+# regular where scores have none
+STEP, NEARLY_NONE = 1e-4, 1e-6
 
 
 class Table(NamedTuple):
@@ -111,17 +112,27 @@ class OutcomeLikelihood(NamedTuple):
         of_square = number / 2 * (e[:, :, None] * e[:, None, :] - inverse)
         return log, number * e, of_square
 
-    @property
-    def without_noise(self) -> "OutcomeLikelihood":
-        """The same with as little noise as keeps covariances regular."""
-        return self._replace(noise=DEFAULTS.least_share * self.noise)
+    def lost_to_noise(self, point: np.ndarray, sds: np.ndarray) -> np.ndarray:
+        """Return how much more precise the posterior would be without noise, (d, d).
 
-    def information(self, point: np.ndarray) -> np.ndarray:
-        """Return the expected curvature of the log likelihood at a point, (d, d)."""
-        number = float(self.numbers.values @ self.numbers.shares)
-        slopes = number * _slopes(lambda z: self.moments(z)[1], point[None])[0]
-        covariance = number * self.moments(point[None])[2][0] + self.noise
-        return np.asarray(slopes @ np.linalg.solve(covariance, slopes.T))
+        That is at a point whose latents have the standard deviations ``sds``, (d,), about. Without
+        noise the number of records would be known, too.
+        """
+        _, mean, covariance = self.moments(point[None])
+        values = [self._given(N, mean, covariance)[0] for N in self.numbers.values]
+        chances = softmax(np.concatenate(values) + np.log(self.numbers.shares))
+        number = float(chances @ self.numbers.values)
+        spread = float(chances @ (self.numbers.values - number) ** 2)
+        slopes = number * _slopes(self._means, point[None], sds)[0]
+        of_records = number * covariance[0]
+        without, within = of_records + NEARLY_NONE * self.noise, of_records + self.noise
+        within = within + spread * np.outer(mean[0], mean[0])
+        return np.asarray(slopes @ (np.linalg.inv(without) - np.linalg.inv(within)) @ slopes.T)
+
+    def _means(self, points: np.ndarray) -> np.ndarray:
+        """Return the mean of what a record adds at points, (n, k)."""
+        batch, base, V = self.table
+        return np.asarray(weights_of(self.compiled.log_likelihood(batch, points) + base) @ V)
 
     def moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return weights of outcomes, and mean and covariance of what a record adds."""
@@ -211,7 +222,7 @@ def outcome_likelihood(
         _noise(state),
         Numbers.of(state.number, state.number_sd),
     )
-    return _reduced(every, path, state.learnt.reported.mean)
+    return _reduced(every, path, state.learnt.reported)
 
 
 def _outcomes(
@@ -264,17 +275,14 @@ def _noise(state: State) -> np.ndarray:
     return np.asarray(np.diag(noise) + W @ bias @ W.T)
 
 
-def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> OutcomeLikelihood:
+def _reduced(every: OutcomeLikelihood, path: np.ndarray, reported: Reported) -> OutcomeLikelihood:
     """Keep the combinations of scores whose means change with the latents, at any of the points."""
+    middle, sds = reported.mean, np.sqrt(np.diag(reported.covariance + reported.noise))
     d, (batch, base, V) = path.shape[1], every.table
     of_records = every.numbers.values.max() * every.moments(middle[None])[2][0]
     root = np.linalg.inv(np.linalg.cholesky(of_records + every.noise))
 
-    def means(z: np.ndarray) -> np.ndarray:
-        w = weights_of(every.compiled.log_likelihood(batch, z) + base)
-        return np.asarray(w @ V @ root.T)
-
-    slopes = _slopes(means, path).reshape(-1, V.shape[1])
+    slopes = _slopes(every._means, path, sds).reshape(-1, V.shape[1]) @ root.T
     length = np.linalg.norm(slopes, axis=1, keepdims=True)
     slopes = np.divide(slopes, length, out=np.zeros_like(slopes), where=length > 0)
     own = np.linalg.svd(slopes.T, full_matrices=False)[0][:, : 2 * d].T @ root
@@ -285,9 +293,12 @@ def _reduced(every: OutcomeLikelihood, path: np.ndarray, middle: np.ndarray) -> 
     )
 
 
-def _slopes(of_points: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
+def _slopes(
+    of_points: Callable[[np.ndarray], np.ndarray], points: np.ndarray, sds: np.ndarray
+) -> np.ndarray:
     """Return the slopes of k functions at points, (n, d), by differences: (n, d, k)."""
     n, d = points.shape
-    moves = STEP * np.stack([np.eye(d), -np.eye(d)])
+    steps = STEP * sds
+    moves = np.stack([np.diag(steps), -np.diag(steps)])
     values = of_points((points[:, None, None] + moves).reshape(-1, d)).reshape(n, 2, d, -1)
-    return np.asarray((values[:, 0] - values[:, 1]) / (2 * STEP))
+    return np.asarray((values[:, 0] - values[:, 1]) / (2 * steps[:, None]))

@@ -16,9 +16,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
 from pymc_dp.methods.gaussian.draws import draw_given_scores, draw_normal, noise_aware
 from pymc_dp.methods.gaussian.expected_scores import outcomes_alone
-from pymc_dp.methods.gaussian.outcome_likelihood import (
-    compiled_outcomes,
-)
+from pymc_dp.methods.gaussian.outcome_likelihood import compiled_outcomes
 from pymc_dp.methods.gaussian.outcome_scale import outcome_scale
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.problem import (

@@ -199,12 +199,16 @@ def _distinct(deterministics: list[Any], others: list[Any]) -> list[Any]:
     seen, distinct = {_viewed(variable) for variable in others}, []
     for variable in deterministics:
         own = _viewed(variable)
-        copy: Any = pt.tensor_copy(variable) if own in seen else variable
-        if copy is not variable:
-            copy.name = variable.name
-        distinct.append(copy)
+        is_tensor = isinstance(variable.type, pt.TensorType)
+        distinct.append(_copy(variable) if own in seen and is_tensor else variable)
         seen.add(own)
     return distinct
+
+
+def _copy(variable: Any) -> Any:
+    copy: Any = pt.tensor_copy(variable)
+    copy.name = variable.name
+    return copy
 
 
 def _viewed(variable: Any) -> Any:

@@ -8,14 +8,13 @@ import pymc as pm
 import xarray as xr
 from pymc.distributions.moments import mean
 from pymc.exceptions import UndefinedMomentException
-from pymc.model.fgraph import clone_model
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.postprocess.predict import predict
 from pymc_dp.postprocess.settings import Setting
-from pymc_dp.tables.formula import is_bambi, pymc_model
+from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 
 
 def public_margins(
@@ -97,7 +96,7 @@ def _with_expected(
     name = _outcome(made, outcome)
     if name in {str(v.name) for v in made.deterministics}:
         return made, name, False
-    made = clone_model(made)
+    made = changed_copy(made, lambda graph: None)
     rv = made[name]
     try:
         expected = mean(_of_any_length(rv))

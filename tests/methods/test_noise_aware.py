@@ -276,7 +276,7 @@ def few_records():
     return model, "rate", (2 + defects.sum()) / (1 + 300) ** 2
 
 
-def test_the_noise_on_the_number_of_records_is_noise_too(monkeypatch):
+def test_the_number_of_records_is_what_the_scores_say_of_it(monkeypatch):
     model, name, exact = few_records()
     assert share_of_records(model, name, epsilon=0.3) == pytest.approx(exact, rel=0.4)
     monkeypatch.setattr(outcome_likelihood, "softmax", lambda log: np.full(len(log), 1 / len(log)))

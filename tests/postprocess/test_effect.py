@@ -77,6 +77,19 @@ def test_margins_over_public_rows_are_those_of_every_draw():
     assert found.attrs["epsilon_spent"] == 0
 
 
+def test_deterministics_that_are_the_same_or_data_change_no_margin():
+    same, over = model_of(columns()), {"x": np.zeros(1)}
+    with same:
+        pm.Deterministic("data", same["x"])
+        first = pm.Deterministic("first", 2 * same["b"])
+        pm.Deterministic("second", first)
+    found, plain = (
+        pymc_dp.effect(result(), model, SETTINGS, over=over)["effect"]["margin_draws"]
+        for model in (same, model_of(columns()))
+    )
+    np.testing.assert_array_equal(found, plain)
+
+
 def test_contrasts_follow_from_the_draws_of_margins():
     found = pymc_dp.effect(result(), model_of(columns()), SETTINGS, over={"x": np.zeros(1)})
     low, high = found["effect"]["margin_draws"].to_numpy()

@@ -11,6 +11,7 @@ from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.outcome_likelihood import (
     NEAR,
     CompiledOutcomes,
+    OutcomeLikelihood,
     outcome_likelihood,
 )
 from pymc_dp.methods.gaussian.posterior import draw_gaussian
@@ -52,11 +53,18 @@ def draw_given_scores(
         near = likely_points(likelihood().log_density, found.mean, covariance, rng)
         of_scores = likelihood(near[-NEAR:])
         v = draw_by_hamiltonian(of_scores.log_density, near, draws, rng).points
-        if noise == 0:
-            v = shrunk(v, of_scores.lost_to_noise(v.mean(axis=0), np.diag(covariance) ** 0.5))
     except (np.linalg.LinAlgError, ArithmeticError):
         return problem.draw(noise, state, draws, rng)
-    return _by_latents(problem.records, v)
+    return _by_latents(problem.records, v if noise else _without_noise(v, of_scores))
+
+
+def _without_noise(points: np.ndarray, of_scores: OutcomeLikelihood) -> np.ndarray:
+    """Shrink draws, (n, d), where they are enough to say how wide they are."""
+    try:
+        with np.errstate(all="ignore"):
+            return shrunk(points, of_scores.lost_to_noise(points.mean(axis=0), points.std(axis=0)))
+    except (np.linalg.LinAlgError, ArithmeticError):
+        return points
 
 
 def shrunk(points: np.ndarray, more: np.ndarray) -> np.ndarray:
@@ -66,7 +74,8 @@ def shrunk(points: np.ndarray, more: np.ndarray) -> np.ndarray:
     >>> shrunk(points, np.diag([0.0, 3.0])).std(axis=0).round(1)
     array([1. , 0.5])
     """
-    mean, root = points.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(points.T)))
+    mean = points.mean(axis=0)
+    root = np.linalg.cholesky((points - mean).T @ (points - mean) / len(points))
     within = Spectrum.of(symmetric(root.T @ more @ root))
     factor = within.replaced((1 + np.maximum(within.values, 0.0)) ** -0.5)
     found = mean + (points - mean) @ (root @ factor @ np.linalg.inv(root)).T

@@ -30,9 +30,8 @@ from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_dr
 ROWS = 1500  # of made-up records, whether outcomes are few or many
 NEAR = 64  # points of the posterior at which outcomes are drawn
 NODES = 5  # for the number of records, where it is not known
-# steps of differences, in sds of the latents; and the share of the noise that keeps covariances
-# regular where scores have none
-STEP, NEARLY_NONE = 1e-4, 1e-6
+STEP = 1e-4  # of differences, in sds of the latents
+NEARLY_NONE = 1e-6  # the share of the noise that keeps covariances regular
 
 
 class Table(NamedTuple):
@@ -115,18 +114,15 @@ class OutcomeLikelihood(NamedTuple):
     def lost_to_noise(self, point: np.ndarray, sds: np.ndarray) -> np.ndarray:
         """Return how much more precise the posterior would be without noise, (d, d).
 
-        That is at a point whose latents have the standard deviations ``sds``, (d,), about. Without
-        noise the number of records would be known, too.
+        ``point``, (d,), is where slopes are computed, and ``sds``, (d,), set the steps to it.
         """
         _, mean, covariance = self.moments(point[None])
         values = [self._given(N, mean, covariance)[0] for N in self.numbers.values]
         chances = softmax(np.concatenate(values) + np.log(self.numbers.shares))
         number = float(chances @ self.numbers.values)
-        spread = float(chances @ (self.numbers.values - number) ** 2)
         slopes = number * _slopes(self._means, point[None], sds)[0]
         of_records = number * covariance[0]
         without, within = of_records + NEARLY_NONE * self.noise, of_records + self.noise
-        within = within + spread * np.outer(mean[0], mean[0])
         return np.asarray(slopes @ (np.linalg.inv(without) - np.linalg.inv(within)) @ slopes.T)
 
     def _means(self, points: np.ndarray) -> np.ndarray:

@@ -65,10 +65,8 @@ def is_structural(value: np.ndarray) -> bool:
     only if they differ by one.
 
     >>> import numpy as np
-    >>> is_structural(np.ones(3)), is_structural(np.arange(4.0)), is_structural(np.r_[1.0, 5, 2])
-    (True, True, False)
-    >>> is_structural(np.arange(2)), is_structural(np.r_[0.3, 4.1])
-    (True, False)
+    >>> [is_structural(x) for x in (np.ones(3), np.arange(4.0), np.r_[1.0, 5, 2], np.r_[0.3, 4.1])]
+    [True, True, False, False]
     """
     value = np.asarray(value)
     flat = value.ravel()
@@ -113,11 +111,7 @@ def _is_even(flat: np.ndarray) -> bool:
 
 
 def side_of_triangle(size: int) -> int | None:
-    """Return the side of the triangle that holds so many numbers, its diagonal included.
-
-    >>> side_of_triangle(6), side_of_triangle(7)
-    (3, None)
-    """
+    """Return the side of the triangle that holds so many numbers, its diagonal included."""
     side = int((2 * size) ** 0.5)
     return side if side * (side + 1) == 2 * size else None
 
@@ -136,7 +130,7 @@ def _is_triangle(flat: np.ndarray) -> bool:
 
 def harden(model: pm.Model) -> HardenedModel:
     """Copy ``model`` with all observed values and constants of several numbers made shared."""
-    given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
+    given = model.rvs_to_initial_values.items()
     (fgraph, _), partly_named = copied(model, fgraph_from_model)
     masks = join_missing(fgraph)
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
@@ -155,7 +149,7 @@ def harden(model: pm.Model) -> HardenedModel:
         for variable in hardened.data_vars
         if isinstance(variable, SharedVariable)
     ]
-    initvals = {name: value for name, value in given.items() if value is not None}
+    initvals = {str(rv.name): value for rv, value in given if value is not None}
     data += [DataLeaf(mask.leaf, mask.variable, mask.values, True) for mask in masks]
     leaves = {leaf.variable: leaf for leaf in (*data, *lifted)}
     return HardenedModel(hardened, leaves, initvals, masks=tuple(masks))
@@ -182,8 +176,7 @@ def copied(
     view = object.__new__(type(model))
     vars(view).update(vars(model))
     view.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
-    others = [*model.potentials, *model.data_vars]
-    view.deterministics = _distinct(model.deterministics, others)
+    view.deterministics = [*_distinct(model)]
     view.named_vars_to_dims = {n: dims for n, dims in all_dims.items() if n not in partly_named}
     with warnings.catch_warnings():
         # for people who keep using the objects of Gaussian processes
@@ -191,31 +184,15 @@ def copied(
         return copy(view), partly_named
 
 
-def _distinct(deterministics: list[Any], others: list[Any]) -> list[Any]:
-    """Copy deterministics that are the same as others, or data: PyMC has one name for both.
-
-    A view would not do: PyMC takes views out of the graph.
-    """
-    seen, distinct = {_viewed(variable) for variable in others}, []
-    for variable in deterministics:
-        own = _viewed(variable)
-        is_tensor = isinstance(variable.type, pt.TensorType)
-        distinct.append(_copy(variable) if own in seen and is_tensor else variable)
-        seen.add(own)
-    return distinct
-
-
-def _copy(variable: Any) -> Any:
-    copy: Any = pt.tensor_copy(variable)
-    copy.name = variable.name
-    return copy
-
-
-def _viewed(variable: Any) -> Any:
-    """Return what a variable is a view of, or itself."""
-    while isinstance(variable.owner_op, ViewOp):
-        [variable] = variable.owner.inputs
-    return variable
+def _distinct(model: pm.Model) -> Iterator[Any]:
+    """Copy deterministics that are the same as others, or data: PyMC has one name for both."""
+    seen: set[Any] = {*model.potentials, *model.data_vars}
+    for own in model.deterministics:
+        viewed: Any = own
+        while isinstance(viewed.owner_op, ViewOp):
+            [viewed] = viewed.owner.inputs
+        yield own.copy(own.name) if viewed in seen else own
+        seen.add(viewed)
 
 
 def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:

@@ -262,22 +262,15 @@ def waiting_times():
     return model, "rate", rate**2 / (2 + ROWS)
 
 
-def few_defects():
-    defects = np.random.default_rng(16).poisson(0.4, ROWS)
+def defects(rows=ROWS, seed=16):
+    counts = np.random.default_rng(seed).poisson(0.4, rows)
     with pm.Model() as model:
-        pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=defects)
-    return model, "rate", (2 + defects.sum()) / (1 + ROWS) ** 2
-
-
-def few_records():
-    defects = np.random.default_rng(17).poisson(0.4, 300)
-    with pm.Model() as model:
-        pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=defects)
-    return model, "rate", (2 + defects.sum()) / (1 + 300) ** 2
+        pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=counts)
+    return model, "rate", (2 + counts.sum()) / (1 + rows) ** 2
 
 
 def test_the_number_of_records_is_what_the_scores_say_of_it(monkeypatch):
-    model, name, exact = few_records()
+    model, name, exact = defects(300, seed=17)
     assert share_of_records(model, name, epsilon=0.3) == pytest.approx(exact, rel=0.4)
     monkeypatch.setattr(outcome_likelihood, "softmax", lambda log: np.full(len(log), 1 / len(log)))
     assert share_of_records(model, name, epsilon=0.3) != pytest.approx(exact, rel=0.4)
@@ -296,7 +289,7 @@ def test_the_unit_of_outcomes_changes_no_share_of_the_noise():
     assert shares[0] > 0.3
 
 
-@pytest.mark.parametrize("records", [waiting_times, few_defects])
+@pytest.mark.parametrize("records", [waiting_times, defects])
 def test_what_the_noise_does_not_add_is_the_variance_without_privacy(records, monkeypatch):
     model, name, exact = records()
     assert share_of_records(model, name) == pytest.approx(exact, rel=0.15)

@@ -120,20 +120,23 @@ class OutcomeLikelihood(NamedTuple):
         values = [self._given(N, mean, covariance)[0] for N in self.numbers.values]
         chances = softmax(np.concatenate(values) + np.log(self.numbers.shares))
         number = float(chances @ self.numbers.values)
-        slopes = number * _slopes(self._means, point[None], sds)[0]
+        slopes = number * _slopes(self.means, point[None], sds)[0]
         of_records = number * covariance[0]
         without, within = of_records + NEARLY_NONE * self.noise, of_records + self.noise
         return np.asarray(slopes @ (np.linalg.inv(without) - np.linalg.inv(within)) @ slopes.T)
 
-    def _means(self, points: np.ndarray) -> np.ndarray:
-        """Return the mean of what a record adds at points, (n, k)."""
-        batch, base, V = self.table
-        return np.asarray(weights_of(self.compiled.log_likelihood(batch, points) + base) @ V)
+    def weights(self, points: np.ndarray) -> np.ndarray:
+        """Return weights of outcomes, (n, m)."""
+        batch, base, _ = self.table
+        return weights_of(self.compiled.log_likelihood(batch, points) + base)
+
+    def means(self, points: np.ndarray) -> np.ndarray:
+        """Return the mean of what a record adds, (n, k)."""
+        return np.asarray(self.weights(points) @ self.table.added)
 
     def moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return weights of outcomes, and mean and covariance of what a record adds."""
-        batch, base, V = self.table
-        w = weights_of(self.compiled.log_likelihood(batch, points) + base)
+        w, V = self.weights(points), self.table.added
         mean = w @ V
         squares = np.einsum("nm,mi,mj->nij", w, V, V, optimize=True)
         return w, mean, squares - mean[:, :, None] * mean[:, None, :]
@@ -277,8 +280,7 @@ def _reduced(every: OutcomeLikelihood, path: np.ndarray, reported: Reported) -> 
     d, (batch, base, V) = path.shape[1], every.table
     of_records = every.numbers.values.max() * every.moments(middle[None])[2][0]
     root = np.linalg.inv(np.linalg.cholesky(of_records + every.noise))
-
-    slopes = _slopes(every._means, path, sds).reshape(-1, V.shape[1]) @ root.T
+    slopes = _slopes(every.means, path, sds).reshape(-1, V.shape[1]) @ root.T
     length = np.linalg.norm(slopes, axis=1, keepdims=True)
     slopes = np.divide(slopes, length, out=np.zeros_like(slopes), where=length > 0)
     own = np.linalg.svd(slopes.T, full_matrices=False)[0][:, : 2 * d].T @ root

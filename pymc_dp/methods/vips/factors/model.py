@@ -5,7 +5,6 @@ z is Gaussian and the likelihood quadratic in psi (factor analysis), or z is bin
 likelihood of the logistic kind (sigmoid belief networks).
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
 
 from pymc_dp.methods.conjugate.expectation import ConjugatePrior
-from pymc_dp.methods.conjugate.exponential import GAMMA
+from pymc_dp.methods.conjugate.exponential import GAMMA, gradients
 from pymc_dp.methods.conjugate.families import (
     conjugate_prior,
     families_of,
@@ -23,7 +22,7 @@ from pymc_dp.methods.conjugate.families import (
 )
 from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
 from pymc_dp.methods.conjugate.probe_points import for_each_row, nearly_equal, ones, probe_rows
-from pymc_dp.methods.linear.features import feature_graphs, features
+from pymc_dp.methods.linear.features import expansion, expansion_graphs, where_zero
 from pymc_dp.methods.linear.predictor import Predictor, predictor_of
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior, latent_prior
@@ -114,46 +113,44 @@ def _predictor(records: Records, latent: str) -> Predictor:
 def _roles(
     records: Records, predictor: Predictor, latent: LatentPrior
 ) -> tuple[str, bool, str | None]:
-    """Identify loadings and intercept by the derivatives of psi at random latents of records."""
-    z, designs, offset = _designs(records, predictor, latent)
-    J = offset.shape[1]
-    loaded = np.eye(J)[:, :, None] * z[:, None, None]
-    along = [name for name, design in designs.items() if _same(design, loaded)]
-    across = [name for name, x in designs.items() if _same(x, np.swapaxes(loaded, 2, 3))]
-    loadings, even = along + across, np.broadcast_to(np.eye(J), (TRIALS, J, J))
-    constant = [name for name, x in designs.items() if _same(x.reshape(TRIALS, J, -1), even)]
+    """Identify loadings and intercept by the slopes of u'psi, for a random u, at random latents.
+
+    They are u z' in W and u in c: what is so for a random u is so for all.
+    """
+    z, u, slopes = _slopes(records, predictor, latent)
+    along, across = u[:, None] * z[:, None, :], z[:, :, None] * u
+    loaded = {name: [_same(slope, x) for x in (along, across)] for name, slope in slopes.items()}
+    loadings = [name for name, either in loaded.items() if any(either)]
+    even = np.broadcast_to(u, (TRIALS, u.size))
+    constant = [name for name, slope in slopes.items() if _same(slope.reshape(TRIALS, -1), even)]
     intercepts = [name for name in constant if name not in loadings]
-    for name in designs:
+    for name in slopes:
         if name not in loadings + intercepts:
             raise NotConjugateError(
                 f"`{name}` is neither the loadings of `{latent.name}` nor an intercept"
             )
     if len(loadings) != 1 or len(intercepts) > 1:
         raise NotConjugateError(f"`{latent.name}` has not one matrix of loadings")
-    if offset.any():
-        raise NotConjugateError("the predictor has an offset")
-    return loadings[0], bool(across), intercepts[0] if intercepts else None
+    is_along, _ = loaded[loadings[0]]
+    return loadings[0], not is_along, intercepts[0] if intercepts else None
 
 
-def _designs(
+def _slopes(
     records: Records, predictor: Predictor, latent: LatentPrior
-) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """Return latents of probe records, slopes of psi in its Gaussian latents there, and offsets."""
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Return latents z of probe records, u, and slopes of u'psi in Gaussian latents there."""
     rng, ancestry = np.random.default_rng(0), set(ancestors([predictor.psi]))
     z = np.stack([latent.probe(rng) for _ in range(TRIALS)])
     rows = probe_rows(records, rng, [1] * TRIALS)
     by_row = np.moveaxis(rows[latent.name], latent.axis, 0)
     rows[latent.name] = np.moveaxis(z.reshape(by_row.shape), 0, latent.axis)
-    [probe] = features(records, (predictor,), "python")(rows)
-    shapes = {name: records.point[name].shape for name in gaussian_latents(records)}
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    parts = np.split(probe.design, ends[:-1], axis=2)
-    designs = {
-        name: part.reshape(*part.shape[:2], *shapes[name])
-        for name, part in zip(shapes, parts, strict=True)
-        if records.latents[name] in ancestry
-    }
-    return z, designs, probe.offset
+    u = rng.uniform(1, 2, predictor.shape)
+    names = [name for name in gaussian_latents(records) if records.latents[name] in ancestry]
+    graphs = gradients((predictor.psi * u).sum(), [records.latents[name] for name in names])
+    offset, *slopes = where_zero(records, [predictor.psi, *graphs], "python")(rows)
+    if offset.any():
+        raise NotConjugateError("the predictor has an offset")
+    return z, u.ravel(), dict(zip(names, slopes, strict=True))
 
 
 def _same(first: np.ndarray, second: np.ndarray) -> bool:
@@ -181,7 +178,7 @@ def curvature_at_zero(records: Records, predictor: Predictor) -> np.ndarray:
     Prove also that the noise's precision has statistics J / 2 and half of the squared residuals.
     """
     rows = probe_rows(records, np.random.default_rng(0), [0, 1, 1])
-    [probe] = features(records, (predictor,), "python")(rows)
+    probe = expansion(records, predictor, "python")(rows)
     first, *others = probe.curvature
     if not all(nearly_equal(first, other) for other in others) or not (first > 0).all():
         raise NotConjugateError("the curvature of the likelihood differs from record to record")
@@ -197,7 +194,7 @@ def scores_at_zero(
     records: Records, predictor: Predictor, latent: LatentPrior, backend: str
 ) -> Callable[[Batch], np.ndarray]:
     """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J)."""
-    graphs = feature_graphs(records, predictor)
+    graphs = expansion_graphs(records, predictor)
     # a record outside the likelihood's support must not contribute
     slope = pt.switch(pt.isnan(graphs.shape), np.nan, graphs.slope.ravel())
     evaluate, inputs = for_each_row(records, [slope], backend), records.batch.inputs

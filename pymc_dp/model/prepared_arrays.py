@@ -25,6 +25,7 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
+FIRST = 8  # values of a column that are compared before all of them are
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 
@@ -56,22 +57,20 @@ def _lags(partition: Partition) -> set[tuple[str, str]]:
         if len(column.values.shape) <= 2
         for x in np.moveaxis(column.values, column.axis, -1).reshape(-1, column.rows)
     ]
-    heads: dict[bytes, list[tuple[str, np.ndarray]]] = {}
-    for name, x in vectors:
-        heads.setdefault(_key(x[:-1]), []).append((name, x))
-    return {
-        (lag, name)
-        for lag, x in vectors
-        for name, of in heads.get(_key(x[1:]), ())
-        if np.array_equal(x[1:], of[:-1])
-        and len(np.unique(x)) > FEWEST_VALUES  # few could repeat by chance
-        and np.isfinite(x).all()
-        and not is_structural(x)
-    }
+    starts = {_key(x[:FIRST]) for _, x in vectors}
+    later = [v for v in vectors if _key(v[1][1 : FIRST + 1]) in starts and _varies_unevenly(v[1])]
+    heads = {_key(x[:-1]): name for name, x in vectors} if later else {}
+    return {(lag, heads[key]) for lag, x in later if (key := _key(x[1:])) in heads}
 
 
-def _key(values: np.ndarray) -> bytes:
-    return np.asarray(values[:8], "float64").tobytes()
+def _key(values: np.ndarray) -> int:
+    return hash((np.asarray(values, "float64") + 0.0).tobytes())  # a zero has no sign here
+
+
+def _varies_unevenly(x: np.ndarray) -> bool:
+    # few values could repeat by chance
+    many = len(np.unique(x)) > FEWEST_VALUES
+    return many and bool(np.isfinite(x).all()) and not is_structural(x)
 
 
 def warn_of_own_means(columns: Columns) -> None:

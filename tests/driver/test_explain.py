@@ -124,8 +124,8 @@ def factors():
     pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=rng.normal(size=(40, 5)))
 
 
-def factors_started_apart():
-    z, start = pm.Normal("z", shape=(40, 2)), np.eye(5, 2)
+def factors_started_at(start):
+    z = pm.Normal("z", shape=(40, 2))
     w = pm.Normal("w", shape=(5, 2), initval=start)
     pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=rng.normal(size=(40, 5)))
 
@@ -141,8 +141,9 @@ def factors_started_apart():
         (vectors_started_apart, "dp_advi", "centred scores"),
         (mixture_beside_a_predictor, "vips", "a release before its rounds finds components"),
         (network, "dp_sep", "test errors"),
-        (factors, "vips", "from public initial loadings that differ"),
-        (factors_started_apart, "dp_advi", "integrates `z` out"),
+        (factors, "dp_advi", "integrates `z` out"),
+        (lambda: factors_started_at(np.eye(5, 2)), "dp_advi", "integrates `z` out"),
+        (lambda: factors_started_at(np.ones((5, 2))), "vips", "finds loadings that start alike"),
         (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
         (probit, "dp_advi", "serve as well"),
         (scale, "dp_advi", "gradients alone"),

@@ -19,6 +19,7 @@ from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms
 from pymc_dp.methods.gaussian.shifts import Shifts, groups_that_never_meet
 from pymc_dp.methods.gaussian.start import apart, begin, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
+from pymc_dp.methods.gaussian.stationary import away_from_stationary
 from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
 from pymc_dp.methods.method import Draws
 from pymc_dp.model import Records
@@ -105,7 +106,7 @@ def problem_of_latents(
         dispersion=dispersion,
         observed=() if scale is None else (scale.latent,),
         begin=lambda start: begin(
-            _near_prior(records, start, slope()),
+            _first_point(records, start, slope(), scores()),
             slope(),
             terms.counted,
             dispersion(),
@@ -126,13 +127,17 @@ def dispersion_latents(shapes: np.ndarray, scale: OutcomeScale | None) -> np.nda
     return np.zeros_like(found) if found.all() else found
 
 
-def _near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
-    """Start near the mode of the prior where it holds public observations.
+def _first_point(
+    records: Records, start: np.ndarray, slope: Gradient, scores: DrawnScores
+) -> np.ndarray:
+    """Start near the mode of the prior where it holds public observations, and at no saddle.
 
-    Without them it may have no mode: that of groups and of their spread rises without end as the
-    spread falls, and only records keep it up.
+    Without observations a prior may have no mode: that of groups and of their spread rises without
+    end as the spread falls, and only records keep it up.
     """
-    return near_prior_mode(start, slope) if records.observes_public else start
+    if records.observes_public:
+        start = near_prior_mode(start, slope)
+    return away_from_stationary(records, start, slope, scores)
 
 
 def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None) -> Problem:
@@ -142,7 +147,7 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
     @cache
     def shifts() -> Shifts:
         slope = problem.known().prior_gradient
-        return Shifts(_near_prior(records, records.start, slope), V)
+        return Shifts(_first_point(records, records.start, slope, problem.scores()), V)
 
     @cache
     def dispersion() -> np.ndarray:

@@ -101,7 +101,7 @@ def _better_for_factors(records: Records, structure: factor_model.FactorModel) -
         return ""  # dp_advi integrates the latents out, and its intervals are right
     return (
         f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "
-        "from public initial loadings that differ (initval=) those of dp_advi are right"
+        "from public initial loadings that differ, or are all 0, those of dp_advi are right"
     )
 
 

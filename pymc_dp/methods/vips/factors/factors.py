@@ -63,9 +63,7 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
 
 def _too_narrow(structure: FactorModel) -> tuple[Doubt, ...]:
     advice = (
-        ""
-        if structure.latent.binary
-        else " method='dp_advi' integrates them out, from public initial loadings that differ."
+        "" if structure.latent.binary else " method='dp_advi' integrates up to five of them out."
     )
     text = (
         f"Intervals of {quoted(structure.prior.families)} are too narrow: closed-form updates take "

@@ -46,7 +46,8 @@ class FactorModel(NamedTuple):
     # largest curvature of a record's log likelihood in psi, at a noise precision of 1
     curvature: np.ndarray
     prior: ConjugatePrior  # of all shared latents
-    starts_distinct: bool  # whether the author's initial loadings tell the latents apart
+    # whether the initial loadings tell the latents apart, or are all 0: rounds draw theirs then
+    starts_distinct: bool
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -83,7 +84,8 @@ def recognise(records: Records) -> FactorModel:
     shape = records.point[intercept].shape if intercept else curvature.shape
     rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
     prior = conjugate_prior(records, families_of(records), rng, wider)
-    distinct = np.linalg.matrix_rank(np.atleast_2d(records.point[loadings])) == latent.length
+    initial = np.atleast_2d(records.point[loadings])
+    distinct = not initial.any() or np.linalg.matrix_rank(initial) == latent.length
     return FactorModel(
         predictor, latent, loadings, across, intercept, shape, curvature, prior, bool(distinct)
     )

@@ -1,0 +1,57 @@
+"""Where rounds begin in latents of which no record has a score at the initial point.
+
+Of a product of latents that all start at 0, such as the weights of two layers of a network, every
+score is 0 at the start, whatever the records are. Rounds would stay there, and report the prior.
+"""
+
+import numpy as np
+
+from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.methods.gaussian.state import Gradient, prior_precision
+from pymc_dp.methods.gaussian.unseen import ROUNDING, ROWS, made_up, parts_of_scores
+from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import Batch
+
+
+def away_from_stationary(
+    records: Records, start: np.ndarray, prior_gradient: Gradient, scores: DrawnScores
+) -> np.ndarray:
+    """Move latents in which the likelihood is stationary at a start, (d,), to a draw of the prior.
+
+    Others stay. The draw is no wider than a unit, which a prior without an end may be.
+
+    **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
+    """
+    rng = np.random.default_rng(0)
+    elsewhere = start + rng.normal(size=start.size)
+    still = stationary(scores, made_up(records, rng, ROWS), start, elsewhere)
+    if not still.any():
+        return start
+    least = np.full(start.size, DEFAULTS.least_prior_precision)
+    precision = np.diag(prior_precision(prior_gradient, start, least))
+    width = np.minimum(precision**-0.5, 1.0)
+    return np.where(still, start + width * rng.normal(size=start.size), start)
+
+
+def stationary(
+    scores: DrawnScores, rows: Batch, start: np.ndarray, elsewhere: np.ndarray
+) -> np.ndarray:
+    """Return in which latents no row has a score as long as they all stay at the start, (d,).
+
+    Rows have scores in them elsewhere. A latent that moves once others have moved is none of them:
+    the spread of effects that start at 0, say.
+    """
+    least = ROUNDING * _largest(scores, rows, elsewhere)
+    still = _largest(scores, rows, start) < least
+    while still.any():
+        moves = still & ~(_largest(scores, rows, np.where(still, start, elsewhere)) < least)
+        if not moves.any():
+            break
+        still = still & ~moves
+    return np.asarray(still)
+
+
+def _largest(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
+    """Return the largest score of all rows in each latent, (d,), nan where one is not finite."""
+    return np.asarray(np.abs(np.concatenate(parts_of_scores(scores, rows, point))).max(axis=0))

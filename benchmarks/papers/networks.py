@@ -76,7 +76,7 @@ def linear(rows: Split, units: int) -> pm.Model:
 FITS: dict[str, tuple[Any, dict[str, Any]]] = {
     "sep": (network, {"method": "dp_sep", "clip_norm": math.inf}),
     "dp_sep": (network, {"method": "dp_sep"}),
-    # gradient steps alone, as in the paper: rounds look for one mode, of which a network has many
+    # gradient steps alone: rounds look for one mode, and a network has many
     "dp_advi": (network, {"method": "dp_advi", "noise_aware": False}),
     "line by vips": (linear, {"method": "vips"}),
 }

@@ -25,7 +25,7 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
-FIRST = 8  # values of a column that are compared before all of them are
+FIRST = 8  # values of a column that are compared first: all of them take longer
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 
@@ -64,7 +64,8 @@ def _lags(partition: Partition) -> set[tuple[str, str]]:
 
 
 def _key(values: np.ndarray) -> int:
-    return hash((np.asarray(values, "float64") + 0.0).tobytes())  # a zero has no sign here
+    """Hash values: those of the same hash are taken to be the same."""
+    return hash((np.asarray(values, "float64") + 0.0).tobytes())  # -0.0 + 0.0 is 0.0
 
 
 def _varies_unevenly(x: np.ndarray) -> bool:

@@ -17,9 +17,10 @@ from pymc_dp.privacy.contribution import Batch
 def away_from_stationary(
     records: Records, start: np.ndarray, prior_gradient: Gradient, scores: DrawnScores
 ) -> np.ndarray:
-    """Move latents in which the likelihood is stationary at a start, (d,), to a draw of the prior.
+    """Move latents in which the likelihood is stationary at a start, (d,), to a random point near.
 
-    Others stay. The draw is no wider than a unit, which a prior without an end may be.
+    It is normal around the start, with the prior's standard deviation there, or with 1 if that is
+    larger: a flat prior has none.
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
@@ -28,9 +29,8 @@ def away_from_stationary(
     still = stationary(scores, made_up(records, rng, ROWS), start, elsewhere)
     if not still.any():
         return start
-    least = np.full(start.size, DEFAULTS.least_prior_precision)
-    precision = np.diag(prior_precision(prior_gradient, start, least))
-    width = np.minimum(precision**-0.5, 1.0)
+    precision = prior_precision(prior_gradient, start, DEFAULTS.least_prior_precision)
+    width = np.minimum(np.diag(precision) ** -0.5, 1.0)
     return np.where(still, start + width * rng.normal(size=start.size), start)
 
 
@@ -42,16 +42,18 @@ def stationary(
     Rows have scores in them elsewhere. A latent that moves once others have moved is none of them:
     the spread of effects that start at 0, say.
     """
-    least = ROUNDING * _largest(scores, rows, elsewhere)
-    still = _largest(scores, rows, start) < least
+    least = ROUNDING * _sizes(scores, rows, elsewhere)
+    known = np.isfinite(least)  # a made-up outcome may be impossible
+    still = np.asarray((known & (least > 0)).any(axis=0))
     while still.any():
-        moves = still & ~(_largest(scores, rows, np.where(still, start, elsewhere)) < least)
-        if not moves.any():
+        sizes = _sizes(scores, rows, np.where(still, start, elsewhere))
+        moved = still & (known & ~(sizes <= least)).any(axis=0)
+        if not moved.any():
             break
-        still = still & ~moves
+        still = still & ~moved
     return np.asarray(still)
 
 
-def _largest(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
-    """Return the largest score of all rows in each latent, (d,), nan where one is not finite."""
-    return np.asarray(np.abs(np.concatenate(parts_of_scores(scores, rows, point))).max(axis=0))
+def _sizes(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
+    """Return the size of each row's score in each latent, (rows, d), or of the vectors of it."""
+    return np.asarray(np.abs(np.concatenate(parts_of_scores(scores, rows, point))))

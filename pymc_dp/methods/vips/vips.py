@@ -98,10 +98,11 @@ def _better_for_factors(records: Records, structure: factor_model.FactorModel) -
     if structure.latent.binary:
         return NEVER_RELEASED
     if structure.starts_distinct:
-        return ""  # dp_advi integrates the latents out, and its intervals are right
+        return ""  # dp_advi integrates the latents out, and its intervals are better
     return (
         f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "
-        "from public initial loadings that differ, or are all 0, those of dp_advi are right"
+        "without initial loadings (initval=), or with public ones that differ, dp_advi has "
+        "better ones"
     )
 
 

@@ -38,6 +38,22 @@ def regression():
     pm.Normal("y", pm.Normal("a") * pm.Data("x", X), pm.HalfNormal("s"), observed=Y)
 
 
+def cubic():
+    """Scores of large predictors are many orders of magnitude larger than those at the start."""
+    mean = pm.Normal("a") + pm.Normal("b") * pm.Data("x", X) ** 3
+    pm.Normal("y", mean, pm.HalfNormal("s"), observed=Y)
+
+
+def growing_scale():
+    pm.Normal("y", pm.Normal("a"), pm.math.exp(pm.Normal("b") * pm.Data("x", X)), observed=Y)
+
+
+def waiting_times():
+    """Outcomes of 0, which made-up records have, are impossible."""
+    mean = pm.math.exp(pm.Normal("a") ** 2 * pm.Data("x", X))
+    pm.Gamma("y", 2, 2 / mean, observed=np.exp(Y))
+
+
 def effects_times_their_spread():
     """The spread has no score where effects are 0, and has one as soon as they have moved."""
     u = pm.HalfNormal("spread") * pm.Normal("u", shape=GROUPS)
@@ -61,7 +77,7 @@ def first_point(describe):
 
 @pytest.mark.parametrize(
     ("describe", "moved"),
-    [(square, {"a"}), (network, {"W", "b", "v"}), (one_factor, {"W"})],
+    [(square, {"a"}), (waiting_times, {"a"}), (network, {"W", "b", "v"}), (one_factor, {"W"})],
 )
 def test_latents_that_no_record_moves_start_at_a_draw_of_the_prior(describe, moved):
     names, start = first_point(describe)
@@ -69,21 +85,20 @@ def test_latents_that_no_record_moves_start_at_a_draw_of_the_prior(describe, mov
     assert np.abs(start).max() < 5
 
 
-@pytest.mark.parametrize("describe", [regression, effects_times_their_spread, rare_group])
+@pytest.mark.parametrize(
+    "describe", [regression, cubic, growing_scale, effects_times_their_spread, rare_group]
+)
 def test_others_start_where_the_author_put_them(describe):
     assert not len(first_point(describe)[0])
 
 
 def test_the_square_of_a_latent_is_found_without_noise():
-    posterior = square_fitted()
+    idata = pymc_dp.fit(
+        model=model_of(square), method="dp_advi", epsilon=np.inf, random_seed=1, progressbar=False
+    )
+    posterior = idata["posterior"]["a"]
     assert abs(abs(float(posterior.mean())) - 1) < 4 * float(posterior.std())
     assert posterior.std() < 0.05
-
-
-def square_fitted():
-    return pymc_dp.fit(
-        model=model_of(square), method="dp_advi", epsilon=np.inf, random_seed=1, progressbar=False
-    )["posterior"]["a"]
 
 
 def test_rounds_that_stay_at_the_saddle_are_rejected(monkeypatch):
@@ -100,4 +115,5 @@ def test_one_factor_is_found_from_loadings_of_0():
     products = posterior["W"].values[:, :, 0][:, :, None] * posterior["W"].values[:, :, 0][:, None]
     error = products.mean(axis=0) - np.outer(LOADINGS, LOADINGS)
     assert (abs(error) < 6 * products.std(axis=0)).all()
+    assert products.std(axis=0).max() < 0.5
     assert abs(posterior["s"].mean() - NOISE) < 6 * posterior["s"].std() < 0.3

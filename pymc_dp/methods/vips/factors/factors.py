@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.contributions.local_latents import MOST_LATENTS
 from pymc_dp.methods.algorithm import FACTORS
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural
@@ -62,9 +63,8 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
 
 
 def _too_narrow(structure: FactorModel) -> tuple[Doubt, ...]:
-    advice = (
-        "" if structure.latent.binary else " method='dp_advi' integrates up to five of them out."
-    )
+    integrable = not structure.latent.binary and structure.latent.length <= MOST_LATENTS
+    advice = " method='dp_advi' integrates them out." if integrable else ""
     text = (
         f"Intervals of {quoted(structure.prior.families)} are too narrow: closed-form updates take "
         f"the latents of single records as known, and clip sums without centring them.{advice}"

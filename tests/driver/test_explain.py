@@ -143,6 +143,7 @@ def factors_started_at(start):
         (network, "dp_sep", "test errors"),
         (factors, "dp_advi", "integrates `z` out"),
         (lambda: factors_started_at(np.eye(5, 2)), "dp_advi", "integrates `z` out"),
+        (lambda: factors_started_at(np.eye(5, 2)[:, :1] * [1, 0]), "dp_advi", "integrates `z` out"),
         (lambda: factors_started_at(np.ones((5, 2))), "vips", "finds loadings that start alike"),
         (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
         (probit, "dp_advi", "serve as well"),

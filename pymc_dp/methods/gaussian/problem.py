@@ -37,7 +37,8 @@ class Problem(NamedTuple):
     """The coordinates that rounds release scores of: those of all latents, or of shifts."""
 
     records: Records
-    start: np.ndarray  # (d,)
+    d: int  # the number of coordinates
+    start: Callable[[], np.ndarray]  # where rounds begin without a method before them, (d,)
     scores: Callable[[], DrawnScores]
     known: Callable[[], Known]
     dispersion: Callable[[], np.ndarray]  # as in `Known`
@@ -55,11 +56,6 @@ class Problem(NamedTuple):
         if state.learnt.curvature is None and state.learnt.along_shifts is not None:
             return (Doubt(Kind.UNFINISHED, (), GROUPS_TOGETHER),)
         return doubts_of_rounds(self.records, state)
-
-    @property
-    def d(self) -> int:
-        """The number of coordinates."""
-        return len(self.start)
 
 
 def problem_of_latents(
@@ -85,7 +81,8 @@ def problem_of_latents(
     )
     return Problem(
         records=records,
-        start=records.start,
+        d=records.size,
+        start=cache(lambda: _first_point(records, slope(), scores())),
         scores=scores,
         known=cache(
             lambda: Known(
@@ -106,7 +103,7 @@ def problem_of_latents(
         dispersion=dispersion,
         observed=() if scale is None else (scale.latent,),
         begin=lambda start: begin(
-            _first_point(records, start, slope(), scores()),
+            start,
             slope(),
             terms.counted,
             dispersion(),
@@ -127,27 +124,27 @@ def dispersion_latents(shapes: np.ndarray, scale: OutcomeScale | None) -> np.nda
     return np.zeros_like(found) if found.all() else found
 
 
-def _first_point(
-    records: Records, start: np.ndarray, slope: Gradient, scores: DrawnScores
-) -> np.ndarray:
-    """Start near the mode of the prior where it holds public observations, and at no saddle.
-
-    Without observations a prior may have no mode: that of groups and of their spread rises without
-    end as the spread falls, and only records keep it up.
-    """
-    if records.observes_public:
-        start = near_prior_mode(start, slope)
+def _first_point(records: Records, slope: Gradient, scores: DrawnScores) -> np.ndarray:
+    """Start at the initial point, or where it is far from the prior's mode or a saddle near it."""
+    start = near_prior(records, records.start, slope)
     return away_from_stationary(records, start, slope, scores)
+
+
+def near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
+    """Start near the mode of the prior where it holds public observations.
+
+    Without them it may have no mode: that of groups and of their spread rises without end as the
+    spread falls, and only records keep it up.
+    """
+    return near_prior_mode(start, slope) if records.observes_public else start
 
 
 def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int | None) -> Problem:
     """Return the problem in which all groups of an array shift together."""
-    records = problem.records
 
     @cache
     def shifts() -> Shifts:
-        slope = problem.known().prior_gradient
-        return Shifts(_first_point(records, records.start, slope, problem.scores()), V)
+        return Shifts(problem.start(), V)
 
     @cache
     def dispersion() -> np.ndarray:
@@ -172,7 +169,8 @@ def problem_of_shifts(problem: Problem, V: np.ndarray, rounds: int, number: int 
 
     observed = tuple(int(np.flatnonzero(V[latent])[0]) for latent in problem.observed)
     return problem._replace(
-        start=np.zeros(V.shape[1]),
+        d=V.shape[1],
+        start=lambda: np.zeros(V.shape[1]),
         scores=cache(lambda: shifts().scores(problem.scores())),
         known=known,
         dispersion=dispersion,

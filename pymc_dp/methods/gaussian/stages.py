@@ -22,6 +22,7 @@ from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.gaussian.problem import (
     Draw,
     Problem,
+    near_prior,
     problem_after_shifts,
     problem_of_latents,
     problem_of_shifts,
@@ -77,8 +78,13 @@ def stages_of_rounds(
         if compiled is not None:
             problem = problem._replace(draw=partial(draw_given_scores, problem, compiled))
     if point is not None:
+
+        def after(state: Any) -> State:
+            slope = problem.known().prior_gradient
+            return problem.begin(near_prior(records, point(state), slope))
+
         return (
-            Stage(_scales(problem, shares, share), lambda state: problem.begin(point(state))),
+            Stage(_scales(problem, shares, share), after),
             Stage(_rounds(problem, shares, share, SCORES)),
         )
     groups = find_groups(records, problem.scores) if first else None
@@ -103,7 +109,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
     histograms, of_all = problem.d + len(problem.observed), problem.reported
     return Method(
         size=vector_size(problem.d, parts_of(problem.dispersion()), problem.is_weighted),
-        init=lambda rng: problem.begin(problem.start),
+        init=lambda rng: problem.begin(problem.start()),
         settings={},
         algorithms=(problem.algorithm,),
         releases=(_spec(SCALES, histograms**0.5, share * shares.of_scales),),

@@ -9,7 +9,7 @@ import numpy as np
 from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.state import Gradient, prior_precision
-from pymc_dp.methods.gaussian.unseen import ROUNDING, ROWS, made_up, parts_of_scores
+from pymc_dp.methods.gaussian.unseen import ROUNDING, ROWS, made_up
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 
@@ -26,7 +26,10 @@ def away_from_stationary(
     """
     rng = np.random.default_rng(0)
     elsewhere = start + rng.normal(size=start.size)
-    still = stationary(scores, made_up(records, rng, ROWS), start, elsewhere)
+    rows = made_up(records, rng, ROWS)
+    # an outcome that is just the mean has no score: each row has a second one
+    others = rows | {name: 1 - rows[name] for name in records.drawn if name in rows}
+    still = stationary(scores, (rows, others), start, elsewhere)
     if not still.any():
         return start
     precision = prior_precision(prior_gradient, start, DEFAULTS.least_prior_precision)
@@ -35,18 +38,18 @@ def away_from_stationary(
 
 
 def stationary(
-    scores: DrawnScores, rows: Batch, start: np.ndarray, elsewhere: np.ndarray
+    scores: DrawnScores, tables: tuple[Batch, ...], start: np.ndarray, elsewhere: np.ndarray
 ) -> np.ndarray:
     """Return in which latents no row has a score as long as they all stay at the start, (d,).
 
     Rows have scores in them elsewhere. A latent that moves once others have moved is none of them:
     the spread of effects that start at 0, say.
     """
-    least = ROUNDING * _sizes(scores, rows, elsewhere)
+    least = ROUNDING * _sizes(scores, tables, elsewhere)
     known = np.isfinite(least)  # a made-up outcome may be impossible
     still = np.asarray((known & (least > 0)).any(axis=0))
     while still.any():
-        sizes = _sizes(scores, rows, np.where(still, start, elsewhere))
+        sizes = _sizes(scores, tables, np.where(still, start, elsewhere))
         moved = still & (known & ~(sizes <= least)).any(axis=0)
         if not moved.any():
             break
@@ -54,6 +57,15 @@ def stationary(
     return np.asarray(still)
 
 
-def _sizes(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
-    """Return the size of each row's score in each latent, (rows, d), or of the vectors of it."""
-    return np.asarray(np.abs(np.concatenate(parts_of_scores(scores, rows, point))))
+def _sizes(scores: DrawnScores, tables: tuple[Batch, ...], point: np.ndarray) -> np.ndarray:
+    """Return how large each row's score is in each latent, (rows, d)."""
+    with np.errstate(all="ignore"):
+        return np.concatenate([_of_rows(scores, rows, point) for rows in tables])
+
+
+def _of_rows(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
+    weights, vectors = scores.of_batch(rows, point)
+    of_observed = np.abs(weights[:, 0])
+    if not scores.channels:
+        return np.asarray(of_observed)
+    return np.asarray(np.einsum("nc,cnd->nd", of_observed, np.abs(vectors)))

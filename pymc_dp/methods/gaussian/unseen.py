@@ -112,15 +112,10 @@ def _readable(parts: tuple[np.ndarray, ...]) -> np.ndarray:
 def scores_of_made_up(
     records: Records, scores: DrawnScores, rng: np.random.Generator, rows: int
 ) -> tuple[np.ndarray, ...]:
-    """Return what scores of made-up records at a random point are made of, (rows, d) each."""
+    """Return what scores of made-up records are made of, (rows, d) each: one array a vector."""
     point = records.start + rng.normal(size=records.size)
-    return parts_of_scores(scores, made_up(records, rng, rows), point)
-
-
-def parts_of_scores(scores: DrawnScores, batch: Batch, point: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return what scores of rows are made of, (rows, d) each: one array a vector."""
     with np.errstate(all="ignore"):
-        weights, vectors = scores.of_batch(batch, point)
+        weights, vectors = scores.of_batch(made_up(records, rng, rows), point)
     return (*vectors,) if scores.channels else (*np.swapaxes(weights, 0, 1),)
 
 

@@ -29,6 +29,20 @@ def network():
     pm.Normal("y", mean, pm.HalfNormal("s"), observed=Y)
 
 
+def network_of_many_features():
+    """Its scores are made of vectors, as it has fewer units than latents."""
+    x = pm.Data("x", X[:, None] * np.arange(1.0, 9.0))
+    hidden = pm.math.tanh(x @ pm.Normal("W", shape=(8, 3)) + pm.Normal("b", shape=3))
+    mean = hidden @ pm.Normal("v", shape=3) + pm.Normal("c")
+    pm.Normal("y", mean, pm.HalfNormal("s"), observed=Y)
+
+
+def product_by_group():
+    u, v = pm.Normal("u", shape=GROUPS), pm.Normal("v", shape=GROUPS)
+    g = pm.Data("member", MEMBER)
+    pm.Normal("y", u[g] * v[g] * pm.Data("x", X), 1.0, observed=Y)
+
+
 def one_factor():
     z, W = pm.Normal("z", shape=(N, 1)), pm.Normal("W", shape=(4, 1))
     pm.Normal("y", z @ W.T + pm.Normal("c", shape=4), pm.HalfNormal("s"), observed=MANY)
@@ -60,16 +74,26 @@ def effects_times_their_spread():
     pm.Normal("y", pm.Normal("m") + u[pm.Data("member", MEMBER)], 1.0, observed=Y)
 
 
+def growth():
+    """Scores elsewhere have no end; the author's initial value is near the truth."""
+    mean = pm.Normal("A", 0, 5, initval=1.5) * pm.math.exp(pm.Normal("r") * pm.Data("t", 20 * X))
+    pm.Normal("y", mean, pm.HalfNormal("s"), observed=Y)
+
+
 def rare_group():
     """No made-up record need be of the last group: it is not known to be stationary."""
     u = pm.Normal("u", shape=5000)
     pm.Normal("y", u[pm.Data("member", MEMBER)], 1.0, observed=Y)
 
 
-def first_point(describe):
-    """Return the initial point, and where rounds begin, by the names of latents."""
+def scores_of(describe):
     records, _ = separated(model_of(describe))
-    scores = drawn_scores(records, "python")
+    return records, drawn_scores(records, "python")
+
+
+def first_point(describe):
+    """Return the names of the latents that are moved, and where rounds begin."""
+    records, scores = scores_of(describe)
     start = away_from_stationary(records, records.start, lambda z: -z, scores)
     names = np.repeat([*records.point], [x.size for x in records.point.values()])
     return names[start != records.start], start
@@ -77,7 +101,14 @@ def first_point(describe):
 
 @pytest.mark.parametrize(
     ("describe", "moved"),
-    [(square, {"a"}), (waiting_times, {"a"}), (network, {"W", "b", "v"}), (one_factor, {"W"})],
+    [
+        (square, {"a"}),
+        (waiting_times, {"a"}),
+        (network, {"W", "b", "v"}),
+        (network_of_many_features, {"W", "b", "v"}),
+        (product_by_group, {"u", "v"}),
+        (one_factor, {"W"}),
+    ],
 )
 def test_latents_that_no_record_moves_start_at_a_draw_of_the_prior(describe, moved):
     names, start = first_point(describe)
@@ -86,10 +117,15 @@ def test_latents_that_no_record_moves_start_at_a_draw_of_the_prior(describe, mov
 
 
 @pytest.mark.parametrize(
-    "describe", [regression, cubic, growing_scale, effects_times_their_spread, rare_group]
+    "describe", [regression, cubic, growing_scale, growth, effects_times_their_spread, rare_group]
 )
 def test_others_start_where_the_author_put_them(describe):
     assert not len(first_point(describe)[0])
+
+
+def test_scores_are_formed_in_one_network_and_made_of_vectors_in_the_other():
+    assert not scores_of(network)[1].channels
+    assert scores_of(network_of_many_features)[1].channels
 
 
 def test_the_square_of_a_latent_is_found_without_noise():

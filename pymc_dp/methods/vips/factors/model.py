@@ -46,7 +46,7 @@ class FactorModel(NamedTuple):
     # largest curvature of a record's log likelihood in psi, at a noise precision of 1
     curvature: np.ndarray
     prior: ConjugatePrior  # of all shared latents
-    # whether the initial loadings tell the latents apart, or are all 0: rounds draw theirs then
+    # whether the initial loadings tell the latents apart; those that are 0 rounds draw at random
     starts_distinct: bool
 
     @property
@@ -84,8 +84,8 @@ def recognise(records: Records) -> FactorModel:
     shape = records.point[intercept].shape if intercept else curvature.shape
     rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
     prior = conjugate_prior(records, families_of(records), rng, wider)
-    initial = np.atleast_2d(records.point[loadings])
-    distinct = not initial.any() or np.linalg.matrix_rank(initial) == latent.length
+    initial = records.point[loadings].T if across else records.point[loadings]
+    distinct = np.linalg.matrix_rank(initial) == initial.any(axis=0).sum()
     return FactorModel(
         predictor, latent, loadings, across, intercept, shape, curvature, prior, bool(distinct)
     )
@@ -122,7 +122,8 @@ def _roles(
     z, u, slopes = _slopes(records, predictor, latent)
     along, across = u[:, None] * z[:, None, :], z[:, :, None] * u
     loaded = {name: [_same(slope, x) for x in (along, across)] for name, slope in slopes.items()}
-    loadings = [name for name, either in loaded.items() if any(either)]
+    # of one number it is not known whether it is W or its transpose
+    loadings = [name for name, either in loaded.items() for same in either if same]
     even = np.broadcast_to(u, (TRIALS, u.size))
     constant = [name for name, slope in slopes.items() if _same(slope.reshape(TRIALS, -1), even)]
     intercepts = [name for name in constant if name not in loadings]

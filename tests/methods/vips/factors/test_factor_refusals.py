@@ -78,9 +78,15 @@ def latents_around_one():
     pm.Normal("y", z @ W.T, 1.0, observed=Y)
 
 
+def one_number_for_one_latent():
+    W, z = pm.Normal("W", shape=(1, 1)), pm.Normal("z", 0, 1, shape=(N, 1))
+    pm.Normal("y", z @ W.T, 1.0, observed=Y[:, :1])
+
+
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
+        (one_number_for_one_latent, "`z` has not one matrix of loadings"),
         (beside_the_predictor, "`z`"),
         (two_local_latents, "belong to single records, where there must be one"),
         (poisson, "the likelihood of `y` is neither Gaussian nor logistic in its linear predictor"),

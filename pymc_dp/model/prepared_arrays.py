@@ -25,7 +25,6 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
-FIRST = 8  # values of a column that are compared first: all of them take longer
 BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 
@@ -55,10 +54,11 @@ def _lags(partition: Partition) -> set[tuple[str, str]]:
         (name, x)
         for name, column in partition.columns.items()
         if len(column.values.shape) <= 2
-        for x in np.moveaxis(column.values, column.axis, -1).reshape(-1, column.rows)
+        for _, x in _vectors(column)
     ]
-    starts = {_key(x[:FIRST]) for _, x in vectors}
-    later = [v for v in vectors if _key(v[1][1 : FIRST + 1]) in starts and _varies_unevenly(v[1])]
+    n = FEWEST_VALUES  # a column that varies has more: to hash all of them takes longer
+    starts = {_key(x[:n]) for _, x in vectors}
+    later = [v for v in vectors if _key(v[1][1 : n + 1]) in starts and _varies_unevenly(v[1])]
     heads = {_key(x[:-1]): name for name, x in vectors} if later else {}
     return {(lag, heads[key]) for lag, x in later if (key := _key(x[1:])) in heads}
 

@@ -97,7 +97,7 @@ def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -
 def _better_for_factors(records: Records, structure: factor_model.FactorModel) -> str:
     if structure.latent.binary:
         return NEVER_RELEASED
-    if structure.starts_distinct:
+    if factor_model.starts_distinct(records, structure):
         return ""  # dp_advi integrates the latents out, and its intervals are better
     return (
         f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "

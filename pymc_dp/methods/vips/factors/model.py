@@ -46,8 +46,6 @@ class FactorModel(NamedTuple):
     # largest curvature of a record's log likelihood in psi, at a noise precision of 1
     curvature: np.ndarray
     prior: ConjugatePrior  # of all shared latents
-    # whether the initial loadings tell the latents apart; those that are 0 rounds draw at random
-    starts_distinct: bool
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,11 +82,13 @@ def recognise(records: Records) -> FactorModel:
     shape = records.point[intercept].shape if intercept else curvature.shape
     rng, wider = np.random.default_rng(0), {GAMMA: GENERALISED_INVERSE_GAUSSIAN}
     prior = conjugate_prior(records, families_of(records), rng, wider)
-    initial = records.point[loadings].T if across else records.point[loadings]
-    distinct = np.linalg.matrix_rank(initial) == initial.any(axis=0).sum()
-    return FactorModel(
-        predictor, latent, loadings, across, intercept, shape, curvature, prior, bool(distinct)
-    )
+    return FactorModel(predictor, latent, loadings, across, intercept, shape, curvature, prior)
+
+
+def starts_distinct(records: Records, structure: FactorModel) -> bool:
+    """Whether initial loadings tell the latents apart; rounds draw those that are 0 at random."""
+    initial = structure.matrix(records.point[structure.loadings])
+    return bool(np.linalg.matrix_rank(initial) == initial.any(axis=0).sum())
 
 
 def is_near(records: Records) -> bool:

@@ -25,7 +25,7 @@ from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
-from pymc_dp.tables.formula import is_bambi, levels_of_records
+from pymc_dp.tables.formula import check_formula, declared_levels, formula_of, refuse_weights
 
 BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
 BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
@@ -144,7 +144,10 @@ def explain(
         p: Beta block
         y: conjugate likelihood
     """
-    of_formula, named = levels_of_records(model, unit), not is_bambi(model)
+    formula, public = formula_of(model), set(public)
+    doubtful = check_formula(formula, unit, public) if formula else []
+    refuse_weights(formula, False)
+    public -= declared_levels(formula, public)
     model = model_in_use(model)
     # without privacy the number of records is public
     budget = Budget(epsilon=math.inf, unit=unit)
@@ -161,13 +164,13 @@ def explain(
             *advice_on_counts(model, unit),
             *advice_on_rows(unit),
             *advice_on_groups(records, unit),
-            *of_formula,
+            *doubtful,
         ),
         passes,
         records.outcomes is not None,
         records.unnamed,
         withheld_in_words(records.outputs.declarable),
-        BY_NAME if named else BY_FORMULA,
+        BY_FORMULA if formula else BY_NAME,
     )
 
 

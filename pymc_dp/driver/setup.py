@@ -15,7 +15,6 @@ from pymc_dp.accounting.plan import Plan
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.absent_components import with_absent_components
 from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
-from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec
@@ -24,7 +23,13 @@ from pymc_dp.methods.registry import method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
-from pymc_dp.tables.formula import levels_of_records, pymc_model
+from pymc_dp.tables.formula import (
+    check_formula,
+    declared_levels,
+    formula_of,
+    pymc_model,
+    refuse_weights,
+)
 from pymc_dp.tables.given import read_numbers
 from pymc_dp.tables.impossible import impossible_outcomes
 from pymc_dp.tables.indices import refuse_bad_indices
@@ -97,10 +102,13 @@ def set_up_method(
     own = {name: x for name, x in keywords.items() if name not in TERMS}
     _check_keywords(spec, own)
     budget = _budget(spec, terms)
-    of_formula = levels_of_records(model, budget.unit)
+    formula, public = formula_of(model), set(public)
+    doubtful = check_formula(formula, budget.unit, public) if formula and budget.noisy else []
     model = model_in_use(model)
     options = _options(spec, budget, n, own)
     weights = getattr(options, "weights", None)
+    refuse_weights(formula, weights is not None)
+    public -= declared_levels(formula, public)
     model = without_factors(model, weights) if weights else model
     separated = separation(
         model, budget, public=tuple(public), data=data, start=public_start, weights=weights
@@ -115,7 +123,7 @@ def set_up_method(
         if not budget.noisy:  # what privacy alone would break is no reason to warn
             warnings.simplefilter("ignore", PrivacyWarning)
             warnings.simplefilter("ignore", PosteriorWarning)
-        for text in of_formula:
+        for text in doubtful:
             warnings.warn(text, PrivacyWarning, stacklevel=5)
         private = checked()
     return Setup(spec.name, records, private, built, budget.terms), budget
@@ -136,9 +144,6 @@ def separation(
     these are asked for.
     """
     refuse_unfit(model)
-    refuse_weights(model, weights is not None)
-    if budget.noisy:
-        refuse_computed_terms(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
     for text in [*infinite_values(model, data), *missing_values(model)]:

@@ -80,29 +80,21 @@ def warn_of_own_means(columns: Columns) -> None:
         warnings.warn(
             f"The mean of `{name}` is 0 to the last digit. If it was centred by its own mean, "
             "every record moves the values of all others, which epsilon does not cover, and an "
-            "intercept is that at the mean. Centre by a public number; in bambi, say "
-            "center_predictors=False.",
+            "intercept is that at the mean. Centre by a public number.",
             PrivacyWarning,
             stacklevel=2,
         )
 
 
 def _centred(partition: Partition) -> set[str]:
-    """Find arrays of which a column adds up to 0, unless it may be a balanced design."""
-    # such a design has few values, or every value on both sides of 0
+    """Find arrays of which a column adds up to 0, unless every value is on both sides of 0."""
     columns = partition.columns.items()
     vectors = [
         (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)
     ]
     with np.errstate(all="ignore"):
         zero = [(name, x) for name, x in vectors if abs(x.sum()) < 1e-10 * np.abs(x).sum()]
-    return {
-        name
-        for name, x in zero
-        if len(np.unique(x)) > FEWEST_VALUES
-        and not is_structural(np.unique(x))
-        and not np.allclose(np.sort(x), -np.sort(x)[::-1])
-    }
+    return {name for name, x in zero if not np.allclose(np.sort(x), -np.sort(x)[::-1])}
 
 
 def warn_of_outcomes_read(split: Split, columns: Columns) -> None:

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 
 from pymc_dp.model.graph_types import AnyVariable, Node, stored_value
-from pymc_dp.tables.formula import changed_copy, pymc_model
+from pymc_dp.tables.formula import changed_copy, copy_of_formula, pymc_model
 
 SIDES = ("lower", "upper")
 
@@ -63,7 +63,7 @@ def censored_at(model: Any, *, lower: Any = None, upper: Any = None) -> pm.Model
         renewed = CensoredRV.rv_op(node.inputs[0], *limits.values())
         fgraph.replace(node.outputs[0], renewed, import_missing=True)
 
-    return changed_copy(pymc_model(model), with_limits)
+    return copy_of_formula(changed_copy(pymc_model(model), with_limits), model)
 
 
 def _censored(fgraph: FunctionGraph) -> tuple[str, Node, np.ndarray]:

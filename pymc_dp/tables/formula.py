@@ -1,14 +1,17 @@
-"""Models that bambi writes from a formula, as models whose grouping factors have names.
+"""Models that bambi writes from a formula: what they take from all records, and their factors.
 
-Bambi hands PyMC bare arrays. What follows names those that say which level of a factor a record
-has, after the factor: in ``(1|person)`` they become a `pm.Data` called ``person``, which ``unit=``
-can name.
+Bambi computes priors, columns and levels with NumPy, and hands PyMC bare arrays. What these were
+computed from, its own objects say: the model, its terms, and the functions that terms call. Arrays
+that say which level of a factor a record has are named after the factor: in ``(1|person)`` they
+become a `pm.Data` called ``person``, which ``unit=`` can name.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
+from itertools import chain
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
@@ -20,11 +23,71 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graph_types import AnyVariable, Tensor, shared
 from pymc_dp.model.harden import copied
 from pymc_dp.tables.given import refuse_given
 
 FACTOR_DIM = "__factor_dim"  # ends the names of bambi's dimensions of levels
+RECORD_DIM = "__obs__"  # names bambi's dimension of records
+# {model: bambi's, whose copy it is}, of copies that are handed to the user
+_FORMULAS: WeakKeyDictionary[pm.Model, Any] = WeakKeyDictionary()
+
+
+class Computed(NamedTuple):
+    """A function of formulas that reads all records."""
+
+    reads: str  # what it takes from them
+    public: tuple[str, ...]  # the arguments that take its place, if there are any
+    instead: str
+
+
+class Component(NamedTuple):
+    """A variable or a call of a term, by formulae's own object."""
+
+    of: Any
+    groups: bool  # whether its levels are groups, as in (1|groups)
+
+
+_SCALE = Computed(
+    "the mean of the records, and mostly their scale",
+    (),
+    "compute a column before the formula by public numbers, such as (age - 50) / 20",
+)
+_OTHER = Computed(
+    "what may be of all records",
+    (),
+    "compute the column before the formula, from one record each and public numbers, and give it "
+    "by its name",
+)
+OF_ALL = {
+    "formulae.transforms.Center": _SCALE,
+    "formulae.transforms.Scale": _SCALE,
+    "formulae.transforms.Polynomial": Computed(
+        "what makes polynomials orthogonal on the records", ("raw",), "say raw=True"
+    ),
+    "formulae.transforms.binary": Computed(
+        "the first of the levels that occur", ("success",), "name it in success="
+    ),
+    "formulae.transforms.BSpline": Computed(
+        "knots and bounds from the records",
+        ("knots", "lower_bound", "upper_bound"),
+        "give public numbers in knots=, lower_bound= and upper_bound=",
+    ),
+    "bambi.transformations.HSGP": Computed(
+        "the centre of its basis from the records, even with L=",
+        (),
+        "write the model in PyMC: pm.gp.HSGP with a public L=, after gp.prior_linearized of a "
+        "public grid",
+    ),
+}
+# what makes a factor of a column, of which the levels are checked
+FACTORS = {f"formulae.transforms.{name}" for name in "CST"}
+# what takes one record at a time, beside NumPy's functions of numbers
+ELEMENTWISE = {f"numpy.{name}" for name in ("clip", "where", "round", "around")} | FACTORS
+ELEMENTWISE |= {f"formulae.transforms.{name}" for name in ("I", "offset", "proportion")}
+OUTCOMES = ("c", "censored", "constrained", "counts", "truncated", "weighted")
+ELEMENTWISE |= {f"bambi.transformations.{name}" for name in OUTCOMES}
 
 
 def is_bambi(model: object) -> bool:
@@ -39,7 +102,7 @@ def pymc_model(model: Any) -> Any:
         if not model.built:
             model.build()
         _refuse_disorder(model)
-        model = without_weights(model.backend.model, model.response_term)
+        model = without_weights(model)
     if not isinstance(model, pm.Model):
         return model
     refuse_given(model)
@@ -48,7 +111,8 @@ def pymc_model(model: Any) -> Any:
 
 def _refuse_objects(model: Any) -> None:
     """Refuse numbers that bambi takes for levels, one for each that occurs."""
-    for name in sorted(columns_read(model, "expr")):  # factors have levels of any kind
+    read = [x.of.var_names for x in _predictors(model) if not x.groups]  # groups may be anything
+    for name in sorted(set().union(*read) & set(model.data.columns)):
         column = model.data[name]
         if is_numeric_dtype(column) or getattr(column.dtype, "ordered", False):
             continue
@@ -77,41 +141,215 @@ def _refuse_disorder(model: Any) -> None:
         )
 
 
-def levels_of_records(model: Any, unit: str | None) -> list[str]:
-    """Name the factors of a formula whose levels are those that occur among the records.
+def formula_of(model: Any) -> Any:
+    """Return the model of bambi that a model is, or comes from; None if a formula has not made it.
 
-    So bambi takes them, unless categories are ordered. The levels of a ``unit`` are not released.
+    Raises ValueError where bambi made it and its formula cannot be read from it.
     """
-    found = []
-    for name in sorted(columns_read(model) - {str(unit)}) if is_bambi(model) else ():
-        dtype = model.data[name].dtype
-        if not is_numeric_dtype(dtype) and not getattr(dtype, "ordered", False):
-            found.append(name)
+    model = pm.Model.get_context(error_if_none=False) if model is None else model
+    if is_bambi(model) or not isinstance(model, pm.Model):
+        return model if is_bambi(model) else None
+    if model not in _FORMULAS and RECORD_DIM in model.coords:
+        raise ValueError(
+            f"The model has the dimension `{RECORD_DIM}` of those that bambi writes, and what its "
+            "formula, its priors and its levels take from the records cannot be read from it: give "
+            "bambi's own model, pymc_dp.fit(model=bambi_model, ...), not its backend.model."
+        )
+    return _FORMULAS.get(model)
+
+
+def copy_of_formula(copy: pm.Model, model: Any) -> pm.Model:
+    """Note of which formula a copy is made, and return it."""
+    if formula := formula_of(model):
+        _FORMULAS[copy] = formula
+    return copy
+
+
+def refuse_weights(formula: Any, is_weighted: bool) -> None:
+    """Refuse the weights of a formula of which ``weights=`` says no largest one."""
+    if formula and formula.response_term.is_weighted and not is_weighted:
+        raise NotSeparableError(
+            f"`{formula.response_term.name}` has weights of records, and nothing says how large "
+            f"one can be: give weights=pymc_dp.SurveyWeights({_weights(formula)!r}, upper=...) "
+            "with a public number, and method='dp_advi'; or leave weighted() out."
+        )
+
+
+def declared_levels(formula: Any, public: Collection[str]) -> set[str]:
+    """Return which of the names that are declared public are factors of a formula."""
+    columns = formula.data.columns if formula else ()
+    return {x for x in public if x in columns and not is_numeric_dtype(formula.data[x])}
+
+
+def check_formula(formula: Any, unit: str | None, public: Collection[str]) -> list[str]:
+    """Refuse what a formula takes from all records; say which levels may be taken from them.
+
+    The levels of a ``unit`` are not released, and those of factors in ``public`` are declared.
+    """
+    _refuse_defaults(formula)
+    doubtful = []
+    for part in (*_predictors(formula), *_parts(formula.response_term.term)):
+        if hasattr(part.of, "call"):
+            _refuse_of_all(part.of.name, part.of.call, part.of.env, formula)
+        if not (part.groups and part.of.name == unit) and _is_factor(part):
+            name = _listed_factor(part, formula)
+            doubtful += [name] if name and name not in public else []
     return [
-        f"The levels of the factor `{name}` are those that occur among the records, and the result "
-        "lists them: a level that one record has would show it. Give all of a public list: "
-        "pd.Categorical(x, categories=[...], ordered=True)."
-        for name in found
+        f"The ordered categories of `{name}` are those that occur, in the order in which pandas "
+        "puts them if it is given no categories=. If they come from the records, a level that one "
+        "record has would show it: list all of a public list in categories=. If they do come from "
+        f"a public list, say so by public=[{name!r}]."
+        for name in dict.fromkeys(doubtful)
     ]
 
 
-def columns_read(model: Any, part_of_term: str = "term") -> set[str]:
+def _refuse_defaults(formula: Any) -> None:
+    """Refuse priors and predictors that bambi has made of all records."""
+    conditional = formula.conditional_parameters.values()
+    built = formula.backend.components.values() if formula.built else ()
+    # what was made by a default stays so where the keyword is changed afterwards
+    scales = formula.auto_scale or hasattr(formula, "scaler")
+    centres = formula.center_predictors or any(
+        getattr(part, "design_matrix_without_intercept", None) is not None for part in built
+    )
+    priors = {name: part.prior for name, part in formula.marginal_parameters.items()}
+    priors |= {x.name: x.prior for part in conditional for x in part.terms.values()}
+    scaled = [name for name, prior in priors.items() if getattr(prior, "auto_scale", False)]
+    centres &= any(part.intercept_term and part.common_terms for part in conditional)
+    faults, instead = [], []
+    if scales and scaled:
+        faults.append(f"scales the priors of {', '.join(f'`{name}`' for name in scaled)}")
+        instead.append("auto_scale=False and a prior of public numbers in priors= for each")
+    if centres:
+        faults.append("centres the predictors by their means")
+        instead.append("center_predictors=False")
+    if faults:
+        raise ValueError(
+            f"By its defaults bambi {' and '.join(faults)}, which are numbers of all records that "
+            f"no noise hides. Make the model with {', and '.join(instead)}."
+        )
+
+
+def _refuse_of_all(term: str, lazy: Any, env: Any, formula: Any) -> None:
+    """Refuse a call of a term whose function may read more than one record at a time."""
+    if not _reads(lazy, env, formula):
+        return  # of public numbers any function may be taken
+    if hasattr(lazy, "callee") and (computed := _computed(lazy, env, formula)):
+        raise NotSeparableError(
+            f"In the term `{term}` of the formula {lazy.callee}() takes {computed.reads}, so that "
+            f"each moves what is computed of all others: {computed.instead}."
+        )
+    for argument in _arguments(lazy):
+        _refuse_of_all(term, argument, env, formula)
+
+
+def _arguments(lazy: Any) -> Iterator[Any]:
+    return chain(getattr(lazy, "args", ()), getattr(lazy, "kwargs", {}).values())
+
+
+def _reads(lazy: Any, env: Any, formula: Any) -> bool:
+    """Whether an expression reads a column of the data, or an array as long as one."""
+    if hasattr(lazy, "name"):
+        value = () if lazy.name in formula.data else env.namespace.get(lazy.name, ())
+        return lazy.name in formula.data or (
+            hasattr(value, "__len__") and len(value) == formula.response_term.shape[0]
+        )
+    return any(_reads(x, env, formula) for x in _arguments(lazy))
+
+
+def _computed(call: Any, env: Any, formula: Any) -> Computed | None:
+    """Return what a call computes from all records, by the function itself and its arguments."""
+    function = _function(call, env)
+    if isinstance(function, np.ufunc) and function.signature is None:
+        return None
+    if (name := _name(function)) in ELEMENTWISE:
+        return None
+    computed = OF_ALL.get(name, _OTHER)
+    given = {x: _public_value(call.kwargs.get(x), env, formula) for x in computed.public}
+    is_public = all(value is not None and (x != "raw" or value) for x, value in given.items())
+    return None if given and is_public else computed
+
+
+def _public_value(lazy: Any, env: Any, formula: Any) -> Any:
+    """Return the value of an argument; None if it is not given, or reads records."""
+    if lazy is None or _reads(lazy, env, formula):
+        return None
+    return lazy.eval(formula.data.head(0), env)
+
+
+def _function(call: Any, env: Any) -> Any:
+    from formulae.terms.call_resolver import get_function_from_module  # bambi brings it
+
+    return get_function_from_module(call.callee, env)
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+
+
+def _is_factor(part: Component) -> bool:
+    """Whether levels of a component are released; of an outcome such as y['yes'] none are."""
+    names_one = part.of.is_response and getattr(part.of, "reference", None) is not None
+    return part.groups or (part.of.kind == "categoric" and not names_one)
+
+
+def _listed_factor(part: Component, formula: Any) -> str:
+    """Refuse a factor without a list of levels; name the column whose list may be of records."""
+    name, call = part.of.name, getattr(part.of, "call", None)
+    if call is not None and _name(_function(call, part.of.env)) in FACTORS:
+        if _public_value(call.kwargs.get("levels"), part.of.env, formula) is not None:
+            return ""
+        name = str(next(_arguments(call)))
+    column = formula.data[name] if name in formula.data else None
+    if not getattr(getattr(column, "dtype", None), "ordered", False):
+        may_name_one = part.of.is_response and formula.family.name == "bernoulli"
+        instead = f", or name the level that counts, {name}['...'] ~ ..." if may_name_one else ""
+        raise ValueError(
+            f"The levels of `{name}` are those that occur among the records, and a result shows "
+            "them: a level that one record has would show that it is there. Make it a column with "
+            "all levels of a public list, pd.Categorical(x, categories=[...], ordered=True)"
+            f"{instead}."
+        )
+    levels = column.cat.categories
+    may_be_of_records = column.nunique() == len(levels) and levels.is_monotonic_increasing
+    return name if may_be_of_records else ""
+
+
+def _predictors(formula: Any) -> Iterator[Component]:
+    for part in formula.conditional_parameters.values():
+        for term in part.terms.values():
+            yield from _parts(term.term)
+
+
+def _parts(term: Any) -> Iterator[Component]:
+    """Yield what a term is made of; an intercept has no components."""
+    for one, groups in ((getattr(term, "expr", term), False), (getattr(term, "factor", None), True)):
+        yield from (Component(x, groups) for x in getattr(one, "components", ()))
+
+
+def columns_read(formula: Any) -> set[str]:
     """Name the columns of its data that the predictors of a formula read."""
-    terms = [x.term for part in model.conditional_parameters.values() for x in part.terms.values()]
-    read = [getattr(getattr(x, part_of_term, x), "var_names", ()) for x in terms]
-    return set().union(*read) & set(model.data.columns)
+    read = (part.of.var_names for part in _predictors(formula))
+    return set().union(*read) & set(formula.data.columns)
 
 
-def without_weights(model: pm.Model, response: Any) -> pm.Model:
-    """Return a copy whose outcome has no weights, and a `pm.Data` with them beside it.
+def _weights(formula: Any) -> str:
+    """Name the column of weights that the outcome of a formula has."""
+    [outcome] = formula.response_term.term.components
+    return str([*_arguments(outcome.call)][1])
+
+
+def without_weights(formula: Any) -> pm.Model:
+    """Return a model of PyMC whose outcome has no weights, and a `pm.Data` with them beside it.
 
     Bambi multiplies a density by weights that it keeps inside a Python function. The `pm.Data` is
-    called as the formula calls them. Without ``weighted()`` it is the model itself.
+    called as the formula calls them. Without ``weighted()`` it is bambi's own.
     """
-    if not response.is_weighted:
+    model: pm.Model = formula.backend.model
+    if not formula.response_term.is_weighted:
         return model
-    weights = np.asarray(response.data)[:, 1].astype("float64")
-    name = response.name.removeprefix("weighted(").removesuffix(")").rpartition(",")[2].strip()
+    weights = np.asarray(formula.response_term.data)[:, 1].astype("float64")
+    name = _weights(formula)
 
     def part(fgraph: FunctionGraph) -> None:
         [weighted] = [x for x in fgraph.toposort() if isinstance(x.op, CustomSymbolicDistRV)]

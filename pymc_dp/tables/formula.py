@@ -300,7 +300,7 @@ def _listed_factor(part: Component, formula: Any) -> str:
         if _public_value(call.kwargs.get("levels"), part.of.env, formula) is not None:
             return ""
         name = str(next(_arguments(call)))
-    column = formula.data[name] if name in formula.data else None
+    column: Any = formula.data[name] if name in formula.data else None
     if not getattr(getattr(column, "dtype", None), "ordered", False):
         may_name_one = part.of.is_response and formula.family.name == "bernoulli"
         instead = f", or name the level that counts, {name}['...'] ~ ..." if may_name_one else ""
@@ -323,8 +323,9 @@ def _predictors(formula: Any) -> Iterator[Component]:
 
 def _parts(term: Any) -> Iterator[Component]:
     """Yield what a term is made of; an intercept has no components."""
-    for one, groups in ((getattr(term, "expr", term), False), (getattr(term, "factor", None), True)):
-        yield from (Component(x, groups) for x in getattr(one, "components", ()))
+    one, factor = getattr(term, "expr", term), getattr(term, "factor", None)
+    for own, groups in ((one, False), (factor, True)):
+        yield from (Component(x, groups) for x in getattr(own, "components", ()))
 
 
 def columns_read(formula: Any) -> set[str]:

@@ -282,6 +282,9 @@ def test_a_column_that_was_centred_by_its_own_mean_is_named():
     ) as seen:
         explained(lambda: beside(x - x.mean()))
     assert not any(re.search(r"\d\.\d", str(each.message)) for each in seen)
+    answers = np.arange(40) % 5 * (np.arange(40) % 3 > 0)  # from 0 to 4
+    with pytest.warns(pymc_dp.PrivacyWarning, match="The mean of `x` is 0 to the last digit"):
+        explained(lambda: beside(answers - answers.mean()))
     explained(lambda: beside(x - 1.6))
     explained(lambda: beside(np.linspace(-1, 1, 40)))  # a grid
     explained(lambda: beside(np.tile([-1.5, -0.3, 0.3, 1.5], 10)))  # a balanced design

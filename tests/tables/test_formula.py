@@ -137,15 +137,6 @@ def test_effects_of_persons_are_integrated_out(of_persons):
     assert idata["posterior"]["x"].mean() == pytest.approx(1, abs=0.5)
 
 
-@pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
-def test_bambi_starts_such_a_fit_itself(of_persons):
-    model, _ = of_persons
-    idata = model.fit(
-        inference_method="vi", method="dp_advi", unit="person", progressbar=False, draws=5, **BUDGET
-    )
-    assert idata["privacy"].attrs["unit"] == "person"
-
-
 @pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 @pytest.mark.parametrize("formula", ["y ~ (x|person)", "y ~ (1|arm) + (1|person)"])
 def test_the_column_of_persons_is_that_of_the_formula(formula):

@@ -143,22 +143,7 @@ def formula(levels):
 REGIONS = np.array(["north", "south", "west"])[np.arange(N) % 3]
 
 
-def objects(values):
-    return pd.Series(values, dtype=object)
-
-
-TEXT = "The levels of the factor `region` are those that occur"
-
-
-@pytest.mark.parametrize("kind", [objects, pd.Categorical], ids=["text", "categories"])
-def test_levels_that_are_those_of_the_records_are_warned_of(kind):
-    [text] = said(formula(kind(REGIONS)))
-    assert text.startswith(TEXT)
-    assert said(formula(kind(REGIONS)), FREE) == []
-    assert TEXT in str(pymc_dp.explain(formula(kind(REGIONS))))
-
-
-def test_a_public_list_of_levels_is_not():
+def test_a_public_list_of_levels_is_no_reason_to_warn():
     public = pd.Categorical(REGIONS, ["north", "south", "west", "east"], ordered=True)
     assert said(formula(public)) == []
 

@@ -25,7 +25,7 @@ from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
-from pymc_dp.tables.formula import check_formula, declared_levels, formula_of, refuse_weights
+from pymc_dp.tables.formula import check_formula, factors_left_out, formula_of, refuse_weights
 
 BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
 BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
@@ -144,10 +144,10 @@ def explain(
         p: Beta block
         y: conjugate likelihood
     """
-    formula, public = formula_of(model), set(public)
+    formula, public = formula_of(model), [*public]
     doubtful = check_formula(formula, unit, public) if formula else []
     refuse_weights(formula, False)
-    public -= declared_levels(formula, public)
+    public = factors_left_out(formula, public)
     model = model_in_use(model)
     # without privacy the number of records is public
     budget = Budget(epsilon=math.inf, unit=unit)

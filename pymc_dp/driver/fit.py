@@ -96,8 +96,9 @@ def fit(
         The data set's budget, in which the whole plan is set aside before the first release; a
         path opens a ledger that exists.
     public : iterable of str
-        Names of ``pm.Data`` and deterministics that you declare public, and of operations of your
-        own (their class, or the function in ``pytensor.wrap_py``) that hold no data.
+        Names of ``pm.Data`` and deterministics that you declare public, of factors of a formula
+        whose list of levels is public, and of operations of your own (their class, or the function
+        in ``pytensor.wrap_py``) that hold no data.
     data : mapping, optional
         In place of all the model's records: arrays, memory maps, SciPy sparse matrices, tables of
         pandas, polars or Arrow, or arrays and data frames in Dask's chunks, which run on the

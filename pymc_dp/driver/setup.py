@@ -25,7 +25,7 @@ from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
 from pymc_dp.tables.formula import (
     check_formula,
-    declared_levels,
+    factors_left_out,
     formula_of,
     pymc_model,
     refuse_weights,
@@ -102,13 +102,13 @@ def set_up_method(
     own = {name: x for name, x in keywords.items() if name not in TERMS}
     _check_keywords(spec, own)
     budget = _budget(spec, terms)
-    formula, public = formula_of(model), set(public)
+    formula, public = formula_of(model), [*public]
     doubtful = check_formula(formula, budget.unit, public) if formula and budget.noisy else []
     model = model_in_use(model)
     options = _options(spec, budget, n, own)
     weights = getattr(options, "weights", None)
     refuse_weights(formula, weights is not None)
-    public -= declared_levels(formula, public)
+    public = factors_left_out(formula, public)
     model = without_factors(model, weights) if weights else model
     separated = separation(
         model, budget, public=tuple(public), data=data, start=public_start, weights=weights

@@ -87,14 +87,17 @@ def warn_of_own_means(columns: Columns) -> None:
 
 
 def _centred(partition: Partition) -> set[str]:
-    """Find arrays of which a column adds up to 0, unless every value is on both sides of 0."""
+    """Find arrays of which a column adds up to 0, and not by chance or by a balanced design."""
+    # whole numbers may by chance; such a design has every value on both sides of 0
     columns = partition.columns.items()
     vectors = [
         (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)
     ]
     with np.errstate(all="ignore"):
         zero = [(name, x) for name, x in vectors if abs(x.sum()) < 1e-10 * np.abs(x).sum()]
-    return {name for name, x in zero if not np.allclose(np.sort(x), -np.sort(x)[::-1])}
+    return {
+        name for name, x in zero if (x % 1).any() and not np.allclose(np.sort(x), -np.sort(x)[::-1])
+    }
 
 
 def warn_of_outcomes_read(split: Split, columns: Columns) -> None:

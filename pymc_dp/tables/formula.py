@@ -6,7 +6,7 @@ that say which level of a factor a record has are named after the factor: in ``(
 become a `pm.Data` called ``person``, which ``unit=`` can name.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from decimal import Decimal
 from itertools import chain
 from numbers import Real
@@ -175,10 +175,10 @@ def refuse_weights(formula: Any, is_weighted: bool) -> None:
         )
 
 
-def declared_levels(formula: Any, public: Collection[str]) -> set[str]:
-    """Return which of the names that are declared public are factors of a formula."""
-    columns = formula.data.columns if formula else ()
-    return {x for x in public if x in columns and not is_numeric_dtype(formula.data[x])}
+def factors_left_out(formula: Any, public: Iterable[str]) -> list[str]:
+    """Leave factors of a formula, of which the levels are public, out of what is declared so."""
+    columns = formula.data.dtypes if formula else {}
+    return [x for x in public if x not in columns or is_numeric_dtype(columns[x])]
 
 
 def check_formula(formula: Any, unit: str | None, public: Collection[str]) -> list[str]:
@@ -306,9 +306,9 @@ def _listed_factor(part: Component, formula: Any) -> str:
         instead = f", or name the level that counts, {name}['...'] ~ ..." if may_name_one else ""
         raise ValueError(
             f"The levels of `{name}` are those that occur among the records, and a result shows "
-            "them: a level that one record has would show that it is there. Make it a column with "
-            "all levels of a public list, pd.Categorical(x, categories=[...], ordered=True)"
-            f"{instead}."
+            "them: a level that one record has would show that it is there. Give by its name alone "
+            "a column with all levels of a public list, pd.Categorical(x, categories=[...], "
+            f"ordered=True){instead}."
         )
     levels = column.cat.categories
     may_be_of_records = column.nunique() == len(levels) and levels.is_monotonic_increasing

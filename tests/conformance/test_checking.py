@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 def score(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
-    return pymc_dp.score(model, idata, score_range=(-3.0, 1.0), **terms)
+    return pymc_dp.score(idata, model, score_range=(-3.0, 1.0), **terms)
 
 
 def compare(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
@@ -55,11 +55,11 @@ def compare(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.D
 
 
 def ranks(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
-    return pymc_dp.ppc(model, idata, bins=4, **terms)
+    return pymc_dp.ppc(idata, model, bins=4, **terms)
 
 
 def histogram(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
-    return pymc_dp.ppc(model, idata, statistic="histogram", bins=[-0.5, 0.5, 1.5], **terms)
+    return pymc_dp.ppc(idata, model, statistic="histogram", bins=[-0.5, 0.5, 1.5], **terms)
 
 
 def effect(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:

@@ -174,6 +174,6 @@ def test_records_in_chunks_are_checked_alike():
     free, more = {"epsilon": math.inf}, {"statistic": "histogram", "bins": EDGES}
     whole, cut = (pymc_dp.ppc(idata, model, data=x, **free, **more) for x in (data, chunks))
     np.testing.assert_allclose(cut["ppc"]["observed"], whole["ppc"]["observed"])
-    models = {"one": (model, idata), "other": (straight(columns()), result(straight))}
+    models = {"one": (idata, model), "other": (result(straight), straight(columns()))}
     whole, cut = (pymc_dp.score(models, data=x, **free) for x in (data, chunks))
     np.testing.assert_allclose(cut["score"]["mean"], whole["score"]["mean"])

@@ -1,6 +1,7 @@
 """Private scores agree with the densities that they estimate, and refuse what they cannot price."""
 
 import math
+from functools import cache, partial
 
 import numpy as np
 import pymc as pm
@@ -9,6 +10,7 @@ from scipy import stats
 
 import pymc_dp
 from pymc_dp import Ledger
+from pymc_dp.errors import PrivacyWarning
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.checking.models import TERMS, bent, coin, columns, result, straight
@@ -30,7 +32,7 @@ def densities(build, data):
 
 def both():
     data = columns()
-    return {build.__name__: (build(data), result(build)) for build in (straight, bent)}
+    return {build.__name__: (result(build), build(data)) for build in (straight, bent)}
 
 
 def test_without_noise_it_is_the_mean_log_predictive_density():
@@ -84,20 +86,50 @@ def test_a_declared_number_leaves_less_noise():
     assert declared["mean_noise_sd"].item() < 0.9 * counted["mean_noise_sd"].item()
 
 
+def of_persons():
+    with pm.Model() as model:  # one person has all ones
+        pm.Data("who", np.repeat(np.arange(301), [700, *[1] * 300])[::-1].copy())
+        p, ones = pm.Beta("p", 1, 1), pm.Data("ones", np.ones(1000))
+        pm.Bernoulli("y", p * ones, observed=np.repeat([0, 1], [300, 700]))
+    return model
+
+
+@cache
+def result_of_persons():
+    return pymc_dp.fit(
+        model=of_persons(), unit="who", neighbours="zero_out", **TERMS, progressbar=False
+    )
+
+
 def test_persons_count_once():
-    codes = np.repeat(np.arange(301), [700, *[1] * 300])  # one person has all ones
-    model = coin()
-    with model:
-        pm.Data("who", codes[::-1].copy())
-    found = pymc_dp.score(result(coin), model, unit="who", epsilon=math.inf)["score"]
+    model, idata = of_persons(), result_of_persons()
+    found = pymc_dp.score(idata, model, epsilon=math.inf)["score"]
     assert found["number"].item() == pytest.approx(301)
-    p = result(coin)["posterior"]["p"].mean().item()
+    p = idata["posterior"]["p"].mean().item()
     assert found["mean"].item() == pytest.approx(
         (300 * math.log(1 - p) + math.log(p)) / 301, abs=0.01
     )
-    declared = pymc_dp.score(result(coin), model, unit="who", num_records=301, **TERMS)["score"]
+    declared = pymc_dp.score(idata, model, num_records=301, **TERMS)["score"]
     assert declared["number"].item() == 301
     assert declared["number_noise_sd"].item() == 0
+
+
+LATER = {
+    "score": pymc_dp.score,
+    "ppc": partial(pymc_dp.ppc, bins=2),
+    "effect": partial(pymc_dp.effect, settings={"ones": [0.5, 1.0]}),
+}
+
+
+@pytest.mark.filterwarnings("error::pymc_dp.errors.PrivacyWarning")
+@pytest.mark.parametrize("name", LATER)
+def test_a_later_release_has_the_unit_and_the_neighbours_of_the_fit(name):
+    model, idata, release = of_persons(), result_of_persons(), LATER[name]
+    found = release(idata, model, **TERMS)["privacy"].attrs
+    assert (found["unit"], found["neighbours"]) == ("who", "zero_out")
+    assert pymc_dp.compose([idata, release(idata, model, **TERMS)], delta=1e-5).fits == 2
+    with pytest.warns(PrivacyWarning, match="The fit has neighbours='zero_out' and unit='who'"):
+        release(idata, model, neighbours="add_remove", **TERMS)
 
 
 REFUSED = [
@@ -124,14 +156,14 @@ def test_several_models_need_records_that_all_of_them_predict():
         pymc_dp.score(models, **TERMS)
     with pytest.raises(ValueError, match="an array of none of the models"):
         pymc_dp.score(models, data={**HELD_OUT, "z": HELD_OUT["y"]}, **TERMS)
-    with pytest.raises(TypeError, match="needs idata="):
-        pymc_dp.score(coin(), **TERMS)
+    with pytest.raises(TypeError, match="There is no model: give model="):
+        pymc_dp.score(result(coin), **TERMS)
 
 
 def test_models_of_different_numbers_of_records_are_refused():
     with pm.Model() as other:
         pm.Bernoulli("z", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], 20))
-    models = {"y": (coin(), result(coin)), "z": (other, result(coin))}
+    models = {"y": (result(coin), coin()), "z": (result(coin), other)}
     with pytest.raises(ValueError, match="differ in their number of records"):
         pymc_dp.score(models, data={"y": np.arange(9) % 2, "z": np.arange(8) % 2}, **TERMS)
 

@@ -50,7 +50,7 @@ def compare(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.D
     shifted = idata.copy(deep=True)
     for values in shifted["posterior"].data_vars.values():
         values.values = 0.5 * values.values
-    models = {"one": (model, idata), "half": (model, shifted)}
+    models = {"one": (idata, model), "half": (shifted, model)}
     return pymc_dp.score(models, data=records, **terms)
 
 

@@ -10,8 +10,7 @@ import xarray as xr
 from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
-from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import Fitted, ask, drawn_leaves, open_fitted
+from pymc_dp.checking.release import Fitted, ask, drawn_leaves, later_budget, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,
     beside_replicates,
@@ -33,8 +32,8 @@ MOST_BINS = 1000
 
 
 def ppc(
-    model: pm.Model,
     idata: xr.DataTree,
+    model: pm.Model,
     *,
     statistic: str = "ranks",
     bins: int | Sequence[float] | None = None,
@@ -43,7 +42,7 @@ def ppc(
     delta: float | None = None,
     noise_multiplier: float | None = None,
     data: Mapping[str, Any] | None = None,
-    neighbours: str = "add_remove",
+    neighbours: str | None = None,
     accountant: str = "pld",
     unit: str | None = None,
     ledger: Ledger | str | PathLike[str] | None = None,
@@ -53,9 +52,10 @@ def ppc(
 
     Parameters
     ----------
-    model : pymc.Model
     idata : DataTree
-        The model's result of `pymc_dp.fit`.
+        A result of `pymc_dp.fit`.
+    model : pymc.Model
+        The model that was fitted.
     statistic : {"ranks", "histogram"}
         Ranks of outcomes among those that the posterior predicts for the same record, which are
         uniform where the model is right; or the outcomes themselves.
@@ -64,9 +64,10 @@ def ppc(
         quantiles of the data. What lies outside has bins of its own.
     var_name : str, optional
         Which observed variable, where there are several.
-    epsilon, delta, noise_multiplier, data, neighbours, accountant, unit, ledger, backend
-        As in `pymc_dp.fit`, for this release alone. With ``unit=`` a person counts once, by the
-        shares of its records.
+    epsilon, delta, noise_multiplier, data, accountant, ledger, backend
+        As in `pymc_dp.fit`, for this release alone.
+    neighbours, unit : str, optional
+        Those of the fit. With a unit a person counts once, by the shares of its records.
 
     Returns
     -------
@@ -107,14 +108,22 @@ def ppc(
     ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
-    >>> found = pymc_dp.ppc(model, idata, statistic="histogram", bins=[0.5], **terms)
+    >>> found = pymc_dp.ppc(idata, model, statistic="histogram", bins=[0.5], **terms)
     >>> found["ppc"]["observed"].values.round(-2)
     array([300., 700.])
     """
-    budget = Budget(epsilon, delta, noise_multiplier, neighbours, "full", accountant, None, unit)
+    budget = later_budget(
+        idata,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        neighbours=neighbours,
+        accountant=accountant,
+        unit=unit,
+    )
     edges = _edges(statistic, bins)
     number = len(edges) - 1
-    fitted = open_fitted(model_in_use(model), idata, data, budget, REPLICATES + RANKED_AMONG)
+    fitted = open_fitted(idata, model_in_use(model), data, budget, REPLICATES + RANKED_AMONG)
     records, (variable, leaf) = fitted.records, _variable(fitted, var_name)
     replicates = min(REPLICATES, len(fitted.points) // 2)
     points = _replicates_first(fitted.points, replicates)

@@ -2,8 +2,10 @@
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from os import PathLike
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from pymc_dp.calibration.budget import Budget
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup, separation
+from pymc_dp.errors import PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled, Method
@@ -37,13 +40,32 @@ class Fitted(NamedTuple):
     public: tuple[str, ...]  # what the fit declared public
 
 
+def later_budget(
+    idata: xr.DataTree, *, neighbours: str | None, unit: str | None, **terms: Any
+) -> Budget:
+    """Return the budget of a release of all records: what is None in these two is as in the fit."""
+    attrs = privacy_of(idata).attrs
+    return Budget(
+        neighbours=neighbours or attrs["neighbours"],
+        unit=attrs.get("unit") if unit is None else unit,
+        sampling="full",
+        **terms,
+    )
+
+
 def open_fitted(
-    model: pm.Model, idata: xr.DataTree, data: Mapping[str, Any] | None, budget: Budget, draws: int
+    idata: xr.DataTree,
+    model: pm.Model,
+    data: Mapping[str, Any] | None,
+    budget: Budget,
+    draws: int,
+    numbers: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Fitted:
     """Split a model into its records again, and take draws of its posterior as points.
 
-    Raises ValueError where the result is not private, although the budget asks for privacy, or is
-    that of another model.
+    ``numbers`` are public, by what they are, for a comparison with the records. Raises ValueError
+    where the result is not private, although the budget asks for privacy, or is that of another
+    model. Warns where the budget protects something else than the fit did.
     """
     privacy = privacy_of(idata).attrs
     if budget.noisy and not math.isfinite(privacy["epsilon"]):
@@ -51,8 +73,18 @@ def open_fitted(
             f"The guarantee of this result is {privacy['guarantee']!r}. What is computed from it "
             "would be no more private: give a private result, or epsilon=inf here as well."
         )
+    fits, asked = (privacy["neighbours"], privacy.get("unit")), (budget.neighbours, budget.unit)
+    if budget.noisy and fits != asked:
+        warnings.warn(
+            "The fit has neighbours={!r} and unit={!r}, and this release {!r} and {!r}: what their "
+            "epsilons protect is not the same, and they do not add up. Leave neighbours= and unit= "
+            "out to take those of the fit.".format(*fits, *asked),
+            PrivacyWarning,
+            stacklevel=4,
+        )
     public = tuple(json.loads(privacy["declared_public"]))
-    records, checked = separation(model, budget, public=public, data=data)(constrained(model))
+    separated = separation(model, budget, public=public, data=data, numbers=numbers)
+    records, checked = separated(constrained(model))
     require_shared_latents(
         records, ", so that nothing of a single record follows from the posterior alone."
     )

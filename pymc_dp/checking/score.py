@@ -11,7 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import Fitted, ask, open_fitted
+from pymc_dp.checking.release import Fitted, ask, later_budget, open_fitted
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.ledger.ledger import Ledger
@@ -20,6 +20,7 @@ from pymc_dp.model.tables import read_tables
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.private_data import joined
 from pymc_dp.privacy.query import Noisy
+from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.build import with_guarantee
 
 NAME = "log predictive densities"
@@ -28,7 +29,7 @@ COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can ad
 # what the square of a score adds, over that of the score: it says how records vary
 SQUARE_SHARE = 0.5
 
-Models = Mapping[str, tuple[pm.Model, xr.DataTree]]
+Fits = Mapping[str, tuple[xr.DataTree, pm.Model]]
 
 
 class Terms(NamedTuple):
@@ -49,8 +50,8 @@ class Terms(NamedTuple):
 
 
 def score(
-    model: pm.Model | Models,
-    idata: xr.DataTree | None = None,
+    idata: xr.DataTree | Fits,
+    model: pm.Model | None = None,
     *,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -58,7 +59,7 @@ def score(
     data: Mapping[str, Any] | None = None,
     score_range: tuple[float, float] = (-4.0, 0.0),
     largest_difference: float = 1.0,
-    neighbours: str = "add_remove",
+    neighbours: str | None = None,
     accountant: str = "pld",
     num_records: int | None = None,
     unit: str | None = None,
@@ -71,17 +72,19 @@ def score(
 
     Parameters
     ----------
-    model : pymc.Model, or mapping of {str : (model, result)}
-        Several models are scored on the same records in one release, which says more about their
-        differences than one release each.
-    idata : DataTree
-        The model's result of `pymc_dp.fit`; left out for several models.
-    epsilon, delta, noise_multiplier, neighbours, accountant, unit, ledger, backend
-        As in `pymc_dp.fit`, for this release alone. With ``unit=`` the scores are those of persons,
+    idata : DataTree, or mapping of {str : (result, model)}
+        A result of `pymc_dp.fit`. Several are scored on the same records in one release, which says
+        more about their differences than one release each.
+    model : pymc.Model
+        The model that was fitted; left out for several.
+    epsilon, delta, noise_multiplier, accountant, ledger, backend
+        As in `pymc_dp.fit`, for this release alone.
+    neighbours, unit : str, optional
+        Those of the fit, of several the first one. With a unit the scores are those of persons,
         each the mean of its records'.
     data : mapping, optional
-        The records, in place of the model's own, as in `pymc_dp.fit`. Several models need it: each
-        takes the arrays that it knows.
+        The records, in place of the model's own, as in `pymc_dp.fit`, with the fit's unit. Several
+        models need it: each takes the arrays that it knows.
     score_range : tuple of two floats
         Where a record's log predictive density is clipped to. The default suits outcomes of about
         unit scale, one or two a record.
@@ -124,17 +127,25 @@ def score(
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
     >>> held_out = {"y": np.repeat([0, 1], [320, 680])}
-    >>> found = pymc_dp.score(model, idata, data=held_out, **terms)
+    >>> found = pymc_dp.score(idata, model, data=held_out, **terms)
     >>> -0.8 < found["score"]["mean"].item() < -0.5
     True
     """
-    budget = Budget(
-        epsilon, delta, noise_multiplier, neighbours, "full", accountant, num_records, unit
+    fits = _fits(idata, model, data)
+    budget = later_budget(
+        next(iter(fits.values()))[0],
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        neighbours=neighbours,
+        accountant=accountant,
+        num_records=num_records,
+        unit=unit,
     )
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
     terms = Terms(check_range(score_range), largest_difference, num_records)
-    fitted = _open(model, idata, data, budget)
+    fitted = _open(fits, data, budget)
     public = sorted({name for each in fitted.values() for name in each.public})
     columns = joined({name: each.data for name, each in fitted.items()})
     together = next(iter(fitted.values()))._replace(data=columns, public=tuple(public))
@@ -159,31 +170,34 @@ def score(
     return with_guarantee(groups, together.records, outcome, {"settings": settings})
 
 
-def _open(
-    model: pm.Model | Models,
-    idata: xr.DataTree | None,
-    data: Mapping[str, Any] | None,
-    budget: Budget,
-) -> dict[str, Fitted]:
-    if not isinstance(model, Mapping):
-        if idata is None:
-            raise TypeError("score needs idata=, a result of pymc_dp.fit with this model.")
-        return {"model": open_fitted(model_in_use(model), idata, data, budget, DRAWS)}
-    data = read_tables(data)
-    if idata is not None or data is None or not model:
+def _fits(idata: xr.DataTree | Fits, model: pm.Model | None, data: Any) -> Fits:
+    """Return the results with their models, by name."""
+    if not isinstance(idata, Mapping) or isinstance(idata, xr.DataTree):
+        privacy_of(idata)
+        return {"model": (idata, model_in_use(model))}
+    if model is not None or data is None or not idata:
         raise ValueError(
-            "Several models are given as {'name': (model, result), ...} without idata=, and with "
+            "Several models are given as {'name': (result, model), ...} without model=, and with "
             "data=: the records that all of them are to predict, row by row the same."
         )
+    for result, _ in idata.values():
+        privacy_of(result)
+    return {name: (result, model_in_use(one)) for name, (result, one) in idata.items()}
+
+
+def _open(fits: Fits, data: Mapping[str, Any] | None, budget: Budget) -> dict[str, Fitted]:
+    if len(fits) == 1:
+        return {name: open_fitted(*fit, data, budget, DRAWS) for name, fit in fits.items()}
+    data = read_tables(data) or {}
     known = {
-        name: {str(v.name) for v in (*model_in_use(one).data_vars, *one.observed_RVs)}
-        for name, (one, _) in model.items()
+        name: {str(v.name) for v in (*model.data_vars, *model.observed_RVs)}
+        for name, (_, model) in fits.items()
     }
     for name in sorted(data.keys() - set().union(*known.values())):
         raise ValueError(f"data= names `{name}`, which is an array of none of the models.")
     return {
-        name: open_fitted(one, of, {k: data[k] for k in data if k in known[name]}, budget, DRAWS)
-        for name, (one, of) in model.items()
+        name: open_fitted(*fit, {k: data[k] for k in data if k in known[name]}, budget, DRAWS)
+        for name, fit in fits.items()
     }
 
 

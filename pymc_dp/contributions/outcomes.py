@@ -4,17 +4,22 @@ They make clipping consistent: how much clipping moves a record's score on avera
 scores of outcomes that the model itself draws for the record.
 """
 
+import math
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
-from pymc.distributions.custom import CustomDistRV
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.contributions.local_latents import no_latents, owners
 from pymc_dp.model import Records
-from pymc_dp.model.outcomes import Outcomes
-from pymc_dp.privacy.contribution import OWNER, Batch
+from pymc_dp.model.operations import is_listed
+from pymc_dp.model.outcomes import STANDARD_UNIFORM, Outcomes
+from pymc_dp.privacy.contribution import OWNER, Batch, take_rows
+from pymc_dp.privacy.private_data import ColumnSpec
+from pymc_dp.privacy.probe import ALIKE, MIXED, probe_records
 
 # (batch, z, generator) -> draws of all observed variables, shape (rows, count, ...), by the name
 # that `drawn_name` gives to the leaf; z is one point, (d,), or one for each draw, (count, d). Rows
@@ -24,6 +29,10 @@ Draw = Callable[[Batch, np.ndarray, np.random.Generator], Batch]
 UNDRAWN = "rows without draws"
 # both outcomes of a record that has one of two
 BOTH = (0, 1)
+# draws of a made-up record, alone and beside others, and how far their distribution functions lie
+# apart with probability 1e-9 where both are the same
+TRIES = 400
+DISTANCE = (math.log(2e9) / TRIES) ** 0.5
 
 
 def drawn_name(leaf: str) -> str:
@@ -68,29 +77,73 @@ def compile_draws(records: Records, count: int) -> Draw | None:
         return found | {UNDRAWN: failed | failed[places]}
 
     axes = records.batch.axes
-    _refuse_failing(records, draw)
+    if own := _drawn_by_authors(records):
+        _refuse_failing(records, own, draw)
+        _refuse_mixing(records, own, at_point)
     return draw
 
 
-def _refuse_failing(records: Records, draw: Draw) -> None:
-    """Refuse an author's ``random=`` that fails for made-up records of zeros and for ones of ones.
-
-    A record that cannot be drawn adds nothing, and so would all of them.
-    """
+def _drawn_by_authors(records: Records) -> str:
+    """Name the variables whose draws are computed by operations that no proof covers."""
     own = {
         name
         for stage in records.outcomes or ()
         for leaf, name in stage.variables.items()
-        if any(isinstance(v.owner_op, CustomDistRV) for v in ancestors([stage.drawn[leaf]]))
+        if any(_is_of_author(v.owner_op) for v in ancestors([stage.drawn[leaf]]))
     }
-    if not own:
-        return
+    return ", ".join(f"`{name}`" for name in sorted(own))
+
+
+def _is_of_author(op: Op | None) -> bool:
+    return op is not None and op is not STANDARD_UNIFORM and not is_listed(type(op))
+
+
+def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -> None:
+    """Refuse draws of an author's that are distributed otherwise beside made-up records than alone.
+
+    Each record's draws alone and beside all others are compared by the largest distance of their
+    distribution functions (Kolmogorov and Smirnov), at the initial point and beside it.
+    """
+    inputs, rng = records.batch.inputs, np.random.default_rng(0)
+    spec = {n: ColumnSpec(records.shapes[n], x.type.dtype) for n, x in inputs.items()}
+    made = probe_records(spec, rng)
+    for z in (records.start, records.start + rng.uniform(0.1, 0.4, records.size)):
+        with np.errstate(all="ignore"):
+            each = {k: take_rows(made, spec, np.array([k])) for k in range(ALIKE + MIXED)}
+            alone = {k: at_point(one, z, rng, TRIES) for k, one in each.items()}
+            kept = [k for k, drawn in alone.items() if not drawn[UNDRAWN].any()]
+            beside = at_point(take_rows(made, spec, np.array(kept, int)), z, rng, TRIES)
+        for place, name in product(range(len(kept)), map(drawn_name, records.drawn)):
+            one, other = (
+                x.reshape(TRIES, -1).T for x in (alone[kept[place]][name], beside[name][place])
+            )
+            if max(map(_distance, one, other)) > DISTANCE:
+                raise ValueError(
+                    f"random= of {own} draws otherwise for a made-up record beside others than for "
+                    "the record alone, so that draws of one record would depend on other records. "
+                    "Let each depend on the parameters of its own record: no sum, mean, maximum or "
+                    "order over records. Without random= no outcomes are drawn."
+                )
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest distance between the distribution functions of two samples."""
+    every = np.concatenate([one, other])
+    shares = [np.searchsorted(np.sort(x), every, side="right") / len(x) for x in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def _refuse_failing(records: Records, own: str, draw: Draw) -> None:
+    """Refuse an author's ``random=`` that fails for made-up records of zeros and for ones of ones.
+
+    A record that cannot be drawn adds nothing, and so would all of them.
+    """
     made = {n: _zeros_and_ones(records, n, x.type.dtype) for n, x in records.batch.inputs.items()}
     with np.errstate(all="ignore"):
         failed = draw(made, records.start, np.random.default_rng(0))[UNDRAWN]
     if failed.all():
         raise ValueError(
-            f"random= of {', '.join(f'`{name}`' for name in sorted(own))} raises an error for made-"
+            f"random= of {own} raises an error for made-"
             "up records at the initial point, so no outcomes could be drawn. It is called for many "
             "draws of many records at once: let it broadcast its parameters, whose shapes are "
             "(draws, records) with 1 along some axes, and return an array of the shape size=."

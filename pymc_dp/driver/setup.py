@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from pymc_dp.methods.registry import method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.tables import read_tables
 from pymc_dp.model.unit_column import read_units
+from pymc_dp.privacy.partitions import number_of_records
 from pymc_dp.tables.formula import (
     check_formula,
     factors_left_out,
@@ -38,9 +40,15 @@ from pymc_dp.tables.predictors import (
     infinite_values,
     missing_values,
     more_columns_than_records,
+    numbers_of_records,
     rare_levels,
 )
-from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
+from pymc_dp.tables.weights import (
+    SurveyWeights,
+    normalised_weights,
+    read_weights,
+    without_factors,
+)
 
 # keywords of pm.fit that would carry data into a fit, or out of it
 REFUSED = {
@@ -137,11 +145,13 @@ def separation(
     data: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
     weights: SurveyWeights | None = None,
+    numbers: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
     """Read a model's data, units and weights; return what splits the model, on any scale.
 
-    What splits the model warns of outcomes that cannot occur; all other checks of values wait until
-    these are asked for.
+    ``numbers`` are public ones, by what they are, beside those of the model, the weights and the
+    budget. What splits the model warns of outcomes that cannot occur; all other checks of values
+    wait until these are asked for.
     """
     refuse_unfit(model)
     data = read_tables(read_numbers(data))
@@ -171,14 +181,40 @@ def separation(
 
         def checked_and_warned() -> PrivateData:
             private = checked()
-            rare = rare_levels(as_given, given, budget.unit)
-            for text in [*rare, *more_columns_than_records(as_given, given)]:
+            weighed = {name: column.values for name, column in beside.items()}
+            texts = rare_levels(as_given, given, budget.unit)
+            texts += more_columns_than_records(as_given, given)
+            for name, values in weighed.items():
+                texts += normalised_weights(name, values)
+            if budget.noisy:
+                of_rows = set() if known and units is None else {number_of_records(private)}
+                texts += numbers_of_records(
+                    {**numbers, **_public_numbers(records, budget, weights)},
+                    as_given,
+                    given,
+                    public=public,
+                    weights=weighed,
+                    counts=of_rows if known or units is None else of_rows | {units.number},
+                )
+            for text in texts:
                 warnings.warn(text, PrivacyWarning, stacklevel=6)
             return private
 
         return with_absent_components(records), checked_and_warned
 
     return separated
+
+
+def _public_numbers(
+    records: Records, budget: Budget, weights: SurveyWeights | None
+) -> dict[str, tuple[float, ...]]:
+    """Return numbers that a caller says are public, by what they are."""
+    named = {f"A number in the {x.kind} `{x.name}`": found for x, found in records.trusted.items()}
+    if weights is not None:
+        named[f"upper= of weights=`{weights.name}`"] = (weights.upper,)
+    if budget.num_records is not None:
+        named["num_records="] = (budget.num_records,)
+    return named
 
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:

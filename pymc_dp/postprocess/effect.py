@@ -8,7 +8,7 @@ from typing import Any
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.calibration.budget import Budget
+from pymc_dp.checking.release import later_budget
 from pymc_dp.contributions.set_predictors import Place
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PosteriorWarning
@@ -34,7 +34,7 @@ def effect(
     delta: float | None = None,
     noise_multiplier: float | None = None,
     data: Mapping[str, Any] | None = None,
-    neighbours: str = "add_remove",
+    neighbours: str | None = None,
     accountant: str = "pld",
     num_records: int | None = None,
     unit: str | None = None,
@@ -68,9 +68,10 @@ def effect(
         read for outcomes of yes or no.
     prob : float, optional
         The probability of the intervals, which are equal-tailed.
-    epsilon, delta, noise_multiplier, data, neighbours, accountant, num_records, unit, ledger, \
-backend
-        As in `pymc_dp.fit`, for the release alone. With ``unit=`` the average is over persons, each
+    epsilon, delta, noise_multiplier, data, accountant, num_records, ledger, backend
+        As in `pymc_dp.fit`, for the release alone.
+    neighbours, unit : str, optional
+        Of the release; those of the fit by default. With a unit the average is over persons, each
         the mean of its records.
     public : str or sequence of str, optional
         As in `pymc_dp.predict`, for averages over public rows.
@@ -95,7 +96,8 @@ backend
     Warns
     -----
     PrivacyWarning
-        The public rows may be the fitted ones.
+        The public rows may be the fitted ones, ``bounds`` may be records' own numbers, or the
+        release protects something else than the fit.
     PosteriorWarning
         The posterior leaves the noise of its fit out.
 
@@ -142,18 +144,25 @@ backend
     if over is None:
         if weights is not None or public:
             raise ValueError("weights= and public= are for public rows: give these as over=.")
-        budget = Budget(
-            epsilon, delta, noise_multiplier, neighbours, "full", accountant, num_records, unit
+        budget = later_budget(
+            idata,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            neighbours=neighbours,
+            accountant=accountant,
+            num_records=num_records,
+            unit=unit,
         )
         model = model_in_use(model)
         return record_margins(
             idata, model, chosen, outcome, bounds, prob, data, budget, ledger, backend
         )
-    of_release = (epsilon, delta, noise_multiplier, bounds, data, num_records, unit, ledger)
-    if any(value is not None for value in of_release):
+    terms = (epsilon, delta, noise_multiplier, bounds, data, neighbours, num_records, unit, ledger)
+    if any(value is not None for value in terms):
         raise ValueError(
             "Over public rows nothing is released: leave out epsilon=, delta=, noise_multiplier=, "
-            "bounds=, data=, num_records=, unit= and ledger=."
+            "bounds=, data=, neighbours=, num_records=, unit= and ledger=."
         )
     own = (public,) if isinstance(public, str) else tuple(public)
     margins, shares = public_margins(idata, model, chosen, over, weights, outcome, own)

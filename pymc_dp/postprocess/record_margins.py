@@ -51,7 +51,8 @@ def record_margins(
     """Release the averages, and describe them with the noise in their intervals."""
     sizes = idata["posterior"].sizes
     every = sizes["chain"] * sizes["draw"]
-    fitted = open_fitted(model, idata, data, budget, every)
+    numbers = {} if bounds is None else {"bounds=": bounds}
+    fitted = open_fitted(idata, model, data, budget, every, numbers)
     records, leaf = fitted.records, _leaf(fitted.records, outcome)
     is_binary = bool(records.outcomes and records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)

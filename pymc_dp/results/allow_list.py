@@ -15,9 +15,8 @@ def released_names(groups: dict[str, xr.Dataset]) -> dict[str, list[str]]:
 def privacy_of(idata: xr.DataTree) -> xr.Dataset:
     """Return the ``privacy`` group of a result; refuse anything else."""
     if not isinstance(idata, xr.DataTree):
-        raise TypeError(
-            f"A result of pymc_dp.fit is needed, an xarray.DataTree, not {type(idata).__name__}."
-        )
+        given = type(idata).__name__
+        raise TypeError(f"A result of pymc_dp.fit is needed, before any model, not {given}.")
     group = idata["privacy"].to_dataset() if "privacy" in idata.children else xr.Dataset()
     if not {"guarantee", "epsilon", "delta", "released"} <= group.attrs.keys():
         raise ValueError("This tree has no `privacy` group of a fit: it was not made by pymc_dp.")

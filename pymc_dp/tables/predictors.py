@@ -1,4 +1,4 @@
-"""What of the numbers that a likelihood computes with adds nothing to a fit, or little but names.
+"""What of the records' numbers adds nothing to a fit, or little but names, or is in use as public.
 
 Like the value checks of ``model``, this reads private values, and nothing comes of it but a
 sentence to the curator.
@@ -75,6 +75,83 @@ def more_columns_than_records(model: pm.Model, data: Mapping[str, Any] | None) -
         for what, x in sorted(matrices.items())
         if x.shape[1] > x.shape[0] and x.dtype.kind == "f" and (x[np.isfinite(x)] % 1).any()
     ]
+
+
+def numbers_of_records(
+    numbers: Mapping[str, Iterable[float]],
+    model: pm.Model,
+    data: Mapping[str, Any] | None,
+    *,
+    public: Iterable[str] = (),
+    weights: Mapping[str, np.ndarray] | None = None,
+    counts: Iterable[int] = (),
+) -> list[str]:
+    """Name the public numbers that are statistics of the records; all such comparisons are here.
+
+    ``numbers`` are compared, by what they are, with the smallest and the largest value, the mean
+    and the standard deviation of every column of what is observed, read or in ``weights``, and with
+    ``counts``, private numbers of records or units; all to six digits.
+
+    Not compared are numbers of two significant digits or fewer, such as 0, .25, 5 and 1200, which
+    people choose, and which the ends of scales are; an end that five records share, which is that
+    of a scale or a cut, and which one record does not move; what follows from these statistics by
+    another formula; arrays of numbers; and columns that are sparse, in files or in chunks.
+    """
+    exact = {k: np.array([x for x in found if not _is_round(x)]) for k, found in numbers.items()}
+    exact = {what: found for what, found in exact.items() if found.size}
+    known = [("the number of records or units", np.array([n])) for n in counts] if exact else []
+    for name, x in _of_records(model, data, public, weights or {}) if exact else ():
+        for column in x.reshape(len(x), -1).T:
+            for statistic, values in _statistics(column[np.isfinite(column)].astype("float64")):
+                known.append((f"{statistic} of {name}", values))
+    found = {
+        what: text
+        for text, values in reversed(known)
+        for what, given in exact.items()
+        if np.isclose(given[:, None], values, rtol=1e-6, atol=0).any()
+    }
+    return [
+        f"{what} equals {text}. If it was taken from the records, it stands there without noise, "
+        "which epsilon does not cover: give a number that is known without them, such as the end "
+        "of a scale or a round one. If it is public by itself, all is well."
+        for what, text in found.items()
+    ]
+
+
+def _is_round(number: float) -> bool:
+    """Whether a number has two significant digits or fewer.
+
+    >>> _is_round(1200), _is_round(0.25), _is_round(365)
+    (True, True, False)
+    """
+    return float(f"{number:.2g}") == number
+
+
+def _of_records(
+    model: pm.Model,
+    data: Mapping[str, Any] | None,
+    public: Iterable[str],
+    weights: Mapping[str, np.ndarray],
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays that have a row for every record, and are not declared public."""
+    declared, observed = {f"`{name}`" for name in public}, list(_observed(model, data))
+    rows = {x.shape[0] for _, x in observed}
+    for name, x in (*observed, *_read(model, data)):
+        if x.dtype.kind in "biuf" and x.shape[0] in rows and name not in declared:
+            yield name.replace("An array", "an array"), x
+    yield from ((f"`{name}`", x) for name, x in weights.items())
+
+
+@np.errstate(all="ignore")
+def _statistics(column: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    if not column.size:
+        return
+    for what, end in (("the smallest value", column.min()), ("the largest value", column.max())):
+        if np.count_nonzero(column == end) < SMALL_GROUP:
+            yield what, np.array([end])
+    n = column.size
+    yield "the mean", np.array([column.mean()])
+    yield "the standard deviation", column.std() * np.sqrt([1.0, n / max(n - 1, 1)])
 
 
 def _is_rare(x: np.ndarray, units: Any) -> bool:

@@ -152,7 +152,7 @@ def test_a_flat_prior_has_no_width():
 def test_other_trees_and_models_are_refused():
     with pytest.raises(ValueError, match="was not made by pymc_dp"):
         pymc_dp.check(xr.DataTree())
-    released = pymc_dp.ppc(coin(), result(coin), bins=2, **TERMS)
+    released = pymc_dp.ppc(result(coin), coin(), bins=2, **TERMS)
     with pytest.raises(ValueError, match="holds no posterior"):
         pymc_dp.check(released)
     with pm.Model() as other:

@@ -20,7 +20,7 @@ EDGES = [-2.0, -1.0, 0.0, 1.0, 2.0]
 
 def test_a_histogram_without_noise_is_that_of_the_outcomes():
     found = pymc_dp.ppc(
-        straight(columns()), result(straight), statistic="histogram", bins=EDGES, epsilon=math.inf
+        result(straight), straight(columns()), statistic="histogram", bins=EDGES, epsilon=math.inf
     )["ppc"]
     exact, _ = np.histogram(columns()["y"], [-np.inf, *EDGES, np.inf])
     np.testing.assert_allclose(found["observed"], exact, rtol=1e-5)
@@ -32,14 +32,14 @@ def test_a_histogram_without_noise_is_that_of_the_outcomes():
 
 @pytest.mark.parametrize("statistic", [{}, {"statistic": "histogram", "bins": EDGES}])
 def test_a_model_that_is_wrong_is_told_from_one_that_is_right(statistic):
-    wrong = pymc_dp.ppc(straight(columns()), result(straight), **TERMS, **statistic)
+    wrong = pymc_dp.ppc(result(straight), straight(columns()), **TERMS, **statistic)
     assert wrong["ppc"].attrs["tail_probability"] < 1e-6
-    right = pymc_dp.ppc(coin(), result(coin), **TERMS, bins=4)
+    right = pymc_dp.ppc(result(coin), coin(), **TERMS, bins=4)
     assert right["ppc"].attrs["tail_probability"] > 1e-6
 
 
 def test_skewed_noise_is_seen_in_ranks():
-    found = pymc_dp.ppc(bent(columns()), result(bent), **TERMS)["ppc"]
+    found = pymc_dp.ppc(result(bent), bent(columns()), **TERMS)["ppc"]
     assert found.attrs["tail_probability"] < 1e-6
     assert found["difference"][0].item() < -5 * found["difference_noise_sd"].item()
 
@@ -95,7 +95,7 @@ def test_records_of_several_outcomes_count_once():
         pm.Normal("y", mean, 1.0, observed=pairs)
     idata = pymc_dp.fit(model=model, progressbar=False, backend="python", **TERMS)
     more = {"statistic": "histogram", "bins": [0.0]}
-    found = pymc_dp.ppc(model, idata, epsilon=math.inf, **more)["ppc"]
+    found = pymc_dp.ppc(idata, model, epsilon=math.inf, **more)["ppc"]
     np.testing.assert_allclose(
         found["observed"], [400 * (pairs < 0).mean(), 400 * (pairs >= 0).mean()], rtol=1e-5
     )
@@ -105,7 +105,7 @@ def test_records_of_several_outcomes_count_once():
 def test_bad_records_add_nothing():
     data = columns()
     bad = {**data, "y": np.where(np.arange(ROWS) < 100, np.nan, data["y"])}
-    found = pymc_dp.ppc(straight(data), result(straight), data=bad, epsilon=math.inf)["ppc"]
+    found = pymc_dp.ppc(result(straight), straight(data), data=bad, epsilon=math.inf)["ppc"]
     assert found["observed"].sum().item() == pytest.approx(ROWS - 100, rel=1e-5)
 
 
@@ -126,7 +126,7 @@ REFUSED = [
 def test_bad_input_is_refused_before_anything_is_spent(tmp_path, terms, sentence):
     ledger = Ledger(tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy")
     with pytest.raises(ValueError, match=sentence):
-        pymc_dp.ppc(coin(), result(coin), ledger=ledger, **{**TERMS, **terms})
+        pymc_dp.ppc(result(coin), coin(), ledger=ledger, **{**TERMS, **terms})
     assert fits_of(ledger.path) == []
 
 
@@ -136,7 +136,7 @@ def test_a_model_that_cannot_draw_its_outcomes_is_refused():
         y = pm.Data("y", np.repeat([0.0, 1.0], [300, 700]))
         pm.Potential("density", y * pm.math.log(p) + (1 - y) * pm.math.log(1 - p))
     with pytest.raises(ValueError, match="does not say how its outcomes are drawn"):
-        pymc_dp.ppc(model, result(coin), **TERMS)
+        pymc_dp.ppc(result(coin), model, **TERMS)
 
 
 def test_each_outcome_is_checked_beside_its_own_draws():
@@ -150,7 +150,7 @@ def test_each_outcome_is_checked_beside_its_own_draws():
     fitted = pymc_dp.fit(model=model, **TERMS, **QUIETLY)
     for name, counts in (("size", [0, 500]), ("y", [500, 0])):
         found = pymc_dp.ppc(
-            model, fitted, var_name=name, statistic="histogram", bins=[0.0], epsilon=math.inf
+            fitted, model, var_name=name, statistic="histogram", bins=[0.0], epsilon=math.inf
         )
         assert found["ppc"].attrs["variable"] == name
         np.testing.assert_allclose(found["ppc"]["observed"], counts, atol=1e-2)
@@ -158,7 +158,7 @@ def test_each_outcome_is_checked_beside_its_own_draws():
 
 def test_replacing_a_record_costs_twice_the_noise():
     attrs = [
-        pymc_dp.ppc(coin(), result(coin), bins=2, neighbours=name, **TERMS)["privacy"].attrs
+        pymc_dp.ppc(result(coin), coin(), bins=2, neighbours=name, **TERMS)["privacy"].attrs
         for name in ("add_remove", "replace_one")
     ]
     noise = [one["noise_multiplier"] * one["clip_norm"] for one in attrs]
@@ -172,8 +172,8 @@ def test_records_in_chunks_are_checked_alike():
     chunks = {name: dask.from_array(x, chunks=(300, *x.shape[1:])) for name, x in data.items()}
     model, idata = bent(columns()), result(bent)
     free, more = {"epsilon": math.inf}, {"statistic": "histogram", "bins": EDGES}
-    whole, cut = (pymc_dp.ppc(model, idata, data=x, **free, **more) for x in (data, chunks))
+    whole, cut = (pymc_dp.ppc(idata, model, data=x, **free, **more) for x in (data, chunks))
     np.testing.assert_allclose(cut["ppc"]["observed"], whole["ppc"]["observed"])
-    models = {"one": (model, idata), "other": (straight(columns()), result(straight))}
+    models = {"one": (idata, model), "other": (result(straight), straight(columns()))}
     whole, cut = (pymc_dp.score(models, data=x, **free) for x in (data, chunks))
     np.testing.assert_allclose(cut["score"]["mean"], whole["score"]["mean"])

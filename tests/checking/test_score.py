@@ -1,6 +1,7 @@
 """Private scores agree with the densities that they estimate, and refuse what they cannot price."""
 
 import math
+from functools import cache, partial
 
 import numpy as np
 import pymc as pm
@@ -9,6 +10,7 @@ from scipy import stats
 
 import pymc_dp
 from pymc_dp import Ledger
+from pymc_dp.errors import PrivacyWarning
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.checking.models import TERMS, bent, coin, columns, result, straight
@@ -30,12 +32,12 @@ def densities(build, data):
 
 def both():
     data = columns()
-    return {build.__name__: (build(data), result(build)) for build in (straight, bent)}
+    return {build.__name__: (result(build), build(data)) for build in (straight, bent)}
 
 
 def test_without_noise_it_is_the_mean_log_predictive_density():
     found = pymc_dp.score(
-        straight(columns()), result(straight), data=HELD_OUT, epsilon=math.inf, **WIDE
+        result(straight), straight(columns()), data=HELD_OUT, epsilon=math.inf, **WIDE
     )["score"]
     exact = densities(straight, HELD_OUT).clip(-8, 0)
     assert found["mean"].item() == pytest.approx(exact.mean(), abs=0.01)
@@ -61,14 +63,14 @@ def test_one_release_compares_models_within_its_noise():
 def test_one_release_says_more_about_a_difference_than_two():
     joint = pymc_dp.score(both(), data=HELD_OUT, **TERMS)["score"]
     half = {**TERMS, "epsilon": 2.0}
-    alone = pymc_dp.score(straight(columns()), result(straight), data=HELD_OUT, **half)["score"]
+    alone = pymc_dp.score(result(straight), straight(columns()), data=HELD_OUT, **half)["score"]
     of_two = 2**0.5 * alone["mean_noise_sd"].item()
     assert joint["difference_noise_sd"].sel(model="bent").item() < 0.4 * of_two
 
 
 def test_the_stated_noise_is_that_of_repeated_scores():
     model, idata = coin(), result(coin)
-    found = [pymc_dp.score(model, idata, **TERMS)["score"] for _ in range(40)]
+    found = [pymc_dp.score(idata, model, **TERMS)["score"] for _ in range(40)]
     means = [one["mean"].item() for one in found]
     stated = np.mean([one["mean_noise_sd"].item() for one in found])
     tail = stats.chi2(39).cdf(39 * np.var(means, ddof=1) / stated**2)
@@ -77,27 +79,57 @@ def test_the_stated_noise_is_that_of_repeated_scores():
 
 def test_a_declared_number_leaves_less_noise():
     model, idata = coin(), result(coin)
-    counted = pymc_dp.score(model, idata, **TERMS)["score"]
-    declared = pymc_dp.score(model, idata, num_records=1000, **TERMS)["score"]
+    counted = pymc_dp.score(idata, model, **TERMS)["score"]
+    declared = pymc_dp.score(idata, model, num_records=1000, **TERMS)["score"]
     assert declared["number"].item() == 1000
     assert declared["number_noise_sd"].item() == 0
     assert declared["mean_noise_sd"].item() < 0.9 * counted["mean_noise_sd"].item()
 
 
+def of_persons():
+    with pm.Model() as model:  # one person has all ones
+        pm.Data("who", np.repeat(np.arange(301), [700, *[1] * 300])[::-1].copy())
+        p, ones = pm.Beta("p", 1, 1), pm.Data("ones", np.ones(1000))
+        pm.Bernoulli("y", p * ones, observed=np.repeat([0, 1], [300, 700]))
+    return model
+
+
+@cache
+def result_of_persons():
+    return pymc_dp.fit(
+        model=of_persons(), unit="who", neighbours="zero_out", **TERMS, progressbar=False
+    )
+
+
 def test_persons_count_once():
-    codes = np.repeat(np.arange(301), [700, *[1] * 300])  # one person has all ones
-    model = coin()
-    with model:
-        pm.Data("who", codes[::-1].copy())
-    found = pymc_dp.score(model, result(coin), unit="who", epsilon=math.inf)["score"]
+    model, idata = of_persons(), result_of_persons()
+    found = pymc_dp.score(idata, model, epsilon=math.inf)["score"]
     assert found["number"].item() == pytest.approx(301)
-    p = result(coin)["posterior"]["p"].mean().item()
+    p = idata["posterior"]["p"].mean().item()
     assert found["mean"].item() == pytest.approx(
         (300 * math.log(1 - p) + math.log(p)) / 301, abs=0.01
     )
-    declared = pymc_dp.score(model, result(coin), unit="who", num_records=301, **TERMS)["score"]
+    declared = pymc_dp.score(idata, model, num_records=301, **TERMS)["score"]
     assert declared["number"].item() == 301
     assert declared["number_noise_sd"].item() == 0
+
+
+LATER = {
+    "score": pymc_dp.score,
+    "ppc": partial(pymc_dp.ppc, bins=2),
+    "effect": partial(pymc_dp.effect, settings={"ones": [0.5, 1.0]}),
+}
+
+
+@pytest.mark.filterwarnings("error::pymc_dp.errors.PrivacyWarning")
+@pytest.mark.parametrize("name", LATER)
+def test_a_later_release_has_the_unit_and_the_neighbours_of_the_fit(name):
+    model, idata, release = of_persons(), result_of_persons(), LATER[name]
+    found = release(idata, model, **TERMS)["privacy"].attrs
+    assert (found["unit"], found["neighbours"]) == ("who", "zero_out")
+    assert pymc_dp.compose([idata, release(idata, model, **TERMS)], delta=1e-5).fits == 2
+    with pytest.warns(PrivacyWarning, match="The fit has neighbours='zero_out' and unit='who'"):
+        release(idata, model, neighbours="add_remove", **TERMS)
 
 
 REFUSED = [
@@ -114,7 +146,7 @@ REFUSED = [
 def test_bad_input_is_refused_before_anything_is_spent(tmp_path, terms, sentence):
     ledger = Ledger(tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy")
     with pytest.raises(ValueError, match=sentence):
-        pymc_dp.score(coin(), result(coin), ledger=ledger, **{**TERMS, **terms})
+        pymc_dp.score(result(coin), coin(), ledger=ledger, **{**TERMS, **terms})
     assert fits_of(ledger.path) == []
 
 
@@ -124,14 +156,14 @@ def test_several_models_need_records_that_all_of_them_predict():
         pymc_dp.score(models, **TERMS)
     with pytest.raises(ValueError, match="an array of none of the models"):
         pymc_dp.score(models, data={**HELD_OUT, "z": HELD_OUT["y"]}, **TERMS)
-    with pytest.raises(TypeError, match="needs idata="):
-        pymc_dp.score(coin(), **TERMS)
+    with pytest.raises(TypeError, match="There is no model: give model="):
+        pymc_dp.score(result(coin), **TERMS)
 
 
 def test_models_of_different_numbers_of_records_are_refused():
     with pm.Model() as other:
         pm.Bernoulli("z", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], 20))
-    models = {"y": (coin(), result(coin)), "z": (other, result(coin))}
+    models = {"y": (result(coin), coin()), "z": (result(coin), other)}
     with pytest.raises(ValueError, match="differ in their number of records"):
         pymc_dp.score(models, data={"y": np.arange(9) % 2, "z": np.arange(8) % 2}, **TERMS)
 
@@ -140,14 +172,14 @@ def test_a_result_without_privacy_is_refused():
     model = coin()
     open_result = pymc_dp.fit(model=model, epsilon=math.inf, progressbar=False, backend="python")
     with pytest.raises(ValueError, match="would be no more private"):
-        pymc_dp.score(model, open_result, **TERMS)
+        pymc_dp.score(open_result, model, **TERMS)
     with pytest.raises(ValueError, match="would be no more private"):
-        pymc_dp.ppc(model, open_result, **TERMS)
+        pymc_dp.ppc(open_result, model, **TERMS)
 
 
 def test_the_posterior_of_another_model_is_refused():
     with pytest.raises(ValueError, match="holds no `s` of shape"):
-        pymc_dp.score(straight(columns()), result(coin), **TERMS)
+        pymc_dp.score(result(coin), straight(columns()), **TERMS)
 
 
 @pytest.mark.parametrize(("place", "booked"), [("release", 0), ("_clipped_sum", 1)])
@@ -158,14 +190,14 @@ def test_an_interrupted_score_is_paid_for_once_it_is_booked(tmp_path, monkeypatc
     monkeypatch.setattr(PrivacyWall, place, interrupted)
     ledger = Ledger(tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy")
     with pytest.raises(KeyboardInterrupt, match="the ledger's report says whether it was booked"):
-        pymc_dp.score(coin(), result(coin), ledger=ledger, **TERMS)
+        pymc_dp.score(result(coin), coin(), ledger=ledger, **TERMS)
     [entry] = fits_of(ledger.path)
     assert entry.booked == booked
     assert ledger.spent.amount == booked * entry.of_plan.rounded().amount
 
 
 def test_the_price_is_that_of_one_gaussian_of_all_records():
-    attrs = pymc_dp.score(coin(), result(coin), **TERMS)["privacy"].attrs
+    attrs = pymc_dp.score(result(coin), coin(), **TERMS)["privacy"].attrs
     of_one = {"sampling": "full", "sample_rate": 1.0, "n": 1, "delta": 1e-5}
     assert attrs["epsilon"] <= 4.0
     assert attrs["epsilon"] == pytest.approx(

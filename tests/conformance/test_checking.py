@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 def score(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
-    return pymc_dp.score(model, idata, score_range=(-3.0, 1.0), **terms)
+    return pymc_dp.score(idata, model, score_range=(-3.0, 1.0), **terms)
 
 
 def compare(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
@@ -50,16 +50,16 @@ def compare(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.D
     shifted = idata.copy(deep=True)
     for values in shifted["posterior"].data_vars.values():
         values.values = 0.5 * values.values
-    models = {"one": (model, idata), "half": (model, shifted)}
+    models = {"one": (idata, model), "half": (shifted, model)}
     return pymc_dp.score(models, data=records, **terms)
 
 
 def ranks(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
-    return pymc_dp.ppc(model, idata, bins=4, **terms)
+    return pymc_dp.ppc(idata, model, bins=4, **terms)
 
 
 def histogram(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:
-    return pymc_dp.ppc(model, idata, statistic="histogram", bins=[-0.5, 0.5, 1.5], **terms)
+    return pymc_dp.ppc(idata, model, statistic="histogram", bins=[-0.5, 0.5, 1.5], **terms)
 
 
 def effect(model: pm.Model, idata: xr.DataTree, data: Data, terms: Any) -> xr.DataTree:

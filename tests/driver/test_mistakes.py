@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 import pymc_dp
 from pymc_dp.methods.registry import METHODS
@@ -63,6 +64,21 @@ READERS = [
 def test_what_is_no_tree_is_no_result(read):
     with pytest.raises(TypeError, match="A result of pymc_dp.fit is needed, .* not str"):
         read("result.nc")
+
+
+OF_RESULT_AND_MODEL = {
+    "ppc": lambda *both: pymc_dp.ppc(*both, epsilon=1, delta=1e-5),
+    "score": lambda *both: pymc_dp.score(*both, epsilon=1, delta=1e-5),
+    "several scores": lambda *both: pymc_dp.score({"a": both}, data={}, epsilon=1, delta=1e-5),
+    "effect": lambda *both: pymc_dp.effect(*both, {"X": [0, 1]}, epsilon=1, delta=1e-5),
+    "check": pymc_dp.check,
+}
+
+
+@pytest.mark.parametrize("call", OF_RESULT_AND_MODEL.values(), ids=[*OF_RESULT_AND_MODEL])
+def test_a_model_before_its_result_is_refused_with_the_order(model, call):
+    with pytest.raises(TypeError, match="A result of pymc_dp.fit is needed, before any model, not"):
+        call(model, xr.DataTree())
 
 
 @pytest.mark.parametrize("term", ["epsilon", "delta", "noise_multiplier"])

@@ -334,7 +334,7 @@ def test_a_predictive_check_can_be_filed(tmp_path, idata):
     with pm.Model(coords={"side": ["left", "right"]}) as model:
         b = pm.Normal("b", 0, 1, dims="side")
         pm.Normal("y", b.sum(), 1.0, observed=np.linspace(-1, 1, 50))
-    found = pymc_dp.ppc(model, idata, epsilon=1, delta=1e-5)
+    found = pymc_dp.ppc(idata, model, epsilon=1, delta=1e-5)
     record = json.loads(filed(found, tmp_path, "a.json"))["proved"]
     assert "docs/proofs/checks.md" in record["proofs"]["pages"]
     assert record["accuracy"] == {}

@@ -296,6 +296,39 @@ def test_a_function_of_an_author_that_draws_nothing_is_refused(broadcasts):
         compile_draws(records, COUNT)
 
 
+ALONE = {
+    "normal": lambda mu, rng, size: rng.normal(mu, size=size),
+    # what it draws second begins where the first left the generator, which depends on all records
+    "mixture": lambda mu, rng, size: rng.normal(mu, rng.gamma(1 + np.abs(mu), size=size)),
+}
+TOGETHER = {
+    "of the largest": lambda mu, rng, size: rng.normal(mu, np.abs(mu).max() + 0 * mu, size=size),
+    "of the mean": lambda mu, rng, size: rng.normal(mu.mean(), size=size),
+    "in order": lambda mu, rng, size: np.sort(rng.normal(mu, size=size), axis=-1),
+    "of their number": lambda mu, rng, size: rng.normal(size=size) * size[-1],
+}
+
+
+def by_author(draw):
+    with pm.Model() as model:
+        density = {"logp": lambda y, mu: -((y - mu) ** 2) / 2}
+        random = {"random": lambda mu, rng=None, size=None: draw(np.asarray(mu), rng, size)}
+        pm.CustomDist("y", predictor(), observed=REAL, **density, **(random if draw else {}))
+    return compile_draws(zoo.separated(model, public=["CustomDist_y"])[0], COUNT)
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_a_function_of_an_author_that_draws_each_record_alone_is_used(kind):
+    assert by_author(ALONE[kind]) is not None
+
+
+@pytest.mark.parametrize("kind", TOGETHER)
+def test_a_function_of_an_author_whose_draws_read_other_records_is_refused(kind):
+    with pytest.raises(ValueError, match="random= of `y` draws otherwise for a made-up record"):
+        by_author(TOGETHER[kind])
+    assert by_author(None) is None  # what the refusal says to do
+
+
 def test_draws_follow_the_distribution_at_the_latents_values():
     z = [np.log(3.0)]
     values = np.concatenate([drawn(exponential, z, seed)[0]["y"].ravel() for seed in range(10)])

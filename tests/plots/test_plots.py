@@ -62,7 +62,7 @@ def pictures(idata):
         (pymc_dp.plot_noise, idata),
         (pymc_dp.plot_topics, topics),
         (pymc_dp.plot_check, idata),
-        (pymc_dp.plot_ppc, pymc_dp.ppc(clinics(), idata, epsilon=1, delta=1e-5)),
+        (pymc_dp.plot_ppc, pymc_dp.ppc(idata, clinics(), epsilon=1, delta=1e-5)),
     )
     return dict(zip(VISUALS, plots, strict=True))
 

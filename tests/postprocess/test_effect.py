@@ -12,6 +12,7 @@ import pymc_dp
 from pymc_dp import Ledger
 from pymc_dp.contributions import set_predictors
 from pymc_dp.contributions.predictive_density import Range
+from pymc_dp.errors import PrivacyWarning
 from pymc_dp.postprocess import public_margins, record_margins
 from pymc_dp.privacy.query import Noisy
 
@@ -115,6 +116,14 @@ def test_the_average_over_records_without_noise_is_that_of_the_posterior():
     np.testing.assert_allclose(margins.std(axis=2).mean(axis=0), exact.std(axis=1), rtol=0.1)
     sds = [difference(one)[1] for one in found]
     assert np.mean(sds) == pytest.approx((exact[1] - exact[0]).std(), rel=0.1)
+
+
+def test_bounds_that_are_the_records_own_are_warned_of():
+    data, terms = columns(True), {"epsilon": 1.0, "delta": 1e-5}
+    ends = np.append(data["y"][:-1], 1234)
+    model = model_of({**data, "y": ends}, True)
+    with pytest.warns(PrivacyWarning, match="bounds= equals the largest value of `y`"):
+        pymc_dp.effect(result(True), model, SETTINGS, bounds=(0, 1234), **terms)
 
 
 @pytest.mark.parametrize("count", [False, True], ids=["logistic", "count"])

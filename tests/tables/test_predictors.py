@@ -167,3 +167,55 @@ def test_measurements_of_persons_in_columns_are_named():
     assert "observe the transposed matrix" in said(factors(of_persons.T))[0]
     assert not said(factors(of_persons))
     assert not said(factors(np.round(of_persons.T))), "counts of words have more columns"
+
+
+def normal(centre, width, y=Y, x=X):
+    with pm.Model() as model:
+        mean = pm.Normal("m", centre, width) + pm.Data("x", x)
+        pm.Normal("y", mean, 1.0, observed=y)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("centre", "width", "statistic"),
+    [
+        (Y.mean(), 3, "the mean of `y`"),
+        (0, Y.std(), "the standard deviation of `y`"),
+        (0, Y.std(ddof=1), "the standard deviation of `y`"),
+        (X.min(), 3, "the smallest value of `x`"),
+        (0, X.max(), "the largest value of `x`"),
+    ],
+)
+def test_a_number_in_a_prior_that_is_a_columns_own_is_warned_of(centre, width, statistic):
+    texts = said(normal(centre, width))
+    assert any(f"A number in the prior of `m` equals {statistic}" in text for text in texts)
+    assert str(centre) not in " ".join(texts) or centre == 0
+    assert said(normal(centre, width), FREE) == []
+    other = {"x": X + 0.1234, "y": Y * 1.7654 + 0.3}
+    assert said(normal(centre, width), data=other) == []
+
+
+def test_round_numbers_and_ends_of_scales_are_not_warned_of():
+    likert = np.arange(N) % 5 + 1.0
+    assert said(normal(0, 5, y=likert)) == []
+    assert said(normal(3, 5, y=np.where(likert > 1, likert, 1))) == []
+    balanced = np.arange(N) % 2  # a mean and a standard deviation of a half
+    assert said(normal(0.5, 0.5, x=balanced)) == []
+    days = np.where(np.arange(N) < 20, 365.0, 100 * (X + 1))  # the study ends for many
+    assert said(normal(0, 365, y=days)) == []
+
+
+def test_a_number_of_records_that_is_theirs_is_warned_of_where_it_is_private():
+    rows = 127
+    x = np.resize(X, rows)
+
+    def count(**terms):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            pymc_dp.plan(normal(0, 3, x, x), **BUDGET, **terms)
+        return [str(w.message) for w in caught if "num_records=" in str(w.message)]
+
+    [text] = count(num_records=rows)
+    assert "num_records= equals the number of records or units" in text
+    assert count(num_records=120) == []
+    assert count(num_records=rows, neighbours="zero_out") == []

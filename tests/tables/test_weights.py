@@ -1,12 +1,14 @@
 """Survey weights as they come: what they may be, and where they stand."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp import SurveyWeights
+from pymc_dp import PrivacyWarning, SurveyWeights
 
 N = 60
 rng = np.random.default_rng(3)
@@ -149,3 +151,40 @@ def test_the_report_says_what_of_weights_is_public():
     assert "Survey weights: `w`, which is private" in text
     assert "4, raised to the power 0.5. That number was declared public" in text
     assert "Survey weights" not in pymc_dp.privacy_report(fitted(model_of()))
+
+
+def texts(model, **settings):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pymc_dp.plan(model, **BUDGET, **settings)
+    return " ".join(str(w.message) for w in caught if issubclass(w.category, PrivacyWarning))
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (W / W.mean(), "have a mean of 1"),
+        (np.round(W / W.mean(), 6), "have a mean of 1"),
+        (W / W.sum(), "add up to 1, as"),
+        (100 * W / W.sum(), "add up to 100"),
+    ],
+)
+def test_weights_that_were_divided_by_their_own_mean_are_warned_of(weights, sentence):
+    found = texts(model_of(weights), weights=BY_DESIGN)
+    assert f"weights=`w` {sentence}" in found
+    given = {"w": weights, "x": X, "y": Y}
+    assert f"weights=`w` {sentence}" in texts(model_of(), weights=BY_DESIGN, data=given)
+
+
+@pytest.mark.parametrize("weights", [W, np.ones(N), np.repeat([0.0, 2.0], N // 2)])
+def test_weights_of_a_design_are_not_warned_of(weights):
+    assert "weights=" not in texts(model_of(weights), weights=BY_DESIGN)
+
+
+def test_a_bound_that_is_the_largest_weight_at_hand_is_warned_of():
+    at_hand = SurveyWeights("w", upper=W.max())
+    assert "upper= of weights=`w` equals the largest value of `w`" in texts(
+        model_of(), weights=at_hand
+    )
+    cut = np.minimum(W, 1.234)  # by a public rule: many records have the largest
+    assert "upper=" not in texts(model_of(cut), weights=SurveyWeights("w", upper=1.234))

@@ -118,16 +118,14 @@ def refuse_unknown_names(
     return frozenset(public) - variables
 
 
-def refuse_unproved(unproved: Mapping[str, Iterable[str]], allowed: Iterable[str]) -> None:
+def refuse_unproved(unproved: Mapping[str, Mapping[str, str]], allowed: Iterable[str]) -> None:
     """Refuse operations that may hold data outside the graph."""
-    for variable, names in unproved.items():
-        for name in sorted(set(names) - set(allowed)):
-            own = f", or declare public=[{name!r}] if the operation holds no data"
+    for variable, own in unproved.items():
+        for name in sorted(own.keys() - set(allowed)):
             raise NotSeparableError(
                 f"`{variable}` is computed by the operation `{name}`, which is not known to "
                 "compute from its inputs alone: it may hold data that no check can see. Write "
-                f"`{variable}` with PyTensor's own operations, as they are"
-                + ("." if name.startswith(CHANGED) else f"{own}.")
+                f"`{variable}` with PyTensor's own operations, as they are{own[name]}."
             )
 
 

@@ -6,10 +6,15 @@ finds them. So an operation is accepted only if its class itself is on a list an
 class makes it, and if the same holds for all operations inside it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.resources import files
+from inspect import getclosurevars, ismodule
+from types import FunctionType
+from typing import Any
 
+import numpy as np
 import pymc as pm
 from pymc.distributions.custom import CustomSymbolicDistRV
 from pytensor.compile.builders import OpFromGraph
@@ -17,7 +22,14 @@ from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.utils import import_func_from_string
 
-from pymc_dp.model.as_made import forget, is_as_made, is_known, is_known_transform, is_plain
+from pymc_dp.model.as_made import (
+    forget,
+    is_as_made,
+    is_known,
+    is_known_transform,
+    is_of_library,
+    is_plain,
+)
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.walk import all_variables, operations_of
 
@@ -46,8 +58,8 @@ def is_listed(kind: type) -> bool:
 
 def unproved_in(
     graph: Iterable[AnyVariable], *, drawn: bool = True, seen: dict[int, bool] | None = None
-) -> frozenset[str]:
-    """Name what in a graph may compute with more than its inputs: operations, and variables.
+) -> dict[str, str]:
+    """Name what in a graph may compute with more than its inputs, each with how to allow it.
 
     All of them forget the functions that they keep, and are compiled anew when they are needed.
     ``drawn=False`` leaves out how random variables are drawn: a density does not depend on it.
@@ -61,15 +73,15 @@ def unproved_in(
         if id(thing) not in seen:
             forget(thing)
             seen[id(thing)] = is_proved(thing) if isinstance(thing, Op) else is_known(thing)
-    unproved = {name_of(op) for op in found if not seen[id(op)] and (drawn or not _is_drawn(op))}
+    own = [op for op in found if not seen[id(op)] and (drawn or not _is_drawn(op))]
     pairs = zip(variables, types, strict=True)
     unknown = {type(x).__name__ for x, kind in pairs if not (seen[id(x)] and seen[id(kind)])}
-    return frozenset(unproved | {CHANGED + name for name in unknown})
+    return {name_of(op): how_to_allow(op) for op in own} | {CHANGED + name: "" for name in unknown}
 
 
 def unproved_by_variable(
     model: pm.Model, factors: Mapping[str, AnyVariable], prior: Mapping[str, list[AnyVariable]]
-) -> dict[str, frozenset[str]]:
+) -> dict[str, dict[str, str]]:
     """Name the operations of every variable of a model that may compute with more than inputs.
 
     ``factors`` are the densities of observed variables and potentials; ``prior`` has for every
@@ -81,10 +93,10 @@ def unproved_by_variable(
     evaluated: dict[str, list[AnyVariable]] = {name: [graph] for name, graph in factors.items()}
     evaluated |= {name: [density, *others] for name, (density, _, *others) in prior.items()}
     for name, graph in evaluated.items():
-        found[name] = found.get(name, frozenset()) | unproved_in(graph, seen=seen)
+        found[name] = found.get(name, {}) | unproved_in(graph, seen=seen)
     # they make graphs anew each time that they are asked
     own = {rv.name: t for rv, t in model.rvs_to_transforms.items() if not is_known_transform(t)}
-    return found | {name: found[name] | {type(t).__name__} for name, t in own.items()}
+    return found | {k: found[k] | {type(t).__name__: how_to_allow(t)} for k, t in own.items()}
 
 
 def is_proved(op: Op) -> bool:
@@ -122,7 +134,7 @@ def _changes_listed(op: Op) -> bool:
     return is_listed(kind) or any(is_listed(x) and x is not OpFromGraph for x in bases)
 
 
-def name_of(op: Op) -> str:
+def name_of(own: Any) -> str:
     """Return the name by which ``public=`` may allow an operation: its class's or function's.
 
     What changes an operation on the list has no such name: rules go by what it has changed.
@@ -131,6 +143,46 @@ def name_of(op: Op) -> str:
     >>> name_of(pt.exp), name_of(pt.exp.scalar_op)
     ('changed Elemwise', 'changed Exp')
     """
-    function = getattr(op, "_FromFunctionOp__fn", None)  # wrap_py gives all the same class
-    prefix = CHANGED if _changes_listed(op) else ""
-    return getattr(function, "__name__", prefix + type(op).__name__)
+    function = getattr(own, "_FromFunctionOp__fn", None)  # wrap_py gives all the same class
+    prefix = CHANGED if _changes_listed(own) else ""
+    return getattr(function, "__name__", prefix + type(own).__name__)
+
+
+def how_to_allow(own: Any) -> str:
+    """Say how ``public=`` allows an author's operation or transform, unless it may hold data."""
+    name = name_of(own)
+    if name.startswith(CHANGED):
+        return ""
+    function = getattr(own, "_FromFunctionOp__fn", None)
+    classes = [vars(kind) for kind in type(own).__mro__ if not is_of_library(kind)]
+    parts = {name: function} if function else dict(ChainMap(vars(own), *classes))
+    held = dict.fromkeys(_held(parts, set()))
+    if not held:
+        return f", or declare public=[{name!r}] if the operation holds no data"
+    names = ", ".join(f"`{x}`" for x in held)
+    return f". It holds {names}, which may be records: as its inputs they would be checked"
+
+
+def _held(parts: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
+    """Name what may be data of what an object holds, or a function reads."""
+    for name, value in parts.items():
+        value = getattr(value, "__func__", value)
+        if id(value) in seen or name in OF_A_COMPOSED or name.startswith("__"):
+            continue
+        seen.add(id(value))
+        if isinstance(value, FunctionType) and not is_of_library(value):
+            read = getclosurevars(value)
+            around = {k: v for k, v in read.globals.items() if not callable(v) and not ismodule(v)}
+            defaults = {f"defaults of {name}": (value.__defaults__, value.__kwdefaults__)}
+            yield from _held({**around, **read.nonlocals, **defaults}, seen)
+        elif _may_be_data(value):
+            yield name
+
+
+def _may_be_data(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_may_be_data, value.values()))
+    if isinstance(value, tuple | list | set | frozenset):
+        return any(map(_may_be_data, value))
+    is_number = isinstance(value, float | complex | np.generic)
+    return is_number or not (is_plain(value) or isinstance(value, type))

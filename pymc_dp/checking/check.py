@@ -218,8 +218,8 @@ def _outcomes(idata: xr.DataTree) -> Check:
         "outcomes",
         {"": value},
         "Chi squared of outcomes beside the model's is {value:.2g} of its critical value.",
-        "An intercept, a scale or a shape may be biased: choose a likelihood of the outcomes' "
-        "shape, such as pm.StudentT, pm.Gamma or pm.NegativeBinomial; pymc_dp.ppc shows how.",
+        "An intercept, a scale or a shape may be biased."
+        + "".join(f" {doubt.text}" for doubt in _doubts(idata, Kind.MISFIT)),
     )
 
 

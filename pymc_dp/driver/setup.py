@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,7 +188,13 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
                 f"{spec.name} takes no weights=: method='dp_advi' fits any model by them."
             )
         if name not in known:
-            raise TypeError(f"{name!r} is an unknown keyword; {spec.name} takes {known}.")
+            from pymc_dp.driver.fit import fit  # it imports this module
+
+            of_all = sorted(signature(fit).parameters.keys() - {*known, "options"})
+            raise TypeError(
+                f"{name!r} is an unknown keyword; {spec.name} takes {known}, and pymc_dp.fit with "
+                f"any method {of_all}."
+            )
 
 
 def _budget(spec: MethodSpec, terms: Mapping[str, Any]) -> Budget:

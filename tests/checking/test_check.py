@@ -84,7 +84,7 @@ def test_a_verdict_follows_from_the_kind_of_a_doubt_and_not_from_its_text(starve
 def test_skewed_outcomes_of_a_normal_model_are_seen():
     found = pymc_dp.check(result(bent))["outcomes"]
     assert found.verdict == "look"
-    assert "likelihood of the outcomes' shape" in found.advice
+    assert "Choose a likelihood of their shape" in found.advice
 
 
 def test_outcomes_that_are_yes_or_no_are_compared_too():

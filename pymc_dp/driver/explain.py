@@ -186,9 +186,7 @@ def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> 
     if not fits["dp_advi"].ok:
         able = [name for name, found in fits.items() if found.ok and METHODS[name].private]
         if not able:
-            raise NotSeparableError(
-                f"No method fits. dp_advi {fits['dp_advi'].reason}"
-            )
+            raise NotSeparableError(f"No method fits. dp_advi {fits['dp_advi'].reason}")
         return able[0], "the other methods refuse the latents of single records"
     if records.local_latents:
         names = ", ".join(f"`{name}`" for name in records.local_latents)

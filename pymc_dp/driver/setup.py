@@ -15,7 +15,11 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.absent_components import with_absent_components
-from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
+from pymc_dp.driver.bad_priors import (
+    refuse_bad_priors,
+    refuse_scores_that_are_nan,
+    refuse_unfit,
+)
 from pymc_dp.driver.formula_terms import refuse_computed_terms, refuse_weights
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.methods.method import Method, OnRealLine
@@ -162,6 +166,7 @@ def separation(
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
+        refuse_scores_that_are_nan(model, records)
         for text in impossible_outcomes(model, records, given):
             warnings.warn(text, PosteriorWarning, stacklevel=6)
 

@@ -1,8 +1,9 @@
 """Arrays that were computed from the records before the model was built: warnings, and refusals.
 
-Like `value_checks`, these read private values, and nothing else comes of them. Of arrays that follow from the outcomes beside which they stand: draws of outcomes leave
-them as they are, so that they are not like the observed ones, what is clipped is centred wrongly,
-and the curvature is another.
+Like `value_checks`, these read private values, and nothing else comes of them. Of arrays that
+follow from the outcomes beside which they stand: draws of outcomes leave them as they are, so that
+they are not like the observed ones, what is clipped is centred wrongly, and the curvature is
+another.
 """
 
 import warnings
@@ -127,8 +128,8 @@ def _warn_of_limits(name: str, outcome: str, limits: list[str], columns: Columns
         if len(kept) == 1 and len(censored) > 1 and not kept & censored:
             warnings.warn(
                 f"`{name}` has a limit of its own at every censored outcome and one and the same "
-                f"at all others: these limits follow from which outcomes were censored, so draws of outcomes "
-                "are not like the observed ones, and the posterior may be biased. "
+                "at all others: these limits follow from which outcomes were censored, so draws of "
+                "outcomes are not like the observed ones, and the posterior may be biased. "
                 "Give every record the limit that it had before its outcome was known: "
                 "pymc_dp.censored_at(model, upper=...), the end of the study less its entry.",
                 PosteriorWarning,

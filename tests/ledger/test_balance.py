@@ -128,7 +128,8 @@ def test_the_repr_says_where_it_is_and_what_is_left(new):
     assert repr(str(ledger.path)) in text
     assert "'survey': epsilon 2 at delta=1e-05 for all fits; owed: " in text
     assert "(Rényi divergences of order 10.2 add up)" in text
-    spent, left = re.search(r"owed: ([\d.]+) for 1; one more may ask for up to ([\d.]+)", text).groups()
+    said = r"owed: ([\d.]+) for 1; one more may ask for up to ([\d.]+)"
+    spent, left = re.search(said, text).groups()
     assert float(spent) == pytest.approx(ledger.spent.epsilon, rel=1e-3)
     assert float(left) == pytest.approx(ledger.left.epsilon, rel=1e-3)
     ledger.path.unlink()

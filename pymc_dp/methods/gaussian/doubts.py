@@ -53,9 +53,7 @@ OF_CATEGORIES = (
 )
 
 
-def doubts_of_rounds(
-    records: Records, state: State, of_units: bool = False
-) -> tuple[Doubt, ...]:
+def doubts_of_rounds(records: Records, state: State, of_units: bool = False) -> tuple[Doubt, ...]:
     """List what is doubtful about the posterior of the last round."""
     curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.latest_step)
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped

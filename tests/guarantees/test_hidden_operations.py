@@ -409,9 +409,7 @@ def test_a_distribution_of_ones_own_is_fitted_and_draws_no_predictions():
     model = drawn_by_a_function()
     settings = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
     idata = pymc_dp.fit(model=model, **settings)
-    with pytest.raises(
-        ValueError, match="drawn by `CustomDist_y`.*written with dist=. It"
-    ):
+    with pytest.raises(ValueError, match="drawn by `CustomDist_y`.*written with dist=. It"):
         pymc_dp.predict(idata, model, rows=3)
     allowed = pymc_dp.fit(model=model, public=["CustomDist_y"], **settings)
     assert pymc_dp.predict(allowed, model, rows=3)["predictions"]["y"].shape == (1, 2, 3)

@@ -7,7 +7,7 @@ class makes it, and if the same holds for all operations inside it.
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.resources import files
 from inspect import getclosurevars, ismodule
@@ -150,39 +150,29 @@ def name_of(own: Any) -> str:
 
 def how_to_allow(own: Any) -> str:
     """Say how ``public=`` allows an author's operation or transform, unless it may hold data."""
-    name = name_of(own)
-    if name.startswith(CHANGED):
+    if (name := name_of(own)).startswith(CHANGED):
         return ""
-    function = getattr(own, "_FromFunctionOp__fn", None)
-    classes = [vars(kind) for kind in type(own).__mro__ if not is_of_library(kind)]
-    parts = {name: function} if function else dict(ChainMap(vars(own), *classes))
-    held = dict.fromkeys(_held(parts, set()))
-    if not held:
-        return f", or declare public=[{name!r}] if the operation holds no data"
-    names = ", ".join(f"`{x}`" for x in held)
-    return f". It holds {names}, which may be records: as its inputs they would be checked"
+    held = ", ".join(f"`{x}`" for x, value in _held(own).items() if _may_be_data(value))
+    if held:
+        return f". It holds {held}, which may be records: as its inputs they would be checked"
+    return f", or declare public=[{name!r}] if the operation holds no data"
 
 
-def _held(parts: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
-    """Name what may be data of what an object holds, or a function reads."""
-    for name, value in parts.items():
-        value = getattr(value, "__func__", value)
-        if id(value) in seen or name in OF_A_COMPOSED or name.startswith("__"):
-            continue
-        seen.add(id(value))
-        if isinstance(value, FunctionType) and not is_of_library(value):
-            read = getclosurevars(value)
-            around = {k: v for k, v in read.globals.items() if not callable(v) and not ismodule(v)}
-            defaults = {f"defaults of {name}": (value.__defaults__, value.__kwdefaults__)}
-            yield from _held({**around, **read.nonlocals, **defaults}, seen)
-        elif _may_be_data(value):
-            yield name
+def _held(own: Any) -> dict[str, Any]:
+    """Return what an object and its class hold by name, and what functions of theirs read."""
+    classes = (vars(kind) for kind in type(own).__mro__ if not is_of_library(kind))
+    held = {k: getattr(x, "__func__", x) for k, x in ChainMap(vars(own), *classes).items()}
+    functions = {k: x for k, x in held.items() if isinstance(x, FunctionType)}
+    for name, function in functions.items():
+        read, held[name] = getclosurevars(function), function.__defaults__
+        values = {k: x for k, x in read.globals.items() if not (callable(x) or ismodule(x))}
+        held |= {**values, **read.nonlocals}
+    return {k: x for k, x in held.items() if k not in OF_A_COMPOSED and k[:2] != "__"}
 
 
 def _may_be_data(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_may_be_data, value.values()))
-    if isinstance(value, tuple | list | set | frozenset):
-        return any(map(_may_be_data, value))
-    is_number = isinstance(value, float | complex | np.generic)
-    return is_number or not (is_plain(value) or isinstance(value, type))
+    """Whether a value is more than a setting: no library's own, real, or several numbers."""
+    if not is_plain(value):
+        return not isinstance(value, type)
+    numbers = np.asarray(value)
+    return numbers.dtype.kind in "fc" or (numbers.size > 1 and numbers.dtype.kind in "iu")

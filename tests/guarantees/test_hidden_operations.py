@@ -360,7 +360,7 @@ def doubled(values):
 HOLDING = {
     of_trees: r"`BART_mu`.*It holds `X`, `Y`, `by`",
     of_a_list: "`Shift`.*It holds `by`",
-    of_a_function_in_a_function: "`outer`.*It holds `mean`",
+    of_a_function_in_a_function: "`outer`.*It holds `inner`",
     standardised: "`standardised`.*It holds `X`",
 }
 

@@ -1,6 +1,7 @@
 """Refuse priors and densities that no fit in double precision can take, before it spends."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from pymc.distributions.continuous import Interpolated
 from pymc.distributions.distribution import DiracDeltaRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_dp.driver.run_time import moderate_records
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Node, pt, stored_value
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
 from pymc_dp.model.modes import as_written
 from pymc_dp.model.terms import simplify
 from pymc_dp.model.walk import all_variables, tensor_constants
@@ -63,6 +64,26 @@ def refuse_bad_priors(model: pm.Model, records: Records) -> None:
     # the graph of the whole prior is there already, and few are not finite
     if records.observes_public or not _is_finite_at_start(records):
         _refuse_infinite(model, records, latents)
+
+
+def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
+    """Refuse literal initial values that are not finite values of their latents."""
+    given = {str(rv.name): x for rv, x in model.rvs_to_initial_values.items() if x is not None}
+    shapes = model.eval_rv_shapes() if start or given else {}
+    latents = [rv.name for rv in model.free_RVs]
+    for name in start:
+        if name not in latents:
+            raise ValueError(f"public_start= names `{name}`, but the latents are {latents}.")
+    for name, value in {**given, **start}.items():
+        if isinstance(value, str | Variable):
+            continue
+        needed, found = tuple(map(int, shapes[name])), np.asarray(value)
+        numbers = found.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
+        if found.shape != needed or not numbers or not np.isfinite(found).all():
+            raise ValueError(
+                f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
+                f"no finite numbers in double precision; it needs {needed} of them."
+            )
 
 
 def _is_finite_at_start(records: Records) -> bool:
@@ -149,7 +170,8 @@ def _atoms(rv: AnyVariable) -> list[float]:
 def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -> list[float]:
     """Return the atoms at which the density is a number, and its gradient is none."""
     graph, latents = records.single, list(records.latents.values())
-    term = graph.terms[records.term_names.index(name)].sum()
+    terms: dict[str, Tensor] = dict(zip(records.term_names, graph.terms, strict=True))
+    term = terms[name].sum()
     slopes: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
     inputs = [*graph.inputs.values(), *latents]
     # graphs as they are written compile at once; a fit's rewritten ones are stabler

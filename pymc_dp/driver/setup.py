@@ -17,6 +17,7 @@ from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.absent_components import with_absent_components
 from pymc_dp.driver.bad_priors import (
     refuse_bad_priors,
+    refuse_bad_start,
     refuse_scores_that_are_nan,
     refuse_unfit,
 )
@@ -164,6 +165,7 @@ def separation(
     }
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
+        refuse_bad_start(model, start or {})
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
         refuse_scores_that_are_nan(model, records)

@@ -160,7 +160,7 @@ def how_to_allow(own: Any) -> str:
 
 def _held(own: Any) -> dict[str, Any]:
     """Return what an object and its class hold by name, and what functions of theirs read."""
-    classes = (vars(kind) for kind in type(own).__mro__ if not is_of_library(kind))
+    classes = (dict(vars(kind)) for kind in type(own).__mro__ if not is_of_library(kind))
     held = {k: getattr(x, "__func__", x) for k, x in ChainMap(vars(own), *classes).items()}
     functions = {k: x for k, x in held.items() if isinstance(x, FunctionType)}
     for name, function in functions.items():

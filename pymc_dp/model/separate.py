@@ -133,7 +133,6 @@ def separate_unread(
     declared = tuple(public)
     checks.refuse_unsupported(model)
     hardened = declare_public(harden(model), declared)
-    checks.refuse_bad_start(model, start or {}, hardened.initvals)
     hardened.initvals.update(start or {})
     densities = log_densities(hardened.model)
     terms, potentials = likelihood_terms(hardened, densities)

@@ -14,9 +14,9 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.accounting.arguments import MOST, checked_number
-from pymc_dp.accounting.plan import warn_if_weak
 from pymc_dp.accounting.release import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, draw_runs
+from pymc_dp.calibration.budget import warn_if_weak
 from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.compile_method import compile_method

@@ -97,6 +97,15 @@ def test_the_share_of_noise_is_that_of_the_summary():
     assert set(found.values) == {"b[0]", "b[1]", "c", "s"}
 
 
+def test_all_checks_label_entries_as_the_posterior_does():
+    idata = result(bent).copy(deep=True)
+    named = idata["posterior"].to_dataset().assign_coords(b_dim_0=["age", "dose"])
+    idata["posterior"] = xr.DataTree(named)
+    found = pymc_dp.check(idata)
+    assert set(found["steps"].values) == set(found["noise"].values)
+    assert "b[dose]" in found["steps"].values
+
+
 def test_a_mean_that_still_moves_is_seen():
     idata = result(bent).copy(deep=True)
     idata["fit_stats"]["mean_path"].values[-2, 2] -= 1.0

@@ -175,4 +175,4 @@ def _may_be_data(value: object) -> bool:
     if not is_plain(value):
         return not isinstance(value, type)
     numbers = np.asarray(value)
-    return numbers.dtype.kind in "fc" or (numbers.size > 1 and numbers.dtype.kind in "iu")
+    return numbers.size > (numbers.dtype.kind not in "fc") and numbers.dtype.kind in "iufc"

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import math
 import operator
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,14 +20,12 @@ import numpy as np
 
 from pymc_dp.accounting.neighbours import Neighbours, unit_label
 from pymc_dp.accounting.release import GAUSSIAN, Release, ReleaseSpec, with_noise
-from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import FixedSize
 
 if TYPE_CHECKING:
     from pymc_dp.accounting.accountant import Accountant
 
 ANY_DELTA = 1e-5  # delta of a plan where its value says nothing
-LOW_NOISE = 0.5  # Noise over sensitivity that is warned about.
 
 
 @dataclass(frozen=True)
@@ -161,29 +158,6 @@ class Plan:
             "event": self.accountant.event(self).to_named_tuple(),
         }
         return json.dumps(_plain(settings), allow_nan=False)
-
-
-def warn_if_weak(plan: Plan) -> None:
-    """Warn where the noise is so low, or delta so large, that the guarantee is weak."""
-    if plan.num_records is not None and plan.delta * plan.num_records >= 1:
-        _warn(
-            f"delta={plan.delta:g} is not below 1/num_records: a method that publishes one whole "
-            "record at random would be allowed it. Give a smaller delta."
-        )
-    for release in plan.releases:
-        noise = plan.noise(release)
-        if release.mechanism == GAUSSIAN and 0 < noise < LOW_NOISE:
-            _warn(
-                f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, "
-                f"which is {noise:.4g} of its sensitivity under "
-                f"neighbours={plan.neighbours.value!r}: below {LOW_NOISE} one release says much "
-                "about whether a record is in its batch. Give more noise (a smaller epsilon, or "
-                "fewer releases)."
-            )
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, PrivacyWarning, stacklevel=5)
 
 
 def _check_num_records(plan: Plan) -> None:

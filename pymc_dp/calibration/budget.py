@@ -2,16 +2,20 @@
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pymc_dp.accounting.accountants import accountant_named
 from pymc_dp.accounting.arguments import check_count, checked_number
 from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.plan import ANY_DELTA, Plan, warn_if_weak
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ANY_DELTA, Plan
+from pymc_dp.accounting.release import GAUSSIAN, ReleaseSpec
 from pymc_dp.calibration.noise_search import calibrate_plan
+from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
+
+LOW_NOISE = 0.5  # noise over sensitivity that is warned about
 
 
 @dataclass(frozen=True)
@@ -94,3 +98,26 @@ class Budget:
             plan = self.terms.granting(specs, self.noise_multiplier or 0.0)
         warn_if_weak(plan)
         return plan
+
+
+def warn_if_weak(plan: Plan) -> None:
+    """Warn where the noise is so low, or delta so large, that the guarantee is weak."""
+    if plan.num_records is not None and plan.delta * plan.num_records >= 1:
+        _warn(
+            f"delta={plan.delta:g} is not below 1/num_records: a method that publishes one whole "
+            "record at random would be allowed it. Give a smaller delta."
+        )
+    for release in plan.releases:
+        noise = plan.noise(release)
+        if release.mechanism == GAUSSIAN and 0 < noise < LOW_NOISE:
+            _warn(
+                f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, "
+                f"which is {noise:.4g} of its sensitivity under "
+                f"neighbours={plan.neighbours.value!r}: below {LOW_NOISE} one release says much "
+                "about whether a record is in its batch. Give more noise (a smaller epsilon, or "
+                "fewer releases)."
+            )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, PrivacyWarning, stacklevel=5)

@@ -11,7 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.checking.prior import prior_draws, widths
-from pymc_dp.methods.doubts import Doubt, Kind, doubts_in
+from pymc_dp.methods.doubts import Doubt, Kind, doubts_in, without_transform
 from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.summary import by_label, leaves_noise_out, noise_sd_of, share_of
 
@@ -149,13 +149,25 @@ def _steps(idata: xr.DataTree) -> Check:
         return Check("steps", math.nan, UNKNOWN, "The path is in coordinates without a width.")
     moves = np.abs(path[-1] - path[-1 - max(1, len(path) // 10)]) / np.sqrt(variance)
     [axis] = stats["mean_path"].dims[1:]
-    values = dict(zip(map(str, fit[axis].to_numpy()), moves.tolist(), strict=True))
+    labels = _as_in_posterior([*map(str, fit[axis].to_numpy())], idata["posterior"].to_dataset())
+    values = dict(zip(labels, moves.tolist(), strict=True))
     return _judged(
         "steps",
         values,
         "The last steps moved a mean by at most {value:.2g} posterior standard deviations{names}.",
         "The mode may not have been reached: make more releases (n=), or spend more.",
     )
+
+
+def _as_in_posterior(labels: list[str], posterior: xr.Dataset) -> list[str]:
+    """Label coordinates as entries of the posterior are, where there are as many of a variable."""
+    found: dict[str, str] = {}
+    for name in posterior.data_vars:
+        own = [x for x in labels if without_transform(x).partition("[")[0] == name]
+        entries = by_label(posterior[[name]].isel(chain=0, draw=0, drop=True)).index
+        if len(own) == len(entries):
+            found |= dict(zip(own, entries, strict=True))
+    return [found.get(x, x) for x in labels]
 
 
 def _noise(idata: xr.DataTree) -> Check:
@@ -218,8 +230,8 @@ def _outcomes(idata: xr.DataTree) -> Check:
         "outcomes",
         {"": value},
         "Chi squared of outcomes beside the model's is {value:.2g} of its critical value.",
-        "An intercept, a scale or a shape may be biased: choose a likelihood of the outcomes' "
-        "shape, such as pm.StudentT, pm.Gamma or pm.NegativeBinomial; pymc_dp.ppc shows how.",
+        "An intercept, a scale or a shape may be biased."
+        + "".join(f" {doubt.text}" for doubt in _doubts(idata, Kind.MISFIT)),
     )
 
 

@@ -44,10 +44,11 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
             f"A prior reads the data `{name}`, which the fit did not declare public: give the "
             "model that was fitted."
         )
-    for name in sorted(unproved_in(latents).difference(public)):
+    own = unproved_in(latents)
+    for name in sorted(own.keys() - set(public)):
         raise NotImplementedError(
-            f"A prior is drawn by `{name}`, which may hold private records: declare "
-            f"public=[{name!r}] in the fit if it holds none."
+            f"A prior is drawn by `{name}`, which may hold private records. Fit it written as a "
+            f"distribution of PyMC's{own[name]}."
         )
     try:
         drawn = draw_of_prior(latents, DRAWS)

@@ -1,26 +1,35 @@
-"""Refuse priors that no fit in double precision can take, before anything is spent."""
+"""Refuse priors and densities that no fit in double precision can take, before it spends."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.scalar.basic as ps
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.continuous import Interpolated
+from pymc.distributions.distribution import DiracDeltaRV
+from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 
+from pymc_dp.driver.run_time import moderate_records
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Node, stored_value
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
 from pymc_dp.model.modes import as_written
 from pymc_dp.model.terms import simplify
-from pymc_dp.model.walk import tensor_constants
+from pymc_dp.model.walk import all_variables, tensor_constants
+from pymc_dp.privacy.contribution import rows_along
+from pymc_dp.privacy.private_data import ColumnSpec
+from pymc_dp.tables.impossible import rewritten
 
 MOST_ENTRIES = 10**7
 LARGEST = 1e100
+TRIED = 8  # made-up records, each at a point of its own
 
 
 def refuse_unfit(model: pm.Model) -> None:
@@ -55,6 +64,26 @@ def refuse_bad_priors(model: pm.Model, records: Records) -> None:
     # the graph of the whole prior is there already, and few are not finite
     if records.observes_public or not _is_finite_at_start(records):
         _refuse_infinite(model, records, latents)
+
+
+def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
+    """Refuse literal initial values that are not finite values of their latents."""
+    given = {str(rv.name): x for rv, x in model.rvs_to_initial_values.items() if x is not None}
+    shapes = model.eval_rv_shapes() if start or given else {}
+    latents = [rv.name for rv in model.free_RVs]
+    for name in start:
+        if name not in latents:
+            raise ValueError(f"public_start= names `{name}`, but the latents are {latents}.")
+    for name, value in {**given, **start}.items():
+        if isinstance(value, str | Variable):
+            continue
+        needed, found = tuple(map(int, shapes[name])), np.asarray(value)
+        numbers = found.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
+        if found.shape != needed or not numbers or not np.isfinite(found).all():
+            raise ValueError(
+                f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
+                f"no finite numbers in double precision; it needs {needed} of them."
+            )
 
 
 def _is_finite_at_start(records: Records) -> bool:
@@ -103,3 +132,66 @@ def _has_extremes(numbers: np.ndarray) -> bool:
     sizes = np.abs(numbers.astype("float64"))
     found = (sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)
     return bool(found.any())
+
+
+def refuse_scores_that_are_nan(model: pm.Model, records: Records) -> None:
+    """Refuse densities whose gradient is no number where distributions put atoms or limits.
+
+    Outcomes there would add nothing, neither those of records nor those that the model draws. Their
+    density is tried at made-up records, one by one.
+    """
+    for rv in model.observed_RVs:
+        name, leaf = str(rv.name), str(model.rvs_to_values[rv].name)
+        is_number = records.shapes.get(leaf) == (None,) and rv.dtype.startswith("float")
+        atoms = _atoms(rv) if is_number and name in records.term_names else []
+        without = [f"{x:g}" for x in _without_score(records, name, leaf, atoms)] if atoms else []
+        if without:
+            raise NotSeparableError(
+                f"The gradient of the density of `{name}` is no number at {', '.join(without)}, "
+                "where its distributions put outcomes, so these would tell nothing. Let the part "
+                "without them see other values in their place, such as in a pm.Mixture the "
+                "component pm.CustomDist.dist(mu, nu, dist=lambda mu, nu, size: "
+                "pm.Beta.dist(mu=mu, nu=nu, size=size), logp=logp), where logp(y, mu, nu) returns "
+                "pt.switch(inside, pm.logp(pm.Beta.dist(mu=mu, nu=nu), pt.switch(inside, y, 0.5)), "
+                "-np.inf) with inside = (y > 0) & (y < 1)."
+            )
+
+
+def _atoms(rv: AnyVariable) -> list[float]:
+    """Return the numbers at which a distribution has a share of outcomes, or is cut off."""
+    nodes = [v.owner for v in all_variables([rv]) if v.owner is not None]
+    named = [x for n in nodes if isinstance(n.op, DiracDeltaRV) for x in n.op.dist_params(n)]
+    named += [x for n in nodes if isinstance(n.op, CensoredRV) for x in n.inputs[1:3]]
+    named += [x for n in nodes if isinstance(n.op, TruncatedRV) for x in n.inputs[-2:]]
+    single = [v.data for v in tensor_constants(ancestors(named)) if np.size(v.data) == 1]
+    return sorted({float(np.squeeze(x)) for x in single if np.isfinite(x).all()})
+
+
+def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -> list[float]:
+    """Return the atoms at which the density is a number, and its gradient is none."""
+    graph, latents = records.single, list(records.latents.values())
+    terms: dict[str, Tensor] = dict(zip(records.term_names, graph.terms, strict=True))
+    term = terms[name].sum()
+    slopes: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
+    inputs = [*graph.inputs.values(), *latents]
+    # graphs as they are written compile at once; a fit's rewritten ones are stabler
+    for make in (as_written, rewritten):
+        compute = make(inputs, [term, *slopes]) if atoms else None
+        atoms = [x for x in atoms if _is_without_score(records, compute, leaf, x)]
+    return atoms
+
+
+def _is_without_score(records: Records, compute: Any, leaf: str, atom: float) -> bool:
+    inputs, axes = records.single.inputs, records.single.axes
+    spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in inputs.items()}
+    made, rng = moderate_records(spec, TRIED), np.random.default_rng(0)
+    made[leaf] = np.full(TRIED, atom)
+    found = []
+    for row, jitter in enumerate(0.3 * rng.standard_normal((TRIED, records.size))):
+        record = rows_along(axes, made, np.array([row]))
+        point = zip(records.split(records.start + jitter), records.latents.values(), strict=True)
+        values = [record[k].astype(x.type.dtype) for k, x in inputs.items()]
+        density, *slopes = compute(*values, *(z.astype(x.type.dtype) for z, x in point))
+        if np.isfinite(density):
+            found.append(all(np.isfinite(x).all() for x in slopes))
+    return bool(found) and not any(found)

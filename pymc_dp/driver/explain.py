@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -92,7 +93,7 @@ class Explanation:
         alike: dict[str, list[str]] = {}
         for name, fits in self.methods.items():
             alike.setdefault(str(fits), []).append(name)
-        lines += [f"{', '.join(names)}: {fits}" for fits, names in alike.items()]
+        lines += [f"{', '.join(names)}: {_of(names, fits)}" for fits, names in alike.items()]
         lines += [f"{name}: {n:g} passes over all chunks." for name, n in self.passes.items()]
         lines += [self.withheld] if self.withheld else []
         return "\n".join(lines)
@@ -174,6 +175,11 @@ def explain(
     )
 
 
+def _of(names: Sequence[str], said: str) -> str:
+    """Put a sentence on one method into the plural where it is on several."""
+    return said if len(names) == 1 else re.sub("^fits", "fit", re.sub("^does", "do", said))
+
+
 def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> tuple[str, str]:
     """Choose a method; docs/choosing.md says what the reasons were measured on."""
     mixed_numbers = of_numbers(records, of_units)
@@ -183,9 +189,7 @@ def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> 
     if not fits["dp_advi"].ok:
         able = [name for name, found in fits.items() if found.ok and METHODS[name].private]
         if not able:
-            raise NotSeparableError(
-                f"No method fits. dp_advi and its like {fits['dp_advi'].reason}"
-            )
+            raise NotSeparableError(f"No method fits. dp_advi {fits['dp_advi'].reason}")
         return able[0], "the other methods refuse the latents of single records"
     if records.local_latents:
         names = ", ".join(f"`{name}`" for name in records.local_latents)
@@ -219,13 +223,13 @@ def _fits(spec: MethodSpec, records: Records) -> Fits:
 
 def _any_model(spec: MethodSpec, records: Records) -> Fits:
     if not records.local_latents:
-        return Fits(True, "fit, as any model does.", algorithm=spec.algorithm)
+        return Fits(True, "fits, as any model does.", algorithm=spec.algorithm)
     try:
         if not spec.integrates:
             require_shared_latents(records)
         require_integrable(records)
     except NotSeparableError as reason:
-        return Fits(False, f"do not fit: {reason}")
+        return Fits(False, f"does not fit: {reason}")
     how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
-    said = "fit; latents of single records are integrated out, and never released."
+    said = "fits; latents of single records are integrated out, and never released."
     return Fits(True, said, how, spec.algorithm)

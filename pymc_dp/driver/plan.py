@@ -6,6 +6,7 @@ from typing import Any
 
 import pymc as pm
 
+from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.result import rehearse_result
@@ -44,12 +45,14 @@ class PlannedFit:
     taken: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        first = self.plan.releases[0]
+        first, whom = self.plan.releases[0], unit_label(self.plan.unit)
+        in_contributions = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
         return (
             f"{self.plan.total} releases, {self.passes:.4g} passes over all records, "
             f"cost epsilon={self.epsilon:.4g} at delta={self.delta:g} "
             f"({self.plan.neighbours.value}, {self.plan.accountant.name}); noise multiplier "
-            f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g}, "
+            f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g} "
+            f"({in_contributions:.4g} times the most that one {whom} adds), "
             f"noise to largest signal {self.noise_to_signal:.2g}; {self.numerics} arithmetic. "
             f"Releases take {self.run_time}."
         ) + "".join(f"\n    {line}" for line in self.taken)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,7 +16,12 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.absent_components import with_absent_components
-from pymc_dp.driver.bad_priors import refuse_bad_priors, refuse_unfit
+from pymc_dp.driver.bad_priors import (
+    refuse_bad_priors,
+    refuse_bad_start,
+    refuse_scores_that_are_nan,
+    refuse_unfit,
+)
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec
@@ -174,8 +180,10 @@ def separation(
     }
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
+        refuse_bad_start(model, start or {})
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
+        refuse_scores_that_are_nan(model, records)
         for text in impossible_outcomes(model, records, given):
             warnings.warn(text, PosteriorWarning, stacklevel=6)
 
@@ -228,7 +236,13 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
                 f"{spec.name} takes no weights=: method='dp_advi' fits any model by them."
             )
         if name not in known:
-            raise TypeError(f"{name!r} is an unknown keyword; {spec.name} takes {known}.")
+            from pymc_dp.driver.fit import fit  # it imports this module
+
+            of_all = sorted(signature(fit).parameters.keys() - {*known, "options"})
+            raise TypeError(
+                f"{name!r} is an unknown keyword; {spec.name} takes {known}, and pymc_dp.fit with "
+                f"any method {of_all}."
+            )
 
 
 def _budget(spec: MethodSpec, terms: Mapping[str, Any]) -> Budget:

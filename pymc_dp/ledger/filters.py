@@ -84,7 +84,7 @@ class Filter(NamedTuple):
 def renyi(epsilon: float, delta: float, order: float) -> Filter:
     """Add up Rényi divergences at one order (Feldman and Zrnic 2021, theorem 4.3)."""
     return Filter(
-        measure=f"Rényi divergence of order {order:g}",
+        measure=f"Rényi divergences of order {order:g}",
         delta=delta,
         limit=Cost(float(_limits(epsilon, delta, np.array([order]))[0])),
         cost=lambda spending: Cost(float(spending.renyi((order,))[0])),

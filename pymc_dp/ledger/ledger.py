@@ -91,8 +91,8 @@ class Ledger:
         try:
             state = in_short(terms, self._filter, self._account.fits)
         except (sqlite3.Error, ValueError) as error:
-            state = f"unreadable: {error}"
-        return f"Ledger({str(self.path)!r}, {terms.dataset!r}: epsilon {terms.epsilon:g}, {state})"
+            state = f"(unreadable: {error})"
+        return f"Ledger({str(self.path)!r}, {terms.dataset!r}: epsilon {terms.epsilon:g} {state})"
 
     @property
     def spent(self) -> Balance:

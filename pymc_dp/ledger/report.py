@@ -27,8 +27,8 @@ def in_short(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
     """Say in a few words what was spent and what is left."""
     spent, left = balances(filter, fits)
     return (
-        f"spent {spent.epsilon:.4g} and left {left.epsilon:.4g} at delta={terms.delta:g}, "
-        f"{len(fits)} fits"
+        f"at delta={terms.delta:g} for all fits; owed: {spent.epsilon:.4g} for {len(fits)}; one "
+        f"more may ask for up to {left.epsilon:.4g} ({filter.measure} add up)"
     )
 
 
@@ -50,7 +50,8 @@ def report_of(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
         "privacy if no setting depended on an earlier result.",
         f"Left: {_amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
         f"once it is spent, the total is ({terms.epsilon:g}, {terms.delta:g}), whatever settings "
-        "depended on.",
+        f"depended on. What adds up is {filter.measure}"
+        + (", and not epsilons." if filter.adds_up_releases else "."),
     ]
     return "\n".join(lines + _warning(fits))
 

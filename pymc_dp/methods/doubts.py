@@ -74,7 +74,7 @@ def quoted(names: Iterable[str]) -> str:
     '`sd`, `z[0]`'
     """
     arrays: dict[str, list[str]] = {}
-    for name in map(_as_written, names):
+    for name in map(without_transform, names):
         arrays.setdefault(name.partition("[")[0], []).append(f"`{name}`")
     return ", ".join(
         ", ".join(own) if len(own) <= MOST_NAMED else f"{len(own)} elements of `{array}`"
@@ -82,6 +82,6 @@ def quoted(names: Iterable[str]) -> str:
     )
 
 
-def _as_written(name: str) -> str:
+def without_transform(name: str) -> str:
     """Return a coordinate's name without what transforms and the search add to it."""
     return re.sub(r"_[a-z0-9]+__(?=\[|$)", "", name.removeprefix("groups of "))

@@ -130,12 +130,12 @@ def is_plain(value: object) -> bool:
     if type(value) is tuple:
         return all(map(is_plain, value))
     if isinstance(value, type | FunctionType):
-        return _is_of_library(value)
+        return is_of_library(value)
     if isinstance(value, np.dtype | Variable):  # an operation's variables are those of its graph
         return True
     if isinstance(value, Type):
-        return _is_of_library(type(value)) and is_as_made(value)
-    if value is not None and not (isinstance(value, Op) or _is_of_library(type(value))):
+        return is_of_library(type(value)) and is_as_made(value)
+    if value is not None and not (isinstance(value, Op) or is_of_library(type(value))):
         return False
     if isinstance(value, FrozenFunctionGraph):
         return _is_whole(value)
@@ -150,7 +150,7 @@ def is_plain(value: object) -> bool:
     return isinstance(value, (Op, *NUMBERS_AND_TEXT))
 
 
-def _is_of_library(thing: type | FunctionType) -> bool:
+def is_of_library(thing: type | FunctionType) -> bool:
     """Whether a library holds a class or a function under the name that it gives itself."""
     known = str(thing.__module__).partition(".")[0] in LIBRARIES
     return known and _looked_up(thing.__module__, thing.__qualname__) is thing
@@ -174,7 +174,7 @@ def is_known_transform(thing: object) -> bool:
         closed_over = [cell.cell_contents for cell in thing.__closure__ or ()]
         return _is_defined_by_library(thing) and is_known_transform(closed_over)
     if isinstance(thing, Transform):
-        return _is_of_library(type(thing)) and is_known_transform([*vars(thing).values()])
+        return is_of_library(type(thing)) and is_known_transform([*vars(thing).values()])
     return _is_value(thing)
 
 
@@ -182,7 +182,7 @@ def _is_defined_by_library(function: FunctionType) -> bool:
     outer = _looked_up(function.__module__, function.__qualname__.partition(".<locals>.")[0])
     return (
         isinstance(outer, FunctionType)
-        and _is_of_library(outer)
+        and is_of_library(outer)
         and function.__globals__ is outer.__globals__
         and function.__code__ in outer.__code__.co_consts
         and not (function.__defaults__ or function.__kwdefaults__)
@@ -203,7 +203,7 @@ def is_known(variable: Any) -> bool:
     if isinstance(variable, NominalVariable):
         genuine = NominalVariable(variable.id, variable.type) is variable
     else:
-        genuine = _is_of_library(type(variable))
+        genuine = is_of_library(type(variable))
     return (
         genuine
         and found.keys() <= OF_VARIABLES
@@ -217,7 +217,7 @@ def is_known(variable: Any) -> bool:
 
 def _is_value(value: object) -> bool:
     if isinstance(value, np.ndarray | np.random.Generator):
-        return _is_of_library(type(value))
+        return is_of_library(type(value))
     return is_plain(value)
 
 

@@ -160,16 +160,17 @@ def _join(op: Join, node: Node, output: int, k: int) -> Iterator[Need]:
 @_needs.register(Reshape)
 def _reshape(op: Reshape, node: Node, output: int, k: int) -> Iterator[Need]:
     before, after = node.inputs[0].type.shape, node.outputs[0].type.shape
-    rest = after[k + 1 :]
-    for axis in range(len(before) - 1):
-        # rows stay in order where all dimensions before theirs have length 1
-        own = before[axis + 1 :]
-        alone = set(before[:axis]) <= {1} and set(after[:k]) <= {1}
-        if alone and None not in own and None not in rest and np.prod(own) == np.prod(rest):
-            yield Carries(0, axis)
-            yield Counts(1, k)
-            return
-    raise NotSeparableError("a reshape mixes records with other dimensions")
+    # rows stay in order where all dimensions before theirs have length 1: a batch has as many of
+    # them after as before (`Counts`), so that a reshape which fits can only lay each out anew
+    axis = next((axis for axis, length in enumerate(before) if length != 1), None)
+    if axis is None or not set(after[:k]) <= {1}:
+        raise NotSeparableError("a reshape mixes records with other dimensions")
+    own, rest = before[axis + 1 :], after[k + 1 :]
+    known = None not in (*own, *rest)
+    if (known and np.prod(own) != np.prod(rest)) or (not own and set(rest) - {1}):
+        raise NotSeparableError("a reshape makes rows of parts of records, or of several")
+    yield Carries(0, axis)
+    yield Counts(1, k)
 
 
 @_needs.register(Subtensor)

@@ -5,9 +5,7 @@ curator who holds the data; they hold names and shapes, never values.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-import numpy as np
 import pymc as pm
 from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.sharedvalue import SharedVariable
@@ -118,16 +116,14 @@ def refuse_unknown_names(
     return frozenset(public) - variables
 
 
-def refuse_unproved(unproved: Mapping[str, Iterable[str]], allowed: Iterable[str]) -> None:
+def refuse_unproved(unproved: Mapping[str, Mapping[str, str]], allowed: Iterable[str]) -> None:
     """Refuse operations that may hold data outside the graph."""
-    for variable, names in unproved.items():
-        for name in sorted(set(names) - set(allowed)):
-            own = f", or declare public=[{name!r}] if the operation holds no data"
+    for variable, own in unproved.items():
+        for name in sorted(own.keys() - set(allowed)):
             raise NotSeparableError(
                 f"`{variable}` is computed by the operation `{name}`, which is not known to "
                 "compute from its inputs alone: it may hold data that no check can see. Write "
-                f"`{variable}` with PyTensor's own operations, as they are"
-                + ("." if name.startswith(CHANGED) else f"{own}.")
+                f"`{variable}` with PyTensor's own operations, as they are{own[name]}."
             )
 
 
@@ -138,27 +134,6 @@ def refuse_draws(densities: Mapping[str, AnyVariable]) -> None:
             raise NotSeparableError(
                 f"The density of `{name}` draws random numbers: write it as a formula of the "
                 "latents and the data, by pm.logp for example."
-            )
-
-
-def refuse_bad_start(
-    model: pm.Model, start: Mapping[str, Any], initvals: Mapping[str, Any]
-) -> None:
-    """Refuse literal initial values that are not finite values of their latents."""
-    shapes = model.eval_rv_shapes() if start or initvals else {}
-    latents = [rv.name for rv in model.free_RVs]
-    for name in start:
-        if name not in latents:
-            raise ValueError(f"public_start= names `{name}`, but the latents are {latents}.")
-    for name, value in {**initvals, **start}.items():
-        if isinstance(value, str | Variable):
-            continue
-        needed, found = tuple(map(int, shapes[name])), np.asarray(value)
-        numbers = found.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
-        if found.shape != needed or not numbers or not np.isfinite(found).all():
-            raise ValueError(
-                f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
-                f"no finite numbers in double precision; it needs {needed} of them."
             )
 
 

@@ -6,10 +6,15 @@ finds them. So an operation is accepted only if its class itself is on a list an
 class makes it, and if the same holds for all operations inside it.
 """
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.resources import files
+from inspect import getclosurevars, ismodule
+from types import FunctionType
+from typing import Any
 
+import numpy as np
 import pymc as pm
 from pymc.distributions.custom import CustomSymbolicDistRV
 from pytensor.compile.builders import OpFromGraph
@@ -17,7 +22,14 @@ from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.utils import import_func_from_string
 
-from pymc_dp.model.as_made import forget, is_as_made, is_known, is_known_transform, is_plain
+from pymc_dp.model.as_made import (
+    forget,
+    is_as_made,
+    is_known,
+    is_known_transform,
+    is_of_library,
+    is_plain,
+)
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.walk import all_variables, operations_of
 
@@ -46,8 +58,8 @@ def is_listed(kind: type) -> bool:
 
 def unproved_in(
     graph: Iterable[AnyVariable], *, drawn: bool = True, seen: dict[int, bool] | None = None
-) -> frozenset[str]:
-    """Name what in a graph may compute with more than its inputs: operations, and variables.
+) -> dict[str, str]:
+    """Name what in a graph may compute with more than its inputs, each with how to allow it.
 
     All of them forget the functions that they keep, and are compiled anew when they are needed.
     ``drawn=False`` leaves out how random variables are drawn: a density does not depend on it.
@@ -61,15 +73,15 @@ def unproved_in(
         if id(thing) not in seen:
             forget(thing)
             seen[id(thing)] = is_proved(thing) if isinstance(thing, Op) else is_known(thing)
-    unproved = {name_of(op) for op in found if not seen[id(op)] and (drawn or not _is_drawn(op))}
+    own = [op for op in found if not seen[id(op)] and (drawn or not _is_drawn(op))]
     pairs = zip(variables, types, strict=True)
     unknown = {type(x).__name__ for x, kind in pairs if not (seen[id(x)] and seen[id(kind)])}
-    return frozenset(unproved | {CHANGED + name for name in unknown})
+    return {name_of(op): how_to_allow(op) for op in own} | {CHANGED + name: "" for name in unknown}
 
 
 def unproved_by_variable(
     model: pm.Model, factors: Mapping[str, AnyVariable], prior: Mapping[str, list[AnyVariable]]
-) -> dict[str, frozenset[str]]:
+) -> dict[str, dict[str, str]]:
     """Name the operations of every variable of a model that may compute with more than inputs.
 
     ``factors`` are the densities of observed variables and potentials; ``prior`` has for every
@@ -81,10 +93,10 @@ def unproved_by_variable(
     evaluated: dict[str, list[AnyVariable]] = {name: [graph] for name, graph in factors.items()}
     evaluated |= {name: [density, *others] for name, (density, _, *others) in prior.items()}
     for name, graph in evaluated.items():
-        found[name] = found.get(name, frozenset()) | unproved_in(graph, seen=seen)
+        found[name] = found.get(name, {}) | unproved_in(graph, seen=seen)
     # they make graphs anew each time that they are asked
     own = {rv.name: t for rv, t in model.rvs_to_transforms.items() if not is_known_transform(t)}
-    return found | {name: found[name] | {type(t).__name__} for name, t in own.items()}
+    return found | {k: found[k] | {type(t).__name__: how_to_allow(t)} for k, t in own.items()}
 
 
 def is_proved(op: Op) -> bool:
@@ -122,7 +134,7 @@ def _changes_listed(op: Op) -> bool:
     return is_listed(kind) or any(is_listed(x) and x is not OpFromGraph for x in bases)
 
 
-def name_of(op: Op) -> str:
+def name_of(own: Any) -> str:
     """Return the name by which ``public=`` may allow an operation: its class's or function's.
 
     What changes an operation on the list has no such name: rules go by what it has changed.
@@ -131,6 +143,36 @@ def name_of(op: Op) -> str:
     >>> name_of(pt.exp), name_of(pt.exp.scalar_op)
     ('changed Elemwise', 'changed Exp')
     """
-    function = getattr(op, "_FromFunctionOp__fn", None)  # wrap_py gives all the same class
-    prefix = CHANGED if _changes_listed(op) else ""
-    return getattr(function, "__name__", prefix + type(op).__name__)
+    function = getattr(own, "_FromFunctionOp__fn", None)  # wrap_py gives all the same class
+    prefix = CHANGED if _changes_listed(own) else ""
+    return getattr(function, "__name__", prefix + type(own).__name__)
+
+
+def how_to_allow(own: Any) -> str:
+    """Say how ``public=`` allows an author's operation or transform, unless it may hold data."""
+    if (name := name_of(own)).startswith(CHANGED):
+        return ""
+    held = ", ".join(f"`{x}`" for x, value in _held(own).items() if _may_be_data(value))
+    if held:
+        return f". It holds {held}, which may be records: as its inputs they would be checked"
+    return f", or declare public=[{name!r}] if the operation holds no data"
+
+
+def _held(own: Any) -> dict[str, Any]:
+    """Return what an object and its class hold by name, and what functions of theirs read."""
+    classes = (dict(vars(kind)) for kind in type(own).__mro__ if not is_of_library(kind))
+    held = {k: getattr(x, "__func__", x) for k, x in ChainMap(vars(own), *classes).items()}
+    functions = {k: x for k, x in held.items() if isinstance(x, FunctionType)}
+    for name, function in functions.items():
+        read, held[name] = getclosurevars(function), function.__defaults__
+        values = {k: x for k, x in read.globals.items() if not (callable(x) or ismodule(x))}
+        held |= {**values, **read.nonlocals}
+    return {k: x for k, x in held.items() if k not in OF_A_COMPOSED and k[:2] != "__"}
+
+
+def _may_be_data(value: object) -> bool:
+    """Whether a value is more than a setting: no library's own, real, or several numbers."""
+    if not is_plain(value):
+        return not isinstance(value, type)
+    numbers = np.asarray(value)
+    return numbers.size > (numbers.dtype.kind not in "fc") and numbers.dtype.kind in "iufc"

@@ -1,9 +1,9 @@
-"""Warnings about arrays that were computed from the records before the model was built.
+"""Arrays that were computed from the records before the model was built: warnings, and refusals.
 
-Like `value_checks`, these read private values, and nothing comes of them but a warning to the
-curator. Of arrays that follow from the outcomes beside which they stand: draws of outcomes leave
-them as they are, so that they are not like the observed ones, what is clipped is centred wrongly,
-and the curvature is another.
+Like `value_checks`, these read private values, and nothing else comes of them. Of arrays that
+follow from the outcomes beside which they stand: draws of outcomes leave them as they are, so that
+they are not like the observed ones, what is clipped is centred wrongly, and the curvature is
+another.
 """
 
 import warnings
@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.shape import Shape, Shape_i
 from scipy.sparse import issparse
 
-from pymc_dp.errors import PosteriorWarning, PrivacyWarning
+from pymc_dp.errors import NotSeparableError, PosteriorWarning, PrivacyWarning
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import is_structural
 from pymc_dp.model.split import Split
@@ -25,7 +25,6 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
 FEWEST_VALUES = 8
-BIASED = "so draws of outcomes are not like the observed ones, and the posterior may be biased."
 
 
 def _found_in_memory[Found: (str, tuple[str, str])](
@@ -100,15 +99,15 @@ def _centred(partition: Partition) -> set[str]:
     }
 
 
-def warn_of_outcomes_read(split: Split, columns: Columns) -> None:
-    """Warn where limits of censoring, or what distributions read, are made of outcomes."""
+def check_outcomes_read(split: Split, columns: Columns) -> None:
+    """Warn where limits of censoring are made of outcomes; refuse copies of outcomes."""
     model = split.hardened.model
     for rv in model.observed_RVs:
         for outcome in _read([model.rvs_to_values[rv]], columns):
             if isinstance(rv.owner.op, CensoredRV):
                 _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
             elif read := _read([*model.observed_RVs], columns):
-                _warn_of_copies(rv.name, outcome, read, columns)
+                _refuse_copies(rv.name, outcome, read, columns)
 
 
 def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
@@ -124,7 +123,8 @@ def _warn_of_limits(name: str, outcome: str, limits: list[str], columns: Columns
         if len(kept) == 1 and len(censored) > 1 and not kept & censored:
             warnings.warn(
                 f"`{name}` has a limit of its own at every censored outcome and one and the same "
-                f"at all others: these limits follow from which outcomes were censored, {BIASED} "
+                "at all others: these limits follow from which outcomes were censored, so draws of "
+                "outcomes are not like the observed ones, and the posterior may be biased. "
                 "Give every record the limit that it had before its outcome was known: "
                 "pymc_dp.censored_at(model, upper=...), the end of the study less its entry.",
                 PosteriorWarning,
@@ -141,27 +141,31 @@ def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float],
     return set(np.unique(limits[~at])[:2].tolist()), set(np.unique(limits[at])[:2].tolist())
 
 
-def _warn_of_copies(name: str, outcome: str, read: list[str], columns: Columns) -> None:
+def _refuse_copies(name: str, outcome: str, read: list[str], columns: Columns) -> None:
     parts = in_partitions(columns).read(partial(_copies, outcome, read), {outcome, *read})
-    if set.intersection(*parts):
-        warnings.warn(
+    equal, varying = zip(*parts, strict=True)
+    if set.intersection(*equal) & set().union(*varying):
+        raise NotSeparableError(
             f"One of the outcomes of `{name}` is also among the numbers that a distribution "
-            f"reads, {BIASED} Observe it by a variable of its own, which all that depends on it "
-            "reads: of two normal ones, the second has the mean mu_2 + r (y_1 - mu_1).",
-            PosteriorWarning,
-            stacklevel=2,
+            "reads, so draws of outcomes are not like the observed ones, and the posterior would "
+            "be biased. Let what depends on it read the variable that observes it, alone: "
+            "t = pm.Normal('t', mu, sd, observed=...), and then b * t + r * (t - mu) in the mean "
+            "of an outcome whose error is correlated with that of t."
         )
 
 
-def _copies(outcome: str, read: list[str], partition: Partition) -> set[tuple[int, str, int]]:
-    """Return which column of the outcomes is which one of the arrays that are read."""
-    return {
-        (i, name, j)
+def _copies(
+    outcome: str, read: list[str], partition: Partition
+) -> tuple[set[tuple[int, str, int]], set[tuple[int, str, int]]]:
+    """Return which column of the outcomes is which one that is read, and those that vary."""
+    same = {
+        (i, name, j): len(np.unique(y)) > 1
         for i, y in _vectors(partition.columns[outcome])
         for name in read
         for j, x in _vectors(partition.columns[name])
         if np.array_equal(x, y)
     }
+    return set(same), {copy for copy, varies in same.items() if varies}
 
 
 def _vectors(column: Column) -> Iterator[tuple[int, np.ndarray]]:

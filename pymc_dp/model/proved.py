@@ -36,7 +36,7 @@ def proved_graphs(
     checks.refuse_draws(factors)
     graphs = _graphs_read(hardened.model, factors, prior)
     checks.refuse_hidden(graphs, hardened)
-    doubtful = {name for name, names in unproved.items() if not names <= allowed}
+    doubtful = {name for name, own in unproved.items() if not own.keys() <= allowed}
     return Proved(graphs, allowed, doubtful)
 
 

@@ -22,7 +22,7 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import harden
 from pymc_dp.model.operations import LISTED, unproved_in
 from pymc_dp.model.outcomes import Outcomes, find_outcomes
-from pymc_dp.model.prepared_arrays import warn_of_lags, warn_of_outcomes_read, warn_of_own_means
+from pymc_dp.model.prepared_arrays import check_outcomes_read, warn_of_lags, warn_of_own_means
 from pymc_dp.model.priors import initial_point, log_prior, prior_draws, prior_graphs
 from pymc_dp.model.proved import Proved, proved_graphs
 from pymc_dp.model.released import Outputs, releasable
@@ -133,7 +133,6 @@ def separate_unread(
     declared = tuple(public)
     checks.refuse_unsupported(model)
     hardened = declare_public(harden(model), declared)
-    checks.refuse_bad_start(model, start or {}, hardened.initvals)
     hardened.initvals.update(start or {})
     densities = log_densities(hardened.model)
     terms, potentials = likelihood_terms(hardened, densities)
@@ -172,7 +171,7 @@ def _drawn(
     drawn = prior_draws(split.hardened.model, latents)
     of_records = {rv for rv in split.hardened.model.basic_RVs if rv.name in split.terms}
     is_shared = of_records.isdisjoint(ancestors(drawn))
-    return drawn if is_shared and unproved_in(drawn) <= allowed else ()
+    return drawn if is_shared and unproved_in(drawn).keys() <= allowed else ()
 
 
 def _outcomes(
@@ -180,7 +179,7 @@ def _outcomes(
 ) -> tuple[Outcomes, ...] | None:
     """Return draws of outcomes, unless an author's code that may hold data would make them."""
     drawn = [rv for rv in split.hardened.model.basic_RVs if rv.name in split.terms]
-    return find_outcomes(split, lengths) if unproved_in(drawn) <= allowed else None
+    return find_outcomes(split, lengths) if unproved_in(drawn).keys() <= allowed else None
 
 
 def _checked(
@@ -198,7 +197,7 @@ def _checked(
     if data.units is None:
         warn_of_lags(data.columns)
     warn_of_own_means(data.columns)
-    warn_of_outcomes_read(split, data.columns)
+    check_outcomes_read(split, data.columns)
     refuse_as_many(split, shapes, data, number_is_public)
     return PrivateData(*data)
 

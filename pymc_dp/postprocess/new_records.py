@@ -54,7 +54,8 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
     withheld = frozenset(
         str(variable.name)
         for variable in computed
-        if unproved_in([new[variable]]) - hardened.public or not is_formula(new[variable], known)
+        if unproved_in([new[variable]]).keys() - hardened.public
+        or not is_formula(new[variable], known)
     )
     read = [new[unscaled(rv, rv)] for rv in observed] + [new[variable] for variable in computed]
     outputs = _resized(read, [*latents.values()], along, count)

@@ -216,9 +216,10 @@ def _chosen(
 
 def refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None:
     """Refuse draws by a Python function that may hold data, unless it was declared public."""
-    for name in sorted(unproved_in(predicted) - public):
+    own = unproved_in(predicted)
+    for name in sorted(own.keys() - public):
         raise ValueError(
             f"The predictions are drawn by `{name}`, which may hold the fitted records (random= of "
-            "a pm.CustomDist is such a function). Write the distribution with dist=, or declare "
-            f"public=[{name!r}] in the fit if it holds no data."
+            "a pm.CustomDist is such a function). Fit the distribution written with "
+            f"dist={own[name]}."
         )

@@ -46,7 +46,7 @@ def impossible_outcomes(
     graphs = [terms[name] for name in names]
     # graphs as they are written compile at once; a fit's rewritten ones are stabler, and are made
     # only where the first are not finite
-    makers = (partial(as_written, inputs, graphs), partial(_rewritten, inputs, graphs))
+    makers = (partial(as_written, inputs, graphs), partial(rewritten, inputs, graphs))
     try:
         points = list(_points(records.start, _of_first_record(model, records)))
         impossible = set(_impossible(makers, names, records, arrays, points))
@@ -151,7 +151,8 @@ def _entries(
     return densities(*values, *(x.astype(v.type.dtype) for x, v in latents))
 
 
-def _rewritten(inputs: list[Any], graphs: list[Any]) -> Densities:
+def rewritten(inputs: list[Any], graphs: list[Any]) -> Densities:
+    """Make a function of graphs as a fit rewrites them."""
     with without_c():
         fn: Densities = function(inputs, graphs, mode=PYTHON, on_unused_input="ignore")
     return fn

@@ -16,6 +16,7 @@ import xarray as xr
 from pymc_dp.accounting.arguments import MOST, checked_number
 from pymc_dp.accounting.release import GAUSSIAN
 from pymc_dp.accounting.selection import Selection, draw_runs
+from pymc_dp.calibration.budget import warn_if_weak
 from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.compile_method import compile_method
@@ -134,6 +135,8 @@ def tune(
         fits, RUNS_PER_SETTING * len(settings) if runs is None else runs, epsilon
     )
     fits = [fit._replace(plan=plan) for fit, plan in zip(fits, selection.plans, strict=True)]
+    for fit in fits:
+        warn_if_weak(fit.plan)
     compiled = [compile_method(fit, backend) for fit in fits]
     for fit, parts, count in zip(fits, compiled, counts, strict=True):
         # what the wall refuses, and what no result can hold, must be refused before it is paid for

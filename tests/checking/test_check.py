@@ -84,7 +84,7 @@ def test_a_verdict_follows_from_the_kind_of_a_doubt_and_not_from_its_text(starve
 def test_skewed_outcomes_of_a_normal_model_are_seen():
     found = pymc_dp.check(result(bent))["outcomes"]
     assert found.verdict == "look"
-    assert "likelihood of the outcomes' shape" in found.advice
+    assert "Choose a likelihood of their shape" in found.advice
 
 
 def test_outcomes_that_are_yes_or_no_are_compared_too():
@@ -95,6 +95,15 @@ def test_the_share_of_noise_is_that_of_the_summary():
     found = pymc_dp.check(result(bent))["noise"]
     assert found.value == pytest.approx(pymc_dp.summary(result(bent))["noise_share"].max())
     assert set(found.values) == {"b[0]", "b[1]", "c", "s"}
+
+
+def test_all_checks_label_entries_as_the_posterior_does():
+    idata = result(bent).copy(deep=True)
+    named = idata["posterior"].to_dataset().assign_coords(b_dim_0=["age", "dose"])
+    idata["posterior"] = xr.DataTree(named)
+    found = pymc_dp.check(idata)
+    assert set(found["steps"].values) == set(found["noise"].values)
+    assert "b[dose]" in found["steps"].values
 
 
 def test_a_mean_that_still_moves_is_seen():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_dp
@@ -74,3 +75,56 @@ def test_a_point_of_the_prior_reads_no_data():
     """What is computed at the start is computed after data in priors are refused."""
     with pytest.raises(NotSeparableError, match="`a` reads the data"):
         separate(model_of(lambda: pm.Normal("a", pm.Data("z", 1e300 * Y).mean())))
+
+
+def shares(component):
+    """Shares of a whole, of which many are none or all."""
+    with pm.Model() as model:
+        w, nu = pm.Dirichlet("w", np.ones(3)), pm.Gamma("nu", 2, 0.2)
+        mu = pm.math.sigmoid(pm.Normal("b") * X)
+        parts = [pm.DiracDelta.dist(0.0), pm.DiracDelta.dist(1.0), component(mu, nu)]
+        pm.Mixture("y", w, parts, observed=np.repeat([0, 0.2, 0.5, 0.7, 1], 10))
+    return model
+
+
+def beta(mu, nu):
+    return pm.Beta.dist(mu=mu, nu=nu)
+
+
+def beta_inside(mu, nu):
+    """The component that the refusal writes."""
+
+    def logp(y, mu, nu):
+        inside = (y > 0) & (y < 1)
+        density = pm.logp(pm.Beta.dist(mu=mu, nu=nu), pt.switch(inside, y, 0.5))
+        return pt.switch(inside, density, -np.inf)
+
+    def dist(mu, nu, size):
+        return pm.Beta.dist(mu=mu, nu=nu, size=size)
+
+    return pm.CustomDist.dist(mu, nu, dist=dist, logp=logp)
+
+
+@pytest.mark.parametrize("ask", [pymc_dp.explain, pymc_dp.plan, pymc_dp.fit])
+def test_a_density_without_gradient_at_its_own_atoms_is_refused(ask, no_release):
+    settings = {} if ask is pymc_dp.explain else {"epsilon": 1, "delta": 1e-5}
+    with pytest.raises(NotSeparableError, match=r"density of `y` is no number at 0, 1, .*CustomD"):
+        ask(model=shares(beta), **settings)
+
+
+def test_the_component_that_the_refusal_writes_is_fitted():
+    assert pymc_dp.explain(shares(beta_inside)).centred
+
+
+AT_ATOMS = {
+    "a hurdle": lambda m: pm.HurdleGamma("y", 0.5, mu=pm.math.exp(m), sigma=1, observed=abs(Y)),
+    "limits": lambda m: pm.Censored("y", pm.Normal.dist(m, 1), -1, 1, observed=np.clip(Y, -1, 1)),
+    "ends": lambda m: pm.Truncated("y", pm.Normal.dist(m, 1), lower=0, observed=abs(Y)),
+}
+
+
+@pytest.mark.parametrize("what", AT_ATOMS)
+def test_densities_with_a_gradient_at_their_atoms_and_ends_are_not(what):
+    with pm.Model() as model:
+        AT_ATOMS[what](pm.Normal("b") * X)
+    assert pymc_dp.explain(model).dp_advi

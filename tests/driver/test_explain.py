@@ -105,6 +105,13 @@ def test_a_model_without_closed_form_updates_gets_the_reasons(describe, block):
     assert block in explanation.vips.reason
 
 
+def test_what_is_said_of_one_method_is_in_the_singular_and_of_several_in_the_plural():
+    text = str(explained(local))
+    assert "\ndp_ops: does not fit: `z`" in text
+    assert "\ndp_sep, sep: do not fit:\n" in text
+    assert "\ndp_advi, dp_fullrank_advi: fit, as any model does." in str(explained(probit))
+
+
 def scale():
     s = pm.HalfNormal("s")
     pm.Normal("y", X @ pm.Normal("b", 0, 1, shape=2), s, observed=REAL)
@@ -257,8 +264,8 @@ def pairs(own_outcome):
     pm.MvNormal("y", mean, chol=np.eye(2), observed=outcomes)
 
 
-def test_outcomes_that_their_own_distribution_reads_are_named():
-    with pytest.warns(pymc_dp.PosteriorWarning, match="One of the outcomes of `y`"):
+def test_outcomes_that_their_own_distribution_reads_are_refused():
+    with pytest.raises(pymc_dp.NotSeparableError, match="One of the outcomes of `y`"):
         explained(lambda: pairs(own_outcome=True))
     explained(lambda: pairs(own_outcome=False))
 
@@ -326,7 +333,7 @@ def test_an_index_of_single_units_is_told_of_the_array_that_unit_names():
 
 
 def test_latents_of_single_records_are_integrated_out_or_refused():
-    assert explained(probit).dp_advi == "fit, as any model does."
+    assert explained(probit).dp_advi == "fits, as any model does."
     found = explained(local).methods
     assert "integrated out by adaptive" in found["dp_advi"].roles["z"]
     assert "`z` has an entry for every record" in found["dp_ops"].reason

@@ -23,3 +23,10 @@ def test_a_misspelt_term_is_an_option_that_no_method_has():
         set_up(None, "dp_advi", None, epsilom=1.0, delta=1e-5)
     with pytest.raises(TypeError, match="epsilom"):
         Budget(epsilom=1.0)
+
+
+def test_the_refusal_of_a_misspelt_keyword_lists_all_that_a_fit_takes():
+    with pytest.raises(TypeError, match="'progresbar' is an unknown keyword") as refusal:
+        set_up(None, "dp_advi", None, epsilon=1.0, delta=1e-5, progresbar=False)
+    every = OF_FIT.keys() - {"options"} | {"adaptive_clip", "clip_norm"}
+    assert not [name for name in every if f"{name!r}" not in str(refusal.value)]

@@ -171,7 +171,7 @@ def shifted_by_records(x, b):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_likelihood_that_standardises_by_all_records_is_refused(method):
-    with pytest.raises(NotSeparableError, match=r"`y`.*`standardised`.*public=\['standardised'\]"):
+    with pytest.raises(NotSeparableError, match=r"`y`.*`standardised`.*It holds `X`"):
         plan(regression(mean=shifted_by_records), method)
 
 
@@ -329,6 +329,54 @@ def test_a_name_that_nothing_has_is_refused_and_data_allow_no_operation():
         separate(model, public=["Shift"])
 
 
+def of_trees(b):
+    """A sum of trees, as pymc-bart makes it: its class holds the records."""
+    held = {"X": X, "Y": Y, "m": 20, "perform": Shift.perform}
+    return type("BART_mu", (Shift,), held)(0.5)(b)
+
+
+def of_a_list(b):
+    return Shift([0.1, 0.2])(b)
+
+
+def of_a_function_in_a_function(b):
+    mean = Y.mean()
+
+    def inner(values):
+        return values + mean
+
+    @pytensor.wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
+    def outer(values):
+        return inner(values)
+
+    return outer(b)
+
+
+@pytensor.wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
+def doubled(values):
+    return np.multiply(values, 2)
+
+
+HOLDING = {
+    of_trees: r"`BART_mu`.*It holds `X`, `Y`, `by`",
+    of_a_list: "`Shift`.*It holds `by`",
+    of_a_function_in_a_function: "`outer`.*It holds `inner`",
+    standardised: "`standardised`.*It holds `X`",
+}
+
+
+@pytest.mark.parametrize("operation", HOLDING)
+def test_no_refusal_offers_to_declare_public_what_holds_numbers(operation):
+    with pytest.raises(NotSeparableError, match=HOLDING[operation]) as refusal:
+        separate(regression(potential=operation))
+    assert "public=" not in str(refusal.value)
+
+
+def test_a_refusal_offers_to_declare_public_what_holds_nothing():
+    with pytest.raises(NotSeparableError, match=r"or declare public=\['doubled'\]"):
+        separate(regression(potential=doubled))
+
+
 def drawn_by_a_function():
     """A distribution whose ``random=`` holds the records."""
     with pm.Model() as model:
@@ -361,7 +409,7 @@ def test_a_distribution_of_ones_own_is_fitted_and_draws_no_predictions():
     model = drawn_by_a_function()
     settings = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
     idata = pymc_dp.fit(model=model, **settings)
-    with pytest.raises(ValueError, match="drawn by `CustomDist_y`.*Write the distribution with"):
+    with pytest.raises(ValueError, match="drawn by `CustomDist_y`.*written with dist=. It"):
         pymc_dp.predict(idata, model, rows=3)
     allowed = pymc_dp.fit(model=model, public=["CustomDist_y"], **settings)
     assert pymc_dp.predict(allowed, model, rows=3)["predictions"]["y"].shape == (1, 2, 3)

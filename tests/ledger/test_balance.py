@@ -126,10 +126,10 @@ def test_the_repr_says_where_it_is_and_what_is_left(new):
     ledger.reserve("dp_advi", FULL)
     text = repr(ledger)
     assert repr(str(ledger.path)) in text
-    assert "'survey': epsilon 2, spent " in text
-    spent, left = re.search(
-        r"spent ([\d.]+) and left ([\d.]+) at delta=1e-05, 1 fits", text
-    ).groups()
+    assert "'survey': epsilon 2 at delta=1e-05 for all fits; owed: " in text
+    assert "(Rényi divergences of order 10.2 add up)" in text
+    said = r"owed: ([\d.]+) for 1; one more may ask for up to ([\d.]+)"
+    spent, left = re.search(said, text).groups()
     assert float(spent) == pytest.approx(ledger.spent.epsilon, rel=1e-3)
     assert float(left) == pytest.approx(ledger.left.epsilon, rel=1e-3)
     ledger.path.unlink()

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pymc as pm
+import pytest
 
 import pymc_dp
 from pymc_dp.methods.doubts import doubts_in
@@ -215,3 +216,54 @@ def test_noise_that_hides_curvature_is_told_where_the_posterior_is_wide():
     [doubt] = hidden_where_the_posterior_is(0.9)
     assert "Noise hides what the records say in 2 of 2 directions" in doubt.text
     assert hidden_where_the_posterior_is(0.1) == ()
+
+
+def misfit_of(observe, of_units=False):
+    """What is said where outcomes are not those of a distribution."""
+    with pm.Model() as model:
+        observe(pm.Normal("a"))
+    records, _ = zoo.separated(model)
+    state = first_state(np.zeros(1), lambda z: -z, number=ROWS)
+    learnt = state.learnt._replace(believed=Curvature(np.eye(1), 1e-3 * np.eye(1)))
+    state = state._replace(noise_unit=1.0, learnt=learnt, misfit=2.0)
+    return doubts_of_rounds(records, state, of_units)[0].text
+
+
+def categories(a):
+    pm.Categorical("y", logit_p=pm.math.stack([0.0, a, 1.0]), observed=np.arange(30) % 3)
+
+
+def counts(a):
+    pm.Poisson("y", pm.math.exp(a), observed=np.arange(30) % 3)
+
+
+def successes(a):
+    pm.Binomial("y", 2, logit_p=a, observed=np.arange(30) % 3)
+
+
+def numbers(a):
+    pm.Normal("y", a, 1, observed=np.linspace(0, 1, 30) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("observe", "advised"),
+    [
+        (categories, "look for one that is missing"),
+        (counts, "pm.NegativeBinomial"),
+        (successes, "pm.BetaBinomial"),
+        (numbers, "pm.StudentT"),
+    ],
+)
+def test_the_advice_on_outcomes_of_another_shape_is_for_their_kind(observe, advised):
+    said = misfit_of(observe)
+    others = {"look for one that is missing", "pm.NegativeBinomial", "pm.BetaBinomial", "StudentT"}
+    assert advised in said
+    assert not [text for text in others if text in said and text not in advised]
+    assert "docs/units.md" not in said
+
+
+def test_with_a_unit_the_likely_cause_is_that_its_records_depend_on_each_other():
+    said = misfit_of(categories, of_units=True)
+    assert "one unit are more alike than the model says" in said
+    assert "docs/units.md" in said
+    assert "pm.Gamma" not in said

@@ -91,7 +91,33 @@ def test_a_variable_that_reads_the_one_before_is_drawn_with_it():
     assert (two - 2.0 * one).std() == pytest.approx(1.0, abs=0.05)
 
 
-def test_copies_of_outcomes_that_distributions_read_are_named():
-    with pytest.warns(pymc_dp.PosteriorWarning, match="also among the numbers that a distribution"):
-        pymc_dp.explain(chain(copies=True))
-    pymc_dp.explain(chain(copies=False))
+def instrument(copy):
+    """A treatment that an instrument moves, and an outcome whose error is correlated with it."""
+    z, e = np.random.default_rng(2).normal(size=(2, 60))
+    t = z + e
+    with pm.Model() as model:
+        b, r, mean = pm.Normal("b"), pm.Normal("r"), pm.Normal("g") * pm.Data("z", z)
+        observed = pm.Normal("t", mean, 1, observed=t)
+        t = pm.Data("copy", t) if copy else observed
+        pm.Normal("y", b * t + r * (t - mean), 1, observed=0.5 * z + 1.5 * e)
+    return model
+
+
+@pytest.mark.parametrize("ask", [pymc_dp.explain, pymc_dp.plan, pymc_dp.fit])
+def test_copies_of_outcomes_that_distributions_read_are_refused(ask, no_release):
+    settings = {} if ask is pymc_dp.explain else {"epsilon": 1, "delta": 1e-5}
+    for model in (instrument(copy=True), chain(copies=True)):
+        with pytest.raises(pymc_dp.NotSeparableError, match=r"also among.*b \* t \+ r \* "):
+            ask(model=model, **settings)
+
+
+def test_outcomes_that_read_the_variable_and_no_copy_are_fitted():
+    assert pymc_dp.explain(instrument(copy=False)).centred
+    assert pymc_dp.explain(chain(copies=False)).centred
+
+
+def test_an_outcome_that_is_the_same_in_every_record_is_no_copy():
+    with pm.Model() as model:
+        X = pm.Data("X", np.c_[np.ones(60), EVERY[:, :2].ravel()])
+        pm.Bernoulli("one", logit_p=X @ pm.Normal("b", shape=2), observed=np.ones(60))
+    assert pymc_dp.explain(model).centred

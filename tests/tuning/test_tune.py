@@ -485,6 +485,12 @@ def test_bad_input_is_refused_before_anything_is_spent(model, ledger, settings, 
     assert fits_of(ledger.path) == []
 
 
+def test_a_delta_of_one_over_the_number_of_records_is_warned_of_as_in_a_fit(model, ledger):
+    with pytest.warns(pymc_dp.PrivacyWarning, match="delta=0.02 is not below 1/num_records"):
+        with pytest.raises(ValueError, match="costs"):  # more than the ledger has
+            tune(model, delta=0.02, num_records=60, ledger=ledger, epsilon=1e3)
+
+
 @pytest.mark.parametrize("name", ["data", "public", "public_start", "ledger", "random_seed"])
 def test_what_is_no_setting_stays_out_of_the_result(model, ledger, name):
     settings = [{"n": 8, name: {"y": [0, 1]}}, {"n": 9}]

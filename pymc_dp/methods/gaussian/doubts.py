@@ -2,6 +2,8 @@
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BinomialRV, MultinomialRV, NegBinomialRV, PoissonRV
+from pytensor.tensor.random.op import RandomVariable
 from scipy.linalg import null_space
 
 from pymc_dp.methods.doubts import Doubt, Kind, quoted, uncentred
@@ -11,6 +13,7 @@ from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
 from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.model import Records
+from pymc_dp.model.outcomes import STANDARD_UNIFORM
 
 # the largest share of its prior sd that the sd of a hidden direction may be, before it is warned of
 MOST_OF_PRIOR = 0.3
@@ -25,23 +28,52 @@ BY_DRAWS = (
 MISFIT = (
     "Outcomes {} are not distributed as the model says: they differ from outcomes that it draws by "
     "more than chance and noise explain. The rounds clip less for that, and intervals allow for "
-    "what is still cut off, at the cost of noise and width. Choose a "
-    "likelihood of their shape, such as pm.StudentT (family='t' in a formula), pm.Gamma, "
-    "pm.LogNormal or pm.NegativeBinomial; of censored outcomes, give limits that were known before "
-    "the outcomes were. pymc_dp.ppc compares the model with the data."
+    "what is still cut off, at the cost of noise and width. {} pymc_dp.ppc compares the model with "
+    "the data."
+)
+OF_UNITS = (
+    "With unit= the likely cause is that records of one unit are more alike than the model says: "
+    "give each unit a latent of its own, indexed by the array that unit= names, which is "
+    "integrated out (docs/units.md)."
+)
+# what draws outcomes, and what to do where they are of another shape; the first that a model has
+SHAPES: tuple[tuple[type[RandomVariable], str], ...] = (
+    (MultinomialRV, "Counts of categories that vary more are pm.DirichletMultinomial."),
+    (BinomialRV, "Counts of successes that vary more are pm.BetaBinomial."),
+    (PoissonRV, "Counts that vary more are pm.NegativeBinomial; more zeros are pm.Hurdle..."),
+    (NegBinomialRV, "More zeros are pm.HurdleNegativeBinomial or pm.ZeroInflatedNegativeBinomial."),
+)
+OF_NUMBERS = (
+    "Choose a likelihood of their shape, such as pm.StudentT (family='t' in a formula), pm.Gamma "
+    "or pm.LogNormal; of censored outcomes, give limits that were known before the outcomes were."
+)
+OF_CATEGORIES = (
+    "Of categories that is their dependence on predictors: look for one that is missing, for an "
+    "interaction, or for an effect that is not a straight line on the scale of the link."
 )
 
 
-def doubts_of_rounds(records: Records, state: State) -> tuple[Doubt, ...]:
+def doubts_of_rounds(records: Records, state: State, of_units: bool = False) -> tuple[Doubt, ...]:
     """List what is doubtful about the posterior of the last round."""
     curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.latest_step)
     if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return tuple(long_steps)
     clipped = [uncentred(records.term_names, BY_DRAWS)] if records.outcomes is None else []
-    names = records.term_names
-    misfit = Doubt(Kind.MISFIT, names, MISFIT.format(quoted(names)))
-    compared = [misfit] if state.is_misfit else []
+    compared = [_misfit(records, of_units)] if state.is_misfit else []
     return (*clipped, *compared, *_hidden(records, state, curvature), *long_steps)
+
+
+def _misfit(records: Records, of_units: bool) -> Doubt:
+    """Say what outcomes of another shape than the model's may be, or may depend on."""
+    stages = records.outcomes or ()
+    graphs = [x for stage in stages for k, x in stage.drawn.items() if k in records.drawn]
+    drawn = [v.owner_op for v in ancestors(graphs) if isinstance(v.owner_op, RandomVariable)]
+    counts = [text for kind, text in SHAPES if any(isinstance(op, kind) for op in drawn)]
+    categories = all(isinstance(op, type(STANDARD_UNIFORM)) for op in drawn)
+    shape = OF_CATEGORIES if categories else (*counts, OF_NUMBERS)[0]
+    names = tuple(name for name in records.term_names if name not in records.local_latents)
+    advice = f"{OF_UNITS} Else: {shape}" if of_units else shape
+    return Doubt(Kind.MISFIT, names, MISFIT.format(quoted(names), advice))
 
 
 def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[Doubt, ...]:

@@ -47,6 +47,7 @@ class Problem(NamedTuple):
     draw: Draw
     algorithm: Algorithm
     is_weighted: bool  # whether records have survey weights
+    of_units: bool  # whether a unit of several records is clipped as one
     # state -> that of all latents: which results are made of, and where their rounds begin
     reported: Callable[[State], State] = lambda state: state
 
@@ -55,7 +56,7 @@ class Problem(NamedTuple):
         state = self.reported(state)
         if state.learnt.curvature is None and state.learnt.along_shifts is not None:
             return (Doubt(Kind.UNFINISHED, (), GROUPS_TOGETHER),)
-        return doubts_of_rounds(self.records, state)
+        return doubts_of_rounds(self.records, state, self.of_units)
 
 
 def problem_of_latents(
@@ -113,6 +114,7 @@ def problem_of_latents(
         draw=draw,
         algorithm=of_rounds(records, terms.estimating),
         is_weighted=terms.survey is not None,
+        of_units=terms.of_units,
     )
 
 

@@ -27,7 +27,7 @@ def away_from_stationary(
 
     It is normal around the start, with the prior's standard deviation there, or with 1 if that is
     larger: a flat prior has none. Latents whose scores depend on those of others at the start move
-    by between a half and one and a half of that.
+    by one to two times that, where their information is no longer small.
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
@@ -55,7 +55,7 @@ def away_from_stationary(
     singular = singular_latents(dependent_at, start, elsewhere)
     if not singular.any():
         return start
-    steps = rng.choice([-1, 1], start.size) * rng.uniform(0.5, 1.5, start.size)
+    steps = rng.choice([-1, 1], start.size) * rng.uniform(1, 2, start.size)
     return np.where(singular, start + width_at(start) * steps, start)
 
 

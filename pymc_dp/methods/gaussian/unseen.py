@@ -49,8 +49,8 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     rng = np.random.default_rng(0)
     rows = ROWS + 20 * d
     # at one point they are looked for, and at another one they must not fail
-    parts = [_readable(scores_of_made_up(records, scores, rng, rows)) for _ in range(2)]
-    every, unit = _balanced(np.concatenate(parts))
+    parts = [readable(scores_of_made_up(records, scores, rng, rows)) for _ in range(2)]
+    every, unit = balanced(np.concatenate(parts))
     first, last = np.split(every, [len(parts[0])])
     if len(first) < 2 * d or not first.any(axis=0).all():
         return np.zeros((d, 0))
@@ -103,7 +103,7 @@ def _is_harmless(node: Node, columns: set[AnyVariable]) -> bool:
     return isinstance(node.op, DimShuffle | Subtensor | Join)
 
 
-def _readable(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+def readable(parts: tuple[np.ndarray, ...]) -> np.ndarray:
     """Return the rows, (n, d), that are finite and not all 0."""
     found = np.concatenate(parts)
     return np.asarray(found[np.isfinite(found).all(axis=1) & found.any(axis=1)])
@@ -119,7 +119,7 @@ def scores_of_made_up(
     return (*vectors,) if scores.channels else (*np.swapaxes(weights, 0, 1),)
 
 
-def _balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Scale rows and columns to entries of 1 at most; return also the columns' units, (d,).
 
     Scores in latents of different scales may differ by many orders of magnitude.

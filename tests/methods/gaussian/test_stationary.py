@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.stats import skewnorm
 
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
@@ -16,6 +17,7 @@ rng = np.random.default_rng(0)
 X, MEMBER = rng.uniform(-2, 2, size=N), np.arange(N) % GROUPS
 LOADINGS, NOISE = np.array([1.5, -1.0, 0.8, 0.5]), 0.5
 Y = X + rng.normal(size=N)
+SKEWED = 1 + 0.5 * X + skewnorm.rvs(4, size=N, random_state=rng)
 MANY = rng.normal(size=(N, 1)) * LOADINGS + NOISE * rng.normal(size=(N, 4))
 
 
@@ -56,6 +58,32 @@ def cubic():
     """Scores of large predictors are many orders of magnitude larger than those at the start."""
     mean = pm.Normal("a") + pm.Normal("b") * pm.Data("x", X) ** 3
     pm.Normal("y", mean, pm.HalfNormal("s"), observed=Y)
+
+
+def skewness():
+    """Its score at 0 is a multiple of that of the intercept, for every record and outcome."""
+    mean = pm.Normal("a", 0, 2) + pm.Normal("b", 0, 2) * pm.Data("x", X)
+    s, skew = pm.HalfNormal("s", 2), pm.Normal("skew", 0, 3)
+    pm.SkewNormal("y", mu=mean, sigma=s, alpha=skew, observed=SKEWED)
+
+
+def two_skewnesses():
+    """One depends on the intercept, and the other on the slope: both are moved, and no other."""
+    x = pm.Data("x", X)
+    mean = pm.Normal("a") + pm.Normal("b") * x
+    skew = pm.Normal("skew") + pm.Normal("skew_slope") * x
+    pm.SkewNormal("y", mu=mean, sigma=pm.HalfNormal("s"), alpha=skew, observed=SKEWED)
+
+
+def counts_of_groups():
+    u = pm.HalfNormal("spread") * pm.Normal("u", shape=GROUPS)
+    rate = pm.math.exp(pm.Normal("m") + u[pm.Data("member", MEMBER)])
+    pm.NegativeBinomial("y", rate, pm.HalfNormal("d"), observed=np.floor(np.exp(X)).astype(int))
+
+
+def same_intercept_twice():
+    """Their scores depend on each other everywhere: no start is better."""
+    pm.Normal("y", pm.Normal("a") + pm.Normal("b"), pm.HalfNormal("s"), observed=Y)
 
 
 def growing_scale():
@@ -108,6 +136,8 @@ def first_point(describe):
         (network_of_many_features, {"W", "b", "v"}),
         (product_by_group, {"u", "v"}),
         (one_factor, {"W"}),
+        (skewness, {"skew"}),
+        (two_skewnesses, {"skew", "skew_slope"}),
     ],
 )
 def test_latents_that_no_record_moves_start_at_a_draw_of_the_prior(describe, moved):
@@ -117,7 +147,11 @@ def test_latents_that_no_record_moves_start_at_a_draw_of_the_prior(describe, mov
 
 
 @pytest.mark.parametrize(
-    "describe", [regression, cubic, growing_scale, growth, effects_times_their_spread, rare_group]
+    "describe",
+    [
+        *(regression, cubic, growing_scale, growth, effects_times_their_spread, rare_group),
+        *(counts_of_groups, same_intercept_twice),
+    ],
 )
 def test_others_start_where_the_author_put_them(describe):
     assert not len(first_point(describe)[0])

@@ -56,3 +56,39 @@ class Spectrum(NamedTuple):
     def root(self) -> np.ndarray:
         """Return the symmetric square root; the matrix must be positive definite."""
         return self.replaced(np.sqrt(self.values))
+
+
+def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
+    """Shrink draws, (n, d), to a precision that has not ``lost``, (d, d), to noise.
+
+    None where they are too few to say how wide they are.
+    """
+    if len(points) <= points.shape[1]:
+        return None
+    covariance = np.cov(points.T, ddof=0).reshape(lost.shape)
+    unit = np.sqrt(np.diag(covariance))
+    units = np.outer(unit, unit)
+    try:
+        precision = np.linalg.inv(covariance / units) + units * lost
+        return shrunk(points, covariance, units * np.linalg.inv(precision))
+    except np.linalg.LinAlgError:
+        return None
+
+
+def shrunk(points: np.ndarray, covariance: np.ndarray, without: np.ndarray) -> np.ndarray | None:
+    """Shrink draws of a covariance, (d, d), about their mean to one that is smaller everywhere.
+
+    >>> points = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> shrunk(points, np.eye(2), np.diag([1.0, 0.25])).std(axis=0).round(1)
+    array([1. , 0.5])
+    """
+    mean, unit = points.mean(axis=0), np.sqrt(np.diag(covariance))
+    try:
+        root = unit[:, None] * np.linalg.cholesky(covariance / np.outer(unit, unit))
+        inverse = np.linalg.inv(root)
+        left = Spectrum.of(inverse @ without @ inverse.T)
+    except np.linalg.LinAlgError:
+        return None
+    factor = left.replaced(np.sqrt(np.clip(left.values, 0.0, 1.0)))
+    found = mean + (points - mean) @ (root @ factor @ inverse).T
+    return found if np.isfinite(found).all() else None

@@ -8,7 +8,7 @@ sampling). A normal distribution about the mode is not, where a level does not o
 noise hides what the few records say: there the likelihood has an end on one side alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
 ROWS = 1500  # of made-up records, whether outcomes are few or many
+FEW = 500  # of them, to find where the posterior is
 NEAR = 64  # points of the posterior at which outcomes are drawn
 NODES = 5  # for the number of records, where it is not known
 STEP = 1e-4  # of differences, in sds of the latents
@@ -78,6 +79,14 @@ class OutcomeLikelihood(NamedTuple):
     observed: np.ndarray  # (k,)
     noise: np.ndarray  # their covariance without that of records, (k, k)
     numbers: Numbers  # of records
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """Return the log posterior of points, (n, d), up to a constant."""
+        _, mean, covariance = self.moments(points)
+        log = np.stack([self._given(N, mean, covariance)[0] for N in self.numbers.values])
+        return self.compiled.log_prior(points)[0] + logsumexp(
+            log + np.log(self.numbers.shares)[:, None], axis=0
+        )
 
     def log_density(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the log posterior of points, (n, d), up to a constant, and its gradient."""
@@ -138,14 +147,15 @@ class OutcomeLikelihood(NamedTuple):
         """Return weights of outcomes, and mean and covariance of what a record adds."""
         w, V = self.weights(points), self.table.added
         mean = w @ V
-        squares = np.einsum("nm,mi,mj->nij", w, V, V, optimize=True)
+        squares = (w @ (V[:, :, None] * V[:, None]).reshape(len(V), -1)).reshape(*mean.shape, -1)
         return w, mean, squares - mean[:, :, None] * mean[:, None, :]
 
 
 def weights_of(log: np.ndarray) -> np.ndarray:
     """Return weights that sum to one; an outcome without a density has none."""
     log = np.where(np.isfinite(log), log, -np.inf)
-    return np.asarray(np.exp(log - logsumexp(log, axis=-1, keepdims=True)))
+    w = np.exp(log - log.max(axis=-1, keepdims=True))
+    return np.asarray(w / w.sum(axis=-1, keepdims=True))
 
 
 def compiled_outcomes(records: Records) -> CompiledOutcomes | None:
@@ -196,17 +206,16 @@ def outcome_likelihood(
     scores: DrawnScores,
     compiled: CompiledOutcomes,
     state: State,
-    near: np.ndarray | None = None,
+    rows: int,
+    near: Sequence[np.ndarray] = (),
 ) -> OutcomeLikelihood:
     """Return the likelihood of all scores of the rounds; ``near``, (n, d), are likely points.
 
     Expectations are sums over outcomes that the model draws at these and at the rounds' points.
     """
     path = np.array([one.at.point for one in state.released])
-    batch, base = _outcomes(
-        records, compiled, path if near is None else np.concatenate([path, near])
-    )
-    added = _added(records, scores, state, batch, base)
+    batch, base = _outcomes(records, compiled, np.array([*path, *near]), rows)
+    added = _added(records, scores, state, batch, base, rows)
     good = np.isfinite(added).all(axis=1) & np.isfinite(base)
     batch = rows_along(records.batch.axes, batch, np.flatnonzero(good))
     base, added = base[good], added[good]
@@ -225,13 +234,13 @@ def outcome_likelihood(
 
 
 def _outcomes(
-    records: Records, compiled: CompiledOutcomes, points: np.ndarray
+    records: Records, compiled: CompiledOutcomes, points: np.ndarray, rows: int
 ) -> tuple[Batch, np.ndarray]:
     """Draw outcomes at points; where there are few different ones, each stands there once."""
     draw, axes, rng = compile_draws(records, 1), records.batch.axes, np.random.default_rng(0)
     if draw is None:
         raise ArithmeticError("no outcomes can be drawn")
-    made, parts = made_up_outcomes(records, -(-ROWS // len(points))), []
+    made, parts = made_up_outcomes(records, -(-rows // len(points))), []
     for point in points:
         drawn = draw(made, point, rng)
         batch = {n: np.moveaxis(drawn[drawn_name(n)][:, 0], 0, axes[n]) for n in records.drawn}
@@ -246,13 +255,18 @@ def _outcomes(
 
 
 def _added(
-    records: Records, scores: DrawnScores, state: State, batch: Batch, base: np.ndarray
+    records: Records,
+    scores: DrawnScores,
+    state: State,
+    batch: Batch,
+    base: np.ndarray,
+    rows: int,
 ) -> np.ndarray:
     """Return what a record of each outcome adds to the score of each round, (m, rounds d)."""
     contribution, rng, axes = whitened_scores(scores), np.random.default_rng(0), records.batch.axes
     unit = unit_vector(contribution)
     m, parts = len(base), []
-    repeats = max(ROWS // m, 1)  # draws that centre a score may be rare ones
+    repeats = max(rows // m, 1)  # draws that centre a score may be rare ones
     if not base.any():
         batch = rows_along(axes, batch, np.repeat(np.arange(m), repeats))
     for at, score, _ in state.released:

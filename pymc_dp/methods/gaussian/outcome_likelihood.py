@@ -30,7 +30,9 @@ from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_dr
 ROWS = 1500  # of made-up records, whether outcomes are few or many
 FEW = 500  # of them, to find where the posterior is
 NEAR = 64  # points of the posterior at which outcomes are drawn
-NODES = 5  # for the number of records, where it is not known
+# for the number of records, where it is not known: within so many sds of the noise on its count, and
+# at least that sd over so much
+NODES, WITHIN, HIDDEN = 7, 3.0, 20.0
 STEP = 1e-4  # of differences, in sds of the latents
 NEARLY_NONE = 1e-6  # the share of the noise that keeps covariances regular
 
@@ -59,16 +61,19 @@ class Numbers(NamedTuple):
     shares: np.ndarray  # which sum to one
 
     @classmethod
-    def of(cls, number: float, sd: float) -> "Numbers":
-        """Return points of a log normal distribution of this relative standard deviation.
+    def of(cls, counted: float, sd: float) -> "Numbers":
+        """Return what a noisy count says of a positive number, of whose size nothing else is known.
 
-        >>> Numbers.of(100.0, 0.0), Numbers.of(100.0, 0.1).values.round()
-        (Numbers(values=array([100.]), shares=array([1.])), array([ 75.,  87., 100., 115., 133.]))
+        Every magnitude is as likely, so that where noise hides the count few records are, too.
+
+        >>> Numbers.of(100.0, 0.0), Numbers.of(-5.0, 200.0).values.round()
+        (Numbers(values=array([100.]), shares=array([1.])), array([ 10.,  20.,  39.,  77., 151., 295., 595.]))
         """
         if sd == 0:
-            return cls(np.array([number]), np.ones(1))
-        points, shares = np.polynomial.hermite_e.hermegauss(NODES)
-        return cls(number * np.exp(sd * points), shares / shares.sum())
+            return cls(np.array([counted]), np.ones(1))
+        least = max(counted - WITHIN * sd, sd / HIDDEN, 1.0)
+        values = np.geomspace(least, max(counted, 0.0) + WITHIN * sd, NODES)
+        return cls(values, softmax(-(((values - counted) / sd) ** 2) / 2))
 
 
 class OutcomeLikelihood(NamedTuple):
@@ -228,7 +233,7 @@ def outcome_likelihood(
         Table(batch, base, added),
         np.concatenate([one.score for one in state.released]),
         _noise(state),
-        Numbers.of(state.number, state.number_sd),
+        Numbers.of(state.counted, state.number * state.number_sd),
     )
     return _reduced(every, path, state.learnt.reported)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
 from pymc_dp.methods.gaussian.likely_points import draws_by_importance, likely_points
+from pymc_dp.methods.gaussian.noise_floor import draws_without_noise, shrunk
 from pymc_dp.methods.gaussian.outcome_likelihood import (
     FEW,
     NEAR,
@@ -13,7 +14,6 @@ from pymc_dp.methods.gaussian.outcome_likelihood import (
     CompiledOutcomes,
     outcome_likelihood,
 )
-from pymc_dp.methods.gaussian.noise_floor import draws_without_noise, shrunk
 from pymc_dp.methods.gaussian.posterior import draw_gaussian
 from pymc_dp.methods.gaussian.problem import Draw, Problem
 from pymc_dp.methods.gaussian.state import State
@@ -52,7 +52,7 @@ def draw_given_scores(
         v = draws_by_importance(of_scores.values, near, draws, rng)
         if v is None:
             v = draw_by_hamiltonian(of_scores.log_density, near, draws, rng).points
-    except (np.linalg.LinAlgError, ArithmeticError):
+    except (np.linalg.LinAlgError, ArithmeticError, NotImplementedError):
         return problem.draw(state, draws, rng)
     with np.errstate(all="ignore"):
         lost = of_scores.lost_to_noise(v.mean(axis=0), v.std(axis=0))

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import numpy as np
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 
+from pymc_dp.methods.gaussian.noise_floor import root_of
 from pymc_dp.methods.gaussian.outcome_likelihood import weights_of
 
 # points that are moved to a density, how often they are, how many times as wide as it they are, in
@@ -12,7 +13,7 @@ from pymc_dp.methods.gaussian.outcome_likelihood import weights_of
 POINTS, ADAPTED, WIDER, ENOUGH = 400, 6, 1.5, 40
 # proposals for each draw, degrees of freedom of their distribution, and the largest shape of the
 # weights' tail with which draws are believed (Vehtari et al. 2024)
-PROPOSALS, FREEDOM, LONGEST_TAIL = 3, 5.0, 0.7
+PROPOSALS, FREEDOM, LONGEST_TAIL = 2, 5.0, 0.7
 
 Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) -> log density (n,)
 
@@ -44,7 +45,7 @@ def draws_by_importance(
     number = PROPOSALS * max(draws, POINTS)
     z, log = _proposed(values, near.mean(axis=0), _covariance(near), number, rng)
     z, log = z[np.isfinite(log)], log[np.isfinite(log)]
-    smoothed, tail = array_stats.psislw(-log)  # as of log likelihoods left out
+    smoothed, tail = array_stats.psislw(-log)  # type: ignore[no-untyped-call]
     if not tail <= LONGEST_TAIL:
         return None
     shares = np.cumsum(weights_of(smoothed))
@@ -60,13 +61,12 @@ def _covariance(points: np.ndarray) -> np.ndarray:
 def _proposed(
     values: Values, mean: np.ndarray, covariance: np.ndarray, number: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Propose points of a Student-t distribution, (n, d); return the logarithms of their weights."""
-    d = len(mean)
-    unit = np.sqrt(np.diag(covariance))
-    root = unit[:, None] * np.linalg.cholesky(covariance / np.outer(unit, unit))
+    """Propose points of a Student-t distribution, (n, d), and logarithms of their weights."""
+    d, root = len(mean), root_of(covariance)
     white = rng.normal(size=(number, d)) / np.sqrt(rng.chisquare(FREEDOM, (number, 1)) / FREEDOM)
     z = mean + white @ root.T
-    log = values(z) + (FREEDOM + d) / 2 * np.log1p((white**2).sum(axis=1) / FREEDOM)
+    with np.errstate(all="ignore"):  # what is no number has no weight
+        log = values(z) + (FREEDOM + d) / 2 * np.log1p((white**2).sum(axis=1) / FREEDOM)
     return z, np.where(np.isfinite(log), log, -np.inf)
 
 

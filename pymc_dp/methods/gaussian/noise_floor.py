@@ -65,12 +65,10 @@ def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | No
     """
     if len(points) <= points.shape[1]:
         return None
-    covariance = np.cov(points.T, ddof=0).reshape(lost.shape)
-    unit = np.sqrt(np.diag(covariance))
-    units = np.outer(unit, unit)
     try:
-        precision = np.linalg.inv(covariance / units) + units * lost
-        return shrunk(points, covariance, units * np.linalg.inv(precision))
+        root = root_of(np.cov(points.T, ddof=0).reshape(lost.shape))
+        left = np.linalg.inv(np.eye(len(lost)) + root.T @ lost @ root)
+        return shrunk(points, root @ root.T, root @ left @ root.T)
     except np.linalg.LinAlgError:
         return None
 
@@ -78,17 +76,27 @@ def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | No
 def shrunk(points: np.ndarray, covariance: np.ndarray, without: np.ndarray) -> np.ndarray | None:
     """Shrink draws of a covariance, (d, d), about their mean to one that is smaller everywhere.
 
+    The covariance of the draws themselves, where they are enough, becomes smaller everywhere.
+
     >>> points = np.random.default_rng(0).normal(size=(1000, 2))
     >>> shrunk(points, np.eye(2), np.diag([1.0, 0.25])).std(axis=0).round(1)
     array([1. , 0.5])
     """
-    mean, unit = points.mean(axis=0), np.sqrt(np.diag(covariance))
+    mean = points.mean(axis=0)
     try:
-        root = unit[:, None] * np.linalg.cholesky(covariance / np.outer(unit, unit))
+        root = own = root_of(covariance)
+        if len(points) > points.shape[1]:
+            own = root_of(np.cov(points.T, ddof=0).reshape(covariance.shape))
         inverse = np.linalg.inv(root)
         left = Spectrum.of(inverse @ without @ inverse.T)
+        factor = left.replaced(np.sqrt(np.clip(left.values, 0.0, 1.0)))
+        found = mean + np.linalg.solve(own, (points - mean).T).T @ factor @ own.T
     except np.linalg.LinAlgError:
         return None
-    factor = left.replaced(np.sqrt(np.clip(left.values, 0.0, 1.0)))
-    found = mean + (points - mean) @ (root @ factor @ inverse).T
     return found if np.isfinite(found).all() else None
+
+
+def root_of(covariance: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factor, in units of the coordinates, which may be of any size."""
+    unit = np.sqrt(np.diag(covariance))
+    return np.asarray(unit[:, None] * np.linalg.cholesky(covariance / np.outer(unit, unit)))

@@ -9,7 +9,8 @@ noise hides what the few records say: there the likelihood has an end on one sid
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
@@ -20,15 +21,14 @@ from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
-from pymc_dp.methods.gaussian.hamiltonian import LogDensity
-from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points
+from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points, log_prior_of
 from pymc_dp.methods.gaussian.state import Reported, State
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
-ROWS = 1500  # of made-up records, whether outcomes are few or many
-FEW = 500  # of them, to find where the posterior is
+ROWS = 1000  # of made-up records, whether outcomes are few or many
+FEW = 300  # of them, to find where the posterior is
 NEAR = 64  # points of the posterior at which outcomes are drawn
 # for the number of records, where it is not known: within so many sds of the noise on its count, and
 # at least that sd over so much
@@ -46,12 +46,13 @@ class Table(NamedTuple):
 
 
 class CompiledOutcomes(NamedTuple):
-    """Functions of points, (n, d)."""
+    """Functions of points, (n, d); slopes are compiled where chains need them first."""
 
     log_likelihood: Callable[..., np.ndarray]  # (batch, points) -> (n, m), of each outcome
     # (batch, points, weights (n, m)) -> slopes of weighted sums of these, (n, d)
     slope: Callable[..., np.ndarray]
-    log_prior: LogDensity
+    log_prior: Callable[[np.ndarray], np.ndarray]  # (n,)
+    prior_slope: Callable[[np.ndarray], np.ndarray]  # (n, d)
 
 
 class Numbers(NamedTuple):
@@ -66,8 +67,10 @@ class Numbers(NamedTuple):
 
         Every magnitude is as likely, so that where noise hides the count few records are, too.
 
-        >>> Numbers.of(100.0, 0.0), Numbers.of(-5.0, 200.0).values.round()
-        (Numbers(values=array([100.]), shares=array([1.])), array([ 10.,  20.,  39.,  77., 151., 295., 595.]))
+        >>> Numbers.of(100.0, 0.0)
+        Numbers(values=array([100.]), shares=array([1.]))
+        >>> Numbers.of(-5.0, 200.0).values.round()
+        array([ 10.,  20.,  39.,  77., 151., 295., 600.])
         """
         if sd == 0:
             return cls(np.array([counted]), np.ones(1))
@@ -89,13 +92,12 @@ class OutcomeLikelihood(NamedTuple):
         """Return the log posterior of points, (n, d), up to a constant."""
         _, mean, covariance = self.moments(points)
         log = np.stack([self._given(N, mean, covariance)[0] for N in self.numbers.values])
-        return self.compiled.log_prior(points)[0] + logsumexp(
-            log + np.log(self.numbers.shares)[:, None], axis=0
-        )
+        shares = np.log(self.numbers.shares)[:, None]
+        return np.asarray(self.compiled.log_prior(points) + logsumexp(log + shares, axis=0))
 
     def log_density(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the log posterior of points, (n, d), up to a constant, and its gradient."""
-        prior, slope = self.compiled.log_prior(points)
+        prior, slope = self.compiled.log_prior(points), self.compiled.prior_slope(points)
         V, (w, mean, covariance) = self.table.added, self.moments(points)
         values, of_mean, of_square = zip(
             *[self._given(N, mean, covariance) for N in self.numbers.values], strict=True
@@ -176,33 +178,32 @@ def compiled_outcomes(records: Records) -> CompiledOutcomes | None:
         batch, points = made_up_outcomes(records, 3), np.stack([records.start] * 2)
         with np.errstate(all="ignore"):
             shape = compiled.log_likelihood(batch, points).shape
-            slope = compiled.slope(batch, points, np.ones((2, 3))).shape
     except (NotImplementedError, TypeError, ValueError):
         return None
-    return compiled if shape == (2, 3) and slope == points.shape else None
+    return compiled if shape == (2, 3) else None
 
 
 def _compiled(records: Records) -> CompiledOutcomes:
-    graphs = Graphs.of(records, ())
-    of_prior = graphs.compiled_slope()
     one, points = pt.vector("one", dtype="float64"), pt.matrix("points", dtype="float64")
     cut = cut_points(records, list(records.point), one)
     [each] = clone_replace([records.batch.log_likelihood()], cut)
     log: Tensor = vectorize_graph(each, {one: points})
-    weights, inputs = pt.matrix("weights", dtype="float64"), records.batch.inputs
-    known = pt.where(pt.neq(weights, 0), weights * log, 0.0)
-    slope = pt.grad(known.sum(), points)
+    inputs = records.batch.inputs
     value = function([*inputs.values(), points], log, "python")
-    change = function([*inputs.values(), points, weights], slope, "python")
 
-    def log_prior(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = of_prior(z, np.zeros((len(z), 1, 0)), np.ones((len(z), 1)))
-        return found[0], found[1]
+    @cache
+    def slope() -> Any:
+        weights = pt.matrix("weights", dtype="float64")
+        known = pt.where(pt.neq(weights, 0), weights * log, 0.0)
+        given = [*inputs.values(), points, weights]
+        return function(given, pt.grad(known.sum(), points), "python")
 
+    of_prior = cache(Graphs.of(records, ()).compiled_slope)
     return CompiledOutcomes(
         lambda batch, z: np.asarray(value(*[batch[n] for n in inputs], z)),
-        lambda batch, z, w: np.asarray(change(*[batch[n] for n in inputs], z, w)),
-        log_prior,
+        lambda batch, z, w: np.asarray(slope()(*[batch[n] for n in inputs], z, w)),
+        log_prior_of(records),
+        lambda z: np.asarray(of_prior()(z, np.zeros((len(z), 1, 0)), np.ones((len(z), 1)))[1]),
     )
 
 

@@ -32,9 +32,7 @@ class GaussianPosterior(NamedTuple):
     # hold released sums, with the privacy noise on these
     blocks: Mapping[str, Callable[[int, np.random.Generator], np.ndarray]] = MappingProxyType({})
 
-    def draw(
-        self, prior: GaussianPrior, draws: int, rng: np.random.Generator
-    ) -> Draws:
+    def draw(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Draws:
         """Draw all latents by name."""
         v = draw_gaussian(self.mean, self.covariance, draws, rng)
         gammas = {
@@ -43,9 +41,7 @@ class GaussianPosterior(NamedTuple):
         }
         return prior.point(v) | gammas
 
-    def draw_with_noise(
-        self, prior: GaussianPrior, draws: int, rng: np.random.Generator
-    ) -> Both:
+    def draw_with_noise(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Both:
         """Draw all latents with the privacy noise on the released sums, and without it.
 
         Where noise exceeds the prior, the prior decides. Both have the same random numbers.

@@ -260,5 +260,5 @@ def _independent(diagonal: np.ndarray) -> Curvature:
 
 
 def _number(counts: np.ndarray, noise_sd: float) -> tuple[float, float]:
-    """Count the records, and return the noise on their number: every latent's counts add up to it."""
+    """Count the records, to whom every latent's counts add up; return the noise on that, too."""
     return float(counts.sum()) / len(counts), noise_sd * (BINS / len(counts)) ** 0.5

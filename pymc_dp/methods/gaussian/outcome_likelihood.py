@@ -30,8 +30,8 @@ from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_dr
 ROWS = 1000  # of made-up records, whether outcomes are few or many
 FEW = 300  # of them, to find where the posterior is
 NEAR = 64  # points of the posterior at which outcomes are drawn
-# for the number of records, where it is not known: within so many sds of the noise on its count, and
-# at least that sd over so much
+# for the number of records, where it is not known: within so many sds of the noise on its count,
+# and at least that sd over so much
 NODES, WITHIN, HIDDEN = 7, 3.0, 20.0
 STEP = 1e-4  # of differences, in sds of the latents
 NEARLY_NONE = 1e-6  # the share of the noise that keeps covariances regular

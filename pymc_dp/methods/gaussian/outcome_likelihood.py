@@ -8,7 +8,7 @@ sampling). A normal distribution about the mode is not, where a level does not o
 noise hides what the few records say: there the likelihood has an end on one side alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -213,7 +213,7 @@ def outcome_likelihood(
     compiled: CompiledOutcomes,
     state: State,
     rows: int,
-    near: Sequence[np.ndarray] = (),
+    near: Iterable[np.ndarray] = (),
 ) -> OutcomeLikelihood:
     """Return the likelihood of all scores of the rounds; ``near``, (n, d), are likely points.
 

@@ -173,7 +173,7 @@ def _as_in_posterior(labels: list[str], posterior: xr.Dataset) -> list[str]:
 def _noise(idata: xr.DataTree) -> Check:
     if leaves_noise_out(idata):
         return Check("noise", math.nan, UNKNOWN, "The posterior leaves the privacy noise out.")
-    shares = by_label(share_of(idata, noise_sd_of(idata)))
+    shares = by_label(share_of(idata, noise_sd_of(idata))).dropna()
     return _judged(
         "noise",
         shares.to_dict(),

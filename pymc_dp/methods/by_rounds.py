@@ -16,7 +16,7 @@ from pymc_dp.methods.gaussian.private_start import FindStart, point_at
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.state import Gradient, State
-from pymc_dp.methods.method import Draws, Method, OnRealLine
+from pymc_dp.methods.method import Both, Method, OnRealLine
 from pymc_dp.methods.mixture.doubts import lost_components
 from pymc_dp.methods.mixture.histogram import histogram_start
 from pymc_dp.methods.prior import prior_gradient
@@ -93,9 +93,10 @@ def _slope_of(hyper: Hyperpriors, backend: str) -> Gradient:
 
 
 def _draw_with_hyperpriors(
-    hyper: Hyperpriors, noise: float, state: State, draws: int, rng: np.random.Generator
-) -> Draws:
-    found, mixing = hyper.draw(likelihood(state, hyper.prior, noise), draws, rng)
-    mode = state.learnt.mode.mean.tobytes()
-    hyper.mixing[mode] = max(mixing, hyper.mixing.get(mode, mixing))
+    hyper: Hyperpriors, state: State, draws: int, rng: np.random.Generator
+) -> Both:
+    without = likelihood(state, hyper.prior, 0.0)
+    known = likelihood(state, hyper.prior, 1.0) if state.noise_unit else without
+    lost = without.precision - known.precision
+    found, hyper.mixing[state.learnt.mode.mean.tobytes()] = hyper.draw(known, lost, draws, rng)
     return found

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.methods.method import Compiled, Draws, Method
+from pymc_dp.methods.method import Both, Compiled, Method
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -50,7 +50,7 @@ def chain(first: Method, *stages: Stage) -> Method:
             staged.state, *args, **kw
         )
 
-    def noise_aware(staged: Staged, draws: int, rng: np.random.Generator) -> Draws | None:
+    def noise_aware(staged: Staged, draws: int, rng: np.random.Generator) -> Both | None:
         draw = parts[staged.stage].noise_aware
         return draw and draw(staged.state, draws, rng)
 

@@ -1,5 +1,6 @@
 """What a method gives to the driver loop."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,6 +16,9 @@ from pymc_dp.privacy.contribution import Contributions
 from pymc_dp.privacy.query import Noisy, Query
 
 Draws = dict[str, np.ndarray]
+# draws as wide as records and privacy noise together make them, and the same without the noise's
+# width: None where they are too few to say
+Both = tuple[Draws, Draws | None]
 Trace = dict[str, tuple[tuple[str, ...], Any]]  # {name: (dims, array)}
 
 
@@ -46,6 +50,18 @@ class OnOwnScale(NamedTuple):
     build: Callable[[Records], "Method | OnRealLine"]
 
 
+def beside(
+    posterior: Callable[..., Draws], aware: Callable[..., Draws]
+) -> Callable[[Any, int, np.random.Generator], Both]:
+    """Draw with the noise and without it, from the same random numbers: they differ by it alone."""
+
+    def both(state: Any, draws: int, rng: np.random.Generator) -> Both:
+        same = copy.deepcopy(rng)
+        return aware(state, draws, same), posterior(state, draws, rng)
+
+    return both
+
+
 class Method(NamedTuple):
     """A private method for one model: pure functions of released states."""
 
@@ -65,9 +81,9 @@ class Method(NamedTuple):
     # what it computes, in the order in which the algorithms run; none of a release by itself. What
     # only chooses where an algorithm begins is not listed.
     algorithms: tuple[Algorithm, ...]
-    # as wide as records and privacy noise together make it. None where the caller declined it; it
-    # returns None for states of which the noise is not known, as after an early stop.
-    noise_aware: Callable[[Any, int, np.random.Generator], Draws | None] | None = None
+    # None where the caller declined it; it returns None for states of which the noise is not known,
+    # as after an early stop.
+    noise_aware: Callable[[Any, int, np.random.Generator], Both | None] | None = None
     # rng -> states: one state for each kind of release, to try its graphs at; the initial one if
     # None
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
@@ -81,7 +97,7 @@ class Method(NamedTuple):
     def draw(self, state: Any, draws: int, rng: np.random.Generator) -> Draws:
         """Draw the posterior with the privacy noise, where it is asked for and known."""
         aware = self.noise_aware and self.noise_aware(state, draws, rng)
-        return aware or self.posterior(state, draws, rng)
+        return aware[0] if aware else self.posterior(state, draws, rng)
 
     def constants(self) -> dict[str, dict[str, Any]]:
         """Return the tuned constants by the part of `pymc_dp` that they belong to."""

@@ -3,7 +3,6 @@
 A posterior has the variables and coords of `Records.outputs`, which holds releasable ones alone.
 """
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dp.methods.at_draws import at_draws
-from pymc_dp.methods.method import Draws, Method
+from pymc_dp.methods.method import Both, Draws, Method
 from pymc_dp.model import Records
 from pymc_dp.model.dims import named_dims
 
@@ -31,31 +30,33 @@ def _posteriors(
     records: Records, method: Method, state: Any, draws: int, rng: np.random.Generator
 ) -> dict[str, xr.Dataset]:
     """Draw the posterior, and say how much of its width is privacy noise."""
-    latents, has_both = latent_draws(method, state, draws, rng)
-    values = transform_draws(records, latents)
-    if not has_both:
-        return {"posterior": _posterior(records, values)}
-    halves = {name: np.split(x, 2) for name, x in values.items()}
-    without = _posterior(records, {name: half[0] for name, half in halves.items()})
-    posterior = _posterior(records, {name: half[1] for name, half in halves.items()})
-    wide, narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, without))
-    return {"posterior": posterior, "noise_sd": (wide - narrow).clip(min=0) ** 0.5}
+    latents, aware = latent_draws(method, state, draws, rng)
+    copies = 2 if aware and aware[1] else 1
+    halves = {name: np.split(x, copies) for name, x in transform_draws(records, latents).items()}
+    posterior, *without = (
+        _posterior(records, {name: half[i] for name, half in halves.items()}) for i in range(copies)
+    )
+    if not aware:
+        return {"posterior": posterior}
+    wide = posterior.astype("float64").var(("chain", "draw"))
+    added = wide * np.nan  # where draws are too few to say
+    for narrow in without:
+        added = wide - narrow.astype("float64").var(("chain", "draw"))
+    return {"posterior": posterior, "noise_sd": added.where(added >= 0) ** 0.5}
 
 
 def latent_draws(
     method: Method, state: Any, draws: int, rng: np.random.Generator
-) -> tuple[Draws, bool]:
-    """Draw the latents; where the noise is known, without its width and then with it.
+) -> tuple[Draws, Both | None]:
+    """Draw the latents, with the noise's width where it is known, and behind them without it.
 
-    Return also whether both are drawn. They share their random numbers, so that what they differ
-    by is the noise.
+    Return also both, as the method does.
     """
-    same = copy.deepcopy(rng)
-    aware = method.noise_aware and method.noise_aware(state, draws, same)
-    latents = method.posterior(state, draws, rng)
-    if not aware:
-        return latents, False
-    return {name: np.concatenate([x, aware[name]]) for name, x in latents.items()}, True
+    aware = method.noise_aware and method.noise_aware(state, draws, rng)
+    wide, narrow = aware or (method.posterior(state, draws, rng), None)
+    if not narrow:
+        return wide, aware
+    return {name: np.concatenate([x, narrow[name]]) for name, x in wide.items()}, aware
 
 
 def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:

@@ -27,7 +27,8 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     pandas.DataFrame
         One row a variable. ArviZ's columns, then ``noise_sd``, what the privacy noise adds in root
         mean square, and ``noise_share``, its share of the posterior variance: near 0 the records
-        set the width, near 1 the noise does. Both are 0 where epsilon is infinite. Its
+        set the width, near 1 the noise does. They have two significant digits, are 0 where epsilon
+        is infinite, and nan where too few draws tell noise from chance. Its
         ``attrs["algorithm"]`` says which algorithm ran, with its sources.
 
     Raises
@@ -53,7 +54,12 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     table = az.summary(idata, **{"kind": "stats", **kwargs})
     table.attrs["algorithm"] = privacy_of(idata).attrs["algorithm"]
     columns = {"noise_sd": by_label(noise), "noise_share": by_label(share_of(idata, noise))}
-    return table.assign(**{name: x.reindex(table.index) for name, x in columns.items()})
+    return table.assign(**{name: _rounded(x.reindex(table.index)) for name, x in columns.items()})
+
+
+def _rounded(values: pd.Series) -> pd.Series:
+    """Round to two significant digits, as ArviZ does."""
+    return values.map(lambda x: float(f"{x:.2g}"))
 
 
 def noise_sd_of(idata: xr.DataTree) -> xr.Dataset:
@@ -77,7 +83,7 @@ def leaves_noise_out(idata: xr.DataTree) -> bool:
 def share_of(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:
     """Return the noise's share of the posterior variance; what does not vary has no noise."""
     variance = idata["posterior"].to_dataset().astype("float64").var(("chain", "draw"))
-    return (noise_sd**2 / variance).fillna(0.0)
+    return (noise_sd**2 / variance).where(variance > 0, 0.0)
 
 
 def by_label(values: xr.Dataset) -> pd.Series:

@@ -93,7 +93,9 @@ def test_outcomes_that_are_yes_or_no_are_compared_too():
 
 def test_the_share_of_noise_is_that_of_the_summary():
     found = pymc_dp.check(result(bent))["noise"]
-    assert found.value == pytest.approx(pymc_dp.summary(result(bent))["noise_share"].max())
+    assert found.value == pytest.approx(
+        pymc_dp.summary(result(bent))["noise_share"].max(), rel=0.06
+    )
     assert set(found.values) == {"b[0]", "b[1]", "c", "s"}
 
 

@@ -151,8 +151,8 @@ def test_json_holds_every_field(idata, ledger, folder):
     table = pymc_dp.summary(idata)
     assert proved["accuracy"].keys() == set(table.index)
     for label, row in proved["accuracy"].items():
-        np.testing.assert_allclose(row["noise_sd"], table["noise_sd"][label])
-        np.testing.assert_allclose(row["noise_share"], table["noise_share"][label])
+        np.testing.assert_allclose(row["noise_sd"], table["noise_sd"][label], rtol=0.06)
+        np.testing.assert_allclose(row["noise_share"], table["noise_share"][label], rtol=0.06)
     assert record["ledger"]["left"] == ledger.left.epsilon
     assert record["report"] == pymc_dp.privacy_report(idata, ledger=ledger, declare=STATED)
 

@@ -9,14 +9,14 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit
-from scipy.stats import chi2
+from scipy.stats import binom, chi2
 
 import pymc_dp
 import pymc_dp.testing
 from benchmarks.truth.cell import private_fits
 from benchmarks.truth.problems import PROBLEMS
 from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.run import run
+from pymc_dp.driver.run import run, run_releases
 from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.chain import Staged
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
@@ -25,6 +25,7 @@ from pymc_dp.methods.gaussian import draws, outcome_likelihood
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES
 from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.results.posterior import released_groups
 from pymc_dp.sampling.samplers import Full
 
 ALPHA = 1e-6
@@ -196,6 +197,77 @@ def fitted(model, method, **terms):
     return pymc_dp.fit(model=model, method=method, **{**BUDGET, **QUIETLY, **terms})
 
 
+@functools.cache
+def schools():
+    """Effects of twelve schools about a common mean, of which no record tells by itself."""
+    rng = np.random.default_rng(21)
+    school = rng.integers(0, 12, 3000)
+    effects = rng.normal(0.5, 0.6, 12)
+    with pm.Model() as model:
+        mean, spread = pm.Normal("mean", 0, 2), pm.HalfNormal("spread", 1)
+        effect = pm.Normal("effect", mean, spread, shape=12)
+        pm.Normal("y", effect[pm.Data("school", school)], 1.0, observed=rng.normal(effects[school]))
+    return model
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_latent_of_groups_is_said_to_have_no_noise(seed):
+    with pymc_dp.testing.deterministic_noise(seed):
+        noise = fitted(schools(), "dp_advi", draws=300)["noise_sd"]
+    for name in ("mean", "effect"):
+        assert (noise[name] > 0).all()
+
+
+def test_the_noise_of_a_mean_is_how_far_means_are_from_each_other():
+    means, noise = [], []
+    prepared, compiled = ready(linear)
+    for seed in range(20):
+        with pymc_dp.testing.deterministic_noise(seed):
+            states, _ = run_releases(prepared, compiled, np.random.default_rng(0), range(14))
+        made = prepared.records, prepared.method, states, 500, np.random.default_rng(1)
+        group = released_groups(*made)
+        means.append(group["posterior"]["b"].mean(("chain", "draw")))
+        noise.append(group["noise_sd"]["b"])
+    squares = ((np.array(means) - np.mean(means, axis=0)) / np.mean(noise, axis=0)) ** 2
+    # the noise counts what is not known of curvatures, too
+    assert chi2.ppf(ALPHA, 3 * 19) / 2 < squares.sum() < chi2.isf(ALPHA, 3 * 19)
+
+
+def test_the_noise_shrinks_with_epsilon():
+    noise = []
+    for epsilon in (0.5, 2.0, 8.0, np.inf):
+        with pymc_dp.testing.deterministic_noise(1):
+            idata = fitted(linear(), "dp_advi", draws=300, epsilon=epsilon)
+        noise.append(pymc_dp.summary(idata)["noise_sd"].to_numpy())
+    assert (np.diff(noise, axis=0) < 0).all()
+    assert (np.array(noise[:-1]) > 0).all()
+    assert (noise[-1] == 0).all()
+
+
+@pytest.mark.slow
+def test_few_records_are_not_taken_for_many():
+    """Eighty values, whose number the noise on its count hides."""
+    y = np.random.default_rng(22).normal(3, 1, 80)
+    with pm.Model() as model:
+        mu, s = pm.Normal("mu", 0, 10), pm.HalfNormal("s", 5)
+        pm.Normal("y", mu, s, observed=y)
+    prepared, compiled = ready(lambda: model)
+    off = 0
+    for seed in range(20):
+        with pymc_dp.testing.deterministic_noise(seed):
+            states, _ = run_releases(prepared, compiled, np.random.default_rng(0), range(14))
+        made = prepared.records, prepared.method, states, 500, np.random.default_rng(1)
+        group = released_groups(*made)
+        off += any(is_off(group["posterior"][name], truth) for name, truth in (("mu", 3), ("s", 1)))
+    assert off <= binom.isf(ALPHA, 20, 0.05)
+
+
+def is_off(draws, truth):
+    """Whether a 90% interval and two standard deviations exclude the truth."""
+    inside = draws.quantile(0.05) <= truth <= draws.quantile(0.95)
+    return not inside and abs(draws.mean() - truth) > 2 * draws.std()
+
+
 @pytest.mark.parametrize("method", AWARE)
 def test_by_default_a_posterior_contains_the_noise(method):
     idata = fitted(logistic(), method, **({"n": 20} if "advi" in method else {}))
@@ -293,7 +365,9 @@ def test_the_unit_of_outcomes_changes_no_share_of_the_noise():
 def test_what_the_noise_does_not_add_is_the_variance_without_privacy(records, monkeypatch):
     model, name, exact = records()
     assert share_of_records(model, name) == pytest.approx(exact, rel=0.15)
-    monkeypatch.setattr(draws, "shrunk", lambda points, *_: points)  # as if there were no noise
+    monkeypatch.setattr(
+        draws, "draws_without_noise", lambda points, _: points
+    )  # as if there were no noise
     assert share_of_records(model, name) != pytest.approx(exact, rel=0.15)
 
 
@@ -452,7 +526,7 @@ def test_the_noise_on_a_coin_is_what_is_claimed():
     p, n = np.mean(a / (a + b)), np.mean(a + b)
     claimed = np.array([[variance * ((1 - p) ** 2 + p**2) / n**2]])
     check_noise((a / (a + b))[:, None], claimed)
-    drawn = prepared.method.noise_aware(state, 4000, rng)["p"]
+    drawn = prepared.method.noise_aware(state, 4000, rng)[0]["p"]
     plain = p * (1 - p) / n
     assert np.var(drawn) == pytest.approx(plain + claimed[0, 0], rel=0.2)
 

@@ -70,22 +70,30 @@ def test_rows_are_labelled_and_ordered_as_arviz_does(idata):
 
 def test_every_row_holds_its_own_noise(idata):
     table, noise = pymc_dp.summary(idata), idata["noise_sd"].to_dataset()
-    assert table.loc["a", "noise_sd"] == float(noise["a"])
-    assert table.loc["b[1]", "noise_sd"] == float(noise["b"][1])
-    assert table.loc["level[east]", "noise_sd"] == float(noise["level"].sel(clinic="east"))
+    assert table.loc["a", "noise_sd"] == rounded(noise["a"])
+    assert table.loc["b[1]", "noise_sd"] == rounded(noise["b"][1])
+    assert table.loc["level[east]", "noise_sd"] == rounded(noise["level"].sel(clinic="east"))
     at = noise["table"].sel(half=2, clinic="north")
-    assert table.loc["table[2, north]", "noise_sd"] == float(at)
-    assert len(set(table["noise_sd"])) == len(LABELS)
+    assert table.loc["table[2, north]", "noise_sd"] == rounded(at)
+
+
+def rounded(value):
+    return float(f"{float(value):.2g}")
+
+
+def test_the_noise_has_two_significant_digits_as_the_width_has(idata):
+    for name in ENDS:
+        values = pymc_dp.summary(idata)[name]
+        assert values.tolist() == [rounded(x) for x in values]
 
 
 def test_the_noises_share_is_that_of_the_variance(idata):
     table = pymc_dp.summary(idata)
     assert table["noise_share"].between(0, 1).all()
-    # a share of a hundredth can be hidden by the error of a thousand draws
-    assert (table["noise_share"] > 0).mean() > 0.5
+    assert (table["noise_share"] > 0).all()
     variance = idata["posterior"]["b"].var(("chain", "draw")).to_numpy()
     shares = table.loc[["b[0]", "b[1]"], "noise_share"]
-    np.testing.assert_allclose(shares, idata["noise_sd"]["b"].to_numpy() ** 2 / variance)
+    np.testing.assert_allclose(shares, idata["noise_sd"]["b"].to_numpy() ** 2 / variance, rtol=0.06)
 
 
 def test_variables_can_be_chosen(idata):

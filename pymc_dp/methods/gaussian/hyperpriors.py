@@ -20,9 +20,9 @@ from pymc_dp.methods.gaussian.centred import Centred, centred
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.hamiltonian import Chains, LogDensity, draw_by_hamiltonian
 from pymc_dp.methods.gaussian.integrated import Integrated, NormalLikelihood
-from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.noise_floor import Spectrum, draws_without_noise
 from pymc_dp.methods.gaussian.normal_latents import integrated
-from pymc_dp.methods.method import Draws
+from pymc_dp.methods.method import Both, Draws
 from pymc_dp.methods.prior import finite_draws
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
@@ -114,11 +114,12 @@ class Hyperpriors:
         return integrated(self.records, _without_tails(self.prior_draws))
 
     def draw(
-        self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator
-    ) -> tuple[Draws, Mixing]:
+        self, likelihood: NormalLikelihood, lost: np.ndarray, draws: int, rng: np.random.Generator
+    ) -> tuple[Both, Mixing]:
         """Draw the posterior of all latents, given the likelihood of those that records read.
 
-        Return also how well the chains moved.
+        ``lost``, (d, d), is what noise takes of its precision. Return also how well the chains
+        moved.
         """
         apart, of_all = self.integrated, likelihood.among(self.places, self.records.size)
         density = apart.log_density(of_all)
@@ -127,10 +128,24 @@ class Hyperpriors:
         z = np.empty((draws, self.records.size))
         z[:, apart.theta] = chains.points
         z[:, apart.u] = apart.conditional(chains.points, of_all).draw(rng)
-        found = dict(zip(self.records.point, self.records.split(z), strict=True))
         labels = np.array(self.records.labels)[apart.theta[chains.unmixed]]
-        drawn = dict(zip(self.written, self.model.as_written(found), strict=True))
-        return drawn, Mixing(chains.stuck, tuple(map(str, labels)))
+        mixing = Mixing(chains.stuck, tuple(map(str, labels)))
+        narrow = self._without_noise(z, lost)
+        return (self._as_written(z), None if narrow is None else self._as_written(narrow)), mixing
+
+    def _as_written(self, z: np.ndarray) -> Draws:
+        found = dict(zip(self.records.point, self.records.split(z), strict=True))
+        return dict(zip(self.written, self.model.as_written(found), strict=True))
+
+    def _without_noise(self, z: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
+        """Move all latents, (n, D), by their regression on what records read, which shrinks."""
+        read = z[:, self.places]
+        narrow = draws_without_noise(read, lost)
+        if narrow is None:
+            return None
+        moved = z + (narrow - read) @ np.linalg.lstsq(read - read.mean(axis=0), z, rcond=None)[0]
+        moved[:, self.places] = narrow
+        return np.asarray(moved)
 
     def _starts(
         self, likelihood: NormalLikelihood, rng: np.random.Generator

@@ -56,3 +56,47 @@ class Spectrum(NamedTuple):
     def root(self) -> np.ndarray:
         """Return the symmetric square root; the matrix must be positive definite."""
         return self.replaced(np.sqrt(self.values))
+
+
+def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
+    """Shrink draws, (n, d), to a precision that has not ``lost``, (d, d), to noise.
+
+    None where they are too few to say how wide they are.
+    """
+    if len(points) <= points.shape[1]:
+        return None
+    try:
+        root = root_of(np.cov(points.T, ddof=0).reshape(lost.shape))
+        left = np.linalg.inv(np.eye(len(lost)) + root.T @ lost @ root)
+        return shrunk(points, root @ root.T, root @ left @ root.T)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def shrunk(points: np.ndarray, covariance: np.ndarray, without: np.ndarray) -> np.ndarray | None:
+    """Shrink draws of a covariance, (d, d), about their mean to one that is smaller everywhere.
+
+    The covariance of the draws themselves, where they are enough, becomes smaller everywhere.
+
+    >>> points = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> shrunk(points, np.eye(2), np.diag([1.0, 0.25])).std(axis=0).round(1)
+    array([1. , 0.5])
+    """
+    mean = points.mean(axis=0)
+    try:
+        root = own = root_of(covariance)
+        if len(points) > points.shape[1]:
+            own = root_of(np.cov(points.T, ddof=0).reshape(covariance.shape))
+        inverse = np.linalg.inv(root)
+        left = Spectrum.of(inverse @ without @ inverse.T)
+        factor = left.replaced(np.sqrt(np.clip(left.values, 0.0, 1.0)))
+        found = mean + np.linalg.solve(own, (points - mean).T).T @ factor @ own.T
+    except np.linalg.LinAlgError:
+        return None
+    return found if np.isfinite(found).all() else None
+
+
+def root_of(covariance: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factor, in units of the coordinates, which may be of any size."""
+    unit = np.sqrt(np.diag(covariance))
+    return np.asarray(unit[:, None] * np.linalg.cholesky(covariance / np.outer(unit, unit)))

@@ -8,8 +8,9 @@ sampling). A normal distribution about the mode is not, where a level does not o
 noise hides what the few records say: there the likelihood has an end on one side alone.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
@@ -20,16 +21,18 @@ from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.contributions.whitened import whitened_scores
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
-from pymc_dp.methods.gaussian.hamiltonian import LogDensity
-from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points
+from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points, log_prior_of
 from pymc_dp.methods.gaussian.state import Reported, State
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
-ROWS = 1500  # of made-up records, whether outcomes are few or many
+ROWS = 1000  # of made-up records, whether outcomes are few or many
+FEW = 300  # of them, to find where the posterior is
 NEAR = 64  # points of the posterior at which outcomes are drawn
-NODES = 5  # for the number of records, where it is not known
+# for the number of records, where it is not known: within so many sds of the noise on its count,
+# and at least that sd over so much
+NODES, WITHIN, HIDDEN = 7, 3.0, 20.0
 STEP = 1e-4  # of differences, in sds of the latents
 NEARLY_NONE = 1e-6  # the share of the noise that keeps covariances regular
 
@@ -43,12 +46,13 @@ class Table(NamedTuple):
 
 
 class CompiledOutcomes(NamedTuple):
-    """Functions of points, (n, d)."""
+    """Functions of points, (n, d); slopes are compiled where chains need them first."""
 
     log_likelihood: Callable[..., np.ndarray]  # (batch, points) -> (n, m), of each outcome
     # (batch, points, weights (n, m)) -> slopes of weighted sums of these, (n, d)
     slope: Callable[..., np.ndarray]
-    log_prior: LogDensity
+    log_prior: Callable[[np.ndarray], np.ndarray]  # (n,)
+    prior_slope: Callable[[np.ndarray], np.ndarray]  # (n, d)
 
 
 class Numbers(NamedTuple):
@@ -58,16 +62,21 @@ class Numbers(NamedTuple):
     shares: np.ndarray  # which sum to one
 
     @classmethod
-    def of(cls, number: float, sd: float) -> "Numbers":
-        """Return points of a log normal distribution of this relative standard deviation.
+    def of(cls, counted: float, sd: float) -> "Numbers":
+        """Return what a noisy count says of a positive number, of whose size nothing else is known.
 
-        >>> Numbers.of(100.0, 0.0), Numbers.of(100.0, 0.1).values.round()
-        (Numbers(values=array([100.]), shares=array([1.])), array([ 75.,  87., 100., 115., 133.]))
+        Every magnitude is as likely, so that where noise hides the count few records are, too.
+
+        >>> Numbers.of(100.0, 0.0)
+        Numbers(values=array([100.]), shares=array([1.]))
+        >>> Numbers.of(-5.0, 200.0).values.round()
+        array([ 10.,  20.,  39.,  77., 151., 295., 600.])
         """
         if sd == 0:
-            return cls(np.array([number]), np.ones(1))
-        points, shares = np.polynomial.hermite_e.hermegauss(NODES)
-        return cls(number * np.exp(sd * points), shares / shares.sum())
+            return cls(np.array([counted]), np.ones(1))
+        least = max(counted - WITHIN * sd, sd / HIDDEN, 1.0)
+        values = np.geomspace(least, max(counted, 0.0) + WITHIN * sd, NODES)
+        return cls(values, softmax(-(((values - counted) / sd) ** 2) / 2))
 
 
 class OutcomeLikelihood(NamedTuple):
@@ -79,9 +88,16 @@ class OutcomeLikelihood(NamedTuple):
     noise: np.ndarray  # their covariance without that of records, (k, k)
     numbers: Numbers  # of records
 
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """Return the log posterior of points, (n, d), up to a constant."""
+        _, mean, covariance = self.moments(points)
+        log = np.stack([self._given(N, mean, covariance)[0] for N in self.numbers.values])
+        shares = np.log(self.numbers.shares)[:, None]
+        return np.asarray(self.compiled.log_prior(points) + logsumexp(log + shares, axis=0))
+
     def log_density(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the log posterior of points, (n, d), up to a constant, and its gradient."""
-        prior, slope = self.compiled.log_prior(points)
+        prior, slope = self.compiled.log_prior(points), self.compiled.prior_slope(points)
         V, (w, mean, covariance) = self.table.added, self.moments(points)
         values, of_mean, of_square = zip(
             *[self._given(N, mean, covariance) for N in self.numbers.values], strict=True
@@ -138,14 +154,15 @@ class OutcomeLikelihood(NamedTuple):
         """Return weights of outcomes, and mean and covariance of what a record adds."""
         w, V = self.weights(points), self.table.added
         mean = w @ V
-        squares = np.einsum("nm,mi,mj->nij", w, V, V, optimize=True)
+        squares = (w @ (V[:, :, None] * V[:, None]).reshape(len(V), -1)).reshape(*mean.shape, -1)
         return w, mean, squares - mean[:, :, None] * mean[:, None, :]
 
 
 def weights_of(log: np.ndarray) -> np.ndarray:
     """Return weights that sum to one; an outcome without a density has none."""
     log = np.where(np.isfinite(log), log, -np.inf)
-    return np.asarray(np.exp(log - logsumexp(log, axis=-1, keepdims=True)))
+    w = np.exp(log - log.max(axis=-1, keepdims=True))
+    return np.asarray(w / w.sum(axis=-1, keepdims=True))
 
 
 def compiled_outcomes(records: Records) -> CompiledOutcomes | None:
@@ -161,33 +178,32 @@ def compiled_outcomes(records: Records) -> CompiledOutcomes | None:
         batch, points = made_up_outcomes(records, 3), np.stack([records.start] * 2)
         with np.errstate(all="ignore"):
             shape = compiled.log_likelihood(batch, points).shape
-            slope = compiled.slope(batch, points, np.ones((2, 3))).shape
     except (NotImplementedError, TypeError, ValueError):
         return None
-    return compiled if shape == (2, 3) and slope == points.shape else None
+    return compiled if shape == (2, 3) else None
 
 
 def _compiled(records: Records) -> CompiledOutcomes:
-    graphs = Graphs.of(records, ())
-    of_prior = graphs.compiled_slope()
     one, points = pt.vector("one", dtype="float64"), pt.matrix("points", dtype="float64")
     cut = cut_points(records, list(records.point), one)
     [each] = clone_replace([records.batch.log_likelihood()], cut)
     log: Tensor = vectorize_graph(each, {one: points})
-    weights, inputs = pt.matrix("weights", dtype="float64"), records.batch.inputs
-    known = pt.where(pt.neq(weights, 0), weights * log, 0.0)
-    slope = pt.grad(known.sum(), points)
+    inputs = records.batch.inputs
     value = function([*inputs.values(), points], log, "python")
-    change = function([*inputs.values(), points, weights], slope, "python")
 
-    def log_prior(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = of_prior(z, np.zeros((len(z), 1, 0)), np.ones((len(z), 1)))
-        return found[0], found[1]
+    @cache
+    def slope() -> Any:
+        weights = pt.matrix("weights", dtype="float64")
+        known = pt.where(pt.neq(weights, 0), weights * log, 0.0)
+        given = [*inputs.values(), points, weights]
+        return function(given, pt.grad(known.sum(), points), "python")
 
+    of_prior = cache(Graphs.of(records, ()).compiled_slope)
     return CompiledOutcomes(
         lambda batch, z: np.asarray(value(*[batch[n] for n in inputs], z)),
-        lambda batch, z, w: np.asarray(change(*[batch[n] for n in inputs], z, w)),
-        log_prior,
+        lambda batch, z, w: np.asarray(slope()(*[batch[n] for n in inputs], z, w)),
+        log_prior_of(records),
+        lambda z: np.asarray(of_prior()(z, np.zeros((len(z), 1, 0)), np.ones((len(z), 1)))[1]),
     )
 
 
@@ -196,17 +212,16 @@ def outcome_likelihood(
     scores: DrawnScores,
     compiled: CompiledOutcomes,
     state: State,
-    near: np.ndarray | None = None,
+    rows: int,
+    near: Iterable[np.ndarray] = (),
 ) -> OutcomeLikelihood:
     """Return the likelihood of all scores of the rounds; ``near``, (n, d), are likely points.
 
     Expectations are sums over outcomes that the model draws at these and at the rounds' points.
     """
     path = np.array([one.at.point for one in state.released])
-    batch, base = _outcomes(
-        records, compiled, path if near is None else np.concatenate([path, near])
-    )
-    added = _added(records, scores, state, batch, base)
+    batch, base = _outcomes(records, compiled, np.array([*path, *near]), rows)
+    added = _added(records, scores, state, batch, base, rows)
     good = np.isfinite(added).all(axis=1) & np.isfinite(base)
     batch = rows_along(records.batch.axes, batch, np.flatnonzero(good))
     base, added = base[good], added[good]
@@ -219,19 +234,19 @@ def outcome_likelihood(
         Table(batch, base, added),
         np.concatenate([one.score for one in state.released]),
         _noise(state),
-        Numbers.of(state.number, state.number_sd),
+        Numbers.of(state.counted, state.number * state.number_sd),
     )
     return _reduced(every, path, state.learnt.reported)
 
 
 def _outcomes(
-    records: Records, compiled: CompiledOutcomes, points: np.ndarray
+    records: Records, compiled: CompiledOutcomes, points: np.ndarray, rows: int
 ) -> tuple[Batch, np.ndarray]:
     """Draw outcomes at points; where there are few different ones, each stands there once."""
     draw, axes, rng = compile_draws(records, 1), records.batch.axes, np.random.default_rng(0)
     if draw is None:
         raise ArithmeticError("no outcomes can be drawn")
-    made, parts = made_up_outcomes(records, -(-ROWS // len(points))), []
+    made, parts = made_up_outcomes(records, -(-rows // len(points))), []
     for point in points:
         drawn = draw(made, point, rng)
         batch = {n: np.moveaxis(drawn[drawn_name(n)][:, 0], 0, axes[n]) for n in records.drawn}
@@ -246,13 +261,18 @@ def _outcomes(
 
 
 def _added(
-    records: Records, scores: DrawnScores, state: State, batch: Batch, base: np.ndarray
+    records: Records,
+    scores: DrawnScores,
+    state: State,
+    batch: Batch,
+    base: np.ndarray,
+    rows: int,
 ) -> np.ndarray:
     """Return what a record of each outcome adds to the score of each round, (m, rounds d)."""
     contribution, rng, axes = whitened_scores(scores), np.random.default_rng(0), records.batch.axes
     unit = unit_vector(contribution)
     m, parts = len(base), []
-    repeats = max(ROWS // m, 1)  # draws that centre a score may be rare ones
+    repeats = max(rows // m, 1)  # draws that centre a score may be rare ones
     if not base.any():
         batch = rows_along(axes, batch, np.repeat(np.arange(m), repeats))
     for at, score, _ in state.released:

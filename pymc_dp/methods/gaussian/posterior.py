@@ -1,5 +1,6 @@
 """Draws and descriptions of Gaussian posteriors."""
 
+import copy
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_variance
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise, mean_with_noise
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior
+from pymc_dp.methods.method import Both, Draws
 from pymc_dp.model import Records
 
 # eigenvalues of correlations are at least so large
@@ -30,9 +32,7 @@ class GaussianPosterior(NamedTuple):
     # hold released sums, with the privacy noise on these
     blocks: Mapping[str, Callable[[int, np.random.Generator], np.ndarray]] = MappingProxyType({})
 
-    def draw(
-        self, prior: GaussianPrior, draws: int, rng: np.random.Generator
-    ) -> dict[str, np.ndarray]:
+    def draw(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Draws:
         """Draw all latents by name."""
         v = draw_gaussian(self.mean, self.covariance, draws, rng)
         gammas = {
@@ -41,13 +41,12 @@ class GaussianPosterior(NamedTuple):
         }
         return prior.point(v) | gammas
 
-    def draw_with_noise(
-        self, prior: GaussianPrior, draws: int, rng: np.random.Generator
-    ) -> dict[str, np.ndarray]:
-        """Draw all latents with the privacy noise on the released sums.
+    def draw_with_noise(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Both:
+        """Draw all latents with the privacy noise on the released sums, and without it.
 
-        Where noise exceeds the prior, the prior decides.
+        Where noise exceeds the prior, the prior decides. Both have the same random numbers.
         """
+        without = self.draw(prior, draws, copy.deepcopy(rng))
         natural = prior.natural if self.covariance.ndim == 2 else prior.natural_diagonals
         linear, precision = natural(self.gammas)
         widened = self._replace(
@@ -55,9 +54,8 @@ class GaussianPosterior(NamedTuple):
             covariance=covariance_with_noise(self.covariance, self.noise, precision),
         )
         values = widened.draw(prior, draws, rng)
-        return values | {
-            name: prior.values(name, draw(draws, rng)) for name, draw in self.blocks.items()
-        }
+        blocks = {name: prior.values(name, draw(draws, rng)) for name, draw in self.blocks.items()}
+        return values | blocks, without
 
     def describe(self, records: Records, prior: GaussianPrior) -> xr.Dataset:
         """Return moments, natural parameters, and the noise on the mean."""

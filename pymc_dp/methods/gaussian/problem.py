@@ -21,11 +21,10 @@ from pymc_dp.methods.gaussian.start import apart, begin, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
 from pymc_dp.methods.gaussian.stationary import away_from_stationary
 from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
-from pymc_dp.methods.method import Draws
+from pymc_dp.methods.method import Both
 from pymc_dp.model import Records
 
-# (how much of the privacy noise, state, draws, rng) -> draws
-Draw = Callable[[float, State, int, np.random.Generator], Draws]
+Draw = Callable[[State, int, np.random.Generator], Both]  # (state, draws, rng) -> draws
 
 GROUPS_TOGETHER = (
     "The fit ended while all groups of an array moved together, so what sets groups apart is that "

@@ -119,7 +119,7 @@ def _scales(problem: Problem, shares: BudgetShares, share: float) -> Method:
             runs_on="python",
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
-        posterior=lambda state, draws, rng: problem.draw(0.0, of_all(state), draws, rng),
+        posterior=lambda state, draws, rng: problem.draw(of_all(state), draws, rng)[0],
         describe=lambda state: _describe(problem.records, shares, of_all(state)),
         trace=lambda state: _trace(of_all(state)),
         doubts=problem.doubts,

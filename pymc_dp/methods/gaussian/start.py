@@ -114,6 +114,7 @@ def _at_start(
         at=At(start, W, 1.0, 1.0, 1.0, direction=np.full(d, d**-0.5)),
         number=number,
         number_sd=0.0,
+        counted=number,
         noise_unit=0.0,
         noise_to_signal=np.nan,
         reach=1.0,
@@ -137,7 +138,9 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     every = noisy.value.reshape(-1, BINS)
     counts = every[:d]
     sums = sums_of_squares(counts, noisy.sd)
-    number, number_sd = (known.number, 0.0) if known.number else _number(counts, noisy.sd)
+    counted, sd = (known.number, 0.0) if known.number else _number(counts, noisy.sd)
+    number = max(counted, 2 * sd, 1.0)
+    number_sd = sd / number
     # a prior without an end is as wide as so many records' scales, but no narrower than it was
     records = np.where(sums > 0, np.minimum(sums / number, 1.0), 1.0)
     least = DEFAULTS.least_prior_precision * records
@@ -161,6 +164,7 @@ def measured(known: Known, state: State, noisy: Noisy) -> State:
     state = in_parts(state, known.dispersion)._replace(
         t=1,
         number_sd=number_sd,
+        counted=counted,
         # the sensitivity is the root of the number of histograms, and noise falls with the root of
         # a release's share
         noise_unit=noisy.sd / len(every) ** 0.5 * known.shares.of_scales**0.5,
@@ -256,10 +260,5 @@ def _independent(diagonal: np.ndarray) -> Curvature:
 
 
 def _number(counts: np.ndarray, noise_sd: float) -> tuple[float, float]:
-    """Estimate the number of records, and its noise as a share: every latent's counts add up to it.
-
-    It is at least two standard deviations of the noise on the mean of such sums.
-    """
-    sd_of_mean = noise_sd * (BINS / len(counts)) ** 0.5
-    number = float(max(float(counts.sum()) / len(counts), 2 * sd_of_mean, 1.0))
-    return number, sd_of_mean / number
+    """Count the records, to whom every latent's counts add up; return the noise on that, too."""
+    return float(counts.sum()) / len(counts), noise_sd * (BINS / len(counts)) ** 0.5

@@ -123,8 +123,9 @@ class State(NamedTuple):
 
     t: int  # releases made
     at: At  # of the next round
-    number: float  # of records (or units), noisy or declared
+    number: float  # of records (or units), declared, or counted and visible beside its noise
     number_sd: float  # of the noise on it, as a share
+    counted: float  # the number as it was released or declared, which noise may have made negative
     noise_unit: float  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float  # of the latest release
     reach: float  # how many whitened units the next step may be long; 1 near the mode

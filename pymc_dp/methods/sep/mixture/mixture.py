@@ -19,7 +19,7 @@ from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
-from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine
+from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
 from pymc_dp.methods.mixture.model import MixtureModel, components
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
@@ -120,7 +120,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
         init=partial(_begin, fit),
         query=lambda state, rng: Query("sites", state.context),
         posterior=partial(_draw, fit),
-        noise_aware=partial(_draw_with_noise, fit),
+        noise_aware=beside(partial(_draw, fit), partial(_draw_with_noise, fit)),
         describe=partial(_describe, records, fit),
         trace=lambda state: {
             "mean_path": (("gaussian",), state.mean),
@@ -206,7 +206,7 @@ def _draw(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draw
 
 
 def _draw_with_noise(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draws:
-    values = _posterior(fit, state).draw_with_noise(fit.model.prior, draws, rng)
+    values, _ = _posterior(fit, state).draw_with_noise(fit.model.prior, draws, rng)
     if fit.model.weights:
         sites = state.sums.value.weights
         variance = np.full_like(sites, state.sums.variance.weights)

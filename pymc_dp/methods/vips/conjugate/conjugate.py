@@ -9,7 +9,7 @@ from pymc_dp.methods.algorithm import NEWTON, VARIATIONAL_BAYES, Algorithm
 from pymc_dp.methods.conjugate.description import describe, flat_moments
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, Kind, quoted, uncentred
-from pymc_dp.methods.method import Compiled, Method, OnRealLine
+from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.fit import Fit, State, context_at
@@ -53,6 +53,11 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
     clipped = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
     doubts = (*clipped, *(_too_narrow(structure) if settings.noisy else ()))
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+
+    def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
+        posterior = state.context.posterior
+        return {name: f.sample(posterior[name], draws, rng) for name, f in families.items()}
+
     method = Method(
         size=layout.size,
         releases=(settings.release_spec(1 if once else count, norm or DEFAULTS.clip_norm),),
@@ -61,11 +66,8 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method 
         ),
         init=partial(initial_state, fit),
         query=lambda state, rng: Query("statistics", state.context),
-        posterior=lambda state, draws, rng: {
-            name: family.sample(state.context.posterior[name], draws, rng)
-            for name, family in families.items()
-        },
-        noise_aware=partial(_noise_aware, fit),
+        posterior=plain,
+        noise_aware=beside(plain, partial(_noise_aware, fit)),
         describe=lambda state: describe(
             records, families, state.context.posterior, state.likelihood.variance
         ),

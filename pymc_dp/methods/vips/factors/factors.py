@@ -16,7 +16,7 @@ from pymc_dp.methods.algorithm import FACTORS
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural
 from pymc_dp.methods.doubts import Doubt, Kind, quoted
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import Compiled, Draws, Method, beside
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
 from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, context_of, split, start
@@ -43,15 +43,21 @@ def build(records: Records, structure: FactorModel, settings: Settings) -> Metho
         contributions = {"statistics": contribution(fit.layout, slopes, infer)}
         return Compiled(contributions, partial(update, fit))
 
+    def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
+        return _draw(structure, state.posterior, draws, rng)
+
     return Method(
         size=fit.layout.size,
         releases=(_release(structure, settings),),
         compile=compile_parts,
         init=partial(start, fit),
         query=lambda state, rng: Query("statistics", context_of(structure, state.posterior)),
-        posterior=lambda state, draws, rng: _draw(structure, state.posterior, draws, rng),
-        noise_aware=lambda state, draws, rng: _draw(
-            structure, state.posterior | _widened(structure, state), draws, rng
+        posterior=plain,
+        noise_aware=beside(
+            plain,
+            lambda state, draws, rng: _draw(
+                structure, state.posterior | _widened(structure, state), draws, rng
+            ),
         ),
         describe=partial(_describe, fit),
         trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},

@@ -13,7 +13,7 @@ from pymc_dp.methods.conjugate.description import dims_of
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, geometric_mean
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import Compiled, Method, beside
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.topics.defaults import DEFAULTS, Schedule
 from pymc_dp.methods.vips.topics.documents import topic_counts, word_counts
@@ -190,7 +190,7 @@ def build(records: Records, model: TopicModel, settings: Settings) -> Method:
         init=lambda rng: form.begin(model.eta, rng),
         query=lambda state, rng: state.query(),
         posterior=partial(_posterior, model),
-        noise_aware=partial(_noise_aware, model),
+        noise_aware=beside(partial(_posterior, model), partial(_noise_aware, model)),
         describe=partial(_describe, records, model),
         trace=lambda state: {
             # how the released words are spread over topics

@@ -20,7 +20,9 @@ from scipy.sparse import issparse
 from pymc_dp.errors import NotSeparableError, PosteriorWarning, PrivacyWarning
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import is_structural
+from pymc_dp.model.outcomes import before_casts
 from pymc_dp.model.split import Split
+from pymc_dp.model.terms import simplify
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 
@@ -103,10 +105,11 @@ def check_outcomes_read(split: Split, columns: Columns) -> None:
     """Warn where limits of censoring are made of outcomes; refuse copies of outcomes."""
     model = split.hardened.model
     for rv in model.observed_RVs:
-        for outcome in _read([model.rvs_to_values[rv]], columns):
+        [value] = simplify([model.rvs_to_values[rv]])
+        for outcome in _read([value], columns):
             if isinstance(rv.owner.op, CensoredRV):
                 _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
-            elif read := _read([*model.observed_RVs], columns):
+            elif before_casts(value).owner is None and (read := _read(model.observed_RVs, columns)):
                 _refuse_copies(rv.name, outcome, read, columns)
 
 

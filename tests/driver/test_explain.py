@@ -232,7 +232,7 @@ def test_lags_of_a_series_are_named_as_one_persons_value_in_several_rows():
     assert not any("123" in str(each.message) for each in caught)
     with pytest.warns(pymc_dp.PrivacyWarning, match="Values of `x` stand in `x` again"):
         explained(lambda: series(2, 3))
-    with pytest.warns(pymc_dp.PosteriorWarning, match="One of the outcomes of `y`"):
+    with pytest.raises(pymc_dp.NotSeparableError, match="One of the outcomes of `y`"):
         explained(lambda: series(0))  # the outcome beside itself is no lag
 
 

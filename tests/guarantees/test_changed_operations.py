@@ -30,7 +30,7 @@ from tests.zoo import separated
 
 N = 30
 Y = np.abs(np.random.default_rng(0).normal(size=N))
-X = np.stack([Y, Y], axis=1)
+X = np.stack([1 + Y, 2 * Y], axis=1)
 
 
 def changed(thing, **attributes):

@@ -32,7 +32,7 @@ def regression(deterministic=None, prior=None):
         b = pm.Normal("b", shape=2) if prior is None else prior()
         if deterministic is not None:
             pm.Deterministic("d", deterministic(b))
-        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=X[:, 0])
+        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=X[:, 0] + 0.5)
     return model
 
 
@@ -103,7 +103,7 @@ def test_a_likelihood_that_reads_an_array_of_its_own_is_refused():
 
     with pm.Model() as model:
         b = pm.Normal("b", shape=2)
-        pm.CustomDist("y", pm.Data("X", X) @ b, logp=logp, observed=X[:, 0])
+        pm.CustomDist("y", pm.Data("X", X) @ b, logp=logp, observed=X[:, 0] + 0.5)
     with pytest.raises(pymc_dp.NotSeparableError, match="reads an unnamed array"):
         fit(model)
 
@@ -117,7 +117,7 @@ def test_every_trusted_number_is_listed():
         unit = pm.Data("unit", 2.5)
         b = pm.Normal("b", np.array([0.5, 1.7]), 3.3, shape=2)
         a = pm.Normal("a", np.array([1.2345]), 4.4, shape=1)
-        pm.Normal("y", pm.Data("X", X) @ b + a, unit, observed=X[:, 0])
+        pm.Normal("y", pm.Data("X", X) @ b + a, unit, observed=X[:, 0] + 0.5)
     attrs = fit(model, public=["unit"])["privacy"].attrs
     trusted = {name: row for name, _, row in _lines(attrs)}
     count = {name: int(row.split()[0]) for name, row in trusted.items() if row}

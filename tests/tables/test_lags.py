@@ -121,3 +121,10 @@ def test_an_outcome_that_is_the_same_in_every_record_is_no_copy():
         X = pm.Data("X", np.c_[np.ones(60), EVERY[:, :2].ravel()])
         pm.Bernoulli("one", logit_p=X @ pm.Normal("b", shape=2), observed=np.ones(60))
     assert pymc_dp.explain(model).centred
+
+
+def test_outcomes_and_predictors_in_columns_of_one_array_are_no_copies():
+    with pm.Model() as model:
+        table = pm.Data("table", EVERY)
+        pm.Normal("y", table[:, 1] * pm.Normal("b"), 1.0, observed=table[:, 0])
+    assert pymc_dp.explain(model).dp_advi

@@ -16,16 +16,21 @@ from pymc_dp.driver.data_advice import (
     advice_on_rows,
     withheld_in_words,
 )
-from pymc_dp.driver.run_time import default_passes
+from pymc_dp.driver.plan import passes
 from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.algorithm import Algorithm
+from pymc_dp.methods.method import Method
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
+from pymc_dp.sampling.samplers import Poisson
 from pymc_dp.tables.formula import is_bambi, levels_of_records
+
+# records in chunks are taken to be so many where a method's default releases depend on it
+MANY_RECORDS = 1_000_000
 
 BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
 BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
@@ -152,7 +157,7 @@ def explain(
     records, checked = separated(constrained(model))
     private = checked()
     fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
-    passes = default_passes(records) if private.partitions > 1 else {}
+    over_chunks = _default_passes(records) if private.partitions > 1 else {}
     return Explanation(
         tuple(private.spec),
         fits,
@@ -163,12 +168,28 @@ def explain(
             *advice_on_groups(records, unit),
             *of_formula,
         ),
-        passes,
+        over_chunks,
         records.outcomes is not None,
         records.unnamed,
         withheld_in_words(records.outputs.declarable),
         BY_NAME if named else BY_FORMULA,
     )
+
+
+def _default_passes(records: Records) -> dict[str, float]:
+    """Return the passes over chunks that each method makes by default, where it fits the model."""
+    by_method = {}
+    for name, spec in METHODS.items():
+        try:
+            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noise=1.0, n=None)
+            built = spec.build(records, options)
+        except ValueError:  # the method does not fit, and its reason is given elsewhere
+            continue
+        # how many releases there are does not depend on the scales of latents
+        while not isinstance(built, Method):
+            built = built.build(records)
+        by_method[name] = passes(built.releases, in_chunks=True)
+    return by_method
 
 
 def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> tuple[str, str]:

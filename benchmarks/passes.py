@@ -111,7 +111,7 @@ def steps(case: Case) -> tuple[Callable, Callable]:
     rows = next(iter(open_private(private).columns.values()))
     rate = case.batch / rows.rows
     prepared = set_up(model, case.method, 10**5, sample_rate=rate, **budget)
-    compiled = compile_method(prepared, None)
+    compiled = compile_method(prepared, "python")
     wall = PrivacyWall(prepared.data, compiled.contributions, prepared.plan)
     columns = open_private(prepared.data).columns
     rng = np.random.default_rng(0)

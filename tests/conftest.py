@@ -38,40 +38,10 @@ def pytest_collectstart(collector):
 
 
 def pytest_collection_finish(session):
-    """Keep what lives until the end: modules from the garbage collector, and rewritten graphs."""
-    # not where tests are only handed out
-    from pymc_dp.compiling import same_graph
-    from pymc_dp.driver import compile_method, run_time
-    from pymc_dp.methods.gaussian import hamiltonian
-
-    same_graph.MOST_KEPT = 10_000  # models come back in many files
-    # releases of made-up rows run, and are timed in tests/driver/test_run_time.py alone
-    run_time.seconds_of = compile_method.seconds_of = run_once
-    run_time.SHARE_OF_BATCH = 0.0
-    hamiltonian._draw = with_brief_warm_up(hamiltonian, hamiltonian._draw)
+    """Keep modules, which live until the end, from the garbage collector."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)  # graphs are many small objects
-
-
-def run_once(call):
-    """Run what would be timed; it takes no time."""
-    call()
-    return 0.0
-
-
-def with_brief_warm_up(module, draw):
-    """Return ``draw`` with hardly any warm-up for at most 20 draws, of which tests say nothing."""
-    brief = module.DEFAULTS._replace(warm_up=(2,), lengths=(1,))
-
-    def drawn(log_density, start, draws, rng):
-        if draws > 20:
-            return draw(log_density, start, draws, rng)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "DEFAULTS", brief)
-            return draw(log_density, start, draws, rng)
-
-    return drawn
 
 
 @pytest.hookimpl(wrapper=True)

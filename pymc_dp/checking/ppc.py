@@ -46,7 +46,7 @@ def ppc(
     accountant: str = "pld",
     unit: str | None = None,
     ledger: Ledger | str | PathLike[str] | None = None,
-    backend: str | None = None,
+    backend: str = "python",
 ) -> xr.DataTree:
     """Release a private posterior predictive check: a histogram of outcomes beside predicted ones.
 

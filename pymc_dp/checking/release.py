@@ -128,7 +128,7 @@ def ask(
     fitted: Fitted,
     budget: Budget,
     ledger: Ledger | str | PathLike[str] | None,
-    backend: str | None,
+    backend: str,
     *,
     compile_one: Callable[[str], RowContribution],
     context: Any,

@@ -64,7 +64,7 @@ def score(
     num_records: int | None = None,
     unit: str | None = None,
     ledger: Ledger | str | PathLike[str] | None = None,
-    backend: str | None = None,
+    backend: str = "python",
 ) -> xr.DataTree:
     """Release how well posteriors predict records: their mean log predictive density.
 

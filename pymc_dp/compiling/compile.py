@@ -25,8 +25,8 @@ def compile_mode(backend: str) -> Mode:
         return PYTHON
     if backend not in ("numba", "c", "jax"):
         raise ValueError(
-            f"backend={backend!r} is unknown: use 'numba', 'c', 'jax' or 'python', "
-            "or leave it out to have it chosen by the time that made-up rows take."
+            f"backend={backend!r} is unknown: use 'python', which is the default, 'numba', 'c' or "
+            "'jax'."
         )
     mode: Mode = resolve_backend_compile_kwargs(backend, None)["mode"]
     if backend == "jax":

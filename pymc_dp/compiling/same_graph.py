@@ -22,7 +22,7 @@ from pymc_dp.model.as_made import attributes
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.operations import unproved_in
 
-MOST_KEPT = 128
+MOST_KEPT = 1024  # graphs of some tens of kilobytes each
 LARGEST_CONSTANT = 10_000  # numbers
 
 

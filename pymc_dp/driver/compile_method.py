@@ -8,7 +8,6 @@ import numpy as np
 
 from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.padding import padded
-from pymc_dp.driver.run_time import ReleaseTime, expected_batch, run_time, seconds_of, timed
 from pymc_dp.driver.setup import Setup
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.methods.method import Compiled
@@ -23,32 +22,10 @@ from pymc_dp.privacy.contribution import (
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
 from pymc_dp.privacy.query import Noisy, Query
 
-# seconds on the Python linker from which on Numba, which compiles for up to a minute, is tried too
-WORTH_COMPILING = 60.0
 
-
-def compile_method(setup: Setup, backend: str | None) -> Compiled:
-    """Compile a method for a backend, by default the one on which made-up rows take less time."""
-    if backend is not None:
-        compile_mode(backend)
-        return _compile(setup, backend)
-    at_once = _compile(setup, "python")
-    if at_once.runs_on or _seconds(setup, at_once) < WORTH_COMPILING:
-        return at_once
-    try:
-        compiled = _compile(setup, "numba")
-    except NotImplementedError:  # it does not know every operation
-        return at_once
-    return min(at_once, compiled, key=partial(_seconds, setup))
-
-
-def _seconds(setup: Setup, compiled: Compiled) -> float:
-    without_updates = {name: x._replace(update=0.0) for name, x in compiled.times.items()}
-    return run_time(setup.plan, without_updates).seconds
-
-
-def _compile(setup: Setup, backend: str) -> Compiled:
-    """Compile a method, try it on made-up rows, and time its releases."""
+def compile_method(setup: Setup, backend: str) -> Compiled:
+    """Compile a method for a backend, and try it on made-up rows."""
+    compile_mode(backend)
     method, spec = setup.method, setup.data.spec
     compiled = method.compile(backend)
     backend = compiled.runs_on or backend
@@ -58,13 +35,12 @@ def _compile(setup: Setup, backend: str) -> Compiled:
         contributions=for_backend(compiled.contributions),
         again=lambda: for_backend(method.compile(backend).contributions),
     )
-    times: dict[str, ReleaseTime] = {}
     exact = backend == "python"
     for state in method.trials(np.random.default_rng(0)):
         query = method.query(state, rng=np.random.default_rng(0))
-        times |= _rehearse(setup, compiled, state, query)
+        _rehearse(setup, compiled, state, query)
         exact = exact and _is_exact(setup, compiled.contributions[query.name], query)
-    return compiled._replace(times=times, is_exact=exact)
+    return compiled._replace(is_exact=exact)
 
 
 def _for_backend(
@@ -100,8 +76,8 @@ def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
         return is_same_in_any_batch(contribution, setup.data.spec, query.context, of_units=of_units)
 
 
-def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dict[str, ReleaseTime]:
-    """Try the graphs on made-up rows before any release; return times of noisy sums by name."""
+def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> None:
+    """Try the graphs on made-up rows before any release."""
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
     try:
@@ -114,12 +90,7 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> dic
                 value = contribution.rehearse(batch, query.context)
             # made-up rows may lie outside the likelihood's support; noise there always is
             noisy = Noisy(np.nan_to_num(value, posinf=0.0), 1.0, 1.0)
-            updating = seconds_of(partial(compiled.update, state, query, noisy))
-            if not isinstance(contribution, Contribution):
-                return {}
-            expected = expected_batch(setup.plan, query.name)
-            time = timed(in_use, data, query.context, expected)
-            return {query.name: time._replace(update=updating)}
+            compiled.update(state, query, noisy)
     except FaultyContributionError as fault:
         raise NotImplementedError(
             f"Release {query.name!r} would not be private on this backend: on made-up records, "

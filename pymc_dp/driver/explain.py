@@ -17,16 +17,21 @@ from pymc_dp.driver.data_advice import (
     advice_on_rows,
     withheld_in_words,
 )
-from pymc_dp.driver.run_time import default_passes
+from pymc_dp.driver.plan import passes
 from pymc_dp.driver.setup import model_in_use, separation
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.algorithm import Algorithm
+from pymc_dp.methods.method import Method
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
+from pymc_dp.sampling.samplers import Poisson
 from pymc_dp.tables.formula import check_formula, factors_left_out, formula_of, refuse_weights
+
+# records in chunks are taken to be so many where a method's default releases depend on it
+MANY_RECORDS = 1_000_000
 
 BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
 BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
@@ -156,7 +161,7 @@ def explain(
     records, checked = separated(constrained(model))
     private = checked()
     fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
-    passes = default_passes(records) if private.partitions > 1 else {}
+    over_chunks = _default_passes(records) if private.partitions > 1 else {}
     return Explanation(
         tuple(private.spec),
         fits,
@@ -167,7 +172,7 @@ def explain(
             *advice_on_groups(records, unit),
             *doubtful,
         ),
-        passes,
+        over_chunks,
         records.outcomes is not None,
         records.unnamed,
         withheld_in_words(records.outputs.declarable),
@@ -178,6 +183,22 @@ def explain(
 def _of(names: Sequence[str], said: str) -> str:
     """Put a sentence on one method into the plural where it is on several."""
     return said if len(names) == 1 else re.sub("^fits", "fit", re.sub("^does", "do", said))
+
+
+def _default_passes(records: Records) -> dict[str, float]:
+    """Return the passes over chunks that each method makes by default, where it fits the model."""
+    by_method = {}
+    for name, spec in METHODS.items():
+        try:
+            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noise=1.0, n=None)
+            built = spec.build(records, options)
+        except ValueError:  # the method does not fit, and its reason is given elsewhere
+            continue
+        # how many releases there are does not depend on the scales of latents
+        while not isinstance(built, Method):
+            built = built.build(records)
+        by_method[name] = passes(built.releases, in_chunks=True)
+    return by_method
 
 
 def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> tuple[str, str]:

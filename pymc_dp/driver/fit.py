@@ -16,7 +16,6 @@ from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.data_advice import withheld_in_words
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
-from pymc_dp.driver.run_time import announce
 from pymc_dp.driver.setup import Setup, set_up
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
@@ -47,7 +46,7 @@ def fit(
     progressbar: bool = True,
     callbacks: Sequence[Callback] | None = None,
     checkpoint: str | PathLike[str] | None = None,
-    backend: str | None = None,
+    backend: str = "python",
     **options: Any,
 ) -> xr.DataTree:
     """Fit a PyMC model with differential privacy.
@@ -115,9 +114,9 @@ def fit(
         A file for what is released: after a crash the same call goes on where the fit was, without
         spending again. Delete it with care: a fit without it starts, and spends, anew. Without a
         ledger, do not copy it or restore it from a backup: its releases would be made twice.
-    backend : {"numba", "c", "jax", "python"}, optional
-        If left out, chosen by the time that releases of made-up rows take. Rounds, the default of
-        ``dp_advi``, run in Python on any of them.
+    backend : {"python", "numba", "c", "jax"}, default "python"
+        Numba compiles for up to a minute and pays where thousands of gradient steps follow. Rounds,
+        the default of ``dp_advi``, run in Python on any of them.
     **options
         Of the method; its page in the documentation explains each.
 
@@ -185,7 +184,6 @@ def fit(
     rng = _public_generator(random_seed)
     compiled = compile_method(setup, backend)
     rehearse_result(setup, draws)
-    announce(setup.plan, setup.data, compiled.times)
     if lacks := withheld_in_words(setup.records.outputs.declarable):
         warnings.warn(lacks, stacklevel=2)
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)

@@ -8,9 +8,9 @@ import pymc as pm
 
 from pymc_dp.accounting.neighbours import unit_label
 from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.release import Release, ReleaseSpec
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.result import rehearse_result
-from pymc_dp.driver.run_time import RunTime, passes, run_time
 from pymc_dp.driver.setup import Setup, set_up
 from pymc_dp.results.build import numerics
 from pymc_dp.tables.public_table import PublicTable
@@ -35,10 +35,6 @@ class PlannedFit:
     noise_to_signal: float
     # how many times all records are read; of records in chunks, every release reads all
     passes: float
-    # seconds of one processor that the releases would take, from releases of made-up rows, for
-    # ``num_records`` records, or 10,000 if it was not given; with a ``unit`` for as many rows, for
-    # how many a unit has is private. Draws of `dp_ops` are not foretold.
-    run_time: RunTime
     # "exact" if the proof holds for the arithmetic of the machine, "idealized" if for real numbers
     numerics: str
     # what the model takes on trust, line by line, where `metadata=` was given
@@ -53,8 +49,7 @@ class PlannedFit:
             f"({self.plan.neighbours.value}, {self.plan.accountant.name}); noise multiplier "
             f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g} "
             f"({in_contributions:.4g} times the most that one {whom} adds), "
-            f"noise to largest signal {self.noise_to_signal:.2g}; {self.numerics} arithmetic. "
-            f"Releases take {self.run_time}."
+            f"noise to largest signal {self.noise_to_signal:.2g}; {self.numerics} arithmetic."
         ) + "".join(f"\n    {line}" for line in self.taken)
 
 
@@ -66,7 +61,7 @@ def plan(
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     public_start: Mapping[str, Any] | None = None,
-    backend: str | None = None,
+    backend: str = "python",
     metadata: PublicTable | None = None,
     **settings: Any,
 ) -> PlannedFit:
@@ -83,7 +78,7 @@ def plan(
     Returns
     -------
     PlannedFit
-        Prints as sentences: releases, passes, epsilon, how noisy they are, how long they take.
+        Prints as sentences: releases, passes, epsilon, how noisy they are.
 
     Raises
     ------
@@ -92,8 +87,7 @@ def plan(
 
     Notes
     -----
-    **Privacy.** Reads no data beyond checking that the model can be fitted. Times are of made-up
-    rows.
+    **Privacy.** Reads no data beyond checking that the model can be fitted.
 
     Examples
     --------
@@ -122,10 +116,14 @@ def plan(
         noise_sd=noise and noise * first.clip_norm,
         noise_to_signal=noise / largest,
         passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
-        run_time=run_time(setup.plan, compiled.times),
         numerics=numerics(compiled.is_exact),
         taken=_taken(setup, metadata),
     )
+
+
+def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
+    """Add up the shares of all records that releases read; of chunks, each reads all."""
+    return sum(release.count * (1.0 if in_chunks else release.sampler.rate) for release in releases)
 
 
 def _taken(setup: Setup, metadata: PublicTable | None) -> tuple[str, ...]:

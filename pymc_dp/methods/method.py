@@ -1,8 +1,7 @@
 """What a method gives to the driver loop."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +30,6 @@ class Compiled(NamedTuple):
     runs_on: str | None = None
     # compiles the contributions once more; the driver sets it
     again: Callable[[], Contributions] | None = None
-    # {release name: the time that it takes}; the driver sets it
-    times: Mapping[str, Any] = MappingProxyType({})
     # whether the guarantee is proved for the arithmetic of the machine; the driver sets it
     is_exact: bool = False
 

@@ -39,7 +39,7 @@ def effect(
     num_records: int | None = None,
     unit: str | None = None,
     ledger: Ledger | str | PathLike[str] | None = None,
-    backend: str | None = None,
+    backend: str = "python",
     public: str | Sequence[str] = (),
 ) -> xr.DataTree:
     """Average a model's expected outcome with predictors set to given values, and compare.

@@ -46,7 +46,7 @@ def record_margins(
     data: Mapping[str, Any] | None,
     budget: Budget,
     ledger: Ledger | str | PathLike[str] | None,
-    backend: str | None,
+    backend: str,
 ) -> xr.DataTree:
     """Release the averages, and describe them with the noise in their intervals."""
     sizes = idata["posterior"].sizes

@@ -64,7 +64,7 @@ def tune(
     public_start: Mapping[str, Any] | None = None,
     random_seed: int | None = None,
     draws: int | None = None,
-    backend: str | None = None,
+    backend: str = "python",
     **options: Any,
 ) -> xr.DataTree:
     """Fit a model with several settings and return the best fit, privately as a whole.

@@ -243,14 +243,10 @@ def calls_of(*names):
         # the wall asks a mechanism of its own for what is no noisy sum; a checkpoint keeps what the
         # wall releases
         (["release"], {"driver/run.py", "driver/checkpoint.py", "privacy/wall.py"}),
-        # data of several models are joined; records are counted to announce a long fit
+        # data of several models are joined
         (
             ["open_private"],
-            {
-                "privacy/wall.py",
-                "privacy/private_data.py",
-                "privacy/partitions.py",
-            },
+            {"privacy/wall.py", "privacy/private_data.py"},
         ),
         # reconstruct reads new rows, which its caller hands over
         (

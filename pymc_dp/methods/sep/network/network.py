@@ -137,7 +137,14 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
-    """Average the sites, update the Gammas, and move the mean along the averaged scores."""
+    """Average the sites, update the Gammas, and move the mean along the averaged scores.
+
+    An average of memory 1 / b and steps of length h are stable along a direction whose curvature,
+    in the metric, is below (4 / b - 2) / h. Where the trust region shortens a step, they are not:
+    the average then holds scores that no step has followed, drives the mean past the mode, and
+    whether and when the swing ends hangs on the last bit of a sum. So what is averaged on is the
+    score of the step that was made: anti-windup by back-calculation (Astrom and Hagglund 2006).
+    """
     t, prior = state.t, fit.network.prior
     latest = read(noisy, fit.bounded.layout, query.context.precision)
     sums = _averaged(fit, state, latest)
@@ -146,8 +153,12 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     metric = 1 / (precision + _floored(fit, sums, gammas, DEFAULTS.least_share_in_steps))
     sd = latest.variance.score**0.5
     step = fit.length(t, sd * metric)
-    move = step * metric * (sums.value.score + linear - precision * state.mean)
-    mean = state.mean + within_trust_region(move, 1 / fit.size**2, DEFAULTS.trust_radius)
+    pull = linear - precision * state.mean
+    score = within_trust_region(
+        sums.value.score + pull, (step * metric / fit.size) ** 2, DEFAULTS.trust_radius
+    )
+    mean = state.mean + step * metric * score
+    sums = sums._replace(value=sums.value._replace(score=score - pull))
     known = precision + _floored(fit, sums, gammas, DEFAULTS.least_share)
     # a step forgets a share of the noise that is in the mean, which differs by entry
     forgets = np.minimum(step * metric * known, 1.0)

@@ -34,9 +34,9 @@ class Defaults(NamedTuple):
     last_step: float = 0.1
     # the noise of all steps together moves weights by about this many of their scales
     noise_walk: float = 2.5
-    # one step moves them by at most this many, as a root mean square: a fit that swings across a
-    # steep direction must not throw its units where none of them is active
-    trust_radius: float = 0.05
+    # one step moves them by at most this many, as a root mean square: a fit that crosses a steep
+    # direction must not throw its units where none of them is active
+    trust_radius: float = 0.2
     # scores are averaged over this share of the releases, at least over so many: the longer, the
     # steeper a direction may be, as one along which many features move together
     memory: float = 1 / 30

@@ -16,7 +16,6 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 
-from pymc_dp.driver.run_time import moderate_records
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
@@ -25,6 +24,7 @@ from pymc_dp.model.terms import simplify
 from pymc_dp.model.walk import all_variables, tensor_constants
 from pymc_dp.privacy.contribution import rows_along
 from pymc_dp.privacy.private_data import ColumnSpec
+from pymc_dp.privacy.probe import ALIKE, made_up_column
 from pymc_dp.tables.impossible import rewritten
 
 MOST_ENTRIES = 10**7
@@ -184,7 +184,8 @@ def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -
 def _is_without_score(records: Records, compute: Any, leaf: str, atom: float) -> bool:
     inputs, axes = records.single.inputs, records.single.axes
     spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in inputs.items()}
-    made, rng = moderate_records(spec, TRIED), np.random.default_rng(0)
+    rng, kinds = np.random.default_rng(0), np.arange(TRIED) % ALIKE
+    made = {k: made_up_column(column, kinds, rng) for k, column in spec.items()}
     made[leaf] = np.full(TRIED, atom)
     found = []
     for row, jitter in enumerate(0.3 * rng.standard_normal((TRIED, records.size))):

@@ -16,7 +16,7 @@ from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.grid import Grid
-from pymc_dp.privacy.private_data import Columns, Partition
+from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
 from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import Units
 
@@ -122,3 +122,8 @@ def in_partitions(
     from pymc_dp.privacy.chunks.chunked import Chunked  # needs Dask
 
     return Chunked(columns, cast(UnitBlocks | None, units))
+
+
+def number_of_records(data: PrivateData) -> int:
+    """Count the records, for what whoever holds the data is told and nothing else."""
+    return int(next(iter(open_private(data).columns.values())).rows)

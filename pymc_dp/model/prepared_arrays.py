@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 from pymc.distributions.censored import CensoredRV
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.shape import Shape, Shape_i
@@ -105,6 +106,8 @@ def check_outcomes_read(split: Split, columns: Columns) -> None:
     """Warn where limits of censoring are made of outcomes; refuse copies of outcomes."""
     model = split.hardened.model
     for rv in model.observed_RVs:
+        if isinstance(rv.owner.op, MinibatchRandomVariable):  # it reads rows of its outcomes itself
+            continue
         [value] = simplify([model.rvs_to_values[rv]])
         for outcome in _read([value], columns):
             if isinstance(rv.owner.op, CensoredRV):

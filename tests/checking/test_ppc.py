@@ -140,13 +140,14 @@ def test_a_model_that_cannot_draw_its_outcomes_is_refused():
 
 
 def test_each_outcome_is_checked_beside_its_own_draws():
-    """The one that is declared first reads the other, and so is drawn after it."""
+    """One reads the other, and so is drawn after it."""
     rng = np.random.default_rng(4)
     with pm.Model() as model:
         x = pm.Data("x", rng.normal(20.0, 1.0, 500))
-        pm.Normal("y", pm.Normal("b", 0, 1) * x, 1.0, observed=rng.normal(-20.0, 1.0, 500))
         # a predictor: records that are outcomes alone take seconds
-        pm.Normal("size", pm.Normal("m", 20, 1) * pm.Data("ones", np.ones(500)), 1.0, observed=x)
+        mean = pm.Normal("m", 20, 1) * pm.Data("ones", np.ones(500))
+        size = pm.Normal("size", mean, 1.0, observed=x)
+        pm.Normal("y", pm.Normal("b", 0, 1) * size, 1.0, observed=rng.normal(-20.0, 1.0, 500))
     fitted = pymc_dp.fit(model=model, **TERMS, **QUIETLY)
     for name, counts in (("size", [0, 500]), ("y", [500, 0])):
         found = pymc_dp.ppc(

@@ -124,7 +124,8 @@ def test_a_variable_that_fails_only_where_the_noise_is_added_is_left_out():
     terms = {"noise_multiplier": 4.0, "delta": 1e-5}
     setup = set_up(model, "dp_advi", None, public=("computed",), **terms)
     narrow, wide = (lambda *_, at=at: {"b": np.full((20, 2), at)} for at in (0.0, 2.0))
-    setup = setup._replace(method=setup.method._replace(posterior=narrow, noise_aware=wide))
+    both = lambda *_: (wide(), narrow())  # noqa: E731
+    setup = setup._replace(method=setup.method._replace(posterior=narrow, noise_aware=both))
     kept = result._without_failing(setup, None, 20, None, AssertionError())
     assert list(kept.records.outputs.graphs) == ["b"]
 

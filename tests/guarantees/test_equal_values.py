@@ -163,6 +163,6 @@ def test_regular_prior_means_may_be_what_a_column_holds():
     def build():
         z = pm.Normal("z", np.zeros(N), 1, shape=N)
         b = pm.Normal("b", [0.5, 1.5], 1, shape=2)
-        pm.Normal("y", z.sum() + b[0] * RARE[0] + b[1] * AGE, 1, observed=AGE)
+        pm.Normal("y", z.sum() + b[0] * RARE[0] + b[1] * CODES, 1, observed=AGE)
 
     assert set(separate(model_of(build), number_is_public=True)[0].latents) == {"z", "b"}

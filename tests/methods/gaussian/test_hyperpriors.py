@@ -35,6 +35,7 @@ OF_GROUP = rng.normal(0.5, 0.4, GROUPS)
 NOISE = 0.3  # the likelihood's sd of each group
 GROUP = rng.integers(0, GROUPS, ROWS)
 Y = rng.normal(OF_GROUP[GROUP], 1.0)
+NOTHING_LOST = np.zeros((GROUPS, GROUPS))
 
 
 def groups(spread=pm.HalfNormal):
@@ -72,7 +73,8 @@ def exact(sd, spread=stats.halfnorm):
 
 
 def log_tau(found, sd, seed=0):
-    draws, _ = found.draw(of_independent_errors(sd), 2000, np.random.default_rng(seed))
+    own = np.random.default_rng(seed)
+    (draws, _), _ = found.draw(of_independent_errors(sd), NOTHING_LOST, 2000, own)
     return draws["tau_log__"]
 
 
@@ -174,7 +176,7 @@ def test_correlated_latents_of_groups_are_drawn():
     precision = 100 * np.eye(8)
     peak = np.arange(8.0) / 8
     likelihood = NormalLikelihood(precision @ peak, precision)
-    drawn, _ = found.draw(likelihood, 200, np.random.default_rng(0))
+    (drawn, _), _ = found.draw(likelihood, np.zeros((8, 8)), 200, np.random.default_rng(0))
     assert drawn["b"].mean(axis=0).ravel() == pytest.approx(peak, abs=0.1)
 
 
@@ -249,7 +251,8 @@ def test_no_draw_lies_where_a_potential_ends_the_prior():
         pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
 
     apart = hyperpriors(records_of(below_nothing))
-    drawn, _ = apart.draw(of_independent_errors(NOISE), 300, np.random.default_rng(0))
+    own = np.random.default_rng(0)
+    (drawn, _), _ = apart.draw(of_independent_errors(NOISE), NOTHING_LOST, 300, own)
     assert (drawn["mu"] < 0).all()
 
 

@@ -344,7 +344,9 @@ def defects(rows=ROWS, seed=16):
 def test_the_number_of_records_is_what_the_scores_say_of_it(monkeypatch):
     model, name, exact = defects(300, seed=17)
     assert share_of_records(model, name, epsilon=0.3) == pytest.approx(exact, rel=0.4)
-    monkeypatch.setattr(outcome_likelihood, "softmax", lambda log: np.full(len(log), 1 / len(log)))
+    Numbers = outcome_likelihood.Numbers
+    threefold = lambda counted, sd: Numbers(np.array([3 * counted]), np.ones(1))  # noqa: E731
+    monkeypatch.setattr(Numbers, "of", threefold)
     assert share_of_records(model, name, epsilon=0.3) != pytest.approx(exact, rel=0.4)
 
 

@@ -117,7 +117,9 @@ def hierarchy():
     with pm.Model() as model:
         X = pm.Data("X", rng.normal(size=(40, 2)))
         s = pm.HalfNormal("s")
-        pm.Normal("y", s * pm.Normal("a") + X @ pm.Normal("b", shape=2), 1.0, observed=X[:, 0])
+        pm.Normal(
+            "y", s * pm.Normal("a") + X @ pm.Normal("b", shape=2), 1.0, observed=X[:, 0] + 1.0
+        )
     return model
 
 

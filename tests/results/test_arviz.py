@@ -16,7 +16,7 @@ def fitted():
     with pm.Model(coords={"term": ["a", "b"]}) as model:
         x = pm.Data("x", X, dims=("person", "term"))
         slope = pm.Normal("slope", 0, 1, dims="term")
-        pm.Normal("y", x @ slope, 1.0, observed=X[:, 0], dims="person")
+        pm.Normal("y", x @ slope, 1.0, observed=X[:, 0] + 1.0, dims="person")
         terms = {"epsilon": 1.0, "delta": 1e-5, "draws": 60, "progressbar": False}
         return model, pm.fit(method="dp_advi", **terms)
 

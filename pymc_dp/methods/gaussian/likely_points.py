@@ -13,7 +13,7 @@ from pymc_dp.methods.gaussian.outcome_likelihood import weights_of
 POINTS, ADAPTED, WIDER, ENOUGH = 400, 6, 1.5, 40
 # proposals for each draw, degrees of freedom of their distribution, and the largest shape of the
 # weights' tail with which draws are believed (Vehtari et al. 2024)
-PROPOSALS, FREEDOM, LONGEST_TAIL = 2, 5.0, 0.7
+PROPOSALS, FREEDOM, LONGEST_TAIL = 3, 5.0, 0.7
 
 Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) -> log density (n,)
 

@@ -27,7 +27,7 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
-ROWS = 1000  # of made-up records, whether outcomes are few or many
+ROWS = 1500  # of made-up records, whether outcomes are few or many
 FEW = 300  # of them, to find where the posterior is
 NEAR = 64  # points of the posterior at which outcomes are drawn
 # for the number of records, where it is not known: within so many sds of the noise on its count,

@@ -212,7 +212,7 @@ def test_a_number_of_records_that_is_theirs_is_warned_of_where_it_is_private():
     def count(**terms):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            pymc_dp.plan(normal(0, 3, x, x), **BUDGET, **terms)
+            pymc_dp.plan(normal(0, 3, x, x + 1.5), **BUDGET, **terms)
         return [str(w.message) for w in caught if "num_records=" in str(w.message)]
 
     [text] = count(num_records=rows)

@@ -12,6 +12,7 @@ from pytensor.graph.traversal import ancestors
 from scipy import stats
 
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.draws import counts_without_rejection
 from pymc_dp.model.terms import simplify
 from pymc_dp.results.posterior import transform_draws
@@ -236,11 +237,9 @@ def density_alone():
 NOT_DRAWN = [
     potential,
     two_or_more,
-    outcome_as_predictor,
-    count_as_predictor,
-    choices_that_predict_themselves,
     density_alone,
 ]
+OF_THEMSELVES = [outcome_as_predictor, count_as_predictor, choices_that_predict_themselves]
 
 
 @cache
@@ -278,6 +277,12 @@ def test_outcomes_have_the_shape_and_dtype_of_what_was_observed(build):
 def test_a_model_that_does_not_say_how_to_draw_has_no_outcomes(build):
     records, _ = separated(build)
     assert records.outcomes is None
+
+
+@pytest.mark.parametrize("build", OF_THEMSELVES)
+def test_outcomes_that_predict_themselves_are_refused(build):
+    with pytest.raises(NotSeparableError, match="One of the outcomes of `y` is also among"):
+        separated(build)
 
 
 @pytest.mark.parametrize("broadcasts", [True, False])

@@ -82,7 +82,8 @@ def leaves_noise_out(idata: xr.DataTree) -> bool:
 
 def share_of(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:
     """Return the noise's share of the posterior variance; what does not vary has no noise."""
-    variance = idata["posterior"].to_dataset().astype("float64").var(("chain", "draw"))
+    posterior = idata["posterior"].to_dataset()[list(noise_sd)]  # others may have been added
+    variance = posterior.astype("float64").var(("chain", "draw"))
     return (noise_sd**2 / variance).where(variance > 0, 0.0)
 
 

@@ -50,7 +50,7 @@ def several_outcomes():
 def units_of_1e5():
     x = pm.Data("x", 1e5 * X)
     mean = pm.Normal("a", 0, 1e6) + pm.Normal("b", 0, 10) * x
-    pm.Normal("y", mean, pm.HalfNormal("s", 1e5), observed=1e5 * X)
+    pm.Normal("y", mean, pm.HalfNormal("s", 1e5), observed=1e5 * X + 1.0)
 
 
 def threshold():

@@ -70,7 +70,7 @@ class Numbers(NamedTuple):
         >>> Numbers.of(100.0, 0.0)
         Numbers(values=array([100.]), shares=array([1.]))
         >>> Numbers.of(-5.0, 200.0).values.round()
-        array([ 10.,  20.,  39.,  77., 151., 295., 600.])
+        array([ 10.,  20.,  39.,  77., 153., 303., 600.])
         """
         if sd == 0:
             return cls(np.array([counted]), np.ones(1))

@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 from pymc_dp.accounting.accountants import accountant_named
-from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import GAUSSIAN, Release
+from pymc_dp.accounting.plan import GAUSSIAN, Neighbours, Plan, Release
 from pymc_dp.contributions.posterior_draw import EXPONENTIAL
 from pymc_dp.sampling.samplers import subset
 

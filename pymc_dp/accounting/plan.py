@@ -3,6 +3,10 @@
 A plan couples how rows are sampled, how a record's contribution is clipped, how much noise
 is added and how often. The accountant reads the plan and the wall obeys it, so what is
 claimed and what is done cannot drift apart.
+
+In the order of this file: checks of a caller's numbers; which data sets count as neighbours, and
+how far they can move a clipped sum; releases (what a method asks for, what a plan grants, and the
+mechanism that makes them); the plan itself.
 """
 
 from __future__ import annotations
@@ -11,19 +15,242 @@ import dataclasses
 import json
 import math
 import operator
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pymc_dp.accounting.neighbours import Neighbours, unit_label
-from pymc_dp.accounting.release import GAUSSIAN, Release, ReleaseSpec, with_noise
-from pymc_dp.sampling.samplers import FixedSize
+from pymc_dp.sampling.samplers import FixedSize, Full, Sampler, sampler_named
 
 if TYPE_CHECKING:
-    from pymc_dp.accounting.accountant import Accountant
+    from dp_accounting import DpEvent, NeighboringRelation
+
+    from pymc_dp.accounting.accountants import Accountant
+
+MOST = 10**6  # no method makes more releases, nor takes more draws a release
+SMALLEST, LARGEST = 1e-60, 1e60  # powers and reciprocals of such numbers are numbers, too
+
+
+def check_count(name: str, value: Any, most: int = MOST) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= most:
+        raise ValueError(f"{name}={value!r:.40} must be a whole number, from 1 to {most:,}.")
+
+
+def checked_number(name: str, value: Any) -> float | None:
+    """Return a number as a float, and None as it is; refuse anything else."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        hint = ", without quotes" if isinstance(value, str) else ""
+        raise TypeError(f"{name}={value!r:.40} must be a number{hint}.")
+    size: Any = abs(value if isinstance(value, int) else float(value))
+    if 0 < size < SMALLEST or LARGEST < size < math.inf:
+        raise ValueError(f"{name}={value!r:.40} must be of a size from {SMALLEST} to {LARGEST}.")
+    return float(value)
+
+
+CODE_SUFFIX = re.compile(r"_(id|idx|index|code)$")
+
+
+class Neighbours(Enum):
+    """One record more or less, one replaced by nothing, or one replaced by another.
+
+    >>> Neighbours("replace_one").sensitivity
+    2.0
+    """
+
+    ADD_REMOVE = "add_remove"
+    ZERO_OUT = "zero_out"
+    REPLACE_ONE = "replace_one"
+
+    @property
+    def sensitivity(self) -> float:
+        """L2 sensitivity of a clipped sum, in units of its clip norm."""
+        return 2.0 if self is Neighbours.REPLACE_ONE else 1.0
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """What dp-accounting calls them."""
+        from dp_accounting import NeighboringRelation as Relation
+
+        return {
+            Neighbours.ADD_REMOVE: Relation.ADD_OR_REMOVE_ONE,
+            Neighbours.ZERO_OUT: Relation.REPLACE_SPECIAL,
+            Neighbours.REPLACE_ONE: Relation.REPLACE_ONE,
+        }[self]
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        *names, last = (repr(relation.value) for relation in cls)
+        raise ValueError(f"neighbours={value!r} is unknown: use {', '.join(names)} or {last}.")
+
+
+def unit_label(unit: str | None) -> str:
+    """Return the name of the privacy unit, in all of whose records neighbours differ.
+
+    >>> unit_label("subject_id"), unit_label("household"), unit_label(None)
+    ('subject', 'household', 'record')
+    """
+    return "record" if unit is None else CODE_SUFFIX.sub("", unit)
+
+
+SMALLEST_CLIP_NORM = 1e-12  # Below, clipped vectors are so short that their entries round.
+
+
+class Mechanism(NamedTuple):
+    """One mechanism; its noise is over the sensitivity of what it releases."""
+
+    name: str
+    event: Callable[[float], DpEvent]  # noise -> one release, as dp-accounting describes it
+    # noise -> epsilon of one release without a delta; infinite where there is none
+    pure_epsilon: Callable[[float], float]
+    # release -> what a result says of it in place of sums and noise
+    about: Callable[[Release], dict[str, Any]]
+
+
+def _gaussian_event(noise: float) -> DpEvent:
+    import dp_accounting as dp
+
+    return dp.GaussianDpEvent(noise)
+
+
+# a sum of clipped contributions plus Gaussian noise: the one mechanism with a proof. A plan that
+# holds another claims no epsilon
+GAUSSIAN = Mechanism("gaussian", _gaussian_event, lambda noise: math.inf, lambda release: {})
+
+
+@dataclass(frozen=True)
+class ReleaseSpec:
+    """One kind of release that a method asks for; how noisy it is follows from the budget."""
+
+    name: str
+    sampler: Sampler
+    clip_norm: float
+    count: int
+    # of the budget, between 0 and 1; those without one leave what the others take, and have one
+    # noise multiplier
+    share: float | None = None
+    mechanism: Mechanism = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.share is not None and not 0 < self.share < 1:
+            raise ValueError(f"{_field(self, 'share')}: it must lie between 0 and 1.")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One kind of release, and how often it is made.
+
+    **Privacy.** Each of the ``count`` releases is the sum of the clipped contributions of a fresh
+    batch plus Gaussian noise of standard deviation ``noise_multiplier * clip_norm``.
+    """
+
+    name: str  # what is released, such as "score"
+    sampler: Sampler  # how the rows of a batch are drawn
+    clip_norm: float  # largest L2 norm of a record's contribution; infinite only without noise
+    noise_multiplier: float  # the noise's standard deviation over clip_norm; 0 is not private
+    count: int
+    mechanism: Mechanism = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(
+                f"{_field(self, 'noise_multiplier')}: it must be finite and at least 0."
+            )
+        _check(self)
+        if math.isinf(self.clip_norm) and self.noise_multiplier > 0:
+            raise ValueError(
+                f"{_field(self, 'clip_norm')}: noise can only hide a contribution of bounded norm, "
+                "so give a finite clip_norm, or noise_multiplier=0 for a fit without privacy."
+            )
+
+    def unit_noise(self, neighbours: Neighbours) -> float:
+        """Noise over sensitivity."""
+        return self.noise_multiplier / neighbours.sensitivity
+
+    def pure_epsilon(self, neighbours: Neighbours) -> float:
+        """Epsilon of one release without a delta; infinite where there is none."""
+        return self.mechanism.pure_epsilon(self.unit_noise(neighbours))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields as a result keeps them."""
+        return {
+            "name": self.name,
+            "sampling": self.sampler.name,
+            "sample_rate": self.sampler.rate,
+            "clip_norm": self.clip_norm,
+            "noise_multiplier": self.noise_multiplier,
+            "count": self.count,
+            "mechanism": self.mechanism.name,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Release:
+        """Rebuild a noisy sum from what `to_dict` wrote."""
+        if fields["mechanism"] != GAUSSIAN.name:
+            raise ValueError(f"mechanism={fields['mechanism']!r} is not that of noisy sums.")
+        return cls(
+            fields["name"],
+            sampler_named(fields["sampling"])(fields["sample_rate"]),
+            float(fields["clip_norm"]),
+            fields["noise_multiplier"],
+            fields["count"],
+        )
+
+
+def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
+    """Return noise multipliers that give each release its share, 1 for those without a share.
+
+    As if batches of a share q of the records cost q squared of what all records cost.
+
+    >>> one = ReleaseSpec("a", Full(), clip_norm=1.0, count=1)
+    >>> four = ReleaseSpec("b", Full(), clip_norm=1.0, count=4, share=0.5)
+    >>> relative_noise([one, four])  # each of the four costs a quarter of the one
+    [1.0, 2.0]
+    """
+    rest = sum(spec.count * spec.sampler.rate**2 for spec in specs if spec.share is None)
+    left = 1 - sum(spec.share or 0.0 for spec in specs)
+    if specs and not (rest and left > 0):
+        raise ValueError("The shares of releases leave nothing to those without a share.")
+    return [
+        1.0
+        if spec.share is None
+        else spec.sampler.rate * (spec.count / (spec.share * (rest / left))) ** 0.5
+        for spec in specs
+    ]
+
+
+def with_noise(specs: Sequence[ReleaseSpec], noise_multiplier: float) -> tuple[Release, ...]:
+    """Grant releases their noise, given that of those without a share."""
+    return tuple(
+        Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
+        for s, noise in zip(specs, relative_noise(specs), strict=True)
+    )
+
+
+def _check(release: ReleaseSpec | Release) -> None:
+    if not release.clip_norm >= SMALLEST_CLIP_NORM:
+        raise ValueError(
+            f"{_field(release, 'clip_norm')}: it must be at least {SMALLEST_CLIP_NORM}, so that "
+            "rounding cannot carry a record above it. Give data in other units."
+        )
+    if not 1 <= operator.index(release.count) <= MOST:
+        raise ValueError(f"{_field(release, 'count')}: it must be at least 1, and at most {MOST}.")
+    if release.mechanism != GAUSSIAN and not isinstance(release.sampler, Full):
+        raise ValueError(f"{_field(release, 'sampler')}, but only sums are made of some rows.")
+
+
+def _field(release: ReleaseSpec | Release, field: str) -> str:
+    return f"Release {release.name!r} has {field}={getattr(release, field)!r}"
+
 
 ANY_DELTA = 1e-5  # delta of a plan where its value says nothing
 
@@ -113,8 +340,8 @@ class Plan:
 
     def renyi(self, orders: tuple[float, ...] | None = None) -> np.ndarray:
         """Return the Rényi divergence of the whole plan at each order, whatever its accountant."""
-        from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING  # which read plans
-        from pymc_dp.accounting.renyi import ORDERS, divergences
+        # accountants.py reads plans
+        from pymc_dp.accounting.accountants import ORDERS, RDP_DP_ACCOUNTING, divergences
 
         RDP_DP_ACCOUNTING.check(self)
         return divergences(self, ORDERS if orders is None else orders)

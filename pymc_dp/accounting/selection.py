@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import ReleaseSpec
-from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.plan import Plan, ReleaseSpec
 
 # the terms of every setting, and what its method asks for
 Asked = Sequence[tuple[Plan, Sequence[ReleaseSpec]]]
@@ -36,7 +35,7 @@ class Selection:
     Papernot and Steinke (2022), with K from a negative binomial law of shape `ETA` without zero.
 
     >>> from pymc_dp.accounting.accountants import RDP_DP_ACCOUNTING
-    >>> from pymc_dp.accounting.neighbours import Neighbours
+    >>> from pymc_dp.accounting.plan import Neighbours
     >>> from pymc_dp.sampling.samplers import Poisson
     >>> terms = Plan((), Neighbours.ADD_REMOVE, 1e-5, RDP_DP_ACCOUNTING)
     >>> plan = terms.granting([ReleaseSpec("score", Poisson(0.1), 1.0, count=200)], 10.0)

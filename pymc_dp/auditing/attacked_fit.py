@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.plan import Neighbours
 from pymc_dp.auditing.attack import Observation, features
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup

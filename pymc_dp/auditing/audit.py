@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 from rich.progress import track
 
-from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.plan import check_count
 from pymc_dp.auditing.attack import Claims, learn, lower_bound
 from pymc_dp.auditing.attacked_fit import AttackedFit
 from pymc_dp.driver.compile_method import compile_method

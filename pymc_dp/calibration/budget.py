@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pymc_dp.accounting.accountants import accountant_named
-from pymc_dp.accounting.arguments import check_count, checked_number
-from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.plan import ANY_DELTA, Plan
-from pymc_dp.accounting.release import GAUSSIAN, ReleaseSpec
+from pymc_dp.accounting.plan import (
+    ANY_DELTA,
+    GAUSSIAN,
+    Neighbours,
+    Plan,
+    ReleaseSpec,
+    check_count,
+    checked_number,
+)
 from pymc_dp.calibration.noise_search import calibrate_plan
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import Full, Sampler, sampler_named

@@ -10,12 +10,20 @@ from functools import partial
 import numpy as np
 from scipy.optimize import brentq
 
-from pymc_dp.accounting.accountant import FULL_FLOOR, NOISE_FLOOR, Accountant
-from pymc_dp.accounting.accountants import CENTRAL_LIMIT, COARSE_PLD, PLD, RDP, RDP_DP_ACCOUNTING
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.privacy_loss import MANY_KINDS
-from pymc_dp.accounting.release import GAUSSIAN, ReleaseSpec, relative_noise
-from pymc_dp.accounting.renyi import divergences, epsilon_of_renyi
+from pymc_dp.accounting.accountants import (
+    CENTRAL_LIMIT,
+    COARSE_PLD,
+    FULL_FLOOR,
+    MANY_KINDS,
+    NOISE_FLOOR,
+    PLD,
+    RDP,
+    RDP_DP_ACCOUNTING,
+    Accountant,
+    divergences,
+    epsilon_of_renyi,
+)
+from pymc_dp.accounting.plan import GAUSSIAN, Plan, ReleaseSpec, relative_noise
 from pymc_dp.accounting.selection import SEARCH, Asked, Selection, best_of_runs
 
 # Quick accountants are asked first; each gives the next one a bracket, as shares of the noise that

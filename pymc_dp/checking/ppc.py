@@ -9,7 +9,7 @@ import pymc as pm
 import xarray as xr
 from scipy import stats
 
-from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.plan import check_count
 from pymc_dp.checking.release import Fitted, ask, drawn_leaves, later_budget, open_fitted
 from pymc_dp.contributions.replicates import (
     CLIP_NORM,

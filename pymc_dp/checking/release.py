@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from pymc_dp.accounting.release import Mechanism, Release
+from pymc_dp.accounting.plan import Mechanism, Release
 from pymc_dp.contributions.gradients import checked, on_batch
 from pymc_dp.errors import ReleaseError
 from pymc_dp.model import Records

@@ -1,6 +1,6 @@
 """Epsilon of equal releases, and the noise with which they keep to one."""
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.calibration.budget import Budget
 
 

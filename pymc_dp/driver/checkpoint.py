@@ -24,7 +24,7 @@ import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.plan import Release
 from pymc_dp.driver.setup import Setup
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.booking import Booking

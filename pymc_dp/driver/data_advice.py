@@ -11,7 +11,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import BetaBinomialRV, BinomialRV, MultinomialRV, PoissonRV
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.accounting.neighbours import unit_label
+from pymc_dp.accounting.plan import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Node

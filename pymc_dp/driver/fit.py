@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
-from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.plan import check_count
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.data_advice import withheld_in_words

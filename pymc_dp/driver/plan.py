@@ -6,9 +6,7 @@ from typing import Any
 
 import pymc as pm
 
-from pymc_dp.accounting.neighbours import unit_label
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release, ReleaseSpec
+from pymc_dp.accounting.plan import Plan, Release, ReleaseSpec, unit_label
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.result import rehearse_result
 from pymc_dp.driver.setup import Setup, set_up

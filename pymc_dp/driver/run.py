@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.progress import Progress
 
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.plan import Release
 from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
 from pymc_dp.driver.undisturbed import undisturbed

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from pymc_dp.accounting.arguments import check_count
-from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.plan import Neighbours, Plan, check_count
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.absent_components import with_absent_components
 from pymc_dp.driver.bad_priors import (

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.plan import Release
 from pymc_dp.errors import PrivacyWarning, ReleaseError, UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.arguments import checked_number
+from pymc_dp.accounting.plan import checked_number
 
 
 class ExternalMechanism(NamedTuple):

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release
-from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.plan import Plan, Release
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.ledger.external import ExternalMechanism
 

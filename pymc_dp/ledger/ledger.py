@@ -3,8 +3,7 @@
 import os
 import sqlite3
 
-from pymc_dp.accounting.arguments import checked_number
-from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.plan import Plan, checked_number
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.ledger.account import Account
 from pymc_dp.ledger.booking import Booking

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.plan import Plan
+from pymc_dp.accounting.plan import Neighbours, Plan
 from pymc_dp.ledger.filters import FILTERS, best_order
 from pymc_dp.privacy.randomness import TEST_SEED
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.methods.algorithm import Algorithm
 from pymc_dp.methods.doubts import Doubt
 from pymc_dp.model import Records

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar, get_args, get_origin
 
-from pymc_dp.accounting.arguments import check_count, checked_number
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec, check_count, checked_number
 from pymc_dp.sampling.samplers import FixedSize, Sampler
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step

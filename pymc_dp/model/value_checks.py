@@ -18,7 +18,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import csr_matrix, issparse, vstack
 
-from pymc_dp.accounting.neighbours import unit_label
+from pymc_dp.accounting.plan import unit_label
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.model.indexing import counted_rows, gather_layout

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.plan import Release
 from pymc_dp.privacy.grid import MOST_IN_FLOATING_SUM
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition

@@ -12,8 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import GAUSSIAN, SMALLEST_CLIP_NORM, Release
+from pymc_dp.accounting.plan import GAUSSIAN, SMALLEST_CLIP_NORM, Plan, Release
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution, Contributions, FactoredContribution

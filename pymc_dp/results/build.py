@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.neighbours import unit_label
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.privacy_loss import SMALLEST_PLD_DELTA
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.accountants import SMALLEST_PLD_DELTA
+from pymc_dp.accounting.plan import Plan, Release, unit_label
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.model import Records
 from pymc_dp.results.allow_list import released_names

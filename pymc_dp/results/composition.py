@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import xarray as xr
 
-from pymc_dp.accounting.accountant import Accountant
-from pymc_dp.accounting.accountants import ACCOUNTANTS, accountant_named
-from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
+from pymc_dp.accounting.plan import Neighbours, Plan, Release
 from pymc_dp.results.allow_list import privacy_of
 
 

@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.accounting.arguments import check_count
+from pymc_dp.accounting.plan import check_count
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.batch import rebuilt

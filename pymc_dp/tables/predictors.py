@@ -16,7 +16,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.accounting.neighbours import unit_label
+from pymc_dp.accounting.plan import unit_label
 from pymc_dp.model.graph_types import AnyVariable, stored_value
 from pymc_dp.model.value_checks import SMALL_GROUP
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.predictive_density import Range, predictive_density
 from pymc_dp.methods.chain import Stage, Staged, chain
 from pymc_dp.methods.method import Compiled, Method

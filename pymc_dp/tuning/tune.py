@@ -13,8 +13,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.arguments import MOST, checked_number
-from pymc_dp.accounting.release import GAUSSIAN
+from pymc_dp.accounting.plan import GAUSSIAN, MOST, checked_number
 from pymc_dp.accounting.selection import Selection, draw_runs
 from pymc_dp.calibration.budget import warn_if_weak
 from pymc_dp.calibration.noise_search import calibrate_selection

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pymc_dp.accounting.accountant import _cached
-from pymc_dp.accounting.accountants import PLD
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.accountants import PLD, _cached
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.calibration.noise_search import calibrate_plan
 from pymc_dp.driver.calibration import calibrate, epsilon
 from pymc_dp.errors import PrivacyWarning

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.plan import Release
 from pymc_dp.calibration.budget import warn_if_weak
 from pymc_dp.errors import PrivacyWarning
 from tests.plans import plan_from, release_from

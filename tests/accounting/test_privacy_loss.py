@@ -3,7 +3,8 @@
 import pytest
 from dp_accounting import pld
 
-from pymc_dp.accounting import accountant, privacy_loss
+from pymc_dp.accounting import accountants as accountant
+from pymc_dp.accounting import accountants as privacy_loss
 from pymc_dp.accounting.accountants import PLD
 from tests.plans import plan_from, release_from
 

@@ -9,8 +9,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.plan import Plan, Release
 from pymc_dp.privacy.private_data import Column, ColumnSpec, PrivateData
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.randomness import SecretRandom

@@ -10,7 +10,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.accounting.release import GAUSSIAN
+from pymc_dp.accounting.plan import GAUSSIAN
 from pymc_dp.methods.registry import METHODS
 from tests.conformance import checks
 from tests.conformance.model_classes import CLASSES, draw_data, model_of

@@ -14,11 +14,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from pymc_dp.accounting import plan as plan_module
-from pymc_dp.accounting.accountant import event_of_batch
-from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT
-from pymc_dp.accounting.neighbours import Neighbours
-from pymc_dp.accounting.plan import Plan
-from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
+from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT, event_of_batch
+from pymc_dp.accounting.plan import Neighbours, Plan, Release, ReleaseSpec, with_noise
 from pymc_dp.driver.calibration import epsilon
 from pymc_dp.methods.chain import with_shares
 from pymc_dp.results.composition import plan_from_json

@@ -18,7 +18,7 @@ import pymc_dp
 import pymc_dp.privacy.clipping
 import pymc_dp.privacy.wall
 from pymc_dp import ReleaseError
-from pymc_dp.accounting.release import Release
+from pymc_dp.accounting.plan import Release
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.randomness import SecretRandom

@@ -20,9 +20,9 @@ from scipy.stats import chisquare
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
-from pymc_dp.accounting import renyi
-from pymc_dp.accounting.release import Release, ReleaseSpec, relative_noise, with_noise
-from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting import accountants as renyi
+from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise, with_noise
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range

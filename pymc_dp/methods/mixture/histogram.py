@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.optimize import minimize
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.averaging import number_of
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values

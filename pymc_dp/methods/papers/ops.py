@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.posterior_draw import EXPONENTIAL, posterior_draw
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.algorithm import POSTERIOR_SAMPLING

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.methods.algorithm import SGLD
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS

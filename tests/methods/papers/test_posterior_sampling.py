@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.accounting.neighbours import Neighbours
+from pymc_dp.accounting.plan import Neighbours
 from pymc_dp.contributions.posterior_draw import posterior_draw, temperature_of
 from pymc_dp.methods.papers.sgld import filling_sd, langevin_step
 from pymc_dp.model import separate

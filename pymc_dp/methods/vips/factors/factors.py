@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.local_latents import MOST_LATENTS
 from pymc_dp.methods.algorithm import FACTORS
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters

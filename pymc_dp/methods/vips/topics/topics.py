@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.methods.algorithm import TOPICS, VARIATIONAL_BAYES
 from pymc_dp.methods.conjugate.description import dims_of
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, geometric_mean

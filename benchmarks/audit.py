@@ -13,7 +13,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_dp
-from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.noise import SecretRandom
 
 ROWS = 60
 X = np.random.default_rng(0).normal(size=(ROWS, 2))

@@ -29,8 +29,8 @@ from benchmarks.large import BATCH, D, template
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.setup import set_up
 from pymc_dp.privacy import clipping
+from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Partition
-from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
 
 LARGE_BATCH = 100_000

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.privacy.contribution import Contribution, RowContribution, UnitVector, unit_vector
-from pymc_dp.privacy.grid import NORM_MARGIN
+from pymc_dp.privacy.noise import NORM_MARGIN
 from pymc_dp.privacy.norms import clip_factors, row_norms
 
 # share of the clip norm that the count takes beside the sum

@@ -17,10 +17,9 @@ from pymc_dp.errors import ReleaseError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import pt
 from pymc_dp.privacy.contribution import Batch
-from pymc_dp.privacy.grid import NORM_MARGIN
+from pymc_dp.privacy.noise import NORM_MARGIN, SecretRandom
 from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.privacy.randomness import SecretRandom
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

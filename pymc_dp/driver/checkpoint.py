@@ -32,8 +32,8 @@ from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.privacy.noise import TEST_SEED
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.privacy.randomness import TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall
 
 TABLES = (

@@ -25,7 +25,7 @@ from pymc_dp.privacy.contribution import (
     unit_vector,
     with_draws,
 )
-from pymc_dp.privacy.grid import Grid, Total
+from pymc_dp.privacy.noise import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
 from pymc_dp.privacy.private_data import Partition
 from pymc_dp.sampling.samplers import subset

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pymc_dp.accounting.plan import Release
-from pymc_dp.privacy.grid import MOST_IN_FLOATING_SUM
+from pymc_dp.privacy.noise import MOST_IN_FLOATING_SUM, SecretRandom
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.privacy.randomness import SecretRandom
 
 Batch = dict[str, np.ndarray]
 

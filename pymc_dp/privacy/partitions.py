@@ -15,13 +15,12 @@ from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
-from pymc_dp.privacy.grid import Grid
+from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
-from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import Units
 
 if TYPE_CHECKING:
-    from pymc_dp.privacy.chunks.chunked import Chunked
+    from pymc_dp.privacy.chunks import Chunked
 
 
 class Ask(NamedTuple):
@@ -119,7 +118,7 @@ def in_partitions(
     """Find the partitions of columns, and of the units that their records belong to."""
     if not any(isinstance(column.values, Blocks) for column in columns.values()):
         return InMemory(columns, cast(Units | None, units))
-    from pymc_dp.privacy.chunks.chunked import Chunked  # needs Dask
+    from pymc_dp.privacy.chunks import Chunked  # needs Dask
 
     return Chunked(columns, cast(UnitBlocks | None, units))
 

@@ -16,11 +16,10 @@ from pymc_dp.accounting.plan import GAUSSIAN, SMALLEST_CLIP_NORM, Plan, Release
 from pymc_dp.errors import ReleaseError
 from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution, Contributions, FactoredContribution
-from pymc_dp.privacy.grid import MOST_UNITS, Grid
+from pymc_dp.privacy.noise import MOST_UNITS, Grid, SecretRandom
 from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.sampling.samplers import MOST_IN_FIXED_SIZE
 
 

@@ -15,8 +15,7 @@ import xarray as xr
 
 from pymc_dp.accounting.plan import GAUSSIAN, MOST, checked_number
 from pymc_dp.accounting.selection import Selection, draw_runs
-from pymc_dp.calibration.budget import warn_if_weak
-from pymc_dp.calibration.noise_search import calibrate_selection
+from pymc_dp.calibration.budget import calibrate_selection, warn_if_weak
 from pymc_dp.contributions.predictive_density import Range, check_range
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.fit import number_of_draws
@@ -26,7 +25,7 @@ from pymc_dp.driver.setup import Setup, set_up_method
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled
-from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.results.build import Outcome
 from pymc_dp.tuning.scoring import score_of, with_score
 

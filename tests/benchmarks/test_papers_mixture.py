@@ -18,7 +18,7 @@ from benchmarks.papers.mixture_data import (
     generated,
 )
 from benchmarks.papers.mixture_fits import fitter
-from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.noise import SecretRandom
 
 ALPHA = 1e-6
 SIGMA, BOUND = 3.0, 5.0

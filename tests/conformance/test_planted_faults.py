@@ -9,8 +9,8 @@ from pymc_dp.driver import fit as driver
 from pymc_dp.driver import result
 from pymc_dp.ledger.entry import Entry
 from pymc_dp.privacy import clipping
+from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import open_private
-from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.units import units_of
 from tests.conformance import checks, recording
 from tests.conformance.model_classes import draw_data, model_of

@@ -8,7 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.driver.run import read_only
-from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.testing import deterministic_noise
 
 N = 40

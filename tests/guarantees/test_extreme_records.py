@@ -17,10 +17,9 @@ from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.linear import quadratic
 from pymc_dp.privacy.clipping import SumsByRecord
-from pymc_dp.privacy.grid import Grid
+from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.norms import graph_norms
 from pymc_dp.privacy.private_data import Partition
-from pymc_dp.privacy.randomness import SecretRandom
 from tests.guarantees.test_sensitivity import covered_by
 from tests.guarantees.toys import BeyondBoundError
 from tests.zoo import build as model_of

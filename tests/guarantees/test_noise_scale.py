@@ -18,9 +18,9 @@ from scipy import stats
 
 import pymc_dp
 from pymc_dp.contributions import clipped_count
+from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees.test_sensitivity import counted

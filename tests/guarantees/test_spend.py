@@ -20,8 +20,8 @@ import pymc_dp.privacy.wall
 from pymc_dp import ReleaseError
 from pymc_dp.accounting.plan import Release
 from pymc_dp.privacy.contribution import FactoredContribution
+from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.sampling.samplers import Sampler
 from tests.guarantees.toys import vectors, wall_of
@@ -274,10 +274,10 @@ def calls_of(*names):
             },
         ),
         # in memory, and in a task of a chunk
-        (["clipped_sum"], {"privacy/partitions.py", "privacy/chunks/tasks.py"}),
+        (["clipped_sum"], {"privacy/partitions.py", "privacy/chunks.py"}),
         (["clipped_sums"], {"privacy/clipping.py", "privacy/wall.py"}),
         (["SumsByRecord", "SumsByUnit", "cut", "_clip_weights"], {"privacy/clipping.py"}),
-        (["urandom", "ChaCha"], {"privacy/randomness.py"}),
+        (["urandom", "ChaCha"], {"privacy/noise.py"}),
         (["deterministic_noise"], set()),
     ],
 )
@@ -294,6 +294,6 @@ def test_no_other_module_reaches_into_what_holds_data():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and (node.attr in holders or "_PrivateData" in node.attr)
     }
-    homes = ("wall.py", "clipping.py", "randomness.py", "private_data.py", "partitions.py")
-    homes += ("chunks/chunked.py",)
+    homes = ("wall.py", "clipping.py", "noise.py", "private_data.py", "partitions.py")
+    homes += ("chunks.py",)
     assert reads == {f"privacy/{home}" for home in homes}

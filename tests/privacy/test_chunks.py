@@ -19,13 +19,13 @@ from pymc_dp import ReleaseError
 from pymc_dp.driver.setup import set_up
 from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
+from pymc_dp.privacy import chunks as chunked
+from pymc_dp.privacy import chunks as tasks
 from pymc_dp.privacy.blocks import Blocks, UnitBlocks
-from pymc_dp.privacy.chunks import chunked, tasks
-from pymc_dp.privacy.chunks.shipping import borrowed, packed
-from pymc_dp.privacy.chunks.tasks import Question
+from pymc_dp.privacy.chunks import Question, borrowed, packed
 from pymc_dp.privacy.clipping import ClippedSum
 from pymc_dp.privacy.contribution import RowContribution
-from pymc_dp.privacy.grid import Grid
+from pymc_dp.privacy.noise import Grid
 from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.units import Units, units_of

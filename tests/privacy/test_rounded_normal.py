@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from pymc_dp.privacy import rounded_normal as module
-from pymc_dp.privacy.rounded_normal import RELATIVE, rounded_normal
+from pymc_dp.privacy import noise as module
+from pymc_dp.privacy.noise import RELATIVE, rounded_normal
 
 ALPHA = 1e-6
 DRAWS = 200_000

@@ -11,7 +11,7 @@ from pytensor.graph.op import Op
 
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.setup import set_up
-from pymc_dp.privacy.chunks import shipping
+from pymc_dp.privacy import chunks as shipping
 from tests.zoo import build as model_of
 
 separate = sys.modules["pymc_dp.model.separate"]  # the package has a function of that name

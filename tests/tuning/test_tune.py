@@ -24,7 +24,7 @@ from pymc_dp.accounting import accountants as renyi
 from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
 from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise, with_noise
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
-from pymc_dp.calibration.noise_search import calibrate_selection
+from pymc_dp.calibration.budget import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.setup import set_up

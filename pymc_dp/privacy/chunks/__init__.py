@@ -1,1 +1,0 @@
-"""Records in chunks, on which Dask runs what the wall asks."""

@@ -18,8 +18,7 @@ from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import Setup, separation
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.ledger.opening import open_ledger
+from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained

@@ -27,9 +27,8 @@ from pytensor.graph.traversal import toposort
 from pymc_dp.accounting.plan import Release
 from pymc_dp.driver.setup import Setup
 from pymc_dp.errors import UnbookedError, UnreadableError
-from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.file import locked
-from pymc_dp.ledger.ledger import Ledger
+from pymc_dp.ledger.ledger import Booking, Ledger
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.privacy.noise import TEST_SEED

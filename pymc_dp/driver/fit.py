@@ -17,8 +17,7 @@ from pymc_dp.driver.data_advice import withheld_in_words
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, progress, run_releases
 from pymc_dp.driver.setup import Setup, set_up
-from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.ledger.opening import open_ledger
+from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.registry import described
 
 DRAWS = 1000

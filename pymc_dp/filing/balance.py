@@ -5,11 +5,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pymc_dp.ledger.account import Account
-from pymc_dp.ledger.entry import Entry
-from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.ledger.opening import open_ledger
-from pymc_dp.ledger.report import balances
+from pymc_dp.ledger.file import Entry
+from pymc_dp.ledger.ledger import Account, Ledger, balances, open_ledger
 
 
 class LedgerState(NamedTuple):

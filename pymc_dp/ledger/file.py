@@ -1,11 +1,14 @@
 """The file behind a ledger: what is in it, and how several processes write to it.
 
 Every operation opens the file anew, so that nothing is carried over a fork, and whoever writes
-holds it alone. What was written is on the disk before the call returns; what was not finished is
+locks it alone. What was written is on the disk before the call returns; what was not finished is
 undone by the next one to open the file.
 
 A fit that has ended can book no release, which the file decides in the transaction that would book
 it. It may therefore be ended by anybody, whether or not its process still runs.
+
+In the order of this file: what it says of one fit, and exact sums of what fits owe; the terms that
+a ledger fixes when it is created; the operations.
 """
 
 import hashlib
@@ -14,13 +17,167 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from fractions import Fraction
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
-from pymc_dp.ledger.entry import Entry, Exact, Line, difference, total
-from pymc_dp.ledger.filters import Cost, Price
-from pymc_dp.ledger.terms import Terms
+from pymc_dp.accounting.plan import Neighbours, Plan
+from pymc_dp.ledger.filters import FILTERS, Cost, Price, best_order
+from pymc_dp.privacy.noise import TEST_SEED
+
+
+class Exact(NamedTuple):
+    """A cost without rounding."""
+
+    amount: Fraction
+    delta: Fraction
+
+    def rounded(self) -> Cost:
+        """Return the nearest floating-point numbers, for reports."""
+        return Cost(float(self.amount), float(self.delta))
+
+
+class Line(NamedTuple):
+    """The releases of one fit that have one price."""
+
+    price: float
+    planned: int
+    booked: int
+
+
+class Entry(NamedTuple):
+    """One fit as the file has it."""
+
+    fit: int
+    method: str
+    upfront: Cost  # owed from the moment in which the plan was set aside
+    ended: bool  # whether it can book no further release
+    lines: tuple[Line, ...]
+
+    @property
+    def planned(self) -> int:
+        """How many releases its plan holds."""
+        return sum(line.planned for line in self.lines)
+
+    @property
+    def booked(self) -> int:
+        """How many of them are booked."""
+        return sum(line.booked for line in self.lines)
+
+    @property
+    def price(self) -> tuple[Cost, dict[float, int]]:
+        """What it takes at once, and how many releases there are of each further price."""
+        return self.upfront, {line.price: line.planned for line in self.lines}
+
+    @property
+    def of_plan(self) -> Exact:
+        """What its whole plan costs."""
+        return self._with((line.price, line.planned) for line in self.lines)
+
+    @property
+    def of_booked(self) -> Exact:
+        """What its booked releases cost."""
+        return self._with((line.price, line.booked) for line in self.lines)
+
+    @property
+    def owed(self) -> Exact:
+        """What it takes from the limit: the whole plan while a release may still be booked."""
+        return self.of_booked if self.ended else self.of_plan
+
+    def _with(self, releases: Iterable[tuple[float, int]]) -> Exact:
+        amount, delta = map(exact, self.upfront)
+        return Exact(amount + sum(exact(price) * count for price, count in releases), delta)
+
+
+def exact(number: float) -> Fraction:
+    """Return a number as it is written: in binary, ten times 1e-6 is more than 1e-5."""
+    return Fraction(repr(float(number)))
+
+
+def total(costs: Iterable[Exact]) -> Exact:
+    """Add up costs.
+
+    >>> ten = [Entry(i, "dp_advi", Cost(0.1, 1e-6), True, ()) for i in range(10)]
+    >>> total(entry.owed for entry in ten).rounded()
+    Cost(amount=1.0, delta=1e-05)
+    """
+    amounts, deltas = zip(Exact(Fraction(), Fraction()), *costs, strict=True)
+    return Exact(sum(amounts, Fraction()), sum(deltas, Fraction()))
+
+
+def difference(limit: Cost, taken: Exact) -> Exact:
+    """Return what a limit leaves; negative where it is exceeded."""
+    return Exact(exact(limit.amount) - taken.amount, exact(limit.delta) - taken.delta)
+
+
+DEFAULTS = {"neighbours": "add_remove", "unit": "record", "filter": "rdp"}
+
+
+class Terms(NamedTuple):
+    """The terms of a ledger."""
+
+    dataset: str
+    epsilon: float
+    delta: float
+    neighbours: str
+    unit: str
+    filter: str
+    order: float  # of the filter of Rényi divergences
+
+
+def new_terms(given: dict[str, Any], path: Path) -> Terms:
+    """Check the terms of a ledger that is to be made at a path; none may be missing."""
+    given = DEFAULTS | given
+    for name in ("epsilon", "delta", "dataset"):
+        if name not in given:
+            raise ValueError(f"{path} does not exist, and to create it {name}= is missing.")
+    for name in ("dataset", "unit"):
+        if not isinstance(given[name], str) or not (given[name] and given[name].isprintable()):
+            raise TypeError(f"{name}={given[name]!r} must be text.")
+    if not 0 < given["epsilon"] < math.inf:
+        raise ValueError(f"epsilon={given['epsilon']!r} must be above 0 and finite.")
+    if not 0 < given["delta"] < 1:
+        raise ValueError(f"delta={given['delta']!r} must lie strictly between 0 and 1.")
+    choices: dict[str, Iterable[str]] = {
+        "neighbours": [relation.value for relation in Neighbours],
+        "filter": FILTERS,
+    }
+    for name, known in choices.items():
+        if given[name] not in set(known):
+            raise ValueError(f"{name}={given[name]!r} is unknown: use one of {sorted(known)}.")
+    order = best_order(given["epsilon"], given["delta"]) if given["filter"] == "rdp" else 0.0
+    return Terms(**given, order=order)
+
+
+def refuse_other_terms(stored: Terms, given: dict[str, Any], path: Path) -> None:
+    """Refuse terms that differ from those which a ledger was created with."""
+    for name, value in given.items():
+        kept = getattr(stored, name)
+        if value != kept:
+            raise ValueError(
+                f"{name}={value!r} is not the ledger's: {path} was created with {name}={kept!r}, "
+                f"and keeps its terms. Leave {name}= out."
+            )
+
+
+def refuse_other_fits(stored: Terms, plan: Plan) -> None:
+    """Refuse a fit whose guarantee differs from a ledger's, or is none."""
+    terms = {"neighbours": plan.neighbours.value, "unit": plan.unit or DEFAULTS["unit"]}
+    for name, value in terms.items():
+        kept = getattr(stored, name)
+        if value != kept:
+            raise ValueError(
+                f"The fit's {name}={value!r} is not that of the ledger, {kept!r}: costs of "
+                "different guarantees do not add up."
+            )
+    if any(release.noise_multiplier == 0 for release in plan.releases):
+        raise ValueError("A fit without noise is not private: no budget is large enough.")
+    if not plan.all_sums:
+        raise ValueError("A ledger takes noisy sums alone: no proof covers this fit's epsilon.")
+    if TEST_SEED.get() is not None:
+        raise ValueError("Test mode gives no privacy: a ledger takes no fits that were made in it.")
+
 
 # how long one process waits for another to write, and to create the file
 BUSY_SECONDS = 60.0

@@ -1,16 +1,274 @@
-"""The budget of one data set, kept in a file over many fits."""
+"""The budget of one data set, kept in a file over many fits.
+
+In the order of this file: what was spent and what is left, as numbers and as the text of a report;
+the booking of one fit, whose releases are booked one by one and which is settled at its end; the
+account, where plans are set aside, gone on with, and ended; the ledger itself; and how a call opens
+the one that its caller names.
+"""
 
 import os
 import sqlite3
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
-from pymc_dp.accounting.plan import Plan, checked_number
+from pymc_dp.accounting.plan import Plan, Release, checked_number
 from pymc_dp.accounting.selection import Selection
-from pymc_dp.ledger.account import Account
-from pymc_dp.ledger.booking import Booking
-from pymc_dp.ledger.external import external_mechanism
-from pymc_dp.ledger.filters import Filter
-from pymc_dp.ledger.report import Balance, balances, in_short, report_of
-from pymc_dp.ledger.terms import refuse_other_fits
+from pymc_dp.errors import PrivacyWarning, ReleaseError, UnbookedError, UnreadableError
+from pymc_dp.ledger import file as ledger_file
+from pymc_dp.ledger.file import (
+    Entry,
+    Terms,
+    difference,
+    new_terms,
+    refuse_other_fits,
+    refuse_other_terms,
+    total,
+)
+from pymc_dp.ledger.filters import FILTERS, Cost, Filter, Spending, external_mechanism
+
+
+class Balance(NamedTuple):
+    """What was spent from a ledger, or what is left in it; see `Ledger` for epsilon."""
+
+    amount: float  # in the filter's measure
+    delta: float  # the sum of the fits' deltas with filter="sum", and 0 with the others
+    epsilon: float
+
+
+def balances(filter: Filter, fits: list[Entry]) -> tuple[Balance, Balance]:
+    """Return what fits owe and what they leave."""
+    exact = total(entry.owed for entry in fits)
+    taken, left = exact.rounded(), difference(filter.limit, exact).rounded()
+    epsilon, _ = filter.meaning(taken)
+    return Balance(*taken, epsilon), Balance(*left, filter.affordable(left))
+
+
+def in_short(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
+    """Say in a few words what was spent and what is left."""
+    spent, left = balances(filter, fits)
+    return (
+        f"at delta={terms.delta:g} for all fits; owed: {spent.epsilon:.4g} for {len(fits)}; one "
+        f"more may ask for up to {left.epsilon:.4g} ({filter.measure} add up)"
+    )
+
+
+def report_of(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
+    """Say what the budget is, what was spent on what, and what is left."""
+    taken, left = balances(filter, fits)
+    _, delta = filter.meaning(Cost(taken.amount, taken.delta))
+    lines = [
+        f"Ledger of {terms.dataset!r}: ({terms.epsilon:g}, {terms.delta:g})-differential "
+        f"privacy per {terms.unit} ({terms.neighbours}) for all fits together.",
+        f"Limit: {_amounts(filter.limit)} in {filter.measure}, which is epsilon "
+        f"{terms.epsilon:g} at delta={terms.delta:g}.",
+        *(
+            f"Fit {fit.fit}: {fit.method}, {filter.words(fit.owed.rounded())}, {fit.booked} of "
+            f"{fit.planned} releases booked{_state(filter, fit)}."
+            for fit in fits
+        ),
+        f"Owed: {_amounts(taken)}, which is ({taken.epsilon:.4g}, {delta:g})-differential "
+        "privacy if no setting depended on an earlier result.",
+        f"Left: {_amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
+        f"once it is spent, the total is ({terms.epsilon:g}, {terms.delta:g}), whatever settings "
+        f"depended on. What adds up is {filter.measure}"
+        + (", and not epsilons." if filter.adds_up_releases else "."),
+    ]
+    return "\n".join(lines + _warning(fits))
+
+
+def _amounts(cost: Cost | Balance) -> str:
+    """Write an amount, and a delta where there is one."""
+    return f"{cost.amount:.4g}" + (f" and delta {cost.delta:g}" if cost.delta else "")
+
+
+def _state(filter: Filter, entry: Entry) -> str:
+    """Say of a fit that has not ended what it would owe if it had."""
+    if entry.ended:
+        return ""
+    running = "; it is running, or its process was killed"
+    if entry.of_booked == entry.of_plan:
+        return running
+    booked = filter.words(entry.of_booked.rounded())
+    return f" for {booked}{running}, in which case ledger.settle({entry.fit}) frees the rest"
+
+
+def _warning(fits: list[Entry]) -> list[str]:
+    """Say so if a count can depend on the data."""
+    incomplete = [str(fit.fit) for fit in fits if fit.booked < fit.planned]
+    if not incomplete:
+        return []
+    return [
+        f"Not all releases are booked of fit {', '.join(incomplete)}: it is running, or it ended "
+        "early. That can be because of the data, and is not covered by the guarantee: do not "
+        "publish it."
+    ]
+
+
+class Booking:
+    """Book the releases of one fit in the file, each before it is handed out.
+
+    A fork copies the position, and the file takes each position once: whoever comes second stays
+    refused, so that a plan's releases are made along one line, whatever their order in it.
+
+    As a context manager it settles the fit when the block ends, also by an interrupt: the releases
+    that are booked are owed. A release that failed may have done so because of the records, and the
+    price of a fit must not tell: such a fit owes its whole plan for good. After any other error it
+    owes its plan until it goes on or `Ledger.settle` ends it, as if its process had been killed.
+    """
+
+    def __init__(
+        self, path: Path, fit: int, amounts: Mapping[Release, float], position: int = 0
+    ) -> None:
+        self.path, self.fit, self.position = path, fit, position
+        self._amounts = amounts
+        self._process = os.getpid()
+
+    def __call__(self, release: Release | None = None) -> None:
+        """Book a release, which must not be handed out if this raises an UnbookedError."""
+        price = 0.0 if release is None else self._amounts.get(release, 0.0)
+        try:
+            if not ledger_file.book(self.path, self.fit, self.position, price):
+                raise UnbookedError(self._refusal())
+        except sqlite3.Error as error:
+            raise UnbookedError(
+                f"The release could not be booked in {self.path} ({error}); nothing is handed out."
+            ) from error
+        self.position += 1
+
+    def _refusal(self) -> str:
+        if any(entry.ended for entry in ledger_file.fits_of(self.path) if entry.fit == self.fit):
+            return (
+                f"Fit {self.fit} was settled in {self.path} while it ran, and what it had not "
+                "booked was freed: it can make no further release. Nothing is handed out."
+            )
+        return (
+            f"Release {self.position + 1} of fit {self.fit} is booked in {self.path} already, "
+            "by a process that was forked from this fit, or is beyond its plan; nothing is "
+            "handed out. Let one process alone go on with a fit."
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._process != os.getpid():
+            return  # the fit belongs to the process that this one was forked from
+        with suppress(sqlite3.Error):  # the whole plan stays owed, as the report says
+            match error:
+                case None | KeyboardInterrupt() | SystemExit():
+                    ledger_file.settle(self.path, self.fit)
+                case UnreadableError() | UnbookedError():
+                    pass  # not because of any value
+                case ReleaseError():
+                    self._pay_whole()
+
+    def _pay_whole(self) -> None:
+        try:
+            ledger_file.pay_whole(self.path, self.fit)
+        except sqlite3.Error as error:
+            warnings.warn(
+                f"A release of fit {self.fit} failed, so the fit owes its whole plan, but this "
+                f"could not be written to {self.path} ({error}): do not settle it.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+
+
+class Account(NamedTuple):
+    """A ledger's file, with what the ledger fixes; `Ledger` says what each method does."""
+
+    path: Path
+    terms: Terms
+
+    @classmethod
+    def opened(cls, path: str | os.PathLike[str], given: dict[str, Any]) -> Self:
+        """Open the file at a path, or create it; its terms must be those given."""
+        # a link may later point to another file, with other terms
+        path = Path(path).resolve()
+        if not path.exists():
+            ledger_file.create(path, new_terms(given, path))
+        terms = ledger_file.terms_of(path)
+        refuse_other_terms(terms, given, path)
+        return cls(path, terms)
+
+    @property
+    def filter(self) -> Filter:
+        """How costs add up."""
+        return FILTERS[self.terms.filter](self.terms.epsilon, self.terms.delta, self.terms.order)
+
+    @property
+    def fits(self) -> list[Entry]:
+        """All fits as the file has them now."""
+        return ledger_file.fits_of(self.path)
+
+    def reserve(self, what: str, spending: Spending) -> Booking:
+        """Set a price aside, or refuse it and spend nothing."""
+        price = self.filter.price(spending)
+        with self._writing(f"{what!r} could not be set aside", "; nothing is released"):
+            fit = ledger_file.reserve(self.path, self.terms, what, price, self.filter.limit)
+        if fit is None:
+            cost = self.filter.words(self.filter.cost(spending))
+            raise ValueError(
+                f"{what!r} costs {cost} in {self.filter.measure}, and {self._left()}. Nothing was "
+                "spent; add more noise, or release less (pymc_dp.plan says what a fit costs)."
+            )
+        return Booking(self.path, fit, price.amounts)
+
+    def resume(self, fit: int, method: str, plan: Plan, made: int) -> Booking:
+        """Go on with a plan that is set aside, of which ``made`` releases are kept."""
+        price, entry = self.filter.price(plan), self._entry(fit)
+        if entry is None or (entry.method, entry.price) != (method, (price.upfront, price.counts)):
+            raise ValueError(
+                f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
+            )
+        if entry.booked != made:
+            raise ValueError(
+                f"{self.path} has booked {entry.booked} releases of this fit, and the checkpoint "
+                f"holds {made}: it is an old copy, another process has gone on, or the fit ended "
+                "in the moment in which it wrote a release. A release has one value alone, so that "
+                "this fit cannot go on. Nothing was released."
+            )
+        self._reopen(entry)
+        return Booking(self.path, fit, price.amounts, made)
+
+    def _reopen(self, entry: Entry) -> None:
+        fit, words = entry.fit, self.filter.words
+        with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
+            reopened = ledger_file.reopen(self.path, self.terms, fit, self.filter.limit)
+        if not reopened:
+            raise ValueError(
+                f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
+                f"have taken it: the whole plan costs {words(entry.of_plan.rounded())} in "
+                f"{self.filter.measure}, {words(entry.of_booked.rounded())} of it are booked, and "
+                f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
+                "still holds its plan ends early."
+            )
+
+    def settle(self, fit: int) -> None:
+        """End a fit: what it has booked stays owed, the rest is free."""
+        with self._writing(f"Fit {fit} could not be settled"):
+            ended = ledger_file.settle(self.path, fit)
+        if not ended:
+            state = "holds no such fit" if self._entry(fit) is None else "has settled it already"
+            raise ValueError(f"Fit {fit!r} cannot be settled: {self.path} {state}.")
+
+    @contextmanager
+    def _writing(self, failed: str, so: str = "") -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ReleaseError(f"{failed} in {self.path} ({error}){so}.") from error
+
+    def _left(self) -> str:
+        amount, delta, _ = balances(self.filter, self.fits)[1]
+        left = self.filter.words(Cost(amount, delta))
+        return f"the ledger of {self.terms.dataset!r} has {left} left"
+
+    def _entry(self, fit: int) -> Entry | None:
+        return next((entry for entry in self.fits if entry.fit == fit), None)
 
 
 class Ledger:
@@ -247,3 +505,17 @@ class Ledger:
     @property
     def _filter(self) -> Filter:
         return self._account.filter
+
+
+def open_ledger(ledger: Ledger | str | os.PathLike[str] | None) -> Ledger | None:
+    """Return a ledger, or open the one at a path; it must exist, since a new one needs terms."""
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise TypeError(f"ledger={ledger!r} must be a pymc_dp.Ledger, or the path of one.")
+    if not Path(ledger).exists():
+        raise ValueError(
+            f"ledger={os.fspath(ledger)!r} does not exist: create it with its terms, "
+            "pymc_dp.Ledger(path, epsilon=..., delta=..., dataset=...)."
+        )
+    return Ledger(ledger)

@@ -22,8 +22,7 @@ from pymc_dp.driver.fit import number_of_draws
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import build_wall, run_releases
 from pymc_dp.driver.setup import Setup, set_up_method
-from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.ledger.opening import open_ledger
+from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.results.build import Outcome

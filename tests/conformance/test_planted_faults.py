@@ -7,7 +7,7 @@ import pytest
 
 from pymc_dp.driver import fit as driver
 from pymc_dp.driver import result
-from pymc_dp.ledger.entry import Entry
+from pymc_dp.ledger.file import Entry
 from pymc_dp.privacy import clipping
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import open_private

@@ -16,7 +16,7 @@ from pymc_dp.driver import checkpoint
 from pymc_dp.driver.checkpoint import Checkpoint, Kept
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.ledger.booking import Booking
+from pymc_dp.ledger.ledger import Booking
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise

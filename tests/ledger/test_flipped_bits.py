@@ -8,7 +8,7 @@ import pytest
 from pymc_dp import Ledger
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.filters import FILTERS
-from pymc_dp.ledger.report import balances
+from pymc_dp.ledger.ledger import balances
 from tests.ledger.test_ledger import FULL, ONE
 
 PAGE = 512  # the smallest that SQLite has, so that little of the file is free space

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from pymc_dp import Ledger, ReleaseError
-from pymc_dp.ledger import entry as ledger_entry
+from pymc_dp.ledger import file as ledger_entry
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.ledger.entry import Exact, exact
-from pymc_dp.ledger.file import fits_of
+from pymc_dp.ledger.file import Exact, exact, fits_of
 from pymc_dp.ledger.filters import Cost, Price
 from tests.ledger.test_ledger import DELTA, FULL, ONE, plan_of
 
@@ -248,7 +247,7 @@ def test_who_finds_a_ledger_half_created_waits_for_it(new, path):
 
 
 def ledger_terms(path):
-    from pymc_dp.ledger.terms import new_terms
+    from pymc_dp.ledger.file import new_terms
 
     return new_terms(TERMS, path)
 

@@ -20,10 +20,9 @@ from scipy.stats import norm
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.ledger.account import Account
-from pymc_dp.ledger.external import ExternalMechanism
 from pymc_dp.ledger.file import fits_of
-from pymc_dp.ledger.filters import FILTERS, Cost, Price, best_order
+from pymc_dp.ledger.filters import FILTERS, Cost, ExternalMechanism, Price, best_order
+from pymc_dp.ledger.ledger import Account
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall

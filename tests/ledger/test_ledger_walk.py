@@ -12,10 +12,9 @@ import pytest
 
 from pymc_dp import ReleaseError
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.ledger.booking import Booking
-from pymc_dp.ledger.entry import Entry, exact
-from pymc_dp.ledger.file import fits_of
+from pymc_dp.ledger.file import Entry, exact, fits_of
 from pymc_dp.ledger.filters import Filter
+from pymc_dp.ledger.ledger import Booking
 from tests.ledger.test_ledger import DELTA
 from tests.plans import plan_from, release_from
 

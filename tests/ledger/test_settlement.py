@@ -17,8 +17,8 @@ from pymc_dp import ReleaseError
 from pymc_dp.driver import run as driver_run
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.ledger.booking import Booking
 from pymc_dp.ledger.file import fits_of
+from pymc_dp.ledger.ledger import Booking
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall

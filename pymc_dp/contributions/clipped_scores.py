@@ -14,8 +14,7 @@ from pymc_dp.contributions.joint_vector import At
 from pymc_dp.contributions.layout import svec
 from pymc_dp.contributions.outcomes import BOTH
 from pymc_dp.contributions.tails import counts as counts_of
-from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors
-from pymc_dp.privacy.rowwise import each_product
+from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, each_product
 
 
 class Clipped(NamedTuple):

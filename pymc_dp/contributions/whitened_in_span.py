@@ -31,8 +31,7 @@ from pymc_dp.contributions.whitened_vectors import (
     whitened,
 )
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
-from pymc_dp.privacy.norms import joint_norms
-from pymc_dp.privacy.rowwise import product
+from pymc_dp.privacy.norms import joint_norms, product
 
 
 class InSpan(NamedTuple):

@@ -15,8 +15,7 @@ from pymc_dp.contributions.outcomes import BOTH
 from pymc_dp.contributions.points_of_draws import draw_at_point
 from pymc_dp.contributions.unit_sums import UnitSums
 from pymc_dp.privacy.contribution import UnitVector
-from pymc_dp.privacy.norms import clip_factors, row_norms
-from pymc_dp.privacy.rowwise import rounded_product
+from pymc_dp.privacy.norms import clip_factors, rounded_product, row_norms
 
 
 class Coordinates(NamedTuple):

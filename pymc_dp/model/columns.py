@@ -13,10 +13,9 @@ from pymc_dp.model.batch import batch_dtype
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.indexing import CENSORED
 from pymc_dp.model.tables import as_array, has_missing
-from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
-from pymc_dp.privacy.units import Units
+from pymc_dp.privacy.units import Blocks, UnitBlocks, Units
 
 NO_RECORDS = "The data have no records: give two or more."
 

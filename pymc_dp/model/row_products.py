@@ -1,6 +1,6 @@
 """Matrix products of the Python linker, each number of which depends on one row and one column.
 
-See `privacy.rowwise` for the reason. Sums over records are products, too: their rounding is bounded
+See `privacy.norms` for the reason. Sums over records are products, too: their rounding is bounded
 as a whole, so that they keep the faster kernels (`SumOverRecords`).
 """
 
@@ -15,7 +15,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
-from pymc_dp.privacy.rowwise import product
+from pymc_dp.privacy.norms import product
 
 
 class SumOverRecords(Dot):

@@ -30,9 +30,8 @@ from pymc_dp.model.split import Split, split_by_record
 from pymc_dp.model.terms import declare_public, likelihood_terms, log_densities
 from pymc_dp.model.unit_column import without_unit
 from pymc_dp.model.value_checks import check_groups, refuse_as_many
-from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
-from pymc_dp.privacy.units import Units
+from pymc_dp.privacy.units import UnitBlocks, Units
 
 
 class Records(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from pymc_dp.privacy.blocks import Blocks
+from pymc_dp.privacy.units import Blocks
 
 
 def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

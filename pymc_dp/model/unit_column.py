@@ -16,10 +16,9 @@ from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import HardenedModel
 from pymc_dp.model.terms import without_lengths
 from pymc_dp.model.unit_latents import is_entry_of_unit
-from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Partition
-from pymc_dp.privacy.units import Units, units_of
+from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
 
 
 def read_units(

@@ -25,10 +25,9 @@ from pymc_dp.model.indexing import counted_rows, gather_layout
 from pymc_dp.model.modes import PYTHON
 from pymc_dp.model.split import Split
 from pymc_dp.model.walk import tensor_constants
-from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Columns, Partition
-from pymc_dp.privacy.units import Units
+from pymc_dp.privacy.units import UnitBlocks, Units
 
 SMALL_GROUP = 5
 

@@ -27,13 +27,12 @@ from dask.callbacks import Callback
 from pytensor.graph.utils import Scratchpad
 from scipy.sparse import issparse
 
-from pymc_dp.privacy.blocks import UnitBlocks
 from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.noise import Grid, keyed
 from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, nothing
 from pymc_dp.privacy.private_data import Column, Columns, ColumnSpec, Partition
-from pymc_dp.privacy.units import Units, units_of
+from pymc_dp.privacy.units import UnitBlocks, Units, units_of
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4

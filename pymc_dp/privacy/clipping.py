@@ -1,9 +1,9 @@
 """Clipped sums: every vector is shortened to the clip norm C before vectors are added.
 
 Adding or removing one vector of norm at most C moves a sum by at most C: that is the sensitivity
-for which the wall adds noise. Sums are whole numbers of grid steps (`privacy.grid`). `SumsByRecord`
-clips the vector of each record, and `SumsByUnit` that of each unit, after the vectors of its
-records are added. Both hold data: `clipped_sum` alone makes them, for the wall.
+for which the wall adds noise. Sums are whole numbers of grid steps (`privacy.noise`).
+`SumsByRecord` clips the vector of each record, and `SumsByUnit` that of each unit, after the
+vectors of its records are added. Both hold data: `clipped_sum` alone makes them, for the wall.
 """
 
 from collections.abc import Iterator

@@ -120,7 +120,7 @@ class FactoredContribution(NamedTuple):
 
     @property
     def rows_in_sum(self) -> int:
-        """The most rows of one weighted sum whose rounding is bounded (`privacy.grid`)."""
+        """The most rows of one weighted sum whose rounding is bounded (`privacy.noise`)."""
         return int(MOST_IN_FLOATING_SUM / self.parts_norm) or MOST_IN_FLOATING_SUM
 
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 import numpy as np
 
 from pymc_dp.errors import ReleaseError, UnreadableError
-from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
-from pymc_dp.privacy.units import Units
+from pymc_dp.privacy.units import Blocks, UnitBlocks, Units
 
 if TYPE_CHECKING:
     from pymc_dp.privacy.chunks import Chunked

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from scipy.sparse import issparse
 
-from pymc_dp.privacy.blocks import Blocks, UnitBlocks
-from pymc_dp.privacy.units import Units
+from pymc_dp.privacy.units import Blocks, UnitBlocks, Units
 
 
 def record_shape(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:

@@ -88,7 +88,7 @@ def is_same_in_any_batch(
 ) -> bool:
     """Whether artificial records, or units, add the same vector in any batch, to the last bit.
 
-    `privacy.grid` relies on it: see `privacy.rowwise`. Norms are compared beside bad records, too.
+    `privacy.noise` relies on it: see `privacy.norms`. Norms are compared beside bad records, too.
     """
     batch = probe_records(spec, np.random.default_rng(0))
     batch = with_draws(contribution, batch, context, np.random.default_rng(0))

@@ -21,11 +21,10 @@ from pymc_dp.model.row_products import sum_over_records
 from pymc_dp.privacy.clipping import SumsByUnit
 from pymc_dp.privacy.contribution import RowContribution, unit_vector
 from pymc_dp.privacy.noise import SecretRandom
-from pymc_dp.privacy.norms import joint_norms, row_norms
+from pymc_dp.privacy.norms import each_product, joint_norms, product, rounded_product, row_norms
 from pymc_dp.privacy.private_data import ColumnSpec, open_private
 from pymc_dp.privacy.probe import is_same_in_any_batch
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.rowwise import each_product, product, rounded_product
 from tests.conformance.model_classes import draw_data, model_of
 from tests.guarantees.toys import wall_of
 

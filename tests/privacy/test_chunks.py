@@ -21,14 +21,13 @@ from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy import chunks as chunked
 from pymc_dp.privacy import chunks as tasks
-from pymc_dp.privacy.blocks import Blocks, UnitBlocks
 from pymc_dp.privacy.chunks import Question, borrowed, packed
 from pymc_dp.privacy.clipping import ClippedSum
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.noise import Grid
 from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.units import Units, units_of
+from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees.toys import before_noise, rows, vectors, wall_of

@@ -21,7 +21,7 @@ from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.state import Gradient
 from pymc_dp.methods.gaussian.unseen import ROWS, scores_of_made_up
 from pymc_dp.model import Records
-from pymc_dp.privacy.rowwise import rounded_product
+from pymc_dp.privacy.norms import rounded_product
 
 
 class Shifts(NamedTuple):

@@ -17,8 +17,14 @@ from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.residual_energy import Bounded
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
-from pymc_dp.privacy.norms import SQUARES, clip_factors, joint_norms, row_norms
-from pymc_dp.privacy.rowwise import product, rounded_product
+from pymc_dp.privacy.norms import (
+    SQUARES,
+    clip_factors,
+    joint_norms,
+    product,
+    rounded_product,
+    row_norms,
+)
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = SQUARES[1]

@@ -16,8 +16,8 @@ from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.methods.mixture.places import Places
 from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.norms import product
 from pymc_dp.privacy.query import Noisy
-from pymc_dp.privacy.rowwise import product
 
 CLIP_NORM = 1.0
 

@@ -25,7 +25,7 @@ from pymc_dp.model.walk import all_variables, tensor_constants
 from pymc_dp.privacy.contribution import rows_along
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import ALIKE, made_up_column
-from pymc_dp.tables.impossible import rewritten
+from pymc_dp.tables.checks import rewritten
 
 MOST_ENTRIES = 10**7
 LARGEST = 1e100

@@ -24,8 +24,7 @@ from pymc_dp.model.terms import declare_public
 from pymc_dp.postprocess.new_data import put_new_data, put_units, warn_if_fitted
 from pymc_dp.postprocess.new_indices import refuse_missing_levels
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_declared, with_given
-from pymc_dp.tables.formula import is_bambi
-from pymc_dp.tables.new_rows import on_rows
+from pymc_dp.tables.formula import is_bambi, on_rows
 
 
 def predict(

@@ -28,8 +28,7 @@ from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.registry import method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
-from pymc_dp.model.tables import read_tables
-from pymc_dp.model.unit_column import read_units
+from pymc_dp.model.columns import read_tables, read_units
 from pymc_dp.privacy.partitions import number_of_records
 from pymc_dp.tables.checks import (
     impossible_outcomes,

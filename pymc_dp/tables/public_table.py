@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pymc_dp.model.constants import Trusted
-from pymc_dp.model.formulas import NUMBERS
+from pymc_dp.model.released import NUMBERS, Trusted
 
 NUMERIC = {"number", "decimal", "double", "float", "integer", "int", "long", "short", "byte"}
 NUMERIC |= {"nonNegativeInteger", "positiveInteger", "unsignedInt", "unsignedLong"}

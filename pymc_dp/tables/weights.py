@@ -20,9 +20,8 @@ from pytensor.scalar.basic import Mul
 from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import issparse
 
+from pymc_dp.model.columns import as_array, is_length_of, private_column, readers
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.tables import as_array
-from pymc_dp.model.unit_column import is_length_of, private_column, readers
 from pymc_dp.privacy.blocks import Blocks
 from pymc_dp.privacy.private_data import Column
 from pymc_dp.tables.formula import changed_copy

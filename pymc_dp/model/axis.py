@@ -1,11 +1,12 @@
 """Prove that a log likelihood is a sum over records, by following the record axis.
 
 *Demand* walks back from the terms, whose axis 0 is the records', and learns which axis of which
-variable carries them: `needs` has one rule per Op, which says which axis of each input carries the
-records, given the axis of the output. *Taint* then walks forward: whatever depends on a record must
-have been demanded, or an operation mixed the records. Both are structural: no value is looked at.
-At the end stands how graphs index arrays: where the axes of the result come from, and what counts
-rows (`gather_layout`, `counted_rows`).
+variable carries them. `needs` has one rule per Op: a rule gets the node, the index of an output and
+the axis ``k`` of that output along which the records lie, and yields what the inputs must then
+carry. An Op without a rule is refused. *Taint* then walks forward: whatever depends on a record
+must have been demanded, or an operation mixed the records. Both are structural: no value is looked
+at. At the end stands how graphs index arrays: where the axes of the result come from, and what
+counts rows (`gather_layout`, `counted_rows`).
 """
 
 from collections.abc import Iterator
@@ -37,14 +38,14 @@ from pymc_dp.model.graphs import SPECS, is_listed, layers
 
 
 class SameLength(NamedTuple):
-    """``variable`` must be found to carry the records along ``axis``."""
+    """``variable`` must carry the records along ``axis``."""
 
     variable: AnyVariable
     axis: int
 
 
 class OtherLength(NamedTuple):
-    """``variable`` must not be found to carry the records along ``axis``."""
+    """``variable`` must not carry the records along ``axis``."""
 
     variable: AnyVariable
     axis: int

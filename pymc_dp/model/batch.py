@@ -64,6 +64,10 @@ from pymc_dp.model.split import (
     unscaled,
 )
 
+SMALLEST = 1e-300  # numpy refuses a negative binomial of n = 0, which is what it is nearest to
+# below numpy's own limit of a negative binomial's mean and ten standard deviations
+LARGEST_MEAN = 9e18
+
 
 class RecordGraph(NamedTuple):
     """Log-likelihood terms on ``inputs`` whose rows are records; it holds no data."""
@@ -87,6 +91,18 @@ class RecordGraph(NamedTuple):
         """Sum the terms of each record; shape (rows,)."""
         terms: tuple[Tensor, ...] = self.terms
         return pt.add(*[x.sum(axis=tuple(range(1, x.ndim))) for x in terms])
+
+
+class Outcomes(NamedTuple):
+    """Graphs that draw some variables for a batch of records; they hold no data."""
+
+    # {leaf: draws, shape (number, *that of its batch input), of its dtype}
+    drawn: dict[str, AnyVariable]
+    variables: dict[str, str]  # the same leaves, each with the name of its random variable
+    number: AnyVariable  # of draws of each record
+    inputs: dict[str, AnyVariable]  # leaf name to its batch input
+    generators: tuple[AnyVariable, ...]  # one for each distribution that is drawn from
+    is_binary: bool  # whether each record has one Bernoulli outcome, and nothing else is drawn
 
 
 def build_graph(
@@ -194,18 +210,6 @@ class _StandardUniform(UniformRV):
 
 
 STANDARD_UNIFORM: Any = _StandardUniform()
-
-
-class Outcomes(NamedTuple):
-    """Graphs that draw some variables for a batch of records; they hold no data."""
-
-    # {leaf: draws, shape (number, *that of its batch input), of its dtype}
-    drawn: dict[str, AnyVariable]
-    variables: dict[str, str]  # the same leaves, each with the name of its random variable
-    number: AnyVariable  # of draws of each record
-    inputs: dict[str, AnyVariable]  # leaf name to its batch input
-    generators: tuple[AnyVariable, ...]  # one for each distribution that is drawn from
-    is_binary: bool  # whether each record has one Bernoulli outcome, and nothing else is drawn
 
 
 class _Random(NamedTuple):
@@ -427,11 +431,6 @@ def _read_what_terms_read(split: Split, drawn: list[_Drawn]) -> bool:
     graphs = ancestors([one.graph for one in drawn])
     own = {one.leaf for one in drawn}
     return len(own) == len(drawn) and all(v in known for v in graphs if v in leaves)
-
-
-SMALLEST = 1e-300  # numpy refuses a negative binomial of n = 0, which is what it is nearest to
-# below numpy's own limit of a negative binomial's mean and ten standard deviations
-LARGEST_MEAN = 9e18
 
 
 def counts_without_rejection(graph: AnyVariable) -> AnyVariable:

@@ -27,6 +27,8 @@ from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
 from pymc_dp.privacy.units import Units, units_of
 
+NO_RECORDS = "The data have no records: give two or more."
+
 
 def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Cut all of ``data=`` into blocks where some of it is in Dask's chunks; read no values.
@@ -191,9 +193,6 @@ def _kind_of_frame(
     width = () if frame.ndim == 1 else (len(kinds),)
     numpy_kinds = [getattr(kind, "numpy_dtype", kind) for kind in kinds]
     return (sum(lengths), *width), np.result_type(*numpy_kinds)
-
-
-NO_RECORDS = "The data have no records: give two or more."
 
 
 def refuse_few_rows(hardened: HardenedModel, likelihood: Container[str]) -> None:

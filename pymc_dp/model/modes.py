@@ -38,6 +38,17 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
 from pymc_dp.privacy.rowwise import product
 
+MOST_OPERANDS = 16  # NumPy's ufuncs take at most 32 operands
+FORMULAS: dict[type, Callable[..., Tensor]] = {
+    Softplus: lambda x: pt.maximum(x, 0.0) + pt.log1p(pt.exp(-pt.abs(x))),
+    Log1mexp: lambda x: pt.switch(
+        pt.gt(x, -np.log(2.0)), pt.log(-pt.expm1(x)), pt.log1p(-pt.exp(x))
+    ),
+    Clip: lambda x, low, high: pt.switch(pt.lt(x, low), low, pt.minimum(x, high)),
+    TriGamma: lambda x: pt.polygamma(pt.ones((), "int64"), x),
+}
+AFTER_SPECIALIZE = 48.9  # just before fusion and the in-place rewrites
+
 
 class SumOverRecords(Dot):
     """A matrix product that sums over records."""
@@ -68,19 +79,6 @@ def by_rows(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     if type(core) not in (Dot, BatchedDot) or not node.outputs[0].type.dtype.startswith("float"):
         return None
     return list(Apply(RowProduct(), node.inputs, [node.outputs[0].type()]).outputs)
-
-
-MOST_OPERANDS = 16  # NumPy's ufuncs take at most 32 operands
-
-
-FORMULAS: dict[type, Callable[..., Tensor]] = {
-    Softplus: lambda x: pt.maximum(x, 0.0) + pt.log1p(pt.exp(-pt.abs(x))),
-    Log1mexp: lambda x: pt.switch(
-        pt.gt(x, -np.log(2.0)), pt.log(-pt.expm1(x)), pt.log1p(-pt.exp(x))
-    ),
-    Clip: lambda x, low, high: pt.switch(pt.lt(x, low), low, pt.minimum(x, high)),
-    TriGamma: lambda x: pt.polygamma(pt.ones((), "int64"), x),
-}
 
 
 def _long_sum(node: Node) -> Tensor:
@@ -161,9 +159,6 @@ def _values_at(x: Tensor, *indices: Tensor) -> Tensor:
         for k in range(batch)
     ]
     return x[(*places, *indices)]
-
-
-AFTER_SPECIALIZE = 48.9  # just before fusion and the in-place rewrites
 
 
 class UfuncLinker(PerformLinker):

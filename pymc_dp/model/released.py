@@ -1,9 +1,10 @@
 """What of a posterior may leave, and the numbers in a model that are trusted.
 
 Latents may leave, and deterministics that reach no private number (`releasable`). One that reads
-constants may leave where it is a formula of the latents, which no number from the data has entered
-(`is_formula`). Numbers that no check can see into are trusted, and listed by name
-(`trusted_constants`).
+numbers may leave where it is a formula of the latents, which no number from the data has entered
+(`is_formula`). A number can enter as a factor, but also as a length, a position, or as how often an
+operation is repeated. All of these are read here; what is in doubt is no formula. Numbers in a
+model that no check can see into are trusted, and listed by name (`trusted_constants`).
 """
 
 from collections import Counter

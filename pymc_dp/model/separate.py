@@ -226,14 +226,6 @@ def _drawn(
     return drawn if is_shared and unproved_in(drawn).keys() <= allowed else ()
 
 
-def _outcomes(
-    split: Split, lengths: frozenset[AnyVariable], allowed: frozenset[str]
-) -> tuple[Outcomes, ...] | None:
-    """Return draws of outcomes, unless an author's code that may hold data would make them."""
-    drawn = [rv for rv in split.hardened.model.basic_RVs if rv.name in split.terms]
-    return find_outcomes(split, lengths) if unproved_in(drawn).keys() <= allowed else None
-
-
 def _checked(
     split: Split,
     released: Mapping[str, AnyVariable],
@@ -271,6 +263,8 @@ def _records(
     shapes |= {name: record_shape(point[name].shape, k) for name, k in local.items()}
     model = split.hardened.model
     released = [v for v in model.deterministics if v.name in outputs.graphs]
+    # no draws of outcomes where an author's code that may hold data would make them
+    drawn_by = unproved_in([v for v in model.basic_RVs if v.name in split.terms]).keys()
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
@@ -286,7 +280,7 @@ def _records(
         shapes={name: shapes[name] for name in inputs},
         outputs=outputs,
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
-        outcomes=_outcomes(split, dims.lengths, proved.allowed),
+        outcomes=find_outcomes(split, dims.lengths) if drawn_by <= proved.allowed else None,
         trusted=trusted_constants(split, proved.graphs, proved.allowed, released),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
     )

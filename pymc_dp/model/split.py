@@ -5,6 +5,10 @@ records (`likelihood_terms`); the priors of the latents, their densities and whe
 starts from them (`prior_graphs`, `initial_point`); latents with an entry for every privacy unit, as
 latents of the unit's records (`find_unit_latents`); the split (`split_by_record`); and which named
 dimensions are public, since all others may be the records', by length or by labels (`find_dims`).
+
+``a[person]`` gives each record the entry of its own unit, where ``unit="person"``. With one entry a
+record in the place of ``a[person]``, and records of one unit sharing it, nothing is left that says
+which unit a record belongs to, and the proof of separable records covers the rest.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -44,9 +48,72 @@ from pymc_dp.model.harden import DataLeaf, HardenedModel, is_structural
 from pymc_dp.model.modes import as_written, without_c
 
 Terms = dict[str, AnyVariable]
+Prior = dict[str, list[AnyVariable]]
 Rule = Callable[[AnyVariable], Tensor | None]  # what to put in a variable's place, if anything
 # these have gradients of their own, stabler than those of their inner graphs
 KEPT_WHOLE = (Softmax, LogSoftmax, LogSumExp, LogAddExp, XLogY, XLog1PY)
+
+
+class UnitLatents(NamedTuple):
+    """The latents of units, and what stands in their place in a graph of records."""
+
+    column: AnyVariable | None  # says which unit a record belongs to
+    rows: dict[AnyVariable, AnyVariable]  # a latent's value to that of every record's unit
+
+    def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
+        """Give every record the entry of its own unit, in place of the entries of all."""
+        column = self.column
+        entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
+        bases = _replaced([v.owner.inputs[0] for v in entries], self.rows)
+        picked = {}
+        for entry, base in zip(entries, bases, strict=True):
+            # from the record's own row what the entry picks from its unit's
+            indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
+            own: Tensor = base
+            picked[entry] = own[(slice(None), *indices[1:])] if len(indices) > 1 else own
+        return _replaced(_replaced(graphs, picked), self.rows)
+
+
+NO_UNITS = UnitLatents(None, {})
+
+
+class Split(NamedTuple):
+    """A hardened model, and what of it goes by records."""
+
+    hardened: HardenedModel
+    terms: Terms  # log densities by record: the likelihood's, and the priors of local latents
+    potentials: Terms  # those that read no data
+    prior: Prior  # the graphs of every latent that records share
+    axes: RecordAxes
+    # names of latents to their value variables: those that records share, and those of single ones
+    shared: dict[str, AnyVariable]
+    local: dict[str, AnyVariable]
+    unit_latents: UnitLatents
+
+    @property
+    def record_leaves(self) -> dict[str, DataLeaf]:
+        """The arrays of data that go by records, by name."""
+        leaves = self.hardened.leaves.items()
+        return {leaf.name: leaf for variable, leaf in leaves if variable in self.axes.axis}
+
+    def shared_values(self, names: Iterable[str]) -> dict[str, AnyVariable]:
+        """Map names of shared latents' value variables, in the order given, to the variables."""
+        shared = {str(value.name): value for value in self.shared.values()}
+        return {name: shared[name] for name in names if name in shared}
+
+    @property
+    def before_data(self) -> Prior:
+        """By name, all graphs that must not read data."""
+        return {**{name: [graph] for name, graph in self.potentials.items()}, **self.prior}
+
+
+class Dims(NamedTuple):
+    """The dimensions of a model."""
+
+    records: frozenset[str]  # those along which the records go
+    # those of shared latents, of data declared public, and of the other axes of the records
+    public: frozenset[str]
+    lengths: frozenset[AnyVariable]  # the lengths of all that are not public, as PyMC keeps them
 
 
 def log_densities(model: pm.Model) -> dict[AnyVariable, AnyVariable]:
@@ -243,9 +310,6 @@ def unscaled(rv: AnyVariable, term: Tensor) -> Tensor:
     return term.owner.inputs[0] if isinstance(rv.owner_op, MinibatchRandomVariable) else term
 
 
-Prior = dict[str, list[AnyVariable]]
-
-
 def prior_graphs(
     model: pm.Model, initvals: Mapping[str, Any], densities: Mapping[AnyVariable, AnyVariable]
 ) -> Prior:
@@ -345,29 +409,6 @@ def initial_point(
     return {n: np.asarray(value, "float64") for n, value in zip(names, found, strict=True)}
 
 
-class UnitLatents(NamedTuple):
-    """The latents of units, and what stands in their place in a graph of records."""
-
-    column: AnyVariable | None  # says which unit a record belongs to
-    rows: dict[AnyVariable, AnyVariable]  # a latent's value to that of every record's unit
-
-    def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
-        """Give every record the entry of its own unit, in place of the entries of all."""
-        column = self.column
-        entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
-        bases = _replaced([v.owner.inputs[0] for v in entries], self.rows)
-        picked = {}
-        for entry, base in zip(entries, bases, strict=True):
-            # from the record's own row what the entry picks from its unit's
-            indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
-            own: Tensor = base
-            picked[entry] = own[(slice(None), *indices[1:])] if len(indices) > 1 else own
-        return _replaced(_replaced(graphs, picked), self.rows)
-
-
-NO_UNITS = UnitLatents(None, {})
-
-
 def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
     """Whether a variable is ``x[column]``, where the column says which unit a record belongs to.
 
@@ -446,36 +487,6 @@ def refuse_other_uses(latents: UnitLatents, graphs: Mapping[str, AnyVariable]) -
             )
 
 
-class Split(NamedTuple):
-    """A hardened model, and what of it goes by records."""
-
-    hardened: HardenedModel
-    terms: Terms  # log densities by record: the likelihood's, and the priors of local latents
-    potentials: Terms  # those that read no data
-    prior: Prior  # the graphs of every latent that records share
-    axes: RecordAxes
-    # names of latents to their value variables: those that records share, and those of single ones
-    shared: dict[str, AnyVariable]
-    local: dict[str, AnyVariable]
-    unit_latents: UnitLatents
-
-    @property
-    def record_leaves(self) -> dict[str, DataLeaf]:
-        """The arrays of data that go by records, by name."""
-        leaves = self.hardened.leaves.items()
-        return {leaf.name: leaf for variable, leaf in leaves if variable in self.axes.axis}
-
-    def shared_values(self, names: Iterable[str]) -> dict[str, AnyVariable]:
-        """Map names of shared latents' value variables, in the order given, to the variables."""
-        shared = {str(value.name): value for value in self.shared.values()}
-        return {name: shared[name] for name in names if name in shared}
-
-    @property
-    def before_data(self) -> Prior:
-        """By name, all graphs that must not read data."""
-        return {**{name: [graph] for name, graph in self.potentials.items()}, **self.prior}
-
-
 def split_by_record(
     hardened: HardenedModel,
     terms: Terms,
@@ -502,15 +513,6 @@ def split_by_record(
         local |= found
         shared = {name: value for name, value in shared.items() if name not in found}
         terms |= {name: prior[name][0] for name in found}
-
-
-class Dims(NamedTuple):
-    """The dimensions of a model."""
-
-    records: frozenset[str]  # those along which the records go
-    # those of shared latents, of data declared public, and of the other axes of the records
-    public: frozenset[str]
-    lengths: frozenset[AnyVariable]  # the lengths of all that are not public, as PyMC keeps them
 
 
 def find_dims(split: Split, unit: str | None) -> Dims:

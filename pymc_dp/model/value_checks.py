@@ -1,9 +1,16 @@
 """The checks that read private values before any noise is added.
 
-Nothing comes of them but a refusal or a warning. `check_groups` and `refuse_as_many` are of designs
-and of sizes; `refuse_copies` and `refuse_centres` refuse arrays and numbers of a model that were
-taken from the records before they were a graph; `warn_of_lags`, `warn_of_own_means` and
-`check_outcomes_read` are of arrays that were computed from the records before the model was built.
+Nothing else may, beside the wall and the checks of `tables`. They return nothing: what comes of
+them is a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a
+result. A fit is therefore conditional on their acceptance (docs/guarantee.md).
+
+- `check_groups` and `refuse_as_many` read designs, and how many columns and entries there are.
+- `refuse_copies` and `refuse_centres` refuse arrays and numbers of a model that were taken from the
+  records before they were a graph.
+- `warn_of_lags`, `warn_of_own_means` and `check_outcomes_read` look for arrays that were computed
+  from the records before the model was built, such as those that follow from the outcomes beside
+  which they stand: draws of outcomes leave them as they are, so that they are not like the observed
+  ones, what is clipped is centred wrongly, and the curvature is another.
 """
 
 import warnings
@@ -40,7 +47,7 @@ from pymc_dp.privacy.private_data import Column, Columns, Partition
 from pymc_dp.privacy.units import Units
 
 SMALL_GROUP = 5
-
+FEWEST_VALUES = 8
 AS_MANY = (
     "along an axis as there are records, or units, or one less, and that number is private. Give "
     "it another length. Under neighbours='zero_out' or 'replace_one' the number of records, or "
@@ -53,6 +60,7 @@ AS_MANY_COLUMNS = (
     "latents of persons be indexed by the array that unit= names. If there are few records, as in "
     "a template, and the columns are measurements, add rows or leave a column out."
 )
+Sizes = tuple[np.ndarray, np.ndarray]  # groups, (indices, groups), and the size of each
 
 
 def check_groups(split: Split, data: Partition) -> None:
@@ -147,9 +155,6 @@ def _values(
     )
     codes = [np.asarray(columns[name].values, leaf.type.dtype) for leaf, name in names.items()]
     return list(fn(*codes))
-
-
-Sizes = tuple[np.ndarray, np.ndarray]  # groups, (indices, groups), and the size of each
 
 
 def _sizes(
@@ -336,9 +341,6 @@ def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.
     values, axis = np.asarray(column.values, "float64"), column.axis
     low = values.min(axis=axis, initial=np.inf)
     return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
-
-
-FEWEST_VALUES = 8
 
 
 def _found_in_memory[Found: (str, tuple[str, str])](

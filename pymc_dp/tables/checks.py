@@ -7,8 +7,16 @@ comes of it but a refusal or a sentence to whoever holds the data. In the order 
 - predictors of a person's rows that are outcomes of the same person (`refuse_lags`);
 - values, levels and columns that add nothing to a fit or little but names, and numbers in use as
   public that equal one of the records (`infinite_values` to `numbers_of_records`);
-- records that cannot occur under the model, such as a zero where outcomes are gamma
-  (`impossible_outcomes`).
+- records that cannot occur under the model, such as a zero where outcomes are gamma: their log
+  likelihood is no number wherever the latents are (`impossible_outcomes`).
+
+A record whose index lies outside its array adds nothing to a release, and a negative one counts
+from the end: neither is what the model says. Clipping of a person's score is centred by outcomes
+that the model draws for all of the person's rows. A copy of an outcome beside them stays as it was
+observed, so that the score and what is subtracted from it are not of one distribution, however many
+persons there are. Records that cannot occur add nothing to a release, and the posterior is that of
+the other records; PyMC's samplers do not start from such data. One record must not end a fit, so a
+sentence to the curator says it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -122,7 +122,11 @@ class PublicTable:
 
         They are ranges, their ends, halves and lengths, beside the numbers of formulas, such as 0.
         """
-        own = {x for c in self.columns.values() if c.low is not None for x in _of_range(c)}
+        own: set[float] = set()
+        for c in self.columns.values():
+            if c.low is not None:
+                low, high = c._range()
+                own |= {low, high, c.centre, c.half_range, high - low}
         return {
             str(line)
             for line, numbers in trusted.items()
@@ -131,11 +135,6 @@ class PublicTable:
             and own.issuperset(set(numbers).difference(NUMBERS))
             and not own.isdisjoint(numbers)
         }
-
-
-def _of_range(column: PublicColumn) -> tuple[float, ...]:
-    low, high = column._range()
-    return low, high, column.centre, column.half_range, high - low
 
 
 def _numbered(name: str, values: pd.Series) -> np.ndarray:

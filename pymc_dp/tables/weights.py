@@ -45,7 +45,7 @@ class SurveyWeights:
         The largest weight that a record can have: a public number, from how the sample was drawn,
         never from the weights at hand. Noise grows with its ratio to the usual weight.
     power : float, default 1
-        Weights are raised to this public power, from 0 to 1. Below 1 they are more alike, which
+        Weights are raised to this public power, from 0 to 1. Below 1 they differ less, which
         leaves less noise and some of the sample's bias.
 
     Notes

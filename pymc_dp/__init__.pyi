@@ -30,8 +30,7 @@ from .synthetic.columns import Columns
 from .synthetic.pooling import pool
 from .synthetic.synthesize import synthesize
 from .tables.formula import censored_at
-from .tables.public_table import read_csvw
-from .tables.public_table import PublicTable
+from .tables.public_table import PublicTable, read_csvw
 from .tables.weights import SurveyWeights
 from .tuning.tune import tune
 

@@ -385,7 +385,7 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
 
 
 def _components(random: _Random, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return how many components of a mixture a draw has; one serves for all that are alike."""
+    """Return how many components of a mixture a draw has; one serves for all that are equal."""
     if not random.stacked:
         return []
     pairs = zip(parameters, random.node.op.ndims_params, strict=True)

@@ -231,22 +231,22 @@ def how_to_allow(own: Any) -> str:
     """Say how ``public=`` allows an author's operation or transform, unless it may hold data."""
     if (name := name_of(own)).startswith(CHANGED):
         return ""
-    held = ", ".join(f"`{x}`" for x, value in _held(own).items() if _may_be_data(value))
-    if held:
-        return f". It holds {held}, which may be records: as its inputs they would be checked"
+    kept = ", ".join(f"`{x}`" for x, value in _kept(own).items() if _may_be_data(value))
+    if kept:
+        return f". It holds {kept}, which may be records: as its inputs they would be checked"
     return f", or declare public=[{name!r}] if the operation holds no data"
 
 
-def _held(own: Any) -> dict[str, Any]:
+def _kept(own: Any) -> dict[str, Any]:
     """Return what an object and its class hold by name, and what functions of theirs read."""
     classes = (dict(vars(kind)) for kind in type(own).__mro__ if not is_of_library(kind))
-    held = {k: getattr(x, "__func__", x) for k, x in ChainMap(vars(own), *classes).items()}
-    functions = {k: x for k, x in held.items() if isinstance(x, FunctionType)}
+    kept = {k: getattr(x, "__func__", x) for k, x in ChainMap(vars(own), *classes).items()}
+    functions = {k: x for k, x in kept.items() if isinstance(x, FunctionType)}
     for name, function in functions.items():
-        read, held[name] = getclosurevars(function), function.__defaults__
+        read, kept[name] = getclosurevars(function), function.__defaults__
         values = {k: x for k, x in read.globals.items() if not (callable(x) or ismodule(x))}
-        held |= {**values, **read.nonlocals}
-    return {k: x for k, x in held.items() if k not in OF_A_COMPOSED and k[:2] != "__"}
+        kept |= {**values, **read.nonlocals}
+    return {k: x for k, x in kept.items() if k not in OF_A_COMPOSED and k[:2] != "__"}
 
 
 def _may_be_data(value: object) -> bool:
@@ -271,8 +271,8 @@ def is_as_made(thing: Op | Type[Any]) -> bool:
         made = _maker(type(thing))(**_settings(thing, found))
     except Exception:  # an author's object may raise anything
         return False
-    held, other = attributes(made), object()
-    return held.keys() <= found.keys() and all(
+    anew, other = attributes(made), object()
+    return anew.keys() <= found.keys() and all(
         getattr(made, name, other) == found[name] for name in found.keys() - HOW
     )
 

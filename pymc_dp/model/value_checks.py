@@ -343,7 +343,7 @@ def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.
     return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
 
 
-def _found_in_memory[Found: (str, tuple[str, str])](
+def _read_in_memory[Found: (str, tuple[str, str])](
     find: Callable[[Partition], set[Found]], columns: Columns
 ) -> list[Found]:
     """Find something in the arrays that are neither sparse nor in chunks, in order."""
@@ -353,7 +353,7 @@ def _found_in_memory[Found: (str, tuple[str, str])](
 
 def warn_of_lags(columns: Columns) -> None:
     """Warn where an array repeats another one a row later, as the lags of a time series do."""
-    for lag, of in _found_in_memory(_lags, columns):
+    for lag, of in _read_in_memory(_lags, columns):
         warnings.warn(
             f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
             "in several rows, of which epsilon protects each alone. Of several series, write one "
@@ -391,7 +391,7 @@ def _varies_unevenly(x: np.ndarray) -> bool:
 
 def warn_of_own_means(columns: Columns) -> None:
     """Warn where a column adds up to 0, as one does that was centred by its own mean."""
-    for name in _found_in_memory(_centred, columns):
+    for name in _read_in_memory(_centred, columns):
         warnings.warn(
             f"The mean of `{name}` is 0 to the last digit. If it was centred by its own mean, "
             "every record moves the values of all others, which epsilon does not cover, and an "

@@ -29,9 +29,8 @@ from .synthetic.column_types import Column
 from .synthetic.columns import Columns
 from .synthetic.pooling import pool
 from .synthetic.synthesize import synthesize
-from .tables.censoring import censored_at
-from .tables.csvw import read_csvw
-from .tables.public_table import PublicTable
+from .tables.formula import censored_at
+from .tables.public_table import PublicTable, read_csvw
 from .tables.weights import SurveyWeights
 from .tuning.tune import tune
 

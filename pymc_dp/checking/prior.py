@@ -8,7 +8,7 @@ import xarray as xr
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.prior import draw_of_prior
-from pymc_dp.model.operations import unproved_in
+from pymc_dp.model.graphs import unproved_in
 
 DRAWS = 500
 ENDS = (0.05, 0.95)  # the ends of the intervals that are compared

@@ -22,7 +22,7 @@ from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
-from pymc_dp.model.missing import MASK
+from pymc_dp.model.harden import MASK
 from pymc_dp.privacy.contribution import RowContribution, UnitVector
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.allow_list import privacy_of

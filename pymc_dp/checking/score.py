@@ -16,7 +16,7 @@ from pymc_dp.contributions.predictive_density import Range, check_range, predict
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
-from pymc_dp.model.tables import read_tables
+from pymc_dp.model.columns import read_tables
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.private_data import joined
 from pymc_dp.privacy.query import Noisy

@@ -15,8 +15,8 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.contributions.local_latents import no_latents, owners
 from pymc_dp.model import Records
-from pymc_dp.model.operations import is_listed
-from pymc_dp.model.outcomes import STANDARD_UNIFORM, Outcomes
+from pymc_dp.model.batch import STANDARD_UNIFORM, Outcomes
+from pymc_dp.model.graphs import is_listed
 from pymc_dp.privacy.contribution import OWNER, Batch, take_rows
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import ALIKE, MIXED, probe_records

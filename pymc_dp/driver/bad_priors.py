@@ -19,13 +19,13 @@ from pytensor.tensor.elemwise import DimShuffle
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
+from pymc_dp.model.graphs import all_variables, tensor_constants
 from pymc_dp.model.modes import as_written
-from pymc_dp.model.terms import simplify
-from pymc_dp.model.walk import all_variables, tensor_constants
+from pymc_dp.model.split import simplify
 from pymc_dp.privacy.contribution import rows_along
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import ALIKE, made_up_column
-from pymc_dp.tables.impossible import rewritten
+from pymc_dp.tables.checks import rewritten
 
 MOST_ENTRIES = 10**7
 LARGEST = 1e100

@@ -26,9 +26,18 @@ from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.registry import method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
-from pymc_dp.model.tables import read_tables
-from pymc_dp.model.unit_column import read_units
+from pymc_dp.model.columns import read_tables, read_units
 from pymc_dp.privacy.partitions import number_of_records
+from pymc_dp.tables.checks import (
+    impossible_outcomes,
+    infinite_values,
+    missing_values,
+    more_columns_than_records,
+    numbers_of_records,
+    rare_levels,
+    refuse_bad_indices,
+    refuse_lags,
+)
 from pymc_dp.tables.formula import (
     check_formula,
     factors_left_out,
@@ -37,16 +46,6 @@ from pymc_dp.tables.formula import (
     refuse_weights,
 )
 from pymc_dp.tables.given import read_numbers
-from pymc_dp.tables.impossible import impossible_outcomes
-from pymc_dp.tables.indices import refuse_bad_indices
-from pymc_dp.tables.lags import refuse_lags
-from pymc_dp.tables.predictors import (
-    infinite_values,
-    missing_values,
-    more_columns_than_records,
-    numbers_of_records,
-    rare_levels,
-)
 from pymc_dp.tables.weights import (
     SurveyWeights,
     normalised_weights,

@@ -1,23 +1,197 @@
-"""The private columns: the values behind the record leaves, for the wall alone."""
+"""The private columns: from the containers that people keep records in to what the wall reads.
 
-from collections.abc import Container, Mapping
+`read_tables` takes arrays, tables and chunks; `make_columns` pairs every record leaf with its
+values, for the wall alone; the column that says which records belong to one unit is private, too,
+and outside the model's graph (`read_units`, `private_column`, `without_unit`).
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pymc as pm
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
 from scipy.sparse import issparse
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.axis import RecordAxes
+from pymc_dp.model.axis import CENSORED, RecordAxes
 from pymc_dp.model.batch import batch_dtype
+from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
-from pymc_dp.model.indexing import CENSORED
-from pymc_dp.model.tables import as_array, has_missing
+from pymc_dp.model.split import is_entry_of_unit, without_lengths
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units
+from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
 
 NO_RECORDS = "The data have no records: give two or more."
+
+
+def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Cut all of ``data=`` into blocks where some of it is in Dask's chunks; read no values.
+
+    Blocks of all names have the same lengths: arrays are cut as data frames are, or else as the
+    first Dask array is.
+    """
+    columns = getattr(data, "get_columns", None)
+    if columns is not None:  # a frame of polars, which is no mapping
+        data = {column.name: column for column in columns()}
+    if data is None or not hasattr(data, "keys"):
+        return data
+    # the Dask array inside an xarray.DataArray, and other containers as they are
+    found = {
+        name: x if hasattr(x, "to_delayed") or not _is_dask(x) else getattr(x, "data", x)
+        for name, x in data.items()
+    }
+    chunked = {name: values for name, values in found.items() if _is_dask(values)}
+    if not chunked:
+        return found
+    for name, values in chunked.items():
+        _refuse_chunks(name, values)
+    lengths = _lengths(chunked)
+    return {name: _blocks(name, values, lengths) for name, values in found.items()}
+
+
+def as_array(what: str, values: Any) -> Any:
+    """Return a table as an array; memory maps, sparse matrices and blocks stay as they are.
+
+    Missing values are refused. Those of arrays are looked for by nobody: a record with nan adds
+    nothing to a release.
+    """
+    if np.ma.isMaskedArray(values):
+        raise ValueError(
+            f"{what} is a masked array, and a private fit takes no missing values: drop the "
+            "incomplete records."
+        )
+    if isinstance(values, Blocks) or issparse(values):
+        return values
+    if isinstance(values, np.ndarray):
+        return np.asarray(values)  # without what a class of its own does
+    try:
+        found = np.asarray(values)
+    except Exception as error:  # its text may quote data
+        raise ValueError(
+            f"{what} is an object of type {type(values).__name__}, which is no array "
+            f"({type(error).__name__}): give an array, or a table with a row for each record."
+        ) from None
+    if found.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{what} holds {found.dtype} values, and a private fit takes numbers: convert columns "
+            "of mixed types by astype(float), number categories, and drop records with missing "
+            "values."
+        )
+    if has_missing(found):
+        raise ValueError(
+            f"{what} has missing values, and a private fit takes none: drop the incomplete records."
+        )
+    return found
+
+
+def has_missing(values: Any) -> bool:
+    """Whether some of the values are nan."""
+    values = values.data if issparse(values) else values
+    return bool(values.dtype.kind == "f" and np.isnan(values).any())
+
+
+def _is_dask(values: Any) -> bool:
+    graph = getattr(values, "__dask_graph__", None)
+    return graph is not None and not isinstance(values, type) and graph() is not None
+
+
+def _is_frame(values: Any) -> bool:
+    return not hasattr(values, "chunks")
+
+
+def _refuse_chunks(name: str, values: Any) -> None:
+    if not (hasattr(values, "to_delayed") and getattr(values, "ndim", None)):
+        raise ValueError(
+            f"data=`{name}` is a Dask {type(values).__name__}: give a Dask array, or "
+            "a column or columns of a Dask DataFrame."
+        )
+    if _is_frame(values):
+        return
+    if any(np.isnan(n) for n in values.chunks[0]):
+        raise ValueError(
+            f"data=`{name}` has chunks of unknown sizes: call its compute_chunk_sizes() first, or "
+            "give the Dask DataFrame that it was made of."
+        )
+    if any(n > 1 for n in values.numblocks[1:]):
+        raise ValueError(
+            f"data=`{name}` is chunked along its columns, and records must be whole: call "
+            f"{name}.rechunk({{1: -1}}) first."
+        )
+
+
+def _lengths(chunked: Mapping[str, Any]) -> tuple[int, ...]:
+    """Find the lengths of the partitions; those of data frames are counted."""
+    frames = {name: values for name, values in chunked.items() if _is_frame(values)}
+    if not frames:
+        return tuple(int(n) for n in next(iter(chunked.values())).chunks[0])
+    counts = {name: _count(name, values) for name, values in frames.items()}
+    first, *others = counts
+    for name in others:
+        if counts[name] != counts[first]:
+            raise ValueError(
+                f"The partitions of data=`{name}` and data=`{first}` differ in their lengths: take "
+                "both from one Dask DataFrame."
+            )
+    return counts[first]
+
+
+def _count(name: str, frame: Any) -> tuple[int, ...]:
+    import dask
+
+    try:
+        return tuple(int(n) for n in dask.compute(*map(dask.delayed(len), _parts(frame))))
+    except Exception as error:  # of what reads the rows; its text may quote data
+        raise ValueError(
+            f"data=`{name}` has a partition that cannot be read ({type(error).__name__}). Nothing "
+            "was released."
+        ) from None
+
+
+def _parts(frame: Any) -> tuple[Any, ...]:
+    # optimised, columns of one Parquet folder would be cut differently, and be read one by one
+    return tuple(frame.to_delayed(optimize_graph=False))
+
+
+def _blocks(name: str, values: Any, lengths: tuple[int, ...]) -> Blocks:
+    if not _is_dask(values):
+        values = as_array(f"data=`{name}`", values)
+        values = values.tocsr() if issparse(values) else values
+    elif _is_frame(values):
+        return Blocks(_parts(values), lengths, *_kind_of_frame(name, values, lengths))
+    if not values.shape or values.shape[0] != sum(lengths):
+        raise ValueError(
+            f"data=`{name}` has not as many records along axis 0 as the chunked data beside it: "
+            "one record is one row of every array."
+        )
+    if not _is_dask(values):
+        parts = tuple(
+            values[end - n : end] for n, end in zip(lengths, np.cumsum(lengths), strict=True)
+        )
+    else:
+        rows = values.rechunk({0: lengths, **dict.fromkeys(range(1, values.ndim), -1)})
+        parts = tuple(rows.to_delayed().ravel())
+    return Blocks(parts, lengths, tuple(map(int, values.shape)), np.dtype(values.dtype))
+
+
+def _kind_of_frame(
+    name: str, frame: Any, lengths: tuple[int, ...]
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and the dtype that a data frame has as an array."""
+    kinds = [frame.dtype] if frame.ndim == 1 else list(frame.dtypes)
+    for kind in kinds:
+        if getattr(kind, "kind", "O") not in "biuf":
+            raise ValueError(
+                f"data=`{name}` holds {kind} values, and a private fit takes numbers: convert "
+                "them first, number categories, and drop records with missing values."
+            )
+    width = () if frame.ndim == 1 else (len(kinds),)
+    numpy_kinds = [getattr(kind, "numpy_dtype", kind) for kind in kinds]
+    return (sum(lengths), *width), np.result_type(*numpy_kinds)
 
 
 def refuse_few_rows(hardened: HardenedModel, likelihood: Container[str]) -> None:
@@ -123,3 +297,138 @@ def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
                 f"has {length}; only the records' axis {axis} may differ."
             )
     return Column(values, axis, dtype)
+
+
+def read_units(
+    model: pm.Model, name: str, data: Mapping[str, Any] | None, public: Iterable[str]
+) -> Units | UnitBlocks:
+    """Sort the records by unit: the codes of a `pm.Data` that only picks latents of units."""
+    if not isinstance(name, str):
+        raise TypeError(
+            f"unit= must be the name of a pm.Data, not {type(name).__name__}: put the codes into "
+            "the model by pm.Data(name, codes), and give that name."
+        )
+    how_to_add = "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula"
+    column, values = private_column(model, "unit", name, data, public, how_to_add)
+    _refuse_read(model, column)
+    if isinstance(values, Blocks):
+        return _in_blocks(values, name)
+    return units_of(_codes(values, name), name)
+
+
+def private_column(
+    model: pm.Model,
+    keyword: str,
+    name: str,
+    data: Mapping[str, Any] | None,
+    public: Iterable[str],
+    how_to_add: str,
+) -> tuple[AnyVariable, Any]:
+    """Return the private `pm.Data` that a keyword names, and its values."""
+    columns = {variable.name: variable for variable in model.data_vars}
+    if name not in columns:
+        raise ValueError(
+            f"{keyword}= names `{name}`, which is no pm.Data of the model; it has "
+            f"{sorted(columns)}. Add {how_to_add}."
+        )
+    if name in public:
+        raise ValueError(
+            f"public= names `{name}`, but {keyword}= needs it private: its values are those of "
+            "records, which the fit protects. Leave it out of public=."
+        )
+    if data is not None and name not in data:
+        raise ValueError(
+            f"data= replaces the model's records but leaves `{name}`, which {keyword}= names, as "
+            "it was: give it as well."
+        )
+    return columns[name], columns[name].get_value() if data is None else data[name]
+
+
+def _in_blocks(codes: Blocks, name: str) -> UnitBlocks:
+    """Check codes partition by partition: all records of a unit must lie in one of them."""
+    distinct = in_partitions({name: Column(codes, 0, "int64")}).read(partial(_distinct, name))
+    every = np.concatenate(distinct)
+    if len(np.unique(every)) < len(every):
+        raise ValueError(
+            f"unit=`{name}` has persons whose records lie in several partitions: sort the records "
+            f"by `{name}` and cut between persons, as dask.dataframe's set_index does."
+        )
+    return UnitBlocks(name, codes, tuple(len(part) for part in distinct))
+
+
+def _distinct(name: str, partition: Partition) -> np.ndarray:
+    return np.unique(_codes(partition.columns[name].values, name))
+
+
+def _codes(values: Any, name: str) -> np.ndarray:
+    """Check codes; those of a mask, of floats with nan, and of text are no whole numbers."""
+    if np.ma.isMaskedArray(values) or issparse(values):
+        raise ValueError(f"unit=`{name}` is masked or sparse: give one whole number a record.")
+    codes = np.asarray(values)
+    if codes.ndim != 1:
+        raise ValueError(
+            f"unit=`{name}` has {codes.ndim} axes and needs one: one whole number a record."
+        )
+    if codes.dtype.kind not in "iu":
+        raise ValueError(
+            f"unit=`{name}` holds {codes.dtype} values and needs whole numbers: number the persons "
+            "by pandas.factorize, after dropping records of nobody."
+        )
+    codes = codes.astype("int64")
+    if (codes < 0).any():
+        raise ValueError(
+            f"unit=`{name}` has negative codes, as pandas writes for missing labels and as PyMC "
+            "makes of numbers beyond 2^31: drop records of nobody, and number the persons from 0."
+        )
+    return codes
+
+
+def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
+    """Refuse a model that computes with the codes; how many there are is another matter."""
+    for name in readers(model, column, is_length_of, is_entry_of_unit):
+        raise NotSeparableError(
+            f"`{name}` reads `{column.name}`, which unit= names, other than as the index of a "
+            f"latent with an entry for every unit. Write x[{column.name}] for a latent x, or "
+            f"index by public groups, and leave `{column.name}` out of the rest of the model."
+        )
+    for name in readers(model, column, is_entry_of_unit):
+        if name in [rv.name for rv in model.free_RVs]:
+            raise NotSeparableError(
+                f"`{name}` takes its length from `{column.name}`, which unit= names: make "
+                f"`{column.name}` after the model's other data, or without dims."
+            )
+
+
+def readers(
+    model: pm.Model, column: AnyVariable, *allowed: Callable[[AnyVariable, AnyVariable], bool]
+) -> Iterator[str]:
+    """Yield the variables that compute with a column, other than by what is allowed."""
+    variables = (*model.basic_RVs, *model.deterministics, *model.potentials)
+    for variable in variables:
+        graphs = [variable, model.rvs_to_values.get(variable, variable)]
+        known = [v for v in ancestors(graphs) if any(one(v, column) for one in allowed)]
+        if column in set(ancestors(graphs, blockers=known)):
+            yield variable.name
+
+
+def is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
+    """Whether a variable is the number of a column's entries."""
+    return isinstance(variable.owner_op, Shape | Shape_i) and variable.owner.inputs[0] is column
+
+
+def without_unit(
+    terms: Mapping[str, AnyVariable], hardened: HardenedModel, name: str
+) -> dict[str, AnyVariable]:
+    """Let terms of the likelihood take their length from what they observe.
+
+    A dimension has the length of the first array that has it, which may be the column of units.
+    """
+    [column] = [variable for variable, leaf in hardened.leaves.items() if leaf.name == name]
+    renewed = dict(terms)
+    for rv in hardened.model.observed_RVs:
+        if rv.name in terms and column in set(ancestors([terms[rv.name]])):
+            [value] = without_lengths([hardened.model.rvs_to_values[rv]])
+            lengths = [v for v in ancestors([terms[rv.name]]) if is_length_of(v, column)]
+            own = {v: v.owner.op(value) for v in lengths}
+            renewed[rv.name] = clone_replace(terms[rv.name], own, rebuild_strict=False)
+    return renewed

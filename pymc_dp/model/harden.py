@@ -2,28 +2,51 @@
 
 PyTensor folds expressions of constants: ``x - x.mean()`` over a NumPy array would arrive as one
 harmless-looking array, and a model that couples its records would pass for one that does not.
+
+`harden` first joins observed variables that have missing entries (`join_missing`). PyMC splits such
+a variable in two, of the observed and of the missing entries, whose numbers say how many are
+missing. Here it becomes one again, with a mask by records. A missing outcome then adds nothing to
+its record's likelihood; a missing entry that is read elsewhere is a latent of a record. Then it
+makes leaves of the arrays; one without a name is described by the expression around it, as its
+author may have written it (`expression_around`).
 """
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
-from pymc.model.fgraph import ModelObservedRV, fgraph_from_model, model_from_fgraph
+from pymc.model.fgraph import (
+    ModelDeterministic,
+    ModelFreeRV,
+    ModelObservedRV,
+    fgraph_from_model,
+    model_free_rv,
+    model_from_fgraph,
+    model_observed_rv,
+)
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.shape import Reshape
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.variable import shared_rng
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from pymc_dp.model.expression import expression_around
-from pymc_dp.model.graph_types import AnyVariable, Node, shared, stored_value
-from pymc_dp.model.missing import Mask, join_missing
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, shared, stored_value
+
+MASK = "missing in "
+SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "True_div": "/", "Pow": "**"}
+SYMBOLS |= {"Dot": "@", "Matmul": "@"}
+DEPTH = 2  # how many operations deep an expression is written out
 
 
 class DataLeaf(NamedTuple):
@@ -40,6 +63,19 @@ class DataLeaf(NamedTuple):
         inside = f" in `{self.inside}`" if self.inside else ""
         unnamed = f"an unnamed array of shape {np.shape(self.value)}{inside}"
         return f"the data `{self.name}`" if self.declared else unnamed
+
+
+class Mask(NamedTuple):
+    """Which entries of an observed variable are missing."""
+
+    name: str  # of the observed variable
+    variable: AnyVariable  # stands for the values in graphs
+    values: np.ndarray  # of booleans, as many as the variable has
+
+    @property
+    def leaf(self) -> str:
+        """The name of the mask among the records' arrays."""
+        return f"{MASK}{self.name}"
 
 
 class HardenedModel(NamedTuple):
@@ -275,3 +311,132 @@ def _lift(
 def _is_same(leaf: DataLeaf, value: np.ndarray) -> bool:
     places = [(x.ctypes.data, x.strides, x.shape, x.dtype) for x in (leaf.value, value)]
     return places[0] == places[1] and not leaf.declared
+
+
+def join_missing(fgraph: FunctionGraph) -> list[Mask]:
+    """Join every variable with missing entries again, in place, and return the masks."""
+    splits = [_split(fgraph, node) for node in _nodes(fgraph, ModelObservedRV)]
+    return [_join(fgraph, *split) for split in splits if split is not None]
+
+
+def _nodes(fgraph: FunctionGraph, kind: type) -> list[Node]:
+    return [x.owner for x in fgraph.outputs if isinstance(x.owner_op, kind)]
+
+
+def _split(
+    fgraph: FunctionGraph, observed: Node
+) -> tuple[str, Node, Node, Node, np.ndarray] | None:
+    """Return the parts of a variable with missing entries, as PyMC makes them.
+
+    They are its name, what is observed, what is free, the deterministic that joins both, and which
+    entries are missing.
+    """
+    name = observed.op.name.removesuffix("_observed")
+    free = {node.op.name: node for node in _nodes(fgraph, ModelFreeRV)}
+    whole = {node.op.name: node for node in _nodes(fgraph, ModelDeterministic)}
+    if name == observed.op.name or f"{name}_unobserved" not in free or name not in whole:
+        return None
+    joined = whole[name].inputs[0].owner.inputs[0].owner
+    operation = observed.inputs[0].owner.op
+    entries = isinstance(operation, RandomVariable) and operation.ndim_supp == 0
+    if not (entries and isinstance(joined.op, AdvancedIncSubtensor)):
+        _refuse(name)
+    missing = joined.inputs[2]
+    if not isinstance(missing, Constant) or missing.type.dtype != "bool":
+        _refuse(name)
+    return name, observed, free[f"{name}_unobserved"], whole[name], missing.data
+
+
+def _refuse(name: str) -> NoReturn:
+    raise NotSeparableError(
+        f"`{name}` has missing entries within its vectors, and only whole entries of a univariate "
+        "variable can be missing. Drop the incomplete records, or observe each column by a "
+        "variable of its own."
+    )
+
+
+def _join(
+    fgraph: FunctionGraph, name: str, seen: Node, free: Node, whole: Node, missing: np.ndarray
+) -> Mask:
+    """Put one observed variable in place of the two, and a latent where others read it."""
+    mask = shared(missing, name=f"{MASK}{name}", shape=(None,) * missing.ndim)
+    node, value = seen.inputs[0].owner, seen.inputs[1]
+    parameters = [*map(partial(_for_all, name, ~missing), node.inputs[2:], node.op.ndims_params)]
+    observed = model_observed_rv(
+        _drawn(node, missing.shape, parameters), _filled(value, missing), name, *whole.op.dims
+    )
+    joined = whole.inputs[0]
+    readers = [client for client, _ in fgraph.clients[joined] if client is not whole]
+    added = [observed]
+    if readers:
+        latent = _drawn(node, missing.shape, parameters)
+        own = free.inputs[1].type.clone(shape=(None,) * missing.ndim)(name=free.inputs[1].name)
+        added.append(model_free_rv(latent, own, free.op.transform, free.op.name, *whole.op.dims))
+        fgraph.replace(joined, pt.switch(mask, added[1], observed), import_missing=True)
+    for variable in added:
+        fgraph.add_output(variable, import_missing=True)
+    for gone in (whole, seen, free):
+        fgraph.remove_output(fgraph.outputs.index(gone.outputs[0]))
+    return Mask(name, mask, missing)
+
+
+def _drawn(node: Node, shape: tuple[int, ...], parameters: list[Tensor]) -> Tensor:
+    generator = shared_rng(seed=None)
+    return node.op.make_node(generator, pt.constant(shape, dtype="int64"), *parameters).outputs[1]
+
+
+def _for_all(name: str, observed: np.ndarray, parameter: Tensor, own: int) -> Tensor:
+    """Return a parameter, whose last ``own`` axes are one entry's, for all entries."""
+    node = parameter.owner
+    if all(parameter.type.broadcastable[: parameter.type.ndim - own]):
+        return parameter
+    if isinstance(parameter.owner_op, AdvancedSubtensor) and len(node.inputs) == 2:
+        index = node.inputs[1]
+        if isinstance(index, Constant) and np.array_equal(index.data, observed):
+            return node.inputs[0]
+    return _refuse(name)
+
+
+def _filled(value: Tensor, missing: np.ndarray) -> Tensor:
+    """Return the observed values, and in missing places a number that no term reads."""
+    filler = 0.5 if value.type.dtype.startswith("float") else 1
+    filled = np.full(missing.shape, filler, dtype=value.type.dtype)
+    filled[~missing] = value.data
+    return pt.constant(filled)
+
+
+def expression_around(fgraph: FunctionGraph, variable: AnyVariable) -> str:
+    """Write the operation that reads a variable; numbers and what is far away are dots."""
+    for node, _ in fgraph.clients[variable]:
+        if _is_layout(node):
+            return expression_around(fgraph, node.outputs[0])
+        if node.outputs and not type(node.op).__name__.startswith("Model"):
+            return _text(node.outputs[-1 if isinstance(node.op, RandomVariable) else 0], DEPTH)
+    return ""
+
+
+def _is_layout(node: Node) -> bool:
+    return isinstance(node.op, DimShuffle | SpecifyShape)
+
+
+def _text(variable: AnyVariable, depth: int) -> str:
+    node = variable.owner
+    if variable.name and (depth < DEPTH or node is None):
+        return str(variable.name)
+    if node is None or isinstance(variable, Constant) or depth == 0:
+        return "..."
+    if _is_layout(node):
+        return _text(node.inputs[0], depth)
+    if isinstance(node.op, RandomVariable):
+        name = str(node.op.name).removesuffix("_rv")
+        return f"{name}({', '.join(_text(x, depth - 1) for x in node.op.dist_params(node))})"
+    operands = [_text(x, depth - 1) for x in node.inputs]
+    if set(operands) == {"..."}:
+        return "..."
+    if isinstance(node.op, AdvancedSubtensor):
+        return f"{operands[0]}[{', '.join(operands[1:])}]"
+    name = str(node.op).partition("{")[0]
+    if name in SYMBOLS:
+        joined = f" {SYMBOLS[name]} ".join(operands)
+        return joined if depth == DEPTH else f"({joined})"
+    return f"{name.lower()}({', '.join(operands)})"

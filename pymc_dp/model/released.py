@@ -1,17 +1,63 @@
-"""What of a posterior may leave: latents, and deterministics that reach no private number."""
+"""What of a posterior may leave, and the numbers in a model that are trusted.
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+Latents may leave, and deterministics that reach no private number (`releasable`). One that reads
+numbers may leave where it is a formula of the latents, which no number from the data has entered
+(`is_formula`). A number can enter as a factor, but also as a length, a position, or as how often an
+operation is repeated. All of these are read here; what is in doubt is no formula. Numbers in a
+model that no check can see into are trusted, and listed by name (`trusted_constants`).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from pytensor.graph.traversal import ancestors
+from pymc.distributions.mixture import MixtureRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.op import HasMultipleInnerGraph
+from pytensor.graph.traversal import ancestors, toposort, walk
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye, Join, MakeVector
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_dp.model.dims import Dims
-from pymc_dp.model.formulas import Known, is_formula
-from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.harden import side_of_triangle
-from pymc_dp.model.split import Split
-from pymc_dp.model.terms import without_lengths
+from pymc_dp.model.axis import RecordAxes
+from pymc_dp.model.graph_types import AnyVariable, Node
+from pymc_dp.model.graphs import inner_variables, layers, tensor_constants
+from pymc_dp.model.harden import DataLeaf, is_size, is_structural, side_of_triangle
+from pymc_dp.model.split import KEPT_WHOLE, Dims, Split, without_lengths
+
+# numbers that formulas are made of; any other may have been computed from data
+NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
+# how often an operation may be repeated, and how many axes may be added
+MOST_REPEATS = 2
+MOST_NODES = 200
+# which inputs of an operation are lengths, and which are positions
+LENGTHS: dict[type, tuple[int, int | None]] = {
+    Alloc: (1, None),
+    ARange: (1, 2),
+    Eye: (0, 2),
+    Reshape: (1, 2),
+    SpecifyShape: (1, None),
+}
+POSITIONS: dict[type, int] = {AdvancedSubtensor: 1, AdvancedIncSubtensor: 2}
+# what PyMC itself adds to a mixture are shapes; the others are as PyTensor makes them
+CLOSED = (MixtureRV, *KEPT_WHOLE)
+
+
+class Known(NamedTuple):
+    """What is public beside the formula itself."""
+
+    variables: frozenset[AnyVariable]  # the latents that records share, and data declared public
+    # lengths of these latents, and of the sides of the triangles that they fill
+    lengths: frozenset[int]
+    # arrays that the model holds without a name, with their values
+    arrays: dict[AnyVariable, np.ndarray]
 
 
 class Outputs(NamedTuple):
@@ -22,6 +68,18 @@ class Outputs(NamedTuple):
     coords: dict[str, np.ndarray]
     withheld: tuple[str, ...]  # the deterministics that stay behind
     declarable: dict[str, set[str]]  # those that public= would let go: dimensions that are why
+
+
+class Trusted(NamedTuple):
+    """What is trusted: names are the author's, and may hold any text, so none is made of them."""
+
+    kind: str
+    name: str
+    numbers: str = ""
+
+    def __str__(self) -> str:
+        """Write the line that a result lists."""
+        return f"{self.kind} {self.name}" + (f": {self.numbers}" if self.numbers else "")
 
 
 def releasable(
@@ -119,3 +177,218 @@ def _of_records(
             "labels. Leave the dimension out."
         )
     return None
+
+
+def is_formula(graph: AnyVariable, known: Known) -> bool:
+    """Whether a graph computes from known variables and from the numbers of formulas alone.
+
+    **Privacy.** Numbers are those of ``NUMBERS``. Lengths may also be those of the latents.
+    Positions are such numbers too, or arrays that follow from a length: all positions in order, or
+    those of a triangle. The same operation is applied twice in a row at most.
+    """
+    if graph.owner is None:
+        return graph in known.variables or _is_formula_number(graph)
+    nodes = list(toposort([graph], blockers=known.variables))
+    axes = max((variable.type.ndim for variable in known.variables), default=0) + MOST_REPEATS
+    return (
+        len(nodes) <= MOST_NODES
+        and graph.type.ndim <= axes
+        and all(_is_plain(node) for node in nodes)
+        and all(_may_read(node, i, known) for node in nodes for i in range(len(node.inputs)))
+        and not _repeats(nodes)
+    )
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether an operation is no graph of its own, draws nothing, and has no large setting."""
+    ops = list(layers(node.op))
+    if any(isinstance(op, RandomVariable | AllocEmpty) for op in ops):
+        return False  # an empty array holds whatever the memory held before
+    if any(isinstance(op, HasMultipleInnerGraph) for op in ops if type(op) not in KEPT_WHOLE):
+        return False
+    variables = (*node.inputs, *node.outputs)
+    most = max(MOST_REPEATS, len(node.inputs), *(getattr(v, "ndim", 0) for v in variables))
+    return all(abs(number) <= most for op in ops for number in _settings(op))
+
+
+def _settings(op: object) -> Iterator[float]:
+    """Yield the numbers in an operation's settings: axes, offsets, counts."""
+    left = [getattr(op, name) for name in getattr(op, "__props__", None) or ()]
+    while left:
+        value = left.pop()
+        if isinstance(value, int | float):
+            yield value
+        elif isinstance(value, slice):
+            left += [value.start, value.stop, value.step]
+        elif isinstance(value, tuple | list | set | frozenset):
+            left += value
+        elif isinstance(value, dict):
+            left += value.values()
+
+
+def _may_read(node: Node, i: int, known: Known) -> bool:
+    variable = node.inputs[i]
+    if variable.owner is not None or variable in known.variables or _is_formula_number(variable):
+        return True
+    if variable in known.arrays:
+        first = POSITIONS.get(type(node.op))
+        return first is not None and i >= first and _follows(known.arrays[variable], known.lengths)
+    start, stop = LENGTHS.get(type(node.op), (0, 0))
+    return (
+        isinstance(variable, Constant)
+        and i in range(len(node.inputs))[start:stop]
+        and bool(np.isin(variable.data, list(known.lengths)).all())
+    )
+
+
+def _is_formula_number(variable: AnyVariable) -> bool:
+    if not isinstance(variable, Constant):
+        return False
+    if isinstance(variable.type, TensorType | ScalarType):
+        return bool(np.isin(variable.data, NUMBERS).all())
+    return isinstance(variable.type, NoneTypeT)
+
+
+def _follows(positions: np.ndarray, lengths: frozenset[int]) -> bool:
+    """Whether positions follow from a length: all of them, backwards too, or a triangle's."""
+    if positions.dtype.kind not in "iu" or len(positions) not in lengths:
+        return False
+    order = np.arange(len(positions))
+    side = side_of_triangle(len(positions)) or 0
+    return any(
+        np.array_equal(positions, found) for found in (order, order[::-1], *np.tril_indices(side))
+    )
+
+
+def _repeats(nodes: list[Node]) -> bool:
+    """Whether an operand or an operation comes again and again: how often is a number."""
+    # equal computations count as one, and one operation with the same other operands as the same
+    numbers: dict[Hashable, int] = {}
+    of: dict[AnyVariable, int] = {}
+    applied: dict[int, Counter[Hashable]] = {}
+
+    def number(variable: AnyVariable) -> int:
+        key: Hashable = variable
+        if isinstance(variable, Constant):
+            key = (variable.type, np.asarray(variable.data).tobytes())
+        return of.setdefault(variable, numbers.setdefault(key, len(numbers)))
+
+    for node in nodes:
+        operands = [number(x) for x in node.inputs]
+        if isinstance(node.op, DimShuffle):
+            of[node.outputs[0]] = operands[0]
+            continue
+        stacked = isinstance(node.op, Join | MakeVector)
+        if max(Counter(operands).values(), default=0) > (1 if stacked else MOST_REPEATS):
+            return True
+        counts: Counter[Hashable] = Counter()
+        for i, operand in enumerate(operands):
+            before = applied.get(operand, Counter())
+            step = (node.op, *sorted(chain(operands[:i], operands[i + 1 :])))
+            counts |= before
+            counts[step] = max(counts[step], before[step] + 1)
+        if max(counts.values(), default=0) > MOST_REPEATS:
+            return True
+        for k, output in enumerate(node.outputs):
+            key = (node.op, tuple(operands), k)
+            of[output] = numbers.setdefault(key, len(numbers))
+            applied[of[output]] = counts
+    return False
+
+
+def trusted_constants(
+    split: Split,
+    read: Mapping[str, Iterable[AnyVariable]],
+    operations: Iterable[str],
+    released: Iterable[AnyVariable],
+) -> dict[Trusted, tuple[float, ...]]:
+    """Count the numbers in a model that no check can see into; one line for each name.
+
+    Initial values and the ``operations`` that were declared public have a line each, too.
+
+    A line maps to the single numbers among its arguments, which are for the curator alone; to none
+    if it is of what goes by records, where one can be their number.
+
+    ``read`` maps the name of each random variable and potential to the graphs that the refusals
+    walk. A line separates the numbers among its arguments from those in its density alone: in a
+    formula of PyMC's, or closed over. Deterministics that are ``released`` have those of formulas.
+
+    Arrays that go by records do not count, since the number of their entries is private, nor those
+    that are declared public, which have a list of their own.
+    """
+    model = split.hardened.model
+    counted = {
+        variable: leaf
+        for variable, leaf in split.hardened.leaves.items()
+        if variable not in split.axes.axis
+        and variable is not split.unit_latents.column
+        and leaf.name not in split.hardened.public
+    }
+    # an observed distribution may read records that its term does not, such as trials
+    single = {variable: leaf for variable, leaf in counted.items() if leaf.value.ndim == 0}
+    variables = set(model.basic_RVs)
+    lines: dict[Trusted, tuple[float, ...]] = {}
+    kinds = {rv.name: "likelihood" for rv in model.observed_RVs}
+    kinds |= {potential.name: "potential" for potential in model.potentials}
+    for name, graphs in read.items():
+        kind = kinds.get(name, "prior")
+        arrays = single if kind == "likelihood" else counted
+        densities = [graph for graph in graphs if graph not in variables]
+        # a distribution is read by its arguments, since its own parents have lines of their own
+        own = [x for g in graphs if g in variables and g.owner for x in g.owner.inputs] or densities
+        arguments = _numbers(own, variables, arrays, split.axes)
+        density = _numbers(densities, variables, counted, split.axes)
+        count = sum(arguments.values())
+        others = sum(density[key] for key in density.keys() - arguments.keys())
+        if count or others:
+            text = _in_words(count) + (f", and {others} in its density" if others else "")
+            line = Trusted(f"{kind} of", name, text)
+            lines[line] = () if name in split.terms else _shown(arguments)
+    for variable in released:
+        numbers = _numbers([variable], variables, counted, split.axes)
+        if count := sum(numbers.values()):
+            line = Trusted("deterministic of", str(variable.name), _in_words(count))
+            lines[line] = _shown(numbers)
+    named = [Trusted("initial value of", name) for name in split.hardened.initvals]
+    named += [Trusted("operation", name) for name in sorted(operations)]
+    return {**lines, **{line: () for line in named}}
+
+
+def _in_words(count: int) -> str:
+    return f"{count} number{'s' * (count != 1)}"
+
+
+def _shown(numbers: Iterable[Hashable]) -> tuple[float, ...]:
+    return tuple(sorted(float(key) for key in numbers if isinstance(key, str)))
+
+
+def _numbers(
+    graphs: Iterable[AnyVariable],
+    blockers: Container[AnyVariable],
+    leaves: Mapping[AnyVariable, DataLeaf],
+    axes: RecordAxes,
+) -> dict[Hashable, int]:
+    """Map a key of each array in some graphs to how many numbers the array may carry."""
+    # Sizes of random variables and the number of records are left out. PyMC writes the author's
+    # numbers anew with other types and axes, so that keys are values.
+
+    def operands(variable: AnyVariable) -> list[AnyVariable]:
+        node = variable.owner
+        return [
+            x
+            for i, x in enumerate(node.inputs if node else ())
+            if x not in blockers and (node, i) not in axes.counts and not is_size(node, x)
+        ]
+
+    found = list(walk([graph for graph in graphs if graph not in blockers], operands))
+    values = [leaves[v].value for v in found if v in leaves]
+    values += [v.data for v in tensor_constants([*found, *inner_variables(found, CLOSED)])]
+    # a regular array, such as ones, carries at most two numbers
+    return {_key(x): min(np.size(x), 2 if is_structural(x) else np.size(x)) for x in values}
+
+
+def _key(value: np.ndarray) -> Hashable:
+    value = np.asarray(value)
+    if value.size == 1:
+        return str(float(value.item()))
+    return value.shape, str(value.dtype), value.tobytes()

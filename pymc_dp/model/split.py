@@ -1,19 +1,80 @@
-"""A model split into terms that go by records, and a prior that does not."""
+"""A model split into terms that go by records, and a prior that does not.
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+In the order of their use: the elementwise log-likelihood terms, free of wrappers that would hide
+records (`likelihood_terms`); the priors of the latents, their densities and where an inference
+starts from them (`prior_graphs`, `initial_point`); latents with an entry for every privacy unit, as
+latents of the unit's records (`find_unit_latents`); the split (`split_by_record`); and which named
+dimensions are public, since all others may be the records', by length or by labels (`find_dims`).
 
-from pymc_dp.model.axis import RecordAxes, find_record_axes
-from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.harden import DataLeaf, HardenedModel
-from pymc_dp.model.priors import Prior
-from pymc_dp.model.terms import Terms
-from pymc_dp.model.unit_latents import (
-    UnitLatents,
-    find_unit_latents,
-    refuse_both_kinds,
-    refuse_other_uses,
-)
+``a[person]`` gives each record the entry of its own unit, where ``unit="person"``. With one entry a
+record in the place of ``a[person]``, and records of one unit sharing it, nothing is left that says
+which unit a record belongs to, and the proof of separable records covers the rest.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from pymc.data import MinibatchOp
+from pymc.distributions.multivariate import DirichletMultinomialRV
+from pymc.distributions.transforms import Ordered
+from pymc.initial_point import make_initial_point_expression
+from pymc.logprob.utils import ParameterValueError
+from pymc.pytensorf import compile, find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import FAST_COMPILE
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import Second
+from pytensor.scalar.math import BetaInc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.sort import sort
+from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, XLog1PY, XLogY
+from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
+
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.axis import RecordAxes, find_record_axes, gather_layout
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt, stored_value
+from pymc_dp.model.harden import DataLeaf, HardenedModel, is_structural
+from pymc_dp.model.modes import as_written, without_c
+
+Terms = dict[str, AnyVariable]
+Prior = dict[str, list[AnyVariable]]
+Rule = Callable[[AnyVariable], Tensor | None]  # what to put in a variable's place, if anything
+# these have gradients of their own, stabler than those of their inner graphs
+KEPT_WHOLE = (Softmax, LogSoftmax, LogSumExp, LogAddExp, XLogY, XLog1PY)
+
+
+class UnitLatents(NamedTuple):
+    """The latents of units, and what stands in their place in a graph of records."""
+
+    column: AnyVariable | None  # says which unit a record belongs to
+    rows: dict[AnyVariable, AnyVariable]  # a latent's value to that of every record's unit
+
+    def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
+        """Give every record the entry of its own unit, in place of the entries of all."""
+        column = self.column
+        entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
+        bases = _replaced([v.owner.inputs[0] for v in entries], self.rows)
+        picked = {}
+        for entry, base in zip(entries, bases, strict=True):
+            # from the record's own row what the entry picks from its unit's
+            indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
+            own: Tensor = base
+            picked[entry] = own[(slice(None), *indices[1:])] if len(indices) > 1 else own
+        return _replaced(_replaced(graphs, picked), self.rows)
+
+
+NO_UNITS = UnitLatents(None, {})
 
 
 class Split(NamedTuple):
@@ -46,6 +107,386 @@ class Split(NamedTuple):
         return {**{name: [graph] for name, graph in self.potentials.items()}, **self.prior}
 
 
+class Dims(NamedTuple):
+    """The dimensions of a model."""
+
+    records: frozenset[str]  # those along which the records go
+    # those of shared latents, of data declared public, and of the other axes of the records
+    public: frozenset[str]
+    lengths: frozenset[AnyVariable]  # the lengths of all that are not public, as PyMC keeps them
+
+
+def log_densities(model: pm.Model) -> dict[AnyVariable, AnyVariable]:
+    """Map every random variable and potential to its elementwise log density.
+
+    One call for all: PyMC searches the whole model, whichever variables it is asked for.
+    """
+    variables = [*model.basic_RVs, *model.potentials]
+    return dict(zip(variables, model.logp(vars=variables, sum=False), strict=True))
+
+
+def likelihood_terms(
+    hardened: HardenedModel, densities: Mapping[AnyVariable, AnyVariable]
+) -> tuple[Terms, Terms]:
+    """Split observed variables and potentials into likelihood terms and terms of the prior.
+
+    Potentials, and observed variables that are declared public, belong to the prior where they
+    reach no private array. An array without a name may hold records; but what a public observation
+    reads may be regular, such as ones.
+    """
+    model, public, leaves = hardened.model, hardened.public, hardened.leaves
+    variables = [*model.observed_RVs, *model.potentials]
+    masks, factors = {mask.name: mask.variable for mask in hardened.masks}, []
+    for rv in variables:
+        term = densities[rv]
+        if rv.name not in public:
+            term = _counted(model, rv, unscaled(rv, term))
+        # entries that are missing add nothing
+        factors.append(pt.switch(masks[rv.name], 0.0, term) if rv.name in masks else term)
+    likelihood = dict(zip([rv.name for rv in variables], simplify(factors), strict=True))
+    arrays = {v for v, leaf in leaves.items() if leaf.variable.ndim and leaf.name not in public}
+    regular = {v for v in arrays if not leaves[v].declared and is_structural(leaves[v].value)}
+    prior = {}
+    for rv in variables:
+        private = arrays - regular if rv.name in public else arrays
+        if private.isdisjoint(ancestors([likelihood[rv.name]])) and (
+            rv.name in public
+            or (rv in model.potentials and not _is_single_row(rv, model.basic_RVs))
+        ):
+            prior[rv.name] = likelihood.pop(rv.name)
+    if not likelihood:
+        raise NotSeparableError(
+            "The model has no observed data that are private: give at least one variable "
+            "`observed=` that public= does not name."
+        )
+    return likelihood, prior
+
+
+def _is_single_row(potential: AnyVariable, latents: Collection[AnyVariable]) -> bool:
+    """Whether a potential has one row, and reads an array of one number that may be an outcome."""
+    return (
+        potential.type.ndim > 0
+        and potential.type.broadcastable[0]
+        and any(
+            isinstance(v, Constant) and getattr(v, "ndim", 0)
+            for v in ancestors([potential], blockers=latents)
+        )
+    )
+
+
+def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedModel:
+    """Declare names public, and complete them.
+
+    An observed variable and the array that it observes, which may have a name of its own, are
+    public together.
+    """
+    public, model, leaves = set(names), hardened.model, hardened.leaves
+    values = without_lengths([model.rvs_to_values[rv] for rv in model.observed_RVs])
+    for rv, value in zip(model.observed_RVs, values, strict=True):
+        if rv.name in public and value in leaves:
+            public.add(leaves[value].name)
+        read = {leaves[v].name for v in ancestors([value]) if v in leaves}
+        if read and read <= public:
+            public.add(rv.name)
+        elif read:  # the name says nothing of arrays that the observed value is computed from
+            public.discard(rv.name)
+    return hardened._replace(public=frozenset(public))
+
+
+def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
+    """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
+    value = model.rvs_to_values.get(rv)
+    if value is None or (counted := of_own_trials(rv, value)) is rv:
+        return term
+    [counted] = model.replace_rvs_by_values([counted])
+    return pm.logp(counted, value)
+
+
+def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
+    """Return a multinomial of as many trials as its counts add up to; other variables as they are.
+
+    A draw of it, too, then needs no array of totals.
+    """
+    if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
+        return rv
+    last, trials = rv.owner.op.dist_params(rv.owner)[-1], counts.sum(axis=-1)
+    if isinstance(rv.owner.op, MultinomialRV):
+        return pm.Multinomial.dist(n=trials, p=last)
+    return pm.DirichletMultinomial.dist(n=trials, a=last)
+
+
+def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:
+    """Replace minibatches by their full data, inline nested graphs and drop runtime checks.
+
+    The checks are dropped because they reduce over all records and raise errors that depend on
+    data; a record that they would have refused has a non-finite contribution, which the wall drops.
+    """
+    terms = without_lengths(terms)
+    for rule in (_inlined, _unchecked, _power):
+        terms = _rewritten(terms, rule)
+    return terms
+
+
+def without_lengths(variables: list[AnyVariable]) -> list[AnyVariable]:
+    """Replace minibatches by their full data, and forget how many rows the data had."""
+    variables = _rewritten(variables, _full_data)
+    left = None
+    while (lengths := _replacements(variables, _any_length)) and len(lengths) != left:
+        left = len(lengths)  # a reshape asks for the length of its shape anew, each time
+        variables = clone_replace(variables, lengths, rebuild_strict=False)
+    return variables
+
+
+def _rewritten(terms: list[AnyVariable], rule: Rule) -> list[AnyVariable]:
+    """Replace what a rule has something for, until it has nothing left."""
+    while replacements := _replacements(terms, rule):
+        terms = clone_replace(terms, replacements, rebuild_strict=False)
+    return terms
+
+
+def _replacements(terms: list[AnyVariable], rule: Rule) -> dict[AnyVariable, AnyVariable]:
+    each = ((variable, rule(variable)) for variable in ancestors(terms))
+    return {variable: new for variable, new in each if new is not None}
+
+
+def _full_data(variable: AnyVariable) -> AnyVariable | None:
+    """Return the full data behind an output of ``pm.Minibatch``."""
+    if not isinstance(variable.owner_op, MinibatchOp):
+        return None
+    data = variable.owner.inputs[variable.owner.outputs.index(variable)]
+    leaf = _any_length(data)
+    return data if leaf is None else leaf
+
+
+def _any_length(variable: AnyVariable) -> AnyVariable | None:
+    """Return a leaf without the length that its data had: hardening leaves it behind each leaf."""
+    if not isinstance(variable.owner_op, SpecifyShape):
+        return None
+    leaf = variable.owner.inputs[0]
+    return leaf if isinstance(leaf, SharedVariable) else None
+
+
+def _inlined(variable: AnyVariable) -> Tensor | None:
+    op, node = variable.owner_op, variable.owner
+    if not isinstance(op, OpFromGraph) or type(op) in KEPT_WHOLE:
+        return None
+    return inline_ofg_node(node)[node.outputs.index(variable)]
+
+
+def _unchecked(variable: AnyVariable) -> AnyVariable | None:
+    return variable.owner.inputs[0] if isinstance(variable.owner_op, CheckAndRaise) else None
+
+
+def _power(variable: AnyVariable) -> Tensor | None:
+    """Write I_x(a, 1) as x^a: the gradient of I is a loop, number by number."""
+    # it is the chance of no event under a negative binomial, which a hurdle reads
+    if not isinstance(getattr(variable.owner_op, "scalar_op", None), BetaInc):
+        return None
+    a, b, x = variable.owner.inputs
+    if number_in(b) != 1:
+        return None
+    power = pt.switch(pt.and_(pt.ge(x, 0), pt.le(x, 1)), x**a, np.nan)
+    return pt.second(b, power).astype(variable.type.dtype)
+
+
+def number_in(x: AnyVariable) -> float | None:
+    """Return the number that a graph repeats, whatever shape it takes; None where it is none."""
+    if isinstance(x, Constant):
+        values = np.unique(x.data)
+        return float(values[0]) if values.size == 1 else None
+    node = x.owner
+    if node is None or not isinstance(node.op, DimShuffle | Elemwise):
+        return None
+    if isinstance(node.op, DimShuffle):
+        return number_in(node.inputs[0])
+    if isinstance(node.op.scalar_op, Second):
+        return number_in(node.inputs[1])
+    numbers = [number_in(operand) for operand in node.inputs]
+    return None if None in numbers else float(node.op.scalar_op.impl(*numbers))
+
+
+def unscaled(rv: AnyVariable, term: Tensor) -> Tensor:
+    """Undo ``total_size`` of a variable in itself, or in its term, which PyMC scales by it."""
+    return term.owner.inputs[0] if isinstance(rv.owner_op, MinibatchRandomVariable) else term
+
+
+def prior_graphs(
+    model: pm.Model, initvals: Mapping[str, Any], densities: Mapping[AnyVariable, AnyVariable]
+) -> Prior:
+    """Map each latent to its log prior density, its distribution, initial value and output.
+
+    The output is what a posterior calls the latent: its value, transformed back. ``densities`` are
+    those of the model's variables.
+
+    Numbers that the author wrote as initial values are inputs: they are trusted, and listed.
+    """
+    latents = model.free_RVs
+    terms = simplify([densities[rv] for rv in latents])
+    starts = make_initial_point_expression(
+        free_rvs=latents,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={rv: _without_numbers(rv, initvals.get(rv.name)) for rv in latents},
+        return_transformed=True,
+    )
+    outputs = model.replace_rvs_by_values(latents)
+    graphs = zip(latents, terms, _on_leaves(starts, model), outputs, strict=True)
+    return {rv.name: [term, rv, start, output] for rv, term, start, output in graphs}
+
+
+def _without_numbers(rv: Tensor, initval: Any) -> Any:
+    given = initval is None or isinstance(initval, str | Variable)
+    return initval if given else pt.TensorType(rv.dtype, np.shape(initval))(rv.name)
+
+
+def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
+    """Put the model's own arrays back where PyMC has copied their variables."""
+    own = {
+        id(v.container): v
+        for v in ancestors([*model.basic_RVs, *model.data_vars])
+        if isinstance(v, SharedVariable)
+    }
+    copies: dict[AnyVariable, AnyVariable] = {
+        v: own[id(v.container)]
+        for v in ancestors(graphs)
+        if isinstance(v, SharedVariable) and id(v.container) in own
+    }
+    return list(clone_replace(graphs, copies, rebuild_strict=False))
+
+
+def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Model) -> Tensor:
+    """Sum the log densities of the shared latents, and the potentials that read no data.
+
+    The lengths of the model's dims are shared variables, and become numbers: graphs with shared
+    variables are not kept.
+    """
+    terms: list[Any] = [*(graphs[0] for graphs in prior.values()), *potentials.values()]
+    nothing = pt.constant(0.0)  # where all latents belong to single records
+    density = pt.add(nothing, *[term.sum() for term in terms])
+    lengths: dict[AnyVariable, AnyVariable] = {
+        length: pt.constant(stored_value(length))
+        for length in model.dim_lengths.values()
+        if isinstance(length, SharedVariable)
+    }
+    [density] = clone_replace([density], lengths, rebuild_strict=False)
+    return density
+
+
+def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[AnyVariable, ...]:
+    """Return random variables that draw the latents from their prior, on the real line.
+
+    ``latents`` are value variables by name, in the order of what is returned.
+    """
+    by_name = {model.rvs_to_values[rv].name: rv for rv in model.free_RVs}
+
+    def unconstrained(rv: Any) -> Any:
+        transform = model.rvs_to_transforms[rv]
+        # PyMC draws values that need an order without it
+        drawn = sort(rv, axis=-1) if isinstance(transform, Ordered) else rv
+        return rv if transform is None else transform.forward(drawn, *rv.owner.inputs)
+
+    return tuple(unconstrained(by_name[name]) for name in latents)
+
+
+def initial_point(
+    model: pm.Model, prior: Prior, initvals: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data.
+
+    It is that of the graphs in ``prior``, which are checked: an author's code is not asked again.
+    """
+    graphs = replace_rng_nodes([prior[rv.name][2] for rv in model.free_RVs])
+    reseed_rngs(find_rng_nodes(graphs), 0)
+    inputs: list[Any] = list(explicit_graph_inputs(graphs))
+    numbers = [np.asarray(initvals[str(x.name)], x.dtype) for x in inputs]
+    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+    with suppress(ParameterValueError):
+        found = as_written(inputs, graphs)(*numbers)
+        if all(np.isfinite(value).all() for value in found):
+            return {n: np.asarray(value, "float64") for n, value in zip(names, found, strict=True)}
+    # PyMC rewrites the graphs, and checks no parameters
+    with without_c():
+        found = compile(inputs, graphs, random_seed=0, mode=FAST_COMPILE)(*numbers)
+    return {n: np.asarray(value, "float64") for n, value in zip(names, found, strict=True)}
+
+
+def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
+    """Whether a variable is ``x[column]``, where the column says which unit a record belongs to.
+
+    So is ``x[column, 0]``, with numbers and slices along the other axes.
+    """
+    node = variable.owner
+    if not isinstance(variable.owner_op, AdvancedSubtensor) or column not in node.inputs:
+        return False
+    arrays = gather_layout(node).arrays
+    others: list[Tensor] = [index for axis, index in arrays.items() if axis]
+    return arrays.get(0) is column and all(index.type.ndim == 0 for index in others)
+
+
+def find_unit_latents(
+    hardened: HardenedModel, terms: Terms, prior: Prior, unit: str | None
+) -> UnitLatents:
+    """Find the latents that have an entry for every unit, and those that their priors read so."""
+    columns = [variable for variable, leaf in hardened.leaves.items() if leaf.name == unit]
+    if not columns:
+        return NO_UNITS
+    [column] = columns
+    names = {value: str(rv.name) for rv, value in hardened.model.rvs_to_values.items()}
+    rows: dict[AnyVariable, AnyVariable] = {}
+    graphs = [*terms.values(), *(graphs[0] for graphs in prior.values())]
+    entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
+    bases = {f"{v.owner.inputs[0].name or 'a latent'}[{unit}]": v.owner.inputs[0] for v in entries}
+    while bases:
+        found = [v for name, base in bases.items() for v in _along_units(name, base, names, unit)]
+        new = [value for value in found if value not in rows]
+        for value in new:
+            shape = (None, *value.type.shape[1:])  # with one entry a record
+            rows[value] = pt.TensorType(value.type.dtype, shape)(value.name)
+        bases = {names[value]: prior[names[value]][0] for value in new}
+    return UnitLatents(column, rows)
+
+
+def _along_units(
+    name: str, base: Tensor, names: Mapping[AnyVariable, str], unit: str | None
+) -> Iterable[AnyVariable]:
+    """Return the latents whose axis 0 is that of a graph, which must treat each entry alone."""
+    for variable, axis in find_record_axes({name: base}).inputs().items():
+        if variable not in names or axis != 0:
+            raise NotSeparableError(
+                f"`{name}` has an entry for every unit of unit={unit!r} and reads "
+                f"`{variable.name}` with as many: give such an array one row a record, and add it "
+                f"where the likelihood reads the entry of `{unit}`."
+            )
+        yield variable
+
+
+def _replaced(
+    graphs: Sequence[AnyVariable], changes: dict[AnyVariable, AnyVariable]
+) -> list[AnyVariable]:
+    return list(clone_replace(graphs, changes, rebuild_strict=False) if changes else graphs)
+
+
+def refuse_both_kinds(latents: UnitLatents, local: Mapping[str, AnyVariable]) -> None:
+    """Refuse latents of single records beside latents of units: each is integrated by itself."""
+    own = [name for name, value in local.items() if value not in set(latents.rows.values())]
+    if latents.rows and own:
+        raise NotSeparableError(
+            f"`{own[0]}` belongs to single records, and other latents to units of several: only "
+            "one kind can be integrated out. Marginalise the latent of records, as a Normal error "
+            "adds to the outcome's variance, or leave the other out."
+        )
+
+
+def refuse_other_uses(latents: UnitLatents, graphs: Mapping[str, AnyVariable]) -> None:
+    """Refuse graphs that read the entries of other units than the record's own."""
+    for name, graph in graphs.items():
+        for value in latents.rows.keys() & set(ancestors([graph])):
+            raise NotSeparableError(
+                f"`{name}` reads `{value.name}`, a latent of single units, other than by the "
+                "entry of a record's own unit: index it by the array that unit= names, and by "
+                "nothing else."
+            )
+
+
 def split_by_record(
     hardened: HardenedModel,
     terms: Terms,
@@ -72,3 +513,56 @@ def split_by_record(
         local |= found
         shared = {name: value for name, value in shared.items() if name not in found}
         terms |= {name: prior[name][0] for name in found}
+
+
+def find_dims(split: Split, unit: str | None) -> Dims:
+    """Sort the dimensions; ``unit`` names the data that say which unit has a record."""
+    axis, model = split.axes.axis, split.hardened.model
+    # the axis of the records in every variable that has one
+    along = {name: axis[leaf.variable] for name, leaf in split.record_leaves.items()}
+    along |= dict.fromkeys(split.terms, 0) | {name: axis[v] for name, v in split.local.items()}
+    along |= {} if unit is None else {unit: 0}
+    dims = model.named_vars_to_dims
+    records = {d for name, k in along.items() for d in dims.get(name, ())[k : k + 1]}
+    known = {
+        d for name in (*along, *split.shared, *split.hardened.public) for d in dims.get(name, ())
+    }
+    lengths = {
+        length
+        for dim, length in model.dim_lengths.items()
+        if isinstance(length, SharedVariable) and dim not in known - records
+    }
+    records, known = records - {None}, known - {None}  # an axis without a name has no labels
+    return Dims(frozenset(records), frozenset(known - records), frozenset(lengths))
+
+
+def refuse_record_dims(split: Split, dims: Dims) -> None:
+    """Refuse latents that records share, but that have an entry for each of them by name."""
+    for name in split.shared:
+        for dim in dims.records.intersection(split.hardened.model.named_vars_to_dims.get(name, ())):
+            raise NotSeparableError(
+                f"`{name}` has the records' own dimension `{dim}`, so a fit would release their "
+                "number and their labels. Read a latent of single records without an index: "
+                "method='dp_advi' then integrates it out. Predict new records by pymc_dp.predict, "
+                "after the fit."
+            )
+
+
+def refuse_private_lengths(split: Split, dims: Dims) -> None:
+    """Refuse priors that compute with the length of a dimension that is not public."""
+    for name, graph in split.before_data.items():
+        for length in dims.lengths.intersection(ancestors(graph)):
+            raise NotSeparableError(
+                f"The prior or the initial value of `{name}` reads the length of the dimension "
+                f"`{length.name}`, which is private: write a public number there."
+            )
+
+
+def named_dims(own: Sequence[str | None] | None, name: str, ndim: int) -> tuple[str, ...]:
+    """Name the dims of a variable: as its model does, and the others as ArviZ does.
+
+    >>> named_dims(None, "b", 1), named_dims((None, "term"), "b", 2)
+    (('b_dim_0',), ('b_dim_0', 'term'))
+    """
+    pairs = zip(own or (None,) * ndim, range(ndim), strict=True)
+    return tuple(dim or f"{name}_dim_{k}" for dim, k in pairs)

@@ -9,8 +9,8 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from pymc_dp.model.axis import index_arrays
 from pymc_dp.model.graph_types import AnyVariable, Tensor
-from pymc_dp.model.indexing import index_arrays
 from pymc_dp.model.modes import PYTHON, without_c
 
 

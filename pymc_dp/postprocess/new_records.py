@@ -12,13 +12,19 @@ from pytensor.tensor.shape import SpecifyShape
 
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.batch import remake
-from pymc_dp.model.formulas import Known, is_formula
 from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graphs import unproved_in
 from pymc_dp.model.harden import HardenedModel
-from pymc_dp.model.operations import unproved_in
-from pymc_dp.model.priors import prior_graphs
-from pymc_dp.model.split import split_by_record
-from pymc_dp.model.terms import likelihood_terms, log_densities, simplify, unscaled, without_lengths
+from pymc_dp.model.released import Known, is_formula
+from pymc_dp.model.split import (
+    likelihood_terms,
+    log_densities,
+    prior_graphs,
+    simplify,
+    split_by_record,
+    unscaled,
+    without_lengths,
+)
 
 
 class NewRecords(NamedTuple):

@@ -15,17 +15,15 @@ from pymc.pytensorf import compile as compile_random
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.driver.setup import model_in_use
-from pymc_dp.model.dims import named_dims
 from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graphs import unproved_in
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.modes import PYTHON, without_c
-from pymc_dp.model.operations import unproved_in
-from pymc_dp.model.terms import declare_public
+from pymc_dp.model.split import declare_public, named_dims
 from pymc_dp.postprocess.new_data import put_new_data, put_units, warn_if_fitted
 from pymc_dp.postprocess.new_indices import refuse_missing_levels
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_declared, with_given
-from pymc_dp.tables.formula import is_bambi
-from pymc_dp.tables.new_rows import on_rows
+from pymc_dp.tables.formula import is_bambi, on_rows
 
 
 def predict(

@@ -15,8 +15,8 @@ from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
 from pymc_dp.methods.vips.factors.state import context_at
 from pymc_dp.methods.vips.factors.sums import Context
 from pymc_dp.model import Column, Records, constrained, separate_unread
-from pymc_dp.model.dims import named_dims
-from pymc_dp.model.tables import as_array
+from pymc_dp.model.columns import as_array
+from pymc_dp.model.split import named_dims
 
 
 def reconstruct(

@@ -23,7 +23,7 @@ from pymc_dp.model import Records
 from pymc_dp.postprocess.settings import Setting, describe
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import with_guarantee
-from pymc_dp.tables.indices import refuse_bad_indices
+from pymc_dp.tables.checks import refuse_bad_indices
 
 NAME = "expected outcomes"
 # points of the posterior at which outcomes are drawn

@@ -12,7 +12,7 @@ import xarray as xr
 from pymc_dp.methods.at_draws import at_draws
 from pymc_dp.methods.method import Both, Draws, Method
 from pymc_dp.model import Records
-from pymc_dp.model.dims import named_dims
+from pymc_dp.model.split import named_dims
 
 PATH_POINTS = 50  # how many points of a fit's path a result keeps
 

@@ -13,7 +13,7 @@ import xarray as xr
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.model import constrained, separate_unread
-from pymc_dp.model.constants import Trusted
+from pymc_dp.model.released import Trusted
 from pymc_dp.results.allow_list import listed, privacy_of
 from pymc_dp.tables.formula import pymc_model
 from pymc_dp.tables.public_table import PublicTable

@@ -13,12 +13,10 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.accounting.plan import check_count
 from pymc_dp.driver.setup import model_in_use
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.model.batch import rebuilt
-from pymc_dp.model.dims import named_dims
+from pymc_dp.model.batch import before_casts, rebuilt
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
-from pymc_dp.model.outcomes import before_casts
-from pymc_dp.model.terms import declare_public, simplify
+from pymc_dp.model.split import declare_public, named_dims, simplify
 from pymc_dp.postprocess.new_data import draw_all_entries, put_units
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records
 from pymc_dp.postprocess.predict import declared_in, drawn, refuse_own_functions

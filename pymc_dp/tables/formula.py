@@ -1,12 +1,19 @@
-"""Models that bambi writes from a formula: what they take from all records, and their factors.
+"""Models that bambi writes from a formula: what they take from all records, and copies of them.
 
 Bambi computes priors, columns and levels with NumPy, and hands PyMC bare arrays. What these were
 computed from, its own objects say: the model, its terms, and the functions that terms call. Arrays
 that say which level of a factor a record has are named after the factor: in ``(1|person)`` they
 become a `pm.Data` called ``person``, which ``unit=`` can name.
+
+First the model is read (`pymc_model`, `formula_of`) and checked (`refuse_weights`,
+`check_formula`). Then come copies of it: with its factors named and without its weights, with the
+limits of censoring that every record had before its outcome was known (`censored_at`), and on the
+rows of another data frame (`on_rows`).
 """
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
+from copy import copy
 from decimal import Decimal
 from itertools import chain
 from numbers import Real
@@ -14,22 +21,33 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 from pandas.api.types import is_numeric_dtype
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.custom import CustomSymbolicDistRV
-from pymc.model.fgraph import ModelVar, fgraph_from_model, model_from_fgraph, model_named
+from pymc.model.fgraph import (
+    ModelObservedRV,
+    ModelVar,
+    fgraph_from_model,
+    model_from_fgraph,
+    model_named,
+)
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable, Tensor, shared
+from pymc_dp.errors import NotSeparableError, PrivacyWarning
+from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, shared, stored_value
 from pymc_dp.model.harden import copied
 from pymc_dp.tables.given import refuse_given
 
 FACTOR_DIM = "__factor_dim"  # ends the names of bambi's dimensions of levels
 RECORD_DIM = "__obs__"  # names bambi's dimension of records
+SIDES = ("lower", "upper")
 # {model: bambi's, whose copy it is}, of copies that are handed to the user
 _FORMULAS: WeakKeyDictionary[pm.Model, Any] = WeakKeyDictionary()
 
@@ -417,3 +435,194 @@ def _factors(effects: AnyVariable) -> Iterator[str]:
         dims = variable.owner_op.dims if isinstance(variable.owner_op, ModelVar) else ()
         if dims and dims[0].endswith(FACTOR_DIM):
             yield dims[0].removesuffix(FACTOR_DIM)
+
+
+def censored_at(model: Any, *, lower: Any = None, upper: Any = None) -> pm.Model:
+    """Give every record of a censored outcome the limit that it had before it was observed.
+
+    A formula such as ``censored(time, status) ~ age`` knows a limit only where the outcome was
+    censored, and takes infinity elsewhere. Such limits follow from the outcomes, and a private fit
+    that draws outcomes beside them is biased. Mostly every record has a limit of its own: the end
+    of the study less its entry, or a largest value that the instrument shows.
+
+    Parameters
+    ----------
+    model : bambi.Model or pymc.Model
+        With one observed variable that is censored.
+    lower, upper : float or array_like, optional
+        The limit of all records, or one for each. What is left out stays as it is.
+
+    Returns
+    -------
+    pymc.Model
+        A copy with these limits, for every function that takes a model. Its likelihood of the
+        records is the same.
+
+    Raises
+    ------
+    ValueError
+        No outcome, or more than one, is censored; a limit is no number; a censored outcome does not
+        lie at its new limit, or another one does not lie within.
+
+    Notes
+    -----
+    **Privacy.** Reads outcomes to refuse limits that do not fit them, and releases nothing.
+
+    Examples
+    --------
+    >>> fitted = pymc_dp.censored_at(bambi_model, upper=end - entry)  # doctest: +SKIP
+    >>> idata = pymc_dp.fit(model=fitted, epsilon=1, delta=1e-5)  # doctest: +SKIP
+    """
+    given = {side: x for side, x in zip(SIDES, (lower, upper), strict=True) if x is not None}
+
+    def with_limits(fgraph: FunctionGraph) -> None:
+        name, node, value = _censored(fgraph)
+        limits = dict(zip(SIDES, node.inputs[1:3], strict=True))
+        for side, new in given.items():
+            limits[side] = pt.as_tensor_variable(_limit(name, side, new, limits[side], value))
+        renewed = CensoredRV.rv_op(node.inputs[0], *limits.values())
+        fgraph.replace(node.outputs[0], renewed, import_missing=True)
+
+    return copy_of_formula(changed_copy(pymc_model(model), with_limits), model)
+
+
+def _censored(fgraph: FunctionGraph) -> tuple[str, Node, np.ndarray]:
+    """Return the name of the censored variable, what draws it and what was observed."""
+    observed = [x.owner for x in fgraph.outputs if isinstance(x.owner_op, ModelObservedRV)]
+    found = [node for node in observed if isinstance(node.inputs[0].owner_op, CensoredRV)]
+    if len(found) != 1:
+        raise ValueError(
+            f"The model has {len(found)} censored outcomes, and censored_at changes the limits of "
+            "one: write it as censored(time, status) in a formula, or as pm.Censored in PyMC."
+        )
+    rv, value = found[0].inputs
+    return found[0].op.name, rv.owner, _number(value)
+
+
+def _number(variable: AnyVariable) -> np.ndarray:
+    """Return the numbers of a variable that holds them, and nan for another."""
+    if isinstance(variable, SharedVariable):
+        return np.asarray(stored_value(variable))
+    return np.asarray(variable.data if isinstance(variable, Constant) else np.nan)
+
+
+def _limit(name: str, side: str, new: Any, old: AnyVariable, value: np.ndarray) -> np.ndarray:
+    """Check new limits against the old ones, which say which outcomes were censored."""
+    limits = np.asarray(new, "float64")
+    if limits.shape not in ((), value.shape) or np.isnan(limits).any():
+        raise ValueError(
+            f"{side}= must be one number, or one for each of the outcomes of `{name}`, and none "
+            "may be missing."
+        )
+    limits = np.broadcast_to(limits, value.shape)
+    censored = value == _number(old)
+    within = value < limits if side == "upper" else value > limits
+    if (censored & (value != limits)).any() or (~censored & ~within).any():
+        raise ValueError(
+            f"Some outcomes of `{name}` do not fit {side}=: where an outcome was censored on this "
+            "side, the limit is the outcome itself, and elsewhere the outcome lies within."
+        )
+    return np.array(limits)
+
+
+def on_rows(model: Any, data: Any, unit: str | None) -> tuple[pm.Model, pd.DataFrame]:
+    """Build the PyMC model of a formula on new rows, and return it with these rows.
+
+    What the rows hold of the outcome is not read. ``unit`` is the factor whose levels may be new:
+    it said which person a record belonged to. The first row comes again at the end, since arrays
+    of one row look like arrays that all records share.
+    """
+    _check_rows(model, data, unit)
+    frame = pd.concat([data, data.head(1)], ignore_index=True)
+    made = copy(model)
+    made._components = {name: _part_on_rows(x, frame, unit) for name, x in model.parameters.items()}
+    made._response_component = copy(model._response_component)
+    made._response_component.term = _outcome_on_rows(model.response_term, frame)
+    made.build()
+    return pymc_model(made), frame
+
+
+def _check_rows(model: Any, frame: Any, unit: str | None) -> None:
+    """Refuse rows that lack a predictor, or a value of one; warn where they may be the fitted."""
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(
+            f"data= is a {type(frame).__name__}, and a formula reads the columns of a pandas "
+            "DataFrame: give one with a row for each new record."
+        )
+    parts = (part for part in model.parameters.values() if hasattr(part, "common_terms"))
+    if model.center_predictors and any(x.intercept_term and x.common_terms for x in parts):
+        raise ValueError(
+            "bambi centres the predictors of this model anew on the rows that it is given, so that "
+            "one with the same value in all rows would have no effect: make and fit the model with "
+            "center_predictors=False."
+        )
+    response = model.response_term
+    if response.is_truncated or response.is_constrained:
+        raise ValueError(
+            "The outcome of this formula is truncated() or constrained(), and bambi would take the "
+            "limits of the fitted records for those of the new rows: predict with a model of PyMC, "
+            "whose limits are data or public numbers."
+        )
+    if frame.empty:
+        raise ValueError("data= has no rows: give one for each new record.")
+    for name in sorted(columns_read(model) - {unit}):
+        if name not in frame:
+            raise ValueError(f"data= lacks the column `{name}`, which the formula reads.")
+        if frame[name].isna().any():
+            raise ValueError(
+                f"data= has missing values in the column `{name}`, which the formula reads: leave "
+                "these rows out."
+            )
+    if len(frame) == len(model.data):
+        warnings.warn(
+            "data= has as many rows as the fitted records. If it holds them, the predictions are "
+            "computed from them again and are not covered by the guarantee: do not publish them.",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+
+
+def _part_on_rows(part: Any, frame: pd.DataFrame, unit: str | None) -> Any:
+    """Copy a parameter of the outcome's distribution with its terms on new rows."""
+    if not hasattr(part, "terms"):
+        return part
+    made = copy(part)
+    made.terms = {name: _term_on_rows(term, frame, unit) for name, term in part.terms.items()}
+    return made
+
+
+def _term_on_rows(term: Any, frame: pd.DataFrame, unit: str | None) -> Any:
+    made = copy(term)
+    if not hasattr(term, "group_index"):
+        made.data = np.squeeze(_evaluated(term.term, frame))
+        return made
+    factor = term.term.factor
+    made.term = copy(term.term)
+    made.term.expr = copy(term.term.expr)
+    made.term.expr.data = np.squeeze(_evaluated(term.term.expr, frame))
+    new = np.zeros(len(frame), int)  # of new persons: which each is, predictions say themselves
+    made.group_index = new if factor.name == unit else _evaluated(factor, frame).argmax(1)
+    return made
+
+
+def _evaluated(term: Any, frame: pd.DataFrame) -> np.ndarray:
+    """Compute the columns of a term for new rows, with the levels of the fitted ones."""
+    try:
+        return np.asarray(term.eval_new_data(frame))
+    except Exception as error:  # its text may quote values
+        raise ValueError(
+            f"data= has rows for which `{term.name}` cannot be computed ({type(error).__name__}). "
+            "A level that was not in the fitted model has no posterior: leave its rows out."
+        ) from None
+
+
+def _outcome_on_rows(outcome: Any, frame: pd.DataFrame) -> Any:
+    """Copy an outcome for new rows; only its number of trials is read, and no censoring is."""
+    made, rows = copy(outcome), len(frame)
+    made.term = copy(outcome.term)
+    made.term.data = np.repeat(np.asarray(outcome.term.data)[:1], rows, axis=0)
+    if outcome.term.kind == "proportion":
+        made.term.data[:, 1] = np.squeeze(_evaluated(outcome.term, frame))
+    if outcome.is_censored:
+        made.term.data[:, 1] = 0
+    return made

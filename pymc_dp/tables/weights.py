@@ -20,9 +20,8 @@ from pytensor.scalar.basic import Mul
 from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import issparse
 
+from pymc_dp.model.columns import as_array, is_length_of, private_column, readers
 from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.tables import as_array
-from pymc_dp.model.unit_column import is_length_of, private_column, readers
 from pymc_dp.privacy.private_data import Column
 from pymc_dp.privacy.units import Blocks
 from pymc_dp.tables.formula import changed_copy
@@ -46,7 +45,7 @@ class SurveyWeights:
         The largest weight that a record can have: a public number, from how the sample was drawn,
         never from the weights at hand. Noise grows with its ratio to the usual weight.
     power : float, default 1
-        Weights are raised to this public power, from 0 to 1. Below 1 they are more alike, which
+        Weights are raised to this public power, from 0 to 1. Below 1 they differ less, which
         leaves less noise and some of the sample's bias.
 
     Notes

@@ -15,7 +15,7 @@ from pymc_dp.contributions.local_latents import rule, size_of_locals
 from pymc_dp.contributions.modes import Density, find_modes
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.model import separate
-from pymc_dp.model.unit_column import read_units
+from pymc_dp.model.columns import read_units
 from pymc_dp.privacy.contribution import OWNER
 
 PERSONS = 12

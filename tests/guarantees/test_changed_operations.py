@@ -24,8 +24,8 @@ from pymc_dp.compiling import same_graph
 from pymc_dp.compiling.compile import function
 from pymc_dp.driver.setup import set_up
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model import as_made, operations, separate
-from pymc_dp.model.axis_rules import needs
+from pymc_dp.model import graphs, separate
+from pymc_dp.model.axis import needs
 from tests.zoo import separated
 
 N = 30
@@ -218,7 +218,7 @@ def regression(change=None, of_latent=None):
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
 def test_an_operation_or_a_variable_that_was_changed_is_no_proof(change):
     x = pt.matrix("x", shape=(None, 2))
-    assert operations.unproved_in([change(x)])
+    assert graphs.unproved_in([change(x)])
 
 
 READ = ["a function's name", "a subclass with another graph", "other axes"]
@@ -228,7 +228,7 @@ READ = ["a function's name", "a subclass with another graph", "other axes"]
 def test_a_likelihood_that_reads_it_is_refused_whatever_is_declared(what):
     with pytest.raises(NotSeparableError, match="`y` is computed by .* as they are\\."):
         separate(regression(CHANGED[what]))
-    [name] = operations.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
+    [name] = graphs.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
     with pytest.raises(ValueError, match="no operation of your own, of that name"):
         separate(regression(CHANGED[what]), public=[name])
 
@@ -285,13 +285,13 @@ def test_what_is_compiled_is_as_it_was():
     for f in (pt.special.softmax, lambda v: pt.grad(pt.gammainc(v, 2.0).sum(), v), pt.round):
         graph = f(x)
         function([x], graph, "python")(np.array([0.2, 0.3]))
-        assert not operations.unproved_in([graph])
+        assert not graphs.unproved_in([graph])
 
 
 def test_what_an_evaluated_variable_keeps_is_forgotten():
     x = pt.constant(2.0) + 1.0
     x.eval()
-    assert not operations.unproved_in([x])
+    assert not graphs.unproved_in([x])
     assert "_fn_cache" not in vars(x)
 
 
@@ -301,7 +301,7 @@ def test_operations_that_share_an_inner_variable_are_proved_in_any_order():
 
     again = pt.special.softmax(rows(), axis=-1).owner.op(rows())
     pt.special.softmax(rows(), axis=-1)  # gives the variable inside of both its own type
-    assert not operations.unproved_in([again])
+    assert not graphs.unproved_in([again])
 
 
 @pytest.fixture
@@ -343,9 +343,9 @@ def without_attributes(thing):
 
 
 FAULTS = {
-    "no look at what a class makes": (operations, "is_as_made", without_attributes, "other axes"),
-    "no look at variables": (operations, "is_known", without_attributes, "a class of variables"),
-    "no look at settings": (as_made, "FOREIGN", {"broadcastable"}, "a function's name"),
+    "no look at what a class makes": (graphs, "is_as_made", without_attributes, "other axes"),
+    "no look at variables": (graphs, "is_known", without_attributes, "a class of variables"),
+    "no look at settings": (graphs, "FOREIGN", {"broadcastable"}, "a function's name"),
 }
 
 
@@ -353,7 +353,7 @@ FAULTS = {
 def test_planted_faults_let_a_change_pass(fault, monkeypatch):
     module, name, faulty, what = fault
     monkeypatch.setattr(module, name, faulty)
-    assert not operations.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
+    assert not graphs.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
 
 
 def test_a_mixture_can_be_read_again():

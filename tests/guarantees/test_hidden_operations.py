@@ -26,9 +26,8 @@ from pytensor.tensor.elemwise import Elemwise
 import pymc_dp
 from pymc_dp.compiling import same_graph
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model import operations, separate, walk
-from pymc_dp.model.as_made import is_known_transform
-from pymc_dp.model.walk import tensor_constants
+from pymc_dp.model import graphs, separate
+from pymc_dp.model.graphs import is_known_transform, tensor_constants
 from tests.zoo import build as model_of
 
 N = 40
@@ -291,7 +290,7 @@ def test_what_operations_keep_from_being_compiled_is_forgotten():
 def test_functions_that_operations_keep_would_be_called(monkeypatch):
     """The planted fault."""
     monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())  # equal graphs are known
-    monkeypatch.setattr(operations, "forget", lambda thing: None)
+    monkeypatch.setattr(graphs, "forget", lambda thing: None)
     assert np.isclose(released_means(), Y.mean()).all()
 
 
@@ -432,20 +431,20 @@ def by_module(op):
 
 
 def with_subclasses(op):
-    return isinstance(op, tuple(operations.LISTED - {Op})) and not isinstance(op, Shift)
+    return isinstance(op, tuple(graphs.LISTED - {Op})) and not isinstance(op, Shift)
 
 
 def by_class_alone(op):
-    return type(op) in operations.LISTED
+    return type(op) in graphs.LISTED
 
 
 FAULTS = {
-    "no recursion": (walk, "layers", only_the_outer, "a vectorized function"),
-    "the module's name": (operations, "is_proved", by_module, "a false name"),
-    "a function's class": (operations, "is_proved", by_module, "a Python function"),
-    "subclasses": (operations, "is_proved", with_subclasses, "a subclass"),
-    "no look at attributes": (operations, "is_proved", by_class_alone, "a changed method"),
-    "no look at gradients": (operations, "is_proved", by_class_alone, "a gradient of one's own"),
+    "no recursion": (graphs, "layers", only_the_outer, "a vectorized function"),
+    "the module's name": (graphs, "is_proved", by_module, "a false name"),
+    "a function's class": (graphs, "is_proved", by_module, "a Python function"),
+    "subclasses": (graphs, "is_proved", with_subclasses, "a subclass"),
+    "no look at attributes": (graphs, "is_proved", by_class_alone, "a changed method"),
+    "no look at gradients": (graphs, "is_proved", by_class_alone, "a gradient of one's own"),
 }
 
 
@@ -538,7 +537,7 @@ def returns_data(calls):
 def test_a_check_of_graphs_alone_would_pass_what_is_made_later(monkeypatch):
     """The planted fault: what was checked before."""
     assert not any(map(returns_data, range(9)))
-    monkeypatch.setattr(operations, "is_known_transform", lambda transform: True)
+    monkeypatch.setattr(graphs, "is_known_transform", lambda transform: True)
     assert any(map(returns_data, range(9)))
 
 

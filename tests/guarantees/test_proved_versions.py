@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import pymc_dp
-from pymc_dp.model import operations
+from pymc_dp.model import graphs
 
 TEXT = files("pymc_dp.model").joinpath("proved_operations.txt").read_text()
 PROVED = dict(re.findall(r"^(pymc|pytensor)==(\d+\.\d+)$", TEXT, flags=re.MULTILINE))
@@ -51,4 +51,4 @@ def test_the_package_asks_for_versions_below_the_next_major_one(library):
 
 def test_every_operation_of_the_list_exists_and_is_listed_once():
     lines = re.findall(r"^(?:pymc|pytensor)[.\w]+: (.+)$", TEXT, flags=re.MULTILINE)
-    assert len(operations.LISTED) == sum(len(line.split()) for line in lines)
+    assert len(graphs.LISTED) == sum(len(line.split()) for line in lines)

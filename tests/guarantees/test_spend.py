@@ -267,9 +267,6 @@ def calls_of(*names):
             {
                 "privacy/wall.py",
                 "model/columns.py",
-                "model/copied.py",
-                "model/prepared_arrays.py",
-                "model/unit_column.py",
                 "model/value_checks.py",
             },
         ),

@@ -22,7 +22,7 @@ from pymc_dp.results.build import Outcome, with_guarantee
 from tests.zoo import build as model_of
 
 separate_module = import_module("pymc_dp.model.separate")
-proved_module = import_module("pymc_dp.model.proved")
+proved_module = import_module("pymc_dp.model.separate")
 
 N = 40
 Y = np.random.default_rng(0).normal(size=N)
@@ -149,7 +149,7 @@ def test_a_list_that_walks_distributions_alone_would_miss_it(prior, monkeypatch)
         return {name: [g for g in graphs if g in model.basic_RVs] for name, graphs in read.items()}
 
     monkeypatch.setattr(proved_module, "_graphs_read", distributions_alone)
-    monkeypatch.setattr(proved_module.checks, "refuse_hidden", lambda *arguments: None)
+    monkeypatch.setattr(proved_module, "refuse_hidden", lambda *arguments: None)
     with pytest.raises(AssertionError):
         test_a_number_is_listed_wherever_in_a_prior_it_hides(prior)
 
@@ -203,7 +203,7 @@ def test_regular_arrays_of_a_likelihood_count_as_two_numbers(array):
 @pytest.mark.parametrize("array", REGULAR)
 def test_a_list_that_leaves_a_likelihoods_arrays_out_would_miss_them(array, monkeypatch):
     """The planted fault."""
-    constants = import_module("pymc_dp.model.constants")
+    constants = import_module("pymc_dp.model.released")
     numbers = constants._numbers
 
     def scalars_alone(graphs, blockers, leaves, axes):

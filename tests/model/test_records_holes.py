@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.model import separate, separate_unread
-from pymc_dp.model.axis_rules import Carries, Counts, needs
+from pymc_dp.model.axis import Carries, Counts, needs
 from tests import zoo
 from tests.zoo import BINARY, CATEGORY, GROUP, REAL, SQUARE, D, N, X, separated
 

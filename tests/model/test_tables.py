@@ -12,7 +12,7 @@ from scipy import sparse
 
 from pymc_dp.driver.setup import set_up
 from pymc_dp.model import separate
-from pymc_dp.model.tables import read_tables
+from pymc_dp.model.columns import read_tables
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.units import Blocks
 from pymc_dp.privacy.wall import PrivacyWall

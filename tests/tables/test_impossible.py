@@ -128,7 +128,7 @@ def test_data_in_place_of_a_template_are_looked_at():
 
 
 def test_the_first_impossible_record_may_come_late(monkeypatch):
-    monkeypatch.setattr(pymc_dp.tables.impossible, "ROWS", 50)
+    monkeypatch.setattr(pymc_dp.tables.checks, "ROWS", 50)
     y = np.ones(ROWS)
     y[-1] = 0.0
     with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):

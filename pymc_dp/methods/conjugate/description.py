@@ -8,7 +8,7 @@ import xarray as xr
 
 from pymc_dp.methods.conjugate.exponential import ExponentialFamily, Natural
 from pymc_dp.model import Records
-from pymc_dp.model.dims import named_dims
+from pymc_dp.model.split import named_dims
 
 
 def describe(

@@ -13,7 +13,7 @@ from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
 from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.state import State
 from pymc_dp.model import Records
-from pymc_dp.model.outcomes import STANDARD_UNIFORM
+from pymc_dp.model.batch import STANDARD_UNIFORM
 
 # the largest share of its prior sd that the sd of a hidden direction may be, before it is warned of
 MOST_OF_PRIOR = 0.3

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from pymc_dp.model import Records
+from pymc_dp.model.batch import Outcomes
 from pymc_dp.model.graph_types import AnyVariable, Node
-from pymc_dp.model.outcomes import Outcomes
 
 
 class OnlyOutcome(NamedTuple):

@@ -38,7 +38,7 @@ from pymc_dp.methods.sep.network.moments import (
 )
 from pymc_dp.model.batch import remake
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
-from pymc_dp.model.terms import number_in
+from pymc_dp.model.split import number_in
 
 
 def propagate(output: AnyVariable, latents: Mapping[AnyVariable, Moments]) -> Moments:

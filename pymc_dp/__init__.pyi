@@ -13,18 +13,14 @@ from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, Release
 from .filing.report import privacy_report
 from .ledger.ledger import Ledger
 from .methods.sep.kl_bound import sep_kl_bound
-from .plots.check import plot_check
-from .plots.noise import plot_noise
-from .plots.ppc import plot_ppc
-from .plots.privacy import plot_privacy
-from .plots.topics import plot_topics
+from .plots.fitted import plot_check, plot_ppc, plot_topics
+from .plots.privacy import plot_noise, plot_privacy
 from .postprocess.effect import effect
 from .postprocess.predict import predict
 from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
-from .results.composition import Composition, compose
-from .results.saved import load, save
-from .results.summary import summary
+from .results.build import Composition, compose
+from .results.report import load, save, summary
 from .synthetic.column_types import Column
 from .synthetic.columns import Columns
 from .synthetic.pooling import pool

@@ -12,8 +12,8 @@ import xarray as xr
 
 from pymc_dp.checking.prior import prior_draws, widths
 from pymc_dp.methods.doubts import Doubt, Kind, doubts_in, without_transform
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.summary import by_label, leaves_noise_out, noise_sd_of, share_of
+from pymc_dp.results.build import privacy_of
+from pymc_dp.results.report import by_label, leaves_noise_out, noise_sd_of, share_of
 
 # where a value becomes worth a look: a move in posterior sds, a share of the variance that is
 # noise, a share of hidden directions, what clipping takes of the scores' variance, a test statistic

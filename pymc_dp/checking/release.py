@@ -26,8 +26,7 @@ from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.missing import MASK
 from pymc_dp.privacy.contribution import RowContribution, UnitVector
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.build import Outcome
+from pymc_dp.results.build import Outcome, privacy_of
 from pymc_dp.sampling.samplers import Full
 
 

@@ -20,8 +20,7 @@ from pymc_dp.model.tables import read_tables
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.private_data import joined
 from pymc_dp.privacy.query import Noisy
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.build import with_guarantee
+from pymc_dp.results.build import privacy_of, with_guarantee
 
 NAME = "log predictive densities"
 DRAWS = 100  # draws behind a record's log predictive density

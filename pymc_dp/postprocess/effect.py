@@ -16,8 +16,8 @@ from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.postprocess.public_margins import public_margins
 from pymc_dp.postprocess.record_margins import record_margins
 from pymc_dp.postprocess.settings import describe, read_settings
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.summary import leaves_noise_out
+from pymc_dp.results.build import privacy_of
+from pymc_dp.results.report import leaves_noise_out
 
 
 def effect(

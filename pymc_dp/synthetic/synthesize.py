@@ -22,7 +22,7 @@ from pymc_dp.model.terms import declare_public, simplify
 from pymc_dp.postprocess.new_data import draw_all_entries, put_units
 from pymc_dp.postprocess.new_records import NewRecords, for_new_records
 from pymc_dp.postprocess.predict import declared_in, drawn, refuse_own_functions
-from pymc_dp.results.summary import leaves_noise_out
+from pymc_dp.results.report import leaves_noise_out
 
 SETS, RECORDS = "data_set", "record"
 

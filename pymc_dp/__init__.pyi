@@ -2,8 +2,7 @@
 
 from .auditing.audit import audit
 from .checking.check import Check, Checks, check
-from .checking.ppc import ppc
-from .checking.score import score
+from .checking.release import ppc, score
 from .driver.calibration import calibrate, epsilon
 from .driver.explain import explain
 from .driver.fit import fit
@@ -21,10 +20,8 @@ from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
 from .results.build import Composition, compose
 from .results.report import load, save, summary
-from .synthetic.column_types import Column
-from .synthetic.columns import Columns
-from .synthetic.pooling import pool
-from .synthetic.synthesize import synthesize
+from .synthetic.columns import Column, Columns
+from .synthetic.synthesize import pool, synthesize
 from .tables.censoring import censored_at
 from .tables.csvw import read_csvw
 from .tables.public_table import PublicTable

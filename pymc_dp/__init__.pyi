@@ -3,11 +3,9 @@
 from .auditing.audit import audit
 from .checking.check import Check, Checks, check
 from .checking.release import ppc, score
-from .driver.calibration import calibrate, epsilon
-from .driver.explain import explain
+from .driver.doors import DPADVI, DPSEP, VIPS, DPFullRankADVI
+from .driver.explain import calibrate, epsilon, explain, plan
 from .driver.fit import fit
-from .driver.inference import DPADVI, DPSEP, VIPS, DPFullRankADVI
-from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .filing.report import privacy_report
 from .ledger.ledger import Ledger

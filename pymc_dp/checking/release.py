@@ -31,9 +31,8 @@ from pymc_dp.contributions.replicates import (
     sort_by_edges,
     sort_by_rank,
 )
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import Setup, model_in_use, separation
+from pymc_dp.driver.fit import model_in_use, separation
+from pymc_dp.driver.run import Setup, compile_method, run_releases
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger

@@ -28,7 +28,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
-from pymc_dp.driver.setup import model_in_use
+from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.batch import remake

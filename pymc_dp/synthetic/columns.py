@@ -17,11 +17,9 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.driver.calibration import calibrate
-from pymc_dp.driver.calibration import epsilon as epsilon_of
-from pymc_dp.driver.fit import fit
-from pymc_dp.driver.plan import WHILE_RUNNING
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.explain import WHILE_RUNNING, calibrate
+from pymc_dp.driver.explain import epsilon as epsilon_of
+from pymc_dp.driver.fit import fit, set_up
 from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.synthetic.synthesize import SETS, synthesize
 

@@ -19,7 +19,7 @@ from pytensor.graph.traversal import ancestors
 from scipy import stats
 
 from pymc_dp.accounting.arguments import check_count
-from pymc_dp.driver.setup import model_in_use
+from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.batch import rebuilt
 from pymc_dp.model.dims import named_dims

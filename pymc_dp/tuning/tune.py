@@ -29,11 +29,9 @@ from pymc_dp.accounting.selection import Selection, draw_runs
 from pymc_dp.calibration.budget import warn_if_weak
 from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.fit import number_of_draws
+from pymc_dp.driver.fit import number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
-from pymc_dp.driver.run import build_wall, run_releases
-from pymc_dp.driver.setup import Setup, set_up_method
+from pymc_dp.driver.run import Setup, build_wall, compile_method, run_releases
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.chain import Stage, Staged, chain

@@ -12,7 +12,7 @@ from pymc_dp.accounting.accountant import _cached
 from pymc_dp.accounting.accountants import PLD
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.calibration.noise_search import calibrate_plan
-from pymc_dp.driver.calibration import calibrate, epsilon
+from pymc_dp.driver.explain import calibrate, epsilon
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import Full, Poisson
 from tests.plans import plan_from, release_from

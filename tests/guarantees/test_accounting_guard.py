@@ -19,7 +19,7 @@ from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT
 from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
-from pymc_dp.driver.calibration import epsilon
+from pymc_dp.driver.explain import epsilon
 from pymc_dp.methods.chain import with_shares
 from pymc_dp.results.build import plan_from_json
 from pymc_dp.sampling.samplers import SAMPLERS, FixedSize, Full, Poisson, Sampler

@@ -9,8 +9,8 @@ import pytest
 from pymc.logprob.transforms import Transform
 from pytensor.graph.op import Op
 
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.privacy.chunks import shipping
 from tests.zoo import build as model_of
 

@@ -26,8 +26,8 @@ from pymc_dp.accounting.renyi import ORDERS, epsilon_of_renyi
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.noise_search import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.model import PrivateData
 from pymc_dp.privacy.query import Query

@@ -169,13 +169,13 @@ def _steps(idata: xr.DataTree) -> Check:
 
 def _as_in_posterior(labels: list[str], posterior: xr.Dataset) -> list[str]:
     """Label coordinates as entries of the posterior are, where there are as many of a variable."""
-    found: dict[str, str] = {}
+    label_of: dict[str, str] = {}
     for name in posterior.data_vars:
         own = [x for x in labels if without_transform(x).partition("[")[0] == name]
         entries = by_label(posterior[[name]].isel(chain=0, draw=0, drop=True)).index
         if len(own) == len(entries):
-            found |= dict(zip(own, entries, strict=True))
-    return [found.get(x, x) for x in labels]
+            label_of |= dict(zip(own, entries, strict=True))
+    return [label_of.get(x, x) for x in labels]
 
 
 def _noise(idata: xr.DataTree) -> Check:
@@ -314,7 +314,7 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
         drawn = draw_of_prior(latents, PRIOR_DRAWS)
     except NotImplementedError as error:
         raise NotImplementedError("The prior is flat: nothing can be drawn from it.") from error
-    found = {}
+    draws = {}
     for rv, values in zip(latents, drawn, strict=True):
         like = posterior[rv.name]
         if values.shape[1:] != like.shape[2:]:
@@ -322,5 +322,5 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
                 f"The posterior holds no `{rv.name}` of shape {values.shape[1:]}: give the model "
                 "that was fitted."
             )
-        found[rv.name] = (like.dims, np.asarray(values)[None])
-    return xr.Dataset(found)
+        draws[rv.name] = (like.dims, np.asarray(values)[None])
+    return xr.Dataset(draws)

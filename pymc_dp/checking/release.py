@@ -144,7 +144,7 @@ def open_fitted(
 
 
 def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
-    """Take evenly spaced draws: those of a chain are alike side by side."""
+    """Take evenly spaced draws: neighbours in a chain resemble each other."""
     posterior = idata["posterior"].to_dataset().stack(point=("chain", "draw"))
     parts = []
     for name, start in records.point.items():
@@ -315,8 +315,8 @@ def ppc(
     ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
-    >>> found = pymc_dp.ppc(idata, model, statistic="histogram", bins=[0.5], **terms)
-    >>> found["ppc"]["observed"].values.round(-2)
+    >>> result = pymc_dp.ppc(idata, model, statistic="histogram", bins=[0.5], **terms)
+    >>> result["ppc"]["observed"].values.round(-2)
     array([300., 700.])
     """
     budget = later_budget(
@@ -350,10 +350,10 @@ def ppc(
         size=number * (2 + replicates),
         clip_norm=CLIP_NORM,
     )
-    found = _describe_bins(noisy, edges, replicates, outcomes_in(records, leaf))
+    result = _describe_bins(noisy, edges, replicates, outcomes_in(records, leaf))
     settings = {"statistic": statistic, "bins": number, "replicates": replicates}
-    found.attrs |= {"statistic": statistic, "variable": variable}
-    return with_guarantee({"ppc": found}, records, outcome, {"settings": settings})
+    result.attrs |= {"statistic": statistic, "variable": variable}
+    return with_guarantee({"ppc": result}, records, outcome, {"settings": settings})
 
 
 def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
@@ -527,8 +527,8 @@ def score(
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
     >>> held_out = {"y": np.repeat([0, 1], [320, 680])}
-    >>> found = pymc_dp.score(idata, model, data=held_out, **terms)
-    >>> -0.8 < found["score"]["mean"].item() < -0.5
+    >>> result = pymc_dp.score(idata, model, data=held_out, **terms)
+    >>> -0.8 < result["score"]["mean"].item() < -0.5
     True
     """
     fits = _fits(idata, model, data)
@@ -612,8 +612,8 @@ def _scores(
     ]
 
     def prepare(batch: Batch, points: Sequence[np.ndarray]) -> np.ndarray:
-        found = [density(batch, z) for density, z in zip(each, points, strict=True)]
-        return np.stack(found, axis=1)
+        densities = [density(batch, z) for density, z in zip(each, points, strict=True)]
+        return np.stack(densities, axis=1)
 
     def rows(densities: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
         first = (densities[:, :1] - terms.limits.centre) / terms.limits.radius

@@ -89,11 +89,11 @@ def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
     for name, value in {**given, **start}.items():
         if isinstance(value, str | Variable):
             continue
-        needed, found = tuple(map(int, shapes[name])), np.asarray(value)
-        numbers = found.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
-        if found.shape != needed or not numbers or not np.isfinite(found).all():
+        needed, array = tuple(map(int, shapes[name])), np.asarray(value)
+        numbers = array.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
+        if array.shape != needed or not numbers or not np.isfinite(array).all():
             raise ValueError(
-                f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
+                f"The initial value of `{name}` has the shape {array.shape}, or entries that are "
                 f"no finite numbers in double precision; it needs {needed} of them."
             )
 
@@ -112,8 +112,8 @@ def _refuse_infinite(model: pm.Model, records: Records, latents: list[Any]) -> N
     densities = as_written(values, [term.sum() for term in terms])
     point = [records.point[value.name].astype(value.dtype) for value in values]
     with np.errstate(all="ignore"):
-        found = densities(*point)
-    for rv, density in zip(latents, found, strict=True):
+        values_at_start = densities(*point)
+    for rv, density in zip(latents, values_at_start, strict=True):
         if not np.isfinite(density):
             raise ValueError(
                 f"The prior of `{rv.name}` has no finite density at its initial value: give its "
@@ -142,8 +142,8 @@ def _has_extremes(numbers: np.ndarray) -> bool:
     if numbers.dtype.kind not in "iuf":
         return False
     sizes = np.abs(numbers.astype("float64"))
-    found = (sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)
-    return bool(found.any())
+    extreme = (sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)
+    return bool(extreme.any())
 
 
 def refuse_scores_that_are_nan(model: pm.Model, records: Records) -> None:
@@ -199,15 +199,15 @@ def _is_without_score(records: Records, compute: Any, leaf: str, atom: float) ->
     rng, kinds = np.random.default_rng(0), np.arange(TRIED) % ALIKE
     made = {k: made_up_column(column, kinds, rng) for k, column in spec.items()}
     made[leaf] = np.full(TRIED, atom)
-    found = []
+    finite = []
     for row, jitter in enumerate(0.3 * rng.standard_normal((TRIED, records.size))):
         record = rows_along(axes, made, np.array([row]))
         point = zip(records.split(records.start + jitter), records.latents.values(), strict=True)
         values = [record[k].astype(x.type.dtype) for k, x in inputs.items()]
         density, *slopes = compute(*values, *(z.astype(x.type.dtype) for z, x in point))
         if np.isfinite(density):
-            found.append(all(np.isfinite(x).all() for x in slopes))
-    return bool(found) and not any(found)
+            finite.append(all(np.isfinite(x).all() for x in slopes))
+    return bool(finite) and not any(finite)
 
 
 def advice_on_rows(unit: str | None) -> tuple[str, ...]:
@@ -222,11 +222,11 @@ def advice_on_rows(unit: str | None) -> tuple[str, ...]:
 
 
 def advice_on_groups(records: Records, unit: str | None) -> tuple[str, ...]:
-    """Say which latents have so many groups that these may be persons; the model's shapes tell."""
+    """Say which latents have groups enough that these may be persons, by the model's shapes."""
     if unit is not None:
         return ()
     columns = {variable: name for name, variable in records.batch.inputs.items()}
-    found: dict[str, list[str]] = {}
+    columns_of: dict[str, list[str]] = {}
     for node in toposort(records.batch.terms):
         if isinstance(node.op, AdvancedSubtensor):
             base, *rest = node.inputs
@@ -234,13 +234,13 @@ def advice_on_groups(records: Records, unit: str | None) -> tuple[str, ...]:
             groups = set(ancestors([base]))
             for name, latent in records.latents.items():
                 if read and latent in groups and _length(records.point[name]) > MANY_LATENTS:
-                    found[name] = list(dict.fromkeys([*found.get(name, []), *read]))
+                    columns_of[name] = list(dict.fromkeys([*columns_of.get(name, []), *read]))
     return tuple(
         f"`{name}` has {_length(records.point[name])} entries, which {' and '.join(read)} picks "
         "for a record. Where these belong to private persons, name that array in unit=: dp_advi "
         "then integrates them out. As groups they are released one by one, with noise on each, and "
         "a fit takes the longer the more there are."
-        for name, read in found.items()
+        for name, read in columns_of.items()
     )
 
 
@@ -254,19 +254,19 @@ def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
     A number of trials is read where the author wrote it as one number; no data are.
     """
     whom = "person" if unit is None else unit_label(unit)
-    found = []
+    advice = []
     for rv in model.observed_RVs:
         latents = [other for other in model.basic_RVs if other is not rv]
         # with what draws the components of a mixture, or stands inside a bound
         nodes = [v.owner for v in ancestors([rv], blockers=latents) if v.owner and v not in latents]
         kinds = {_kind(node) for node in nodes} - {""}
-        found += [
+        advice += [
             f"`{rv.name}` counts {kind} in a row. A row must be of one {whom}: where it adds up "
             f"several, expand the counts to one row for each, or epsilon protects less than a "
             f"{whom}."
             for kind in sorted(kinds)
         ]
-    return tuple(found)
+    return tuple(advice)
 
 
 def _kind(node: Node) -> str:

@@ -41,7 +41,7 @@ from pymc_dp.sampling.samplers import Poisson
 from pymc_dp.tables.formula import check_formula, factors_left_out, formula_of, refuse_weights
 from pymc_dp.tables.public_table import PublicTable
 
-# records in chunks are taken to be so many where a method's default releases depend on it
+# taken for the number of records in chunks where a method's default releases depend on it
 MANY_RECORDS = 1_000_000
 BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
 BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
@@ -69,7 +69,7 @@ class Fits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
-    """What `explain` found; prints as a text."""
+    """What `explain` returns; prints as a text."""
 
     records: tuple[str, ...]  # the data that go by records
     # {method: Fits}: the class of models that it has updates for, or why the model belongs to
@@ -93,12 +93,12 @@ class Explanation:
 
     @property
     def vips(self) -> Fits:
-        """What vips found."""
+        """Whether and how vips fits."""
         return self.methods["vips"]
 
     @property
     def dp_sep(self) -> Fits:
-        """What dp_sep found."""
+        """Whether and how dp_sep fits."""
         return self.methods["dp_sep"]
 
     def __str__(self) -> str:
@@ -107,10 +107,10 @@ class Explanation:
         lines += [f"    `{name}` is {what}" for name, what in self.unnamed.items()]
         if self.unnamed:
             lines.append(f"    {self.new_records}")
-        alike: dict[str, list[str]] = {}
+        with_text: dict[str, list[str]] = {}
         for name, fits in self.methods.items():
-            alike.setdefault(str(fits), []).append(name)
-        lines += [f"{', '.join(names)}: {_of(names, fits)}" for fits, names in alike.items()]
+            with_text.setdefault(str(fits), []).append(name)
+        lines += [f"{', '.join(names)}: {_of(names, fits)}" for fits, names in with_text.items()]
         lines += [f"{name}: {n:g} passes over all chunks." for name, n in self.passes.items()]
         lines += [self.withheld] if self.withheld else []
         return "\n".join(lines)
@@ -220,7 +220,7 @@ def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> 
         if fits[name].better and not mixed_numbers:
             return name, fits[name].better
     if not fits["dp_advi"].ok:
-        able = [name for name, found in fits.items() if found.ok and METHODS[name].private]
+        able = [name for name, each in fits.items() if each.ok and METHODS[name].private]
         if not able:
             raise NotSeparableError(f"No method fits. dp_advi {fits['dp_advi'].reason}")
         return able[0], "the other methods refuse the latents of single records"

@@ -438,7 +438,9 @@ def _public_numbers(
     records: Records, budget: Budget, weights: SurveyWeights | None
 ) -> dict[str, tuple[float, ...]]:
     """Return numbers that a caller says are public, by what they are."""
-    named = {f"A number in the {x.kind} `{x.name}`": found for x, found in records.trusted.items()}
+    named = {
+        f"A number in the {x.kind} `{x.name}`": values for x, values in records.trusted.items()
+    }
     if weights is not None:
         named[f"upper= of weights=`{weights.name}`"] = (weights.upper,)
     if budget.num_records is not None:
@@ -461,16 +463,16 @@ def number_of_draws(draws: int | None, setup: Setup) -> int:
 
 
 def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ...]:
-    found = () if callable(callbacks) else tuple(callbacks or ())
-    if callable(callbacks) or not all(map(callable, found)):
+    functions = () if callable(callbacks) else tuple(callbacks or ())
+    if callable(callbacks) or not all(map(callable, functions)):
         raise TypeError("callbacks= must be a sequence of functions.")
-    if any(isinstance(callback, CheckParametersConvergence) for callback in found):
+    if any(isinstance(callback, CheckParametersConvergence) for callback in functions):
         raise ValueError(
             "callbacks= holds PyMC's CheckParametersConvergence, which reads an approximation and "
             "ends a fit early. A private fit has none, and stopping early does not lower a "
             "result's epsilon: leave it out, and see how the mean moved in idata['fit_stats']."
         )
-    return found
+    return functions
 
 
 def _public_generator(seed: Any) -> np.random.Generator:

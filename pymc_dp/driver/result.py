@@ -25,7 +25,7 @@ from pymc_dp.model import Records
 from pymc_dp.model.dims import named_dims
 from pymc_dp.results.build import Outcome, build_result
 
-MOST_NUMBERS = 2**29  # a posterior holds at most so many numbers: 4 GB in double precision
+MOST_NUMBERS = 2**29  # the most that a posterior holds: 4 GB in double precision
 DRAW_DIMS = ("chain", "draw")  # what every posterior calls the axes of its draws
 PATH_POINTS = 50  # how many points of a fit's path a result keeps
 

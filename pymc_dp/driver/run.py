@@ -217,10 +217,10 @@ class Checkpoint:
                     for table in TABLES:
                         db.execute(table)
                     self._note(db, **about, file=self._file())
-                found = dict(db.execute("SELECT name, value FROM fit").fetchall())
+                noted = dict(db.execute("SELECT name, value FROM fit").fetchall())
         except sqlite3.Error as error:
             raise ValueError(f"checkpoint={str(self.path)!r} cannot be used ({error}).") from None
-        self._refuse_other_fits(found, about)
+        self._refuse_other_fits(noted, about)
 
     def public_generator(self, seed: int | None) -> np.random.Generator:
         """Return the generator of public draws, as it was when the fit began."""
@@ -237,9 +237,9 @@ class Checkpoint:
     def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
         """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
         with locked(self.path, "rwc") as db:
-            found = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
-        if found:
-            return ledger.resume(int(found[0][0]), setup.name, setup.plan, len(self.kept()))
+            noted = db.execute("SELECT value FROM fit WHERE name = 'booking'").fetchall()
+        if noted:
+            return ledger.resume(int(noted[0][0]), setup.name, setup.plan, len(self.kept()))
         booking = ledger.reserve(setup.name, setup.plan)
         with locked(self.path, "rwc") as db:
             self._note(db, booking=str(booking.fit))
@@ -300,23 +300,23 @@ class Checkpoint:
                 "another process goes on with the same fit; nothing is handed out."
             ) from None
 
-    def _refuse_other_fits(self, found: dict[str, str], about: dict[str, str]) -> None:
+    def _refuse_other_fits(self, noted: dict[str, str], about: dict[str, str]) -> None:
         for name, value in about.items():
-            if found.get(name) != value:
+            if noted.get(name) != value:
                 raise ValueError(
                     f"checkpoint={str(self.path)!r} is of another {name} than "
                     "this fit: call pm.fit as it was called when the file was made, or give "
                     "another file. Nothing was released."
                 )
-        if found.get("file") != self._file():
+        if noted.get("file") != self._file():
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is a copy of the file that the fit wrote. A fit "
                 "goes on from its own file alone; nothing was released."
             )
-        if "failed" in found:
+        if "failed" in noted:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is of a fit that ended because a release failed "
-                f"({found['failed']}). A release that fails is not made again; nothing was "
+                f"({noted['failed']}). A release that fails is not made again; nothing was "
                 "released."
             )
 
@@ -418,10 +418,7 @@ def run_releases(
 def _account(
     ends: ExitStack, setup: Setup, ledger: Ledger, checkpoint: Checkpoint | None
 ) -> Callable[[Release], None] | None:
-    """Set the plan aside, to be settled at the end.
-
-    Return what books releases, None if the checkpoint does.
-    """
+    """Set the plan aside, settled at the end; return what books releases if no checkpoint does."""
     if checkpoint is None:
         return ends.enter_context(ledger.reserve(setup.name, setup.plan))
     checkpoint.books(ends.enter_context(checkpoint.reserve(ledger, setup)))

@@ -147,10 +147,10 @@ def checked(declare: Mapping[str, str] | None) -> dict[str, str]:
             raise ValueError(f"declare= has no {name!r}: it may state {', '.join(DECLARED)}.")
         if not isinstance(text, str) or not text.strip():
             raise TypeError(f"declare= gives {text!r} for {name!r}: state it as text.")
-    found = dict(declare or {})
-    if "publication_date" in found:
-        _check_date(found["publication_date"])
-    return found
+    stated = dict(declare or {})
+    if "publication_date" in stated:
+        _check_date(stated["publication_date"])
+    return stated
 
 
 def _check_date(text: str) -> None:

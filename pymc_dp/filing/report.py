@@ -315,11 +315,8 @@ def _item(item: Any, declared: Mapping[str, str], indent: str) -> Iterator[str]:
 
 
 def _scalar(value: Any, indent: str) -> str:
-    """Write text that every reader of YAML takes for text, and numbers that it takes for numbers.
-
-    Without a point, 1e-05 is text in YAML 1.1.
-    """
-    if isinstance(value, float):
+    """Write what every reader of YAML takes for text, or for the number that it is."""
+    if isinstance(value, float):  # without a point, 1e-05 is text in YAML 1.1
         digits, e, exponent = repr(value).partition("e")
         return (digits if "." in digits else f"{digits}.0") + e + exponent
     if isinstance(value, int):

@@ -124,8 +124,8 @@ def _worst(checks: Checks, rows: int) -> xr.Dataset:
     longest = min(rows, max(map(len, known.values())))
     values = np.zeros((len(known), longest))
     names = np.full(values.shape, "", dtype=object)
-    for i, found in enumerate(known.values()):
-        ranked = sorted(found.items(), key=lambda each: -each[1])[:longest]
+    for i, values_of in enumerate(known.values()):
+        ranked = sorted(values_of.items(), key=lambda each: -each[1])[:longest]
         values[i, : len(ranked)] = [value for _, value in ranked]
         names[i, : len(ranked)] = [name for name, _ in ranked]
     return xr.Dataset(
@@ -187,36 +187,36 @@ def plot_ppc(
     privacy_of(result)
     if "ppc" not in result.children:
         raise ValueError("This result holds no predictive check: give one of pymc_dp.ppc.")
-    found = result["ppc"].to_dataset()
-    lines = _lines(found)
+    bins = result["ppc"].to_dataset()
+    lines = _lines(bins)
     if plot_collection is None:
-        of_variable = found[["expected"]].rename(expected=found.attrs["variable"])
+        of_variable = bins[["expected"]].rename(expected=bins.attrs["variable"])
         plot_collection = wrapped(of_variable, backend, PPC_WIDTH, PPC_HEIGHT, pc_kwargs)
     panel, path = Drawing(plot_collection, visuals), partial(_path, "line")
     panel.draw("replicated", path, lines["replicated"], color="C7", width=0.7)
     panel.draw("expected", path, lines["expected"], color="C0", width=2)
     panel.draw("noise", path, lines["noise"], color="C1", width=2)
     panel.draw("observed", partial(_path, "scatter"), lines["observed"], color="C1")
-    _label_bins(panel, found, labeller)
+    _label_bins(panel, bins, labeller)
     return plot_collection
 
 
-def _lines(found: xr.Dataset) -> dict[str, xr.Dataset]:
+def _lines(bins: xr.Dataset) -> dict[str, xr.Dataset]:
     """Return polylines, (point, plot_axis) each; nan lifts the pen."""
-    middle = found["bin"].to_numpy() + 0.5
-    observed, noise = found["observed"].to_numpy(), 2 * float(found["difference_noise_sd"])
-    rows = [[(*middle, np.nan), (*row, np.nan)] for row in found["replicated"].to_numpy()]
+    middle = bins["bin"].to_numpy() + 0.5
+    observed, noise = bins["observed"].to_numpy(), 2 * float(bins["difference_noise_sd"])
+    rows = [[(*middle, np.nan), (*row, np.nan)] for row in bins["replicated"].to_numpy()]
     bars = [
         [(x, x, np.nan), (y - noise, y + noise, np.nan)]
         for x, y in zip(middle, observed, strict=True)
     ]
     paths = {
         "replicated": np.concatenate(rows, axis=1).T,
-        "expected": np.stack([middle, found["expected"].to_numpy()], axis=1),
+        "expected": np.stack([middle, bins["expected"].to_numpy()], axis=1),
         "observed": np.stack([middle, observed], axis=1),
         "noise": np.concatenate(bars, axis=1).T,
     }
-    variable, dims = found.attrs["variable"], ("point", "plot_axis")
+    variable, dims = bins.attrs["variable"], ("point", "plot_axis")
     return {name: xr.Dataset({variable: (dims, path)}) for name, path in paths.items()}
 
 
@@ -224,16 +224,16 @@ def _path(kind: str, path: xr.DataArray, target: Any, **keywords: Any) -> Any:
     return getattr(backend_of_object(target), kind)(*path.to_numpy().T, target, **keywords)
 
 
-def _label_bins(panel: Drawing, found: xr.Dataset, labeller: Any) -> None:
-    variable, tail = found.attrs["variable"], found.attrs["tail_probability"]
+def _label_bins(panel: Drawing, bins: xr.Dataset, labeller: Any) -> None:
+    variable, tail = bins.attrs["variable"], bins.attrs["tail_probability"]
     place = xr.Dataset({variable: 0.0})
-    edges = np.append(found["lower"].to_numpy(), found["upper"].to_numpy()[-1])
+    edges = np.append(bins["lower"].to_numpy(), bins["upper"].to_numpy()[-1])
     chosen = range(0, len(edges), -(-len(edges) // EDGES))
     ticks = {"values": [*chosen], "labels": [f"{edges[k]:.3g}" for k in chosen]}
     panel.set_axes(shapes.set_xticks, place, **ticks)
     title = labeller or MapLabeller({variable: f"{variable}: tail probability {tail:.2g}"})
     panel.label("title", shapes.labelled_title, place, title)
-    ranked = found.attrs["statistic"] == "ranks"
+    ranked = bins.attrs["statistic"] == "ranks"
     along = f"rank of {variable} among predictions" if ranked else variable
     xlabel = labeller or MapLabeller({variable: along})
     panel.label("xlabel", shapes.labelled_x, place, xlabel)

@@ -165,8 +165,8 @@ def effect(
     ...     y = pm.Bernoulli("y", logit_p=logit, observed=answered)
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
-    >>> found = pymc_dp.effect(idata, model, {"treated": [0, 1]}, **terms)["effect"]
-    >>> 0.1 < found["difference"].sel(statistic="mean").item() < 0.3
+    >>> result = pymc_dp.effect(idata, model, {"treated": [0, 1]}, **terms)["effect"]
+    >>> 0.1 < result["difference"].sel(statistic="mean").item() < 0.3
     True
     """
     chosen = read_settings(settings)
@@ -205,9 +205,9 @@ def effect(
         )
     own = (public,) if isinstance(public, str) else tuple(public)
     margins, shares = public_margins(idata, model, chosen, over, weights, outcome, own)
-    found = describe(chosen, margins, prob, shares=shares)
-    found.attrs |= {"over": "public rows", "epsilon_spent": 0.0}
-    return xr.DataTree.from_dict({"effect": found})
+    result = describe(chosen, margins, prob, shares=shares)
+    result.attrs |= {"over": "public rows", "epsilon_spent": 0.0}
+    return xr.DataTree.from_dict({"effect": result})
 
 
 def read_settings(settings: Mapping[Place, Sequence[Any]]) -> list[Setting]:
@@ -220,13 +220,13 @@ def read_settings(settings: Mapping[Place, Sequence[Any]]) -> list[Setting]:
     columns = {place: _values(place, values) for place, values in settings.items()}
     if len({len(values) for values in columns.values()}) != 1:
         raise ValueError("settings= must give equally many values of each predictor.")
-    found = []
+    listed = []
     for row in zip(*columns.values(), strict=True):
         values = dict(zip(columns, row, strict=True))
-        found.append(Setting(", ".join(f"{_named(k)}={v}" for k, v in values.items()), values))
-    if len({one.label for one in found}) < len(found):
+        listed.append(Setting(", ".join(f"{_named(k)}={v}" for k, v in values.items()), values))
+    if len({one.label for one in listed}) < len(listed):
         raise ValueError("settings= gives the same values twice: each setting must be another.")
-    return found
+    return listed
 
 
 def _values(place: Place, values: Sequence[Any]) -> list[Any]:
@@ -272,8 +272,8 @@ def public_margins(
     margins = []
     for one in settings:
         # `predict` refuses numbers that may come from the records, and warns of fitted rows
-        found = predict(idata, made, _set(rows, one), var_names=name, public=public)
-        values = found["predictions"][name].stack(point=("chain", "draw")).transpose("point", ...)
+        result = predict(idata, made, _set(rows, one), var_names=name, public=public)
+        values = result["predictions"][name].stack(point=("chain", "draw")).transpose("point", ...)
         array = np.asarray(values.to_numpy(), "float64")
         margins.append(array.reshape(*array.shape[:2], -1).mean(axis=2) @ share)
     return np.stack(margins), is_share
@@ -415,10 +415,10 @@ def record_margins(
         clip_norm=(len(settings) + of_count**2) ** 0.5,
     )
     margins = margin_draws(noisy, along, len(settings), limits, of_count, budget.num_records)
-    found = describe(settings, margins, prob, shares=is_binary)
-    found.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
+    summary = describe(settings, margins, prob, shares=is_binary)
+    summary.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
     settings_of_release = {"bounds": list(limits), "points": points, "directions": size - 1}
-    return with_guarantee({"effect": found}, records, made, {"settings": settings_of_release})
+    return with_guarantee({"effect": summary}, records, made, {"settings": settings_of_release})
 
 
 def _leaf(records: Records, outcome: str | None) -> str:
@@ -557,17 +557,17 @@ def describe(
         odds = odds / (1 - odds)
         contrasts["odds_ratio"] = odds[1:] / odds[:1]
     labels = [one.label for one in settings]
-    found = {"margin": (("setting", "statistic"), _summary(margins, prob))}
-    found |= {
+    summaries = {"margin": (("setting", "statistic"), _summary(margins, prob))}
+    summaries |= {
         name: (("contrast", "statistic"), _summary(values, prob))
         for name, values in contrasts.items()
         if len(others)
     }
-    found["margin_draws"] = (("setting", "margin_draw"), margins)
+    summaries["margin_draws"] = (("setting", "margin_draw"), margins)
     coords: dict[str, Any] = {"setting": labels, "statistic": ["mean", "sd", "lower", "upper"]}
     if len(others):
         coords["contrast"] = [f"{label} against {labels[0]}" for label in labels[1:]]
-    return xr.Dataset(found, coords, {"prob": prob})
+    return xr.Dataset(summaries, coords, {"prob": prob})
 
 
 def _summary(draws: np.ndarray, prob: float) -> np.ndarray:

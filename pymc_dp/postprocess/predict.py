@@ -68,14 +68,6 @@ class NewRecords(NamedTuple):
     axes: RecordAxes
 
 
-class _Picked(NamedTuple):
-    """An index array, and the axis of an array that it picks entries from."""
-
-    index: Tensor
-    length: Tensor
-    names: tuple[str, ...]  # of the new data that the index is computed from
-
-
 def predict(
     idata: xr.DataTree,
     model: pm.Model,
@@ -169,9 +161,9 @@ def predict(
     arrays = drawn(predicted, inputs, number, latents, random_seed)
     if of_formula:
         arrays = {name: array[:, :-1] for name, array in arrays.items()}
-    found = _labelled(model, posterior, arrays)
-    found.attrs |= {"declared_public": own} if own else {}
-    return xr.DataTree.from_dict({"predictions": found})
+    labelled = _labelled(model, posterior, arrays)
+    labelled.attrs |= {"declared_public": own} if own else {}
+    return xr.DataTree.from_dict({"predictions": labelled})
 
 
 def declared_in(idata: xr.DataTree) -> tuple[set[str], str | None]:
@@ -467,12 +459,12 @@ def refuse_missing_levels(
     picked = list(_picked(graphs, data))
     if not picked:
         return
-    wanted = [x for each in picked for x in (each.index, each.length)]
+    wanted = [x for array, along, _ in picked for x in (array, along)]
     with without_c():
         fn = function(list(inputs), wanted, mode=PYTHON, on_unused_input="ignore")
-    found = fn(*values)
-    for each, index, length in zip(picked, found[::2], found[1::2], strict=True):
-        names = ", ".join(f"`{name}`" for name in each.names)
+    computed = fn(*values)
+    for (*_, read), index, length in zip(picked, computed[::2], computed[1::2], strict=True):
+        names = ", ".join(f"`{name}`" for name in read)
         if np.size(index) and index.min() < 0:
             raise ValueError(
                 f"data={names} holds negative codes, as pandas writes for missing categories: they "
@@ -487,8 +479,10 @@ def refuse_missing_levels(
             )
 
 
-def _picked(graphs: Sequence[AnyVariable], data: Collection[AnyVariable]) -> Iterator[_Picked]:
-    """Find what is indexed by the new data, and by no draw."""
+def _picked(
+    graphs: Sequence[AnyVariable], data: Collection[AnyVariable]
+) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
+    """Yield index arrays of new data and no draw, the length along which they pick, and names."""
     for node in toposort(graphs):
         if not isinstance(node.op, AdvancedSubtensor):
             continue
@@ -499,7 +493,7 @@ def _picked(graphs: Sequence[AnyVariable], data: Collection[AnyVariable]) -> Ite
             names = {str(leaf.name) for leaf in data if leaf in read}
             if names and not any(isinstance(x.type, RandomType) for x in read):
                 base: Tensor = node.inputs[0]
-                yield _Picked(index, base.shape[axis], tuple(sorted(names)))
+                yield index, base.shape[axis], sorted(names)
 
 
 def drawn(
@@ -538,10 +532,10 @@ def _labelled(
         dims = ("chain", "draw", *own)
         shape = posterior.sizes["chain"], posterior.sizes["draw"], *array.shape[1:]
         variables[name] = (dims, array.reshape(shape))
-    found = xr.Dataset(variables)
+    labelled = xr.Dataset(variables)
     kept = {
         dim: posterior[dim]
-        for dim, size in found.sizes.items()
+        for dim, size in labelled.sizes.items()
         if dim in posterior.coords and dim not in ("chain", "draw") and posterior.sizes[dim] == size
     }
-    return found.assign_coords(kept)
+    return labelled.assign_coords(kept)

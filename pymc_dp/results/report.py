@@ -169,14 +169,14 @@ def _public(attrs: dict[str, Any], idata: xr.DataTree, metadata: PublicTable | N
 
 def _values(model: pm.Model, public: list[str]) -> dict[Trusted, tuple[float, ...]]:
     """Find the numbers that a model takes on trust, by the lines that count them."""
-    found: dict[Trusted, tuple[float, ...]] = {}
+    trusted: dict[Trusted, tuple[float, ...]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the fit has given them
         model = pymc_model(model)
         for each in (model, constrained(model)):
             records, _ = separate_unread(each, public=public)
-            found |= records.trusted
-    return found
+            trusted |= records.trusted
+    return trusted
 
 
 def _trusted(
@@ -403,8 +403,8 @@ def load(path: str | os.PathLike[str]) -> xr.DataTree:
 
 def _is_zarr(path: str | os.PathLike[str]) -> bool:
     """Whether a path means Zarr, which an optional package reads and writes."""
-    found = Path(path).suffix == ".zarr"
-    if found:
+    is_zarr = Path(path).suffix == ".zarr"
+    if is_zarr:
         try:
             import zarr  # noqa: F401
         except ImportError:
@@ -412,4 +412,4 @@ def _is_zarr(path: str | os.PathLike[str]) -> bool:
                 f"{os.fspath(path)!r} means Zarr: install it (pip install 'zarr>=3'), or give a "
                 "path that ends in .nc."
             ) from None
-    return found
+    return is_zarr

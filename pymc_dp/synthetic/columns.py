@@ -90,9 +90,9 @@ class Column:
 
         Levels that are numbers keep their distances, all others are taken to be equally far apart.
         """
-        found = cls("ordered", levels=_levels(levels, 3), squared=squared)
-        found.scores()
-        return found
+        column = cls("ordered", levels=_levels(levels, 3), squared=squared)
+        column.scores()
+        return column
 
     @classmethod
     def categories(cls, levels: Sequence[Hashable]) -> "Column":
@@ -167,13 +167,13 @@ def _positive(name: str, value: float) -> float:
 
 
 def _levels(levels: Sequence[Hashable], fewest: int) -> tuple[Hashable, ...]:
-    found = tuple(levels)
-    if isinstance(levels, str) or len(set(found)) < max(len(found), fewest):
+    listed = tuple(levels)
+    if isinstance(levels, str) or len(set(listed)) < max(len(listed), fewest):
         raise ValueError(
             f"levels={levels!r} must be {fewest} or more different values; of two, say "
             "pymc_dp.Column.yes_no(first, second)."
         )
-    return found
+    return listed
 
 
 class Columns:
@@ -301,8 +301,8 @@ class Columns:
         """
         made_up = {name: column.made_up() for name, column in self._types.items()}
         results = fits if isinstance(fits, xr.DataTree) else self._all(fits)
-        found = synthesize(results, self._joint(made_up), n=n, m=m, random_seed=random_seed)
-        sets = found["synthetic"].to_dataset()
+        drawn = synthesize(results, self._joint(made_up), n=n, m=m, random_seed=random_seed)
+        sets = drawn["synthetic"].to_dataset()
         return [self._table(sets.isel({SETS: k})) for k in range(m)]
 
     def _all(self, fits: Mapping[str, xr.DataTree]) -> list[xr.DataTree]:
@@ -313,9 +313,9 @@ class Columns:
                 )
         return [fits[name] for name in self._types]
 
-    def _table(self, found: xr.Dataset) -> pd.DataFrame:
+    def _table(self, drawn: xr.Dataset) -> pd.DataFrame:
         columns = self._types.items()
-        return pd.DataFrame({name: x.labelled(found[name].to_numpy()) for name, x in columns})
+        return pd.DataFrame({name: x.labelled(drawn[name].to_numpy()) for name, x in columns})
 
     def _values(self, frame: Any) -> dict[str, np.ndarray]:
         for name in self._types:

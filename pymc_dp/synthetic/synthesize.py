@@ -9,7 +9,7 @@ an interval, by the rules of Raghunathan, Reiter and Rubin (2003), Reiter (2002,
 import warnings
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,16 +40,8 @@ from pymc_dp.results.report import leaves_noise_out
 
 SETS, RECORDS = "data_set", "record"
 FEWEST_FREEDOM = 3.0
-
-
-class Rule(NamedTuple):
-    """The variance of the mean estimate: ``(whole + 1/m) b + sign v``."""
-
-    whole: int
-    sign: int
-
-
-RULES = {"synthetic": Rule(1, -1), "partially synthetic": Rule(0, 1), "imputed": Rule(1, 1)}
+# whole and sign in the variance of the mean estimate: (whole + 1/m) b + sign v
+RULES = {"synthetic": (1, -1), "partially synthetic": (0, 1), "imputed": (1, 1)}
 
 
 def synthesize(
@@ -119,8 +111,8 @@ def synthesize(
     ...     logit_p = pm.Normal("a") + pm.Normal("b") * x
     ...     y = pm.Bernoulli("voted", logit_p=logit_p, observed=voted)
     >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
-    >>> found = pymc_dp.synthesize(idata, model, n=500, m=3)["synthetic"]
-    >>> dict(found.sizes)
+    >>> tables = pymc_dp.synthesize(idata, model, n=500, m=3)["synthetic"]
+    >>> dict(tables.sizes)
     {'data_set': 3, 'record': 500}
     """
     check_count("n", n)
@@ -157,10 +149,10 @@ def _warn_if_too_narrow(results: Sequence[xr.DataTree]) -> None:
 
 
 def _declared_in(results: Sequence[xr.DataTree]) -> tuple[set[str], str | None]:
-    found = [declared_in(idata) for idata in results]
-    if len({unit for _, unit in found}) != 1:
+    each = [declared_in(idata) for idata in results]
+    if len({unit for _, unit in each}) != 1:
         raise ValueError("idata= holds results of different units, or none: give fits of one unit.")
-    return set.intersection(*(declared for declared, _ in found)), found[0][1]
+    return set.intersection(*(declared for declared, _ in each)), each[0][1]
 
 
 def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, AnyVariable]:
@@ -208,11 +200,11 @@ def _in_order(graphs: dict[str, AnyVariable], columns: dict[str, AnyVariable]) -
     """Sort columns so that each comes after those that its distribution reads."""
     reads = {}
     for name, graph in graphs.items():
-        found = {*ancestors([graph])}
+        read = {*ancestors([graph])}
         reads[name] = {
             other
             for other in graphs
-            if columns[other] in found or (other != name and graphs[other] in found)
+            if columns[other] in read or (other != name and graphs[other] in read)
         }
     try:
         return list(TopologicalSorter(reads).static_order())
@@ -250,7 +242,7 @@ def _points(
     results: Sequence[xr.DataTree], new: NewRecords, m: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Choose different draws of the posterior, of each result by itself."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for idata in results:
         posterior = idata["posterior"].to_dataset()
         points = posterior[[name for name in new.latents if name in posterior]]
@@ -262,11 +254,11 @@ def _points(
                 "with more draws=."
             )
         chosen = points.isel(point=rng.choice(number, m, replace=False))
-        found |= {str(name): array.to_numpy() for name, array in chosen.items()}
+        arrays |= {str(name): array.to_numpy() for name, array in chosen.items()}
     for name in new.latents:
-        if name not in found:
+        if name not in arrays:
             raise ValueError(f"The posterior holds no `{name}`: give the model that was fitted.")
-    return [found[name] for name in new.latents]
+    return [arrays[name] for name in new.latents]
 
 
 def _dims(hardened: HardenedModel, name: str, axis: int, array: np.ndarray) -> tuple[str, ...]:
@@ -362,13 +354,13 @@ def pool(
         raise ValueError(f"prob={prob!r} must be between 0 and 1, and ratio={ratio!r} above 0.")
     q, v = _checked(estimates, variances)
     estimate, between, within = q.mean(axis=0), q.var(axis=0, ddof=1), v.mean(axis=0)
-    variance, freedom = _variance(RULES[kind], between, within, len(q), ratio)
+    variance, freedom = _variance(*RULES[kind], between, within, len(q), ratio)
     half = stats.t(freedom).ppf((1 + prob) / 2) * variance**0.5
-    found = {"estimate": estimate, "sd": variance**0.5}
-    found |= {"lower": estimate - half, "upper": estimate + half}
-    found |= {"freedom": freedom, "between": between, "within": within}
+    table = {"estimate": estimate, "sd": variance**0.5}
+    table |= {"lower": estimate - half, "upper": estimate + half}
+    table |= {"freedom": freedom, "between": between, "within": within}
     names = list(estimates.columns) if isinstance(estimates, pd.DataFrame) else None
-    return pd.DataFrame(found, index=names)
+    return pd.DataFrame(table, index=names)
 
 
 def _checked(estimates: Any, variances: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -390,14 +382,14 @@ def _checked(estimates: Any, variances: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _variance(
-    rule: Rule, between: np.ndarray, within: np.ndarray, m: int, ratio: float
+    whole: int, sign: int, between: np.ndarray, within: np.ndarray, m: int, ratio: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance and its degrees of freedom, which match its first two moments."""
-    estimated = (rule.whole + 1 / m) * between
+    estimated = (whole + 1 / m) * between
     share = np.divide(within, estimated, out=np.full_like(within, np.inf), where=estimated > 0)
-    variance = estimated + rule.sign * within
-    freedom = (m - 1) * (1 + rule.sign * share) ** 2
-    negative = (variance <= 0) & (rule.sign < 0)
+    variance = estimated + sign * within
+    freedom = (m - 1) * (1 + sign * share) ** 2
+    negative = (variance <= 0) & (sign < 0)
     if (negative | (freedom < FEWEST_FREEDOM)).any():
         warnings.warn(
             "Estimates hardly differ by more than those of records drawn from one posterior draw, "

@@ -1,9 +1,10 @@
 """What a record of a result says: what the library proves, what is left, what was declared.
 
-A record rests on what the fit released and on public settings. Its parts, in the order of this
-file: bounds on the success of any attack, that follow from the proved pairs of epsilon and delta;
-terms and balance of the ledger that the fit was booked in; pages of proofs, and digests of the
-code; the record itself, as nested mappings; and the label, a record in a few lines.
+A record rests on what the fit released and on public settings. In the order of this file: what
+people declare is checked; the ledger that the fit was booked in gives its terms and its balance;
+the record is put together, as nested mappings, from the guarantee, bounds on the success of any
+attack, pages of proofs with digests of the code, and the accuracy; the label is a record in a few
+lines.
 
 Whoever guesses between two neighbouring data sets makes two kinds of errors. A pair (epsilon,
 delta) bounds the curve of both from below; a result has such a pair at each of many deltas, and

@@ -26,8 +26,8 @@ from pytensor.link.jax.linker import JAXLinker
 
 import pymc_dp
 from benchmarks.large import BATCH, D, template
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.privacy import clipping
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Partition

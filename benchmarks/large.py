@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 
 from benchmarks.step import milliseconds, private_step
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 
 D, BATCH = 20, 5000
 

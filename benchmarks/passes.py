@@ -12,8 +12,8 @@ import numpy as np
 import pymc as pm
 from scipy.special import expit
 
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.wall import PrivacyWall
 

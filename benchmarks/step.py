@@ -20,8 +20,8 @@ from pytensor.gradient import grad
 from benchmarks.models import build, generate
 from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.gradients import on_batch
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.privacy.wall import PrivacyWall

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import lazy_loader
 
-from pymc_dp.driver.hook import install as _install
+from pymc_dp.driver.doors import install as _install
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = version("pymc-dp")

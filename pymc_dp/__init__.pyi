@@ -2,33 +2,24 @@
 
 from .auditing.audit import audit
 from .checking.check import Check, Checks, check
-from .checking.ppc import ppc
-from .checking.score import score
-from .driver.calibration import calibrate, epsilon
-from .driver.explain import explain
+from .checking.release import ppc, score
+from .driver.doors import DPADVI, DPSEP, VIPS, DPFullRankADVI
+from .driver.explain import calibrate, epsilon, explain, plan
 from .driver.fit import fit
-from .driver.inference import DPADVI, DPSEP, VIPS, DPFullRankADVI
-from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .filing.report import privacy_report
 from .ledger.ledger import Ledger
 from .methods.sep.kl_bound import sep_kl_bound
-from .plots.check import plot_check
-from .plots.noise import plot_noise
-from .plots.ppc import plot_ppc
-from .plots.privacy import plot_privacy
-from .plots.topics import plot_topics
+from .plots.fitted import plot_check, plot_ppc, plot_topics
+from .plots.privacy import plot_noise, plot_privacy
 from .postprocess.effect import effect
 from .postprocess.predict import predict
 from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
-from .results.composition import Composition, compose
-from .results.saved import load, save
-from .results.summary import summary
-from .synthetic.column_types import Column
-from .synthetic.columns import Columns
-from .synthetic.pooling import pool
-from .synthetic.synthesize import synthesize
+from .results.build import Composition, compose
+from .results.report import load, save, summary
+from .synthetic.columns import Column, Columns
+from .synthetic.synthesize import pool, synthesize
 from .tables.formula import censored_at
 from .tables.public_table import PublicTable, read_csvw
 from .tables.weights import SurveyWeights

@@ -12,9 +12,8 @@ from benchmarks.papers import full_ep, private_em
 from benchmarks.papers.default_clip import default_clip_norm
 from benchmarks.papers.mixture_data import COMPONENTS, RECORDS, D, Posterior, model
 from benchmarks.papers.quiet import quiet
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method, run_releases
 from pymc_dp.model import Column, PrivateData
 
 DELTA = 1e-5

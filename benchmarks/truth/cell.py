@@ -9,15 +9,14 @@ import numpy as np
 
 from benchmarks.truth import reference
 from benchmarks.truth.problem import DataSet, Problem, Truth, data_set, flat, reported
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import Setup, set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.result import transform_draws
+from pymc_dp.driver.run import Setup, compile_method, run_releases
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.model.modes import without_c
 from pymc_dp.privacy.units import units_of
-from pymc_dp.results.posterior import transform_draws
 
 DELTA = 1e-5
 INTERVAL = (0.05, 0.95)

@@ -17,10 +17,10 @@ from benchmarks.truth.laplace import approximate, draw_along
 from benchmarks.truth.problem import Arrays, DataSet, Problem, Truth
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import on_batch
+from pymc_dp.driver.result import transform_draws
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model import Records, separate
 from pymc_dp.model.modes import without_c
-from pymc_dp.results.posterior import transform_draws
 
 DRAWS = 2000
 

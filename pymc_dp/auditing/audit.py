@@ -12,8 +12,8 @@ from rich.progress import track
 from pymc_dp.accounting.plan import check_count
 from pymc_dp.auditing.attack import Claims, learn, lower_bound
 from pymc_dp.auditing.attacked_fit import AttackedFit
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import Setup, set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import Setup, compile_method
 
 FEWEST_RUNS = 40
 LEAST_CONFIDENCE = 0.9999

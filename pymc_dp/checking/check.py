@@ -1,19 +1,25 @@
-"""What a result says about its own quality, without a look at the data."""
+"""What a result says about its own quality, without a look at the data.
+
+`check` reads what the fit released, one check after the other; the last one compares the width of
+the posterior with that of the prior, from draws of it.
+"""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from textwrap import fill
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph.traversal import ancestors
 
-from pymc_dp.checking.prior import prior_draws, widths
 from pymc_dp.methods.doubts import Doubt, Kind, doubts_in, without_transform
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.summary import by_label, leaves_noise_out, noise_sd_of, share_of
+from pymc_dp.methods.prior import draw_of_prior
+from pymc_dp.model.graphs import unproved_in
+from pymc_dp.results.build import privacy_of
+from pymc_dp.results.report import by_label, leaves_noise_out, noise_sd_of, share_of
 
 # where a value becomes worth a look: a move in posterior sds, a share of the variance that is
 # noise, a share of hidden directions, what clipping takes of the scores' variance, a test statistic
@@ -24,6 +30,8 @@ OUTCOMES_UNKNOWN = (
     "No release compared outcomes with the model's, or the mode may have been far away then."
 )
 NAMED = 4  # how many names a sentence lists
+PRIOR_DRAWS = 500
+ENDS = (0.05, 0.95)  # the ends of the intervals that are compared
 
 
 @dataclass(frozen=True)
@@ -161,13 +169,13 @@ def _steps(idata: xr.DataTree) -> Check:
 
 def _as_in_posterior(labels: list[str], posterior: xr.Dataset) -> list[str]:
     """Label coordinates as entries of the posterior are, where there are as many of a variable."""
-    found: dict[str, str] = {}
+    label_of: dict[str, str] = {}
     for name in posterior.data_vars:
         own = [x for x in labels if without_transform(x).partition("[")[0] == name]
         entries = by_label(posterior[[name]].isel(chain=0, draw=0, drop=True)).index
         if len(own) == len(entries):
-            found |= dict(zip(own, entries, strict=True))
-    return [found.get(x, x) for x in labels]
+            label_of |= dict(zip(own, entries, strict=True))
+    return [label_of.get(x, x) for x in labels]
 
 
 def _noise(idata: xr.DataTree) -> Check:
@@ -264,3 +272,55 @@ def _judged(name: str, values: Mapping[str, float], finding: str, advice: str) -
     text = finding.format(value=worst, names=f" ({names}{more})" if names else "")
     verdict = LOOK if beyond else FINE
     return Check(name, worst, verdict, text, advice if beyond else "", dict(values))
+
+
+def widths(values: xr.Dataset) -> xr.Dataset:
+    """Return the lengths of central intervals of 90 percent of draws."""
+    low, high = (values.quantile(end, ("chain", "draw")) for end in ENDS)
+    return (high.drop_vars("quantile") - low.drop_vars("quantile")).astype("float64")
+
+
+def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] = ()) -> xr.Dataset:
+    """Draw the prior of the latents that a posterior holds.
+
+    ``public`` is what the fit declared public: arrays, and operations that hold no data.
+
+    Raises
+    ------
+    NotImplementedError
+        A prior is flat, or is drawn by a Python function that was not declared public.
+    ValueError
+        The model is not the one that was fitted.
+
+    Notes
+    -----
+    **Privacy.** No prior of a fitted model reads private data, but the fit proves nothing of how
+    its variables are drawn unless it draws them.
+    """
+    latents = [rv for rv in model.free_RVs if rv.name in posterior]
+    read = set(ancestors(latents)).intersection(model.data_vars)
+    for name in sorted({str(variable.name) for variable in read}.difference(public)):
+        raise ValueError(
+            f"A prior reads the data `{name}`, which the fit did not declare public: give the "
+            "model that was fitted."
+        )
+    own = unproved_in(latents)
+    for name in sorted(own.keys() - set(public)):
+        raise NotImplementedError(
+            f"A prior is drawn by `{name}`, which may hold private records. Fit it written as a "
+            f"distribution of PyMC's{own[name]}."
+        )
+    try:
+        drawn = draw_of_prior(latents, PRIOR_DRAWS)
+    except NotImplementedError as error:
+        raise NotImplementedError("The prior is flat: nothing can be drawn from it.") from error
+    draws = {}
+    for rv, values in zip(latents, drawn, strict=True):
+        like = posterior[rv.name]
+        if values.shape[1:] != like.shape[2:]:
+            raise ValueError(
+                f"The posterior holds no `{rv.name}` of shape {values.shape[1:]}: give the model "
+                "that was fitted."
+            )
+        draws[rv.name] = (like.dims, np.asarray(values)[None])
+    return xr.Dataset(draws)

@@ -1,9 +1,16 @@
-"""A fitted model is opened for one more release, of all records, which is made like a fit's."""
+"""One more release of all records, which says how well a fit predicts them: `ppc` and `score`.
+
+First what such releases share: a fitted model is opened, split into its records again, and one
+noisy sum is made like a fit's. Then `ppc`, a histogram of observed outcomes beside those that the
+posterior predicts; then `score`, mean log predictive densities, by which models are compared. The
+budget of a release is set aside before it, and all bad input is refused before that.
+"""
 
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -11,23 +18,45 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import xarray as xr
+from scipy import stats
 
-from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.accounting.plan import ReleaseSpec, check_count
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import Setup, separation
+from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
+from pymc_dp.contributions.replicates import (
+    CLIP_NORM,
+    beside_replicates,
+    outcomes_in,
+    sort_by_edges,
+    sort_by_rank,
+)
+from pymc_dp.driver.fit import model_in_use, separation
+from pymc_dp.driver.run import Setup, compile_method, run_releases
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.refusal import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
+from pymc_dp.model.columns import read_tables
 from pymc_dp.model.harden import MASK
-from pymc_dp.privacy.contribution import RowContribution, UnitVector
+from pymc_dp.privacy.contribution import Batch, RowContribution, UnitVector
+from pymc_dp.privacy.private_data import joined
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.build import Outcome
+from pymc_dp.results.build import Outcome, privacy_of, with_guarantee
 from pymc_dp.sampling.samplers import Full
+
+HISTOGRAM = "outcomes and replicates"
+# replicates of a data set, and draws that outcomes are ranked among
+REPLICATES, RANKED_AMONG = 8, 40
+FEWEST_DRAWS = 4
+RANKS = "ranks"
+MOST_BINS = 1000
+DENSITIES = "log predictive densities"
+DRAWS = 100  # draws behind a record's log predictive density
+COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to a score
+# what the square of a score adds, over that of the score: it says how records vary
+SQUARE_SHARE = 0.5
+Fits = Mapping[str, tuple[xr.DataTree, pm.Model]]
 
 
 class Fitted(NamedTuple):
@@ -37,6 +66,23 @@ class Fitted(NamedTuple):
     data: PrivateData
     points: np.ndarray  # (draws, records.size)
     public: tuple[str, ...]  # what the fit declared public
+
+
+class Terms(NamedTuple):
+    """How densities become vectors, and sums become scores; public."""
+
+    limits: Range
+    largest_difference: float
+    number: int | None  # declared, of records
+
+    @property
+    def of_count(self) -> float:
+        """What a record adds to the count: nothing where the number is declared."""
+        return COUNT_SHARE if self.number is None else 0.0
+
+    def clip_norm(self, models: int) -> float:
+        """The longest vector: scores lie between -1 and 1, their squares between 0 and 1."""
+        return float((models * (1 + SQUARE_SHARE**2) + self.of_count**2) ** 0.5)
 
 
 def later_budget(
@@ -96,7 +142,7 @@ def open_fitted(
 
 
 def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
-    """Take evenly spaced draws: those of a chain are alike side by side."""
+    """Take evenly spaced draws: neighbours in a chain resemble each other."""
     posterior = idata["posterior"].to_dataset().stack(point=("chain", "draw"))
     parts = []
     for name, start in records.point.items():
@@ -188,3 +234,427 @@ def averaged_by_unit(contribution: RowContribution) -> RowContribution:
 
     unit = UnitVector(contribution.size + 1, mean, rows=with_one)
     return contribution._replace(unit=unit)
+
+
+def ppc(
+    idata: xr.DataTree,
+    model: pm.Model,
+    *,
+    statistic: str = "ranks",
+    bins: int | Sequence[float] | None = None,
+    var_name: str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    noise_multiplier: float | None = None,
+    data: Mapping[str, Any] | None = None,
+    neighbours: str | None = None,
+    accountant: str = "pld",
+    unit: str | None = None,
+    ledger: Ledger | str | PathLike[str] | None = None,
+    backend: str = "python",
+) -> xr.DataTree:
+    """Release a private posterior predictive check: a histogram of outcomes beside predicted ones.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`.
+    model : pymc.Model
+        The model that was fitted.
+    statistic : {"ranks", "histogram"}
+        Ranks of outcomes among those that the posterior predicts for the same record, which are
+        uniform where the model is right; or the outcomes themselves.
+    bins : int or sequence of float, optional
+        For ranks their number, 10 by default. For a histogram the edges, which must be public: no
+        quantiles of the data. What lies outside has bins of its own.
+    var_name : str, optional
+        Which observed variable, where there are several.
+    epsilon, delta, noise_multiplier, data, accountant, ledger, backend
+        As in `pymc_dp.fit`, for this release alone.
+    neighbours, unit : str, optional
+        Those of the fit. With a unit a person counts once, by the shares of its records.
+
+    Returns
+    -------
+    DataTree
+        ``ppc`` by bin, from ``lower`` to ``upper``: ``observed`` and ``expected`` numbers of
+        records, their ``difference``, ``replicated`` numbers for some posterior draws, the noise's
+        standard deviation on each (``..._noise_sd``), and ``tail_probability``, that of so large a
+        difference under the model, the noise counted. The attribute ``tail_probability`` is that of
+        all bins together, by Bonferroni. And ``privacy``, as from `pymc_dp.fit`.
+
+    Raises
+    ------
+    NotSeparableError
+        Records have latents of their own, or the likelihood is not one term a record.
+    ValueError, TypeError
+        The model does not say how outcomes are drawn (potentials), or any other bad
+        input. All of it is refused before any budget is spent.
+
+    Notes
+    -----
+    **Privacy.** One Gaussian release of all records, of sensitivity sqrt(3) under add-remove and
+    zero-out neighbours, and twice that under replace-one. A record adds three parts: the indicator
+    t of its outcome's bin less the mean m of those of J outcomes that the model draws for it; m;
+    and each drawn indicator less m, over sqrt(J). All indicators have entries of at least 0 that
+    sum to 1, so the squared norms are at most 1 + M, M and 1 - M, where M <= 1 is that of m. Draws
+    for private predictors are made behind the wall. The result counts as public, and costs what its
+    own fit did.
+
+    **Tails** count what the posterior leaves open, its privacy noise included, from eight
+    replicates: those below one in a thousand say no more than that. On the records that were fitted
+    they are rather too large.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> terms = {"epsilon": 1, "delta": 1e-5}
+    >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
+    >>> result = pymc_dp.ppc(idata, model, statistic="histogram", bins=[0.5], **terms)
+    >>> result["ppc"]["observed"].values.round(-2)
+    array([300., 700.])
+    """
+    budget = later_budget(
+        idata,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        neighbours=neighbours,
+        accountant=accountant,
+        unit=unit,
+    )
+    edges = _edges(statistic, bins)
+    number = len(edges) - 1
+    fitted = open_fitted(idata, model_in_use(model), data, budget, REPLICATES + RANKED_AMONG)
+    records, (variable, leaf) = fitted.records, _variable(fitted, var_name)
+    replicates = min(REPLICATES, len(fitted.points) // 2)
+    points = _replicates_first(fitted.points, replicates)
+    points = points if statistic == RANKS else points[:replicates]
+    sort = sort_by_rank(number, replicates)
+    if statistic != RANKS:
+        sort = sort_by_edges(edges[1:-1].tolist())
+    draws = len(points)
+    noisy, outcome = ask(
+        HISTOGRAM,
+        fitted,
+        budget,
+        ledger,
+        backend,
+        compile_one=lambda _: beside_replicates(records, leaf, sort, number, replicates, draws),
+        context=points,
+        size=number * (2 + replicates),
+        clip_norm=CLIP_NORM,
+    )
+    result = _describe_bins(noisy, edges, replicates, outcomes_in(records, leaf))
+    settings = {"statistic": statistic, "bins": number, "replicates": replicates}
+    result.attrs |= {"statistic": statistic, "variable": variable}
+    return with_guarantee({"ppc": result}, records, outcome, {"settings": settings})
+
+
+def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
+    """Return the public edges of bins, (bins + 1,)."""
+    if statistic == RANKS:
+        bins = 10 if bins is None else bins
+        if not isinstance(bins, int | np.integer):
+            raise ValueError("statistic='ranks' takes a number of bins, of equal width.")
+        check_count("bins", bins)
+        edges = np.linspace(0, 1, int(bins) + 1)
+    elif statistic == "histogram":
+        inner = np.asarray([] if bins is None else bins, "float64")
+        if inner.ndim != 1 or not inner.size or not np.isfinite(inner).all():
+            raise ValueError(
+                "statistic='histogram' needs bins=, the finite edges between bins, as public "
+                "numbers: such as bins=[-1, 0, 1]. None of them may come from the data."
+            )
+        if not (np.diff(inner) > 0).all():
+            raise ValueError(f"bins={inner.tolist()} must increase.")
+        edges = np.concatenate([[-np.inf], inner, [np.inf]])
+    else:
+        raise ValueError(f"statistic={statistic!r} is unknown: use 'ranks' or 'histogram'.")
+    if not 2 <= len(edges) - 1 <= MOST_BINS:
+        raise ValueError(f"bins= makes {len(edges) - 1} bins: it must be 2 to {MOST_BINS}.")
+    return edges
+
+
+def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
+    """Return the observed variable that is checked, and the name of its data."""
+    if len(fitted.points) < FEWEST_DRAWS:
+        raise ValueError(f"The result has fewer than {FEWEST_DRAWS} draws: fit with more draws=.")
+    leaves = drawn_leaves(fitted.records, "pymc_dp.score compares such models.")
+    if var_name is None and len(leaves) == 1:
+        [var_name] = leaves
+    if var_name not in leaves:
+        raise ValueError(f"var_name={var_name!r} must be one of {sorted(leaves)}.")
+    return var_name, leaves[var_name]
+
+
+def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
+    """Spread the draws of replicates over all draws, and put them first."""
+    first = np.unique(np.linspace(0, len(points) - 1, replicates).astype(int))
+    return np.concatenate([points[first], np.delete(points, first, axis=0)])
+
+
+def _describe_bins(noisy: Noisy, edges: np.ndarray, replicates: int, width: int) -> xr.Dataset:
+    bins = len(edges) - 1
+    parts = noisy.value.reshape(2 + replicates, bins)
+    difference, expected, spread = parts[0], parts[1], parts[2:] * replicates**0.5
+    spread = spread - spread.mean(axis=0)  # but for the noise it is 0
+    tail = _tails(difference, expected, spread, noisy.sd, width)
+    return xr.Dataset(
+        {
+            "lower": ("bin", edges[:-1]),
+            "upper": ("bin", edges[1:]),
+            "observed": ("bin", expected + difference),
+            "observed_noise_sd": 2**0.5 * noisy.sd,
+            "expected": ("bin", expected),
+            "expected_noise_sd": noisy.sd,
+            "difference": ("bin", difference),
+            "difference_noise_sd": noisy.sd,
+            "replicated": (("replicate", "bin"), expected + spread),
+            "replicated_noise_sd": replicates**0.5 * noisy.sd,
+            "tail_probability": ("bin", tail),
+        },
+        {"bin": np.arange(bins), "replicate": np.arange(replicates)},
+        {"tail_probability": min(1.0, bins * float(tail.min()))},
+    )
+
+
+def _tails(
+    difference: np.ndarray, expected: np.ndarray, spread: np.ndarray, sd: float, width: int
+) -> np.ndarray:
+    """Two-sided tail of each difference, (bins,), among replicates with as much noise.
+
+    The variance of a replicated number is that of independent outcomes, times how much larger
+    variances between replicates are over all bins, less their noise. A bin whose own variance is
+    larger by two standard errors, or by less where that ratio is large, has its own. What exceeds
+    independent outcomes is known from few replicates: Welch and Satterthwaite's degrees of freedom
+    allow for it.
+    """
+    replicates = len(spread)
+    number = max(float(expected.sum()), 1.0)
+    share = np.clip(expected / number, 0.5 / number, 1 - 0.5 / number)
+    independent = number * share * (1 - share) / width
+    noise = replicates * sd**2
+    between = (spread**2).sum(axis=0) / (replicates - 1) - noise
+    pooled = independent * max(1.0, float(between.sum() / independent.sum()))
+    error = (2 / (replicates - 1)) ** 0.5 * (pooled + noise)
+    excess = np.maximum(pooled, between - 2 * error * independent / pooled) - independent
+    variance = (independent + excess) * (1 + 1 / replicates) + sd**2
+    freedom = (replicates - 1) * (variance / np.maximum(excess, 1e-3 * variance)) ** 2
+    return np.asarray(2 * stats.t(freedom).sf(np.abs(difference) / variance**0.5))
+
+
+def score(
+    idata: xr.DataTree | Fits,
+    model: pm.Model | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    noise_multiplier: float | None = None,
+    data: Mapping[str, Any] | None = None,
+    score_range: tuple[float, float] = (-4.0, 0.0),
+    largest_difference: float = 1.0,
+    neighbours: str | None = None,
+    accountant: str = "pld",
+    num_records: int | None = None,
+    unit: str | None = None,
+    ledger: Ledger | str | PathLike[str] | None = None,
+    backend: str = "python",
+) -> xr.DataTree:
+    """Release how well posteriors predict records: their mean log predictive density.
+
+    Give records that were held out. Those that were fitted flatter the model that adapts most.
+
+    Parameters
+    ----------
+    idata : DataTree, or mapping of {str : (result, model)}
+        A result of `pymc_dp.fit`. Several are scored on the same records in one release, which says
+        more about their differences than one release each.
+    model : pymc.Model
+        The model that was fitted; left out for several.
+    epsilon, delta, noise_multiplier, accountant, ledger, backend
+        As in `pymc_dp.fit`, for this release alone.
+    neighbours, unit : str, optional
+        Those of the fit, of several the first one. With a unit the scores are those of persons,
+        each the mean of its records'.
+    data : mapping, optional
+        The records, in place of the model's own, as in `pymc_dp.fit`, with the fit's unit. Several
+        models need it: each takes the arrays that it knows.
+    score_range : tuple of two floats
+        Where a record's log predictive density is clipped to. The default suits outcomes of about
+        unit scale, one or two a record.
+    largest_difference : float
+        Where the difference between a record's densities under another model and under the first
+        one is clipped to, on both sides. Half of it halves the noise on differences.
+    num_records : int, optional
+        The number of these records, or of persons with ``unit=``, if it is public. Otherwise a
+        noisy count takes its place.
+
+    Returns
+    -------
+    DataTree
+        ``score`` by model: ``mean`` log density of a record and ``difference`` to the first
+        model's, each with ``..._noise_sd``, of the privacy noise, and ``..._sampling_sd``, for the
+        choice of records, rather too large; ``number`` of records. And ``privacy``, as from
+        `pymc_dp.fit`.
+
+    Raises
+    ------
+    NotSeparableError
+        Records have latents of their own, or the likelihood is not one term a record.
+    ValueError, TypeError
+        Any other bad input. All of it is refused before any budget is spent.
+
+    Notes
+    -----
+    **Privacy.** One Gaussian release of all records. A record adds its first model's density less
+    the centre of ``score_range``, over half of its length; the difference of each other model's,
+    over ``largest_difference``; half the square of each of these numbers; and, where the number is
+    not declared, sqrt(1/2). For K models its squared norm is at most 5 K / 4 + 1/2. The results
+    count as public, and cost what their own fits did.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> terms = {"epsilon": 1, "delta": 1e-5}
+    >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
+    >>> held_out = {"y": np.repeat([0, 1], [320, 680])}
+    >>> result = pymc_dp.score(idata, model, data=held_out, **terms)
+    >>> -0.8 < result["score"]["mean"].item() < -0.5
+    True
+    """
+    fits = _fits(idata, model, data)
+    budget = later_budget(
+        next(iter(fits.values()))[0],
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        neighbours=neighbours,
+        accountant=accountant,
+        num_records=num_records,
+        unit=unit,
+    )
+    if not 0 < largest_difference < math.inf:
+        raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
+    terms = Terms(check_range(score_range), largest_difference, num_records)
+    fitted = _open(fits, data, budget)
+    public = sorted({name for each in fitted.values() for name in each.public})
+    columns = joined({name: each.data for name, each in fitted.items()})
+    together = next(iter(fitted.values()))._replace(data=columns, public=tuple(public))
+    records = {name: (each.records, [*each.data.spec]) for name, each in fitted.items()}
+    noisy, outcome = ask(
+        DENSITIES,
+        together,
+        budget,
+        ledger,
+        backend,
+        compile_one=partial(_scores, records, terms),
+        context=tuple(each.points for each in fitted.values()),
+        size=2 * len(fitted) + 1,
+        clip_norm=terms.clip_norm(len(fitted)),
+    )
+    settings = {
+        "score_range": list(terms.limits),
+        "largest_difference": largest_difference,
+        "draws": [len(each.points) for each in fitted.values()],
+    }
+    groups = {"score": _describe_scores([*fitted], noisy, terms)}
+    return with_guarantee(groups, together.records, outcome, {"settings": settings})
+
+
+def _fits(idata: xr.DataTree | Fits, model: pm.Model | None, data: Any) -> Fits:
+    """Return the results with their models, by name."""
+    if not isinstance(idata, Mapping) or isinstance(idata, xr.DataTree):
+        privacy_of(idata)
+        return {"model": (idata, model_in_use(model))}
+    if model is not None or data is None or not idata:
+        raise ValueError(
+            "Several models are given as {'name': (result, model), ...} without model=, and with "
+            "data=: the records that all of them are to predict, row by row the same."
+        )
+    for result, _ in idata.values():
+        privacy_of(result)
+    return {name: (result, model_in_use(one)) for name, (result, one) in idata.items()}
+
+
+def _open(fits: Fits, data: Mapping[str, Any] | None, budget: Budget) -> dict[str, Fitted]:
+    if len(fits) == 1:
+        return {name: open_fitted(*fit, data, budget, DRAWS) for name, fit in fits.items()}
+    data = read_tables(data) or {}
+    known = {
+        name: {str(v.name) for v in (*model.data_vars, *model.observed_RVs)}
+        for name, (_, model) in fits.items()
+    }
+    for name in sorted(data.keys() - set().union(*known.values())):
+        raise ValueError(f"data= names `{name}`, which is an array of none of the models.")
+    return {
+        name: open_fitted(*fit, {k: data[k] for k in data if k in known[name]}, budget, DRAWS)
+        for name, fit in fits.items()
+    }
+
+
+def _scores(
+    models: Mapping[str, tuple[Records, list[str]]], terms: Terms, backend: str
+) -> RowContribution:
+    """Contribute a record's density under the first model, differences to it, and a count."""
+    # a model comes with the names of its columns
+    each = [
+        _of_model(name, columns, predictive_density(records, terms.limits, backend))
+        for name, (records, columns) in models.items()
+    ]
+
+    def prepare(batch: Batch, points: Sequence[np.ndarray]) -> np.ndarray:
+        densities = [density(batch, z) for density, z in zip(each, points, strict=True)]
+        return np.stack(densities, axis=1)
+
+    def rows(densities: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
+        first = (densities[:, :1] - terms.limits.centre) / terms.limits.radius
+        most = terms.largest_difference
+        others = np.clip((densities[:, 1:] - densities[:, :1]) / most, -1.0, 1.0)
+        scores = np.concatenate([first, others], axis=1)
+        count = np.full_like(first, terms.of_count)
+        return np.concatenate([scores, SQUARE_SHARE * scores**2, count], axis=1)
+
+    return RowContribution(2 * len(each) + 1, DRAWS * len(each), rows, prepare)
+
+
+def _of_model(
+    model: str, columns: list[str], density: Callable[[Batch, np.ndarray], np.ndarray]
+) -> Callable[[Batch, np.ndarray], np.ndarray]:
+    """Let a density read its own columns of the joined records."""
+    return lambda batch, z: density({name: batch[f"{model}/{name}"] for name in columns}, z)
+
+
+def _describe_scores(models: list[str], noisy: Noisy, terms: Terms) -> xr.Dataset:
+    """Turn sums into means, with their noise's standard deviation to first order."""
+    of_count, sd = terms.of_count, noisy.sd
+    counted = (noisy.value[-1], sd) if of_count else (float(terms.number or 1), 0.0)
+    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    divisor = max(number, number_sd, 1.0)
+    scores, squares = np.split(noisy.value[:-1] / divisor, 2)
+    noise = np.hypot(sd, scores * number_sd) / divisor
+    # a variance of records and one standard deviation of its noise, at most that of the range
+    spread = (squares + sd / divisor) / SQUARE_SHARE - scores**2
+    sampling = np.sqrt(np.clip(spread, 0.0, 1.0) / divisor)
+    scale = np.array([terms.limits.radius, *[terms.largest_difference] * (len(models) - 1)])
+    first, *others = np.stack([scores, noise, sampling], axis=1) * scale[:, None]
+    difference, its_noise, its_sampling = np.stack([np.zeros(3), *others], axis=1)
+    return xr.Dataset(
+        {
+            "mean": ("model", terms.limits.centre + first[0] + difference),
+            "mean_noise_sd": ("model", np.hypot(first[1], its_noise)),
+            "mean_sampling_sd": ("model", first[2] + its_sampling),
+            "difference": ("model", difference),
+            "difference_noise_sd": ("model", its_noise),
+            "difference_sampling_sd": ("model", its_sampling),
+            "number": number,
+            "number_noise_sd": number_sd,
+        },
+        {"model": models},
+    )

@@ -1,4 +1,9 @@
-"""Which method to take for a model, which fit which part of it, and why."""
+"""What can be asked before a fit: which method to take, what it would cost, how noisy it would be.
+
+`explain` says which methods fit a model, by which updates, and which to take. `plan` does a dry
+run of one fit. `epsilon` and `calibrate` compute the cost of equal releases, and the noise with
+which they keep to a budget. None of them spends anything.
+"""
 
 import dataclasses
 import math
@@ -9,16 +14,18 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 
+from pymc_dp.accounting.plan import Plan, Release, ReleaseSpec, unit_label
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
-from pymc_dp.driver.data_advice import (
+from pymc_dp.driver.advice import (
     advice_on_counts,
     advice_on_groups,
     advice_on_rows,
     withheld_in_words,
 )
-from pymc_dp.driver.plan import passes
-from pymc_dp.driver.setup import model_in_use, separation
+from pymc_dp.driver.fit import model_in_use, separation, set_up
+from pymc_dp.driver.result import rehearse_result
+from pymc_dp.driver.run import Setup, compile_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.algorithm import Algorithm
 from pymc_dp.methods.method import Method
@@ -27,14 +34,17 @@ from pymc_dp.methods.model_class import MethodSpec, match
 from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
+from pymc_dp.results.build import numerics
 from pymc_dp.sampling.samplers import Poisson
 from pymc_dp.tables.formula import check_formula, factors_left_out, formula_of, refuse_weights
+from pymc_dp.tables.public_table import PublicTable
 
-# records in chunks are taken to be so many where a method's default releases depend on it
+# taken for the number of records in chunks where a method's default releases depend on it
 MANY_RECORDS = 1_000_000
-
 BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
 BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
+# keywords of fit that do not change the plan
+WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "ledger", "checkpoint"}
 
 
 class Fits(NamedTuple):
@@ -57,7 +67,7 @@ class Fits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
-    """What `explain` found; prints as a text."""
+    """What `explain` returns; prints as a text."""
 
     records: tuple[str, ...]  # the data that go by records
     # {method: Fits}: the class of models that it has updates for, or why the model belongs to
@@ -81,12 +91,12 @@ class Explanation:
 
     @property
     def vips(self) -> Fits:
-        """What vips found."""
+        """Whether and how vips fits."""
         return self.methods["vips"]
 
     @property
     def dp_sep(self) -> Fits:
-        """What dp_sep found."""
+        """Whether and how dp_sep fits."""
         return self.methods["dp_sep"]
 
     def __str__(self) -> str:
@@ -95,10 +105,10 @@ class Explanation:
         lines += [f"    `{name}` is {what}" for name, what in self.unnamed.items()]
         if self.unnamed:
             lines.append(f"    {self.new_records}")
-        alike: dict[str, list[str]] = {}
+        with_text: dict[str, list[str]] = {}
         for name, fits in self.methods.items():
-            alike.setdefault(str(fits), []).append(name)
-        lines += [f"{', '.join(names)}: {_of(names, fits)}" for fits, names in alike.items()]
+            with_text.setdefault(str(fits), []).append(name)
+        lines += [f"{', '.join(names)}: {_of(names, fits)}" for fits, names in with_text.items()]
         lines += [f"{name}: {n:g} passes over all chunks." for name, n in self.passes.items()]
         lines += [self.withheld] if self.withheld else []
         return "\n".join(lines)
@@ -208,7 +218,7 @@ def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> 
         if fits[name].better and not mixed_numbers:
             return name, fits[name].better
     if not fits["dp_advi"].ok:
-        able = [name for name, found in fits.items() if found.ok and METHODS[name].private]
+        able = [name for name, each in fits.items() if each.ok and METHODS[name].private]
         if not able:
             raise NotSeparableError(f"No method fits. dp_advi {fits['dp_advi'].reason}")
         return able[0], "the other methods refuse the latents of single records"
@@ -254,3 +264,218 @@ def _any_model(spec: MethodSpec, records: Records) -> Fits:
     how = dict.fromkeys(records.local_latents, f"integrated out by {rule_in_words(records)}")
     said = "fits; latents of single records are integrated out, and never released."
     return Fits(True, said, how, spec.algorithm)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedFit:
+    """What a fit would cost, and how noisy it would be."""
+
+    plan: Plan
+    epsilon: float  # epsilon, delta: what the whole fit would cost
+    delta: float
+    # standard deviation of the noise on the estimated sum of all records' contributions (clip_norm
+    # * noise_multiplier / sample_rate), in the first release
+    noise_sd: float
+    # the noise's norm over the largest norm that the sum of ``num_records`` clipped contributions
+    # can have, of units with a ``unit``; nan if their number was not given. Near 1 and above, one
+    # release is mostly noise.
+    noise_to_signal: float
+    # how many times all records are read; of records in chunks, every release reads all
+    passes: float
+    # "exact" if the proof holds for the arithmetic of the machine, "idealized" if for real numbers
+    numerics: str
+    # what the model takes on trust, line by line, where `metadata=` was given
+    taken: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        first, whom = self.plan.releases[0], unit_label(self.plan.unit)
+        in_contributions = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
+        return (
+            f"{self.plan.total} releases, {self.passes:.4g} passes over all records, "
+            f"cost epsilon={self.epsilon:.4g} at delta={self.delta:g} "
+            f"({self.plan.neighbours.value}, {self.plan.accountant.name}); noise multiplier "
+            f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g} "
+            f"({in_contributions:.4g} times the most that one {whom} adds), "
+            f"noise to largest signal {self.noise_to_signal:.2g}; {self.numerics} arithmetic."
+        ) + "".join(f"\n    {line}" for line in self.taken)
+
+
+def plan(
+    model: pm.Model | None = None,
+    n: int | None = None,
+    method: str = "dp_advi",
+    *,
+    public: Iterable[str] = (),
+    data: Mapping[str, Any] | None = None,
+    public_start: Mapping[str, Any] | None = None,
+    backend: str = "python",
+    metadata: PublicTable | None = None,
+    **settings: Any,
+) -> PlannedFit:
+    """Do a dry run: check a fit's inputs and say what it would cost, spending nothing.
+
+    Parameters
+    ----------
+    model, n, method, public, data, public_start, backend, **settings
+        As in `pymc_dp.fit`, but with the model first; keywords that do not change the plan may be
+        given too. With ``num_records`` the text says how the noise compares with the signal.
+    metadata : PublicTable, optional
+        Of `read_csvw`: the text then says which numbers of the model the file declares.
+
+    Returns
+    -------
+    PlannedFit
+        Prints as sentences: releases, passes, epsilon, how noisy they are.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Whatever the fit would raise before its first release.
+
+    Notes
+    -----
+    **Privacy.** Reads no data beyond checking that the model can be fitted.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> dry = pymc_dp.plan(model, epsilon=1, delta=1e-5, num_records=1000)
+    >>> dry.plan.total, round(dry.epsilon, 2)
+    (14, 1.0)
+    """
+    settings = {key: value for key, value in settings.items() if key not in WHILE_RUNNING}
+    setup = set_up(
+        model, method, n, public=public, data=data, public_start=public_start, **settings
+    )
+    compiled = compile_method(setup, backend)
+    rehearse_result(setup, draws=2)
+    first = setup.plan.releases[0]
+    # 0 without noise, also where the clip norm is infinite
+    noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
+    largest = (setup.plan.num_records or float("nan")) / setup.method.size**0.5
+    return PlannedFit(
+        plan=setup.plan,
+        epsilon=setup.plan.epsilon(),
+        delta=setup.plan.delta,
+        noise_sd=noise and noise * first.clip_norm,
+        noise_to_signal=noise / largest,
+        passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
+        numerics=numerics(compiled.is_exact),
+        taken=_taken(setup, metadata),
+    )
+
+
+def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
+    """Add up the shares of all records that releases read; of chunks, each reads all."""
+    return sum(release.count * (1.0 if in_chunks else release.sampler.rate) for release in releases)
+
+
+def _taken(setup: Setup, metadata: PublicTable | None) -> tuple[str, ...]:
+    """Say of every line of numbers whether the file declares them, or they are taken on trust."""
+    if metadata is None:
+        return ()
+    trusted = setup.records.trusted
+    declared = metadata.declared(trusted)
+    how = {True: f"declared in {metadata.source}", False: "trusted"}
+    return tuple(f"{line}: {how[str(line) in declared]}" for line in trusted)
+
+
+def epsilon(
+    *,
+    noise_multiplier: float,
+    sample_rate: float,
+    n: int,
+    delta: float,
+    sampling: str = "poisson",
+    neighbours: str = "add_remove",
+    accountant: str = "pld",
+    num_records: int | None = None,
+) -> float:
+    """Epsilon of ``n`` equal releases.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        The noise's standard deviation over ``clip_norm``, whatever the neighbours.
+    sample_rate : float
+        The probability of a record to be in a batch; 1 for ``sampling="full"``.
+    n : int
+        The number of releases.
+    delta, sampling, neighbours, accountant, num_records
+        As in `pymc_dp.fit`.
+
+    Returns
+    -------
+    float
+        Infinite without noise.
+
+    Raises
+    ------
+    ValueError
+        No proof covers the combination, or a value is out of its range.
+
+    Notes
+    -----
+    **Privacy.** Each release is a Gaussian one of sensitivity ``clip_norm`` (twice that under
+    replace-one neighbours) on a fresh batch; sampling amplifies it and the releases compose.
+
+    Examples
+    --------
+    >>> round(epsilon(noise_multiplier=4.0, sample_rate=0.01, n=10_000, delta=1e-5), 3)
+    0.947
+    """
+    budget = Budget(None, delta, noise_multiplier, neighbours, sampling, accountant, num_records)
+    return budget.settle([_equal_releases(budget, sample_rate, n)]).epsilon()
+
+
+def calibrate(
+    *,
+    epsilon: float,
+    delta: float,
+    sample_rate: float,
+    n: int,
+    sampling: str = "poisson",
+    neighbours: str = "add_remove",
+    accountant: str = "pld",
+    num_records: int | None = None,
+) -> float:
+    """Noise multiplier with which ``n`` equal releases cost at most ``epsilon``.
+
+    Parameters
+    ----------
+    epsilon : float
+        The target, above 0; infinite for no noise.
+    delta, sample_rate, n, sampling, neighbours, accountant, num_records
+        As in :func:`epsilon`.
+
+    Returns
+    -------
+    float
+        The noise's standard deviation over ``clip_norm``, rounded up to four digits. If even
+        the least noise that the accountants are reliable at (0.3 of the sensitivity where batches
+        are sampled, else 0.0001) costs less than ``epsilon``, it is that least noise.
+
+    Raises
+    ------
+    ValueError
+        The accountant cannot certify so small an epsilon, or as in :func:`epsilon`.
+
+    Notes
+    -----
+    **Privacy.** The accountant is asked again at the returned noise: it never exceeds the
+    target.
+
+    Examples
+    --------
+    >>> round(calibrate(epsilon=1.0, delta=1e-5, sample_rate=0.1, n=200), 2)
+    5.43
+    """
+    budget = Budget(epsilon, delta, None, neighbours, sampling, accountant, num_records)
+    return budget.settle([_equal_releases(budget, sample_rate, n)]).releases[0].noise_multiplier
+
+
+def _equal_releases(budget: Budget, sample_rate: float, n: int) -> ReleaseSpec:
+    return ReleaseSpec("release", budget.sampler(sample_rate), 1.0, n)

@@ -1,4 +1,10 @@
-"""The result of a fit: tried before the first release, and built after the last."""
+"""The result of a fit: tried before the first release, and built after the last.
+
+`rehearse_result` builds a result of two draws from public numbers, and refuses what no result can
+hold. `make_result` draws the posterior from released states, describes the path of the fit, and
+builds the tree. A posterior has the variables and coords of `Records.outputs`, which holds
+releasable ones alone.
+"""
 
 import copy
 import warnings
@@ -6,19 +12,22 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from pymc_dp.compiling.compile import function
-from pymc_dp.driver.setup import Setup
-from pymc_dp.driver.undisturbed import undisturbed
+from pymc_dp.driver.run import Setup, undisturbed
 from pymc_dp.errors import PosteriorWarning
+from pymc_dp.methods.at_draws import at_draws
 from pymc_dp.methods.doubts import Doubt, Kind, doubts_in
+from pymc_dp.methods.method import Both, Draws, Method
 from pymc_dp.model import Records
+from pymc_dp.model.split import named_dims
 from pymc_dp.results.build import Outcome, build_result
-from pymc_dp.results.posterior import latent_draws, released_groups, transform_draws
 
-MOST_NUMBERS = 2**29  # a posterior holds at most so many numbers: 4 GB in double precision
+MOST_NUMBERS = 2**29  # the most that a posterior holds: 4 GB in double precision
 DRAW_DIMS = ("chain", "draw")  # what every posterior calls the axes of its draws
+PATH_POINTS = 50  # how many points of a fit's path a result keeps
 
 
 def rehearse_result(setup: Setup, draws: int) -> None:
@@ -42,6 +51,55 @@ def rehearse_result(setup: Setup, draws: int) -> None:
             f"draws fail with {type(error).__name__}: {error}. Nothing was released. See what its "
             "deterministics compute; give plain names, and coords that are numbers or text."
         ) from error
+
+
+def _check_names(records: Records) -> None:
+    """Refuse names that PyMC allows, and no group of a result can have."""
+    outputs = records.outputs
+    for name in DRAW_DIMS:
+        if name in outputs.graphs:
+            raise ValueError(
+                f"The variable `{name}` has the name of an axis of posterior draws: give it "
+                "another one. Nothing was released."
+            )
+    for dim in sorted({dim for dims in outputs.dims.values() for dim in dims if dim}):
+        if "/" in dim:
+            raise ValueError(
+                f"The dimension `{dim}` has a slash in its name, which separates the groups of a "
+                "result: give it another one. Nothing was released."
+            )
+
+
+def _check_size(records: Records, draws: int) -> None:
+    """Refuse a posterior of more than `MOST_NUMBERS` numbers, without computing any of them."""
+    graphs: dict[str, Any] = records.outputs.graphs
+    sizes = function(list(records.latents.values()), [x.size for x in graphs.values()], "python")
+    each = dict(zip(graphs, map(int, sizes(*records.point.values())), strict=True))
+    number = draws * sum(each.values())
+    if number > MOST_NUMBERS:
+        largest = max(each, key=each.__getitem__)
+        raise ValueError(
+            f"draws={draws} of {sum(each.values()):,} numbers, {each[largest]:,} of them in "
+            f"`{largest}`, are {number:,} numbers, and a result holds at most {MOST_NUMBERS:,}: "
+            "ask for fewer draws, or leave large deterministics out. Nothing was released."
+        )
+
+
+def _labels(tree: xr.DataTree) -> list[Any]:
+    """Return the names in a tree, and those of its labels that are no numbers."""
+    groups = [group.to_dataset() for group in tree.children.values()]
+    names = [name for group in groups for name in (*group.variables, *group.dims)]
+    coords = [x for group in groups for x in group.coords.values() if x.dtype.kind not in "biufmM"]
+    return [*names, *(label for x in coords for label in x.to_numpy().ravel())]
+
+
+def _is_plain(label: Any) -> bool:
+    """Whether files of any kind can hold a name or a label: most can, and writing takes time.
+
+    >>> _is_plain("a b"), _is_plain("."), _is_plain(("a", 1))
+    (True, False, False)
+    """
+    return isinstance(label, str) and label.isprintable() and bool(label.strip("."))
 
 
 def make_result(
@@ -103,50 +161,88 @@ def _without_failing(
     )
 
 
-def _check_names(records: Records) -> None:
-    """Refuse names that PyMC allows, and no group of a result can have."""
-    outputs = records.outputs
-    for name in DRAW_DIMS:
-        if name in outputs.graphs:
-            raise ValueError(
-                f"The variable `{name}` has the name of an axis of posterior draws: give it "
-                "another one. Nothing was released."
-            )
-    for dim in sorted({dim for dims in outputs.dims.values() for dim in dims if dim}):
-        if "/" in dim:
-            raise ValueError(
-                f"The dimension `{dim}` has a slash in its name, which separates the groups of a "
-                "result: give it another one. Nothing was released."
-            )
+def released_groups(
+    records: Records, method: Method, states: list[Any], draws: int, rng: np.random.Generator
+) -> dict[str, xr.Dataset]:
+    """Draw the posterior, and describe the states: all groups but ``privacy``."""
+    fit = method.describe(states[-1])
+    drawn = _posteriors(records, method, states[-1], draws, rng)
+    return {**drawn, "fit": fit, "fit_stats": _fit_stats(method, states, fit)}
 
 
-def _check_size(records: Records, draws: int) -> None:
-    """Refuse a posterior of more than `MOST_NUMBERS` numbers, without computing any of them."""
-    graphs: dict[str, Any] = records.outputs.graphs
-    sizes = function(list(records.latents.values()), [x.size for x in graphs.values()], "python")
-    each = dict(zip(graphs, map(int, sizes(*records.point.values())), strict=True))
-    number = draws * sum(each.values())
-    if number > MOST_NUMBERS:
-        largest = max(each, key=each.__getitem__)
-        raise ValueError(
-            f"draws={draws} of {sum(each.values()):,} numbers, {each[largest]:,} of them in "
-            f"`{largest}`, are {number:,} numbers, and a result holds at most {MOST_NUMBERS:,}: "
-            "ask for fewer draws, or leave large deterministics out. Nothing was released."
-        )
+def _posteriors(
+    records: Records, method: Method, state: Any, draws: int, rng: np.random.Generator
+) -> dict[str, xr.Dataset]:
+    """Draw the posterior, and say how much of its width is privacy noise."""
+    latents, aware = latent_draws(method, state, draws, rng)
+    copies = 2 if aware and aware[1] else 1
+    halves = {name: np.split(x, copies) for name, x in transform_draws(records, latents).items()}
+    posterior, *without = (
+        _posterior(records, {name: half[i] for name, half in halves.items()}) for i in range(copies)
+    )
+    if not aware:
+        return {"posterior": posterior}
+    wide = posterior.astype("float64").var(("chain", "draw"))
+    added = wide * np.nan  # where draws are too few to say
+    for narrow in without:
+        added = wide - narrow.astype("float64").var(("chain", "draw"))
+    return {"posterior": posterior, "noise_sd": added.where(added >= 0) ** 0.5}
 
 
-def _labels(tree: xr.DataTree) -> list[Any]:
-    """Return the names in a tree, and those of its labels that are no numbers."""
-    groups = [group.to_dataset() for group in tree.children.values()]
-    names = [name for group in groups for name in (*group.variables, *group.dims)]
-    coords = [x for group in groups for x in group.coords.values() if x.dtype.kind not in "biufmM"]
-    return [*names, *(label for x in coords for label in x.to_numpy().ravel())]
+def latent_draws(
+    method: Method, state: Any, draws: int, rng: np.random.Generator
+) -> tuple[Draws, Both | None]:
+    """Draw the latents, with the noise's width where it is known, and behind them without it.
 
-
-def _is_plain(label: Any) -> bool:
-    """Whether files of any kind can hold a name or a label: most can, and writing takes time.
-
-    >>> _is_plain("a b"), _is_plain("."), _is_plain(("a", 1))
-    (True, False, False)
+    Return also both, as the method does.
     """
-    return isinstance(label, str) and label.isprintable() and bool(label.strip("."))
+    aware = method.noise_aware and method.noise_aware(state, draws, rng)
+    wide, narrow = aware or (method.posterior(state, draws, rng), None)
+    if not narrow:
+        return wide, aware
+    return {name: np.concatenate([x, narrow[name]]) for name, x in wide.items()}, aware
+
+
+def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
+    outputs = records.outputs
+    variables = {}
+    for name, value in values.items():
+        dims = named_dims(outputs.dims[name], name, value.ndim - 1)
+        variables[name] = (("chain", "draw", *dims), value[None])
+    draws = next(iter(values.values())).shape[0]
+    coords = {dim: _writable(x) for dim, x in outputs.coords.items()}
+    return xr.Dataset(variables, {"chain": [0], "draw": np.arange(draws), **coords})
+
+
+def _writable(labels: np.ndarray) -> np.ndarray:
+    """Return labels as numbers, times or text: files hold no others, and objects may hold data."""
+    if labels.dtype == object:
+        labels = pd.Index(labels).to_numpy()  # which knows times
+    if labels.dtype != object:
+        return labels
+    return np.array([x if x is None else str.__str__(str(x)) for x in labels], object)
+
+
+def transform_draws(records: Records, latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Map draws of the value variables, shape (draws, ...), to what the model calls them."""
+    graphs = records.outputs.graphs
+    draws = len(next(iter(latents.values())))
+    values = at_draws(list(graphs.values()), records.latents, latents)
+    return {
+        name: np.broadcast_to(value, (draws, *value.shape[1:]))
+        for name, value in zip(graphs, values, strict=True)
+    }
+
+
+def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset:
+    """Keep traces of released quantities, thinned to at most `PATH_POINTS` releases."""
+    chosen = np.unique(np.linspace(0, len(states) - 1, PATH_POINTS).astype(int))
+    chosen = chosen[chosen > 0]
+    traces = [method.trace(states[i]) for i in chosen]
+    variables = {}
+    for name, (dims, value) in method.trace(states[0]).items():
+        values = [trace[name][1] for trace in traces]
+        variables[name] = (("release", *dims), np.reshape(values, (len(values), *np.shape(value))))
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    shared = {dim: fit[dim] for dim in used if dim in fit.coords}
+    return xr.Dataset(variables, {"release": chosen, **shared})

@@ -1,25 +1,45 @@
-"""What a result guarantees, in words, and as a record that can be filed."""
+"""What a result guarantees, in words, and as a record that is written to a file.
 
+`privacy_report` checks its inputs, writes the report in words and, with a path, one of four kinds
+of records: text, JSON, YAML for the registry of deployments of differential privacy, or JSON for
+output checking by ACRO, which SACRO Viewer reads.
+
+The registry's fields are those of its template of September 2026
+(github.com/opendp/deployments-registry-data). What people must state is a comment until it is
+declared.
+"""
+
+import datetime
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymc as pm
 import xarray as xr
 
 from pymc_dp.auditing.audit import Audit
-from pymc_dp.filing.acro import check_files, write_acro
-from pymc_dp.filing.balance import ledger_state
-from pymc_dp.filing.record import checked, record_of
-from pymc_dp.filing.registry import registry_yaml
+from pymc_dp.filing.record import DECLARED, checked, ledger_state, record_of
 from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.report import in_words
+from pymc_dp.results.build import privacy_of
+from pymc_dp.results.report import LIMITS, in_words
 from pymc_dp.tables.public_table import PublicTable
 
 ENDINGS = (".md", ".txt", ".json", ".yaml", ".yml")
+# what no statement in words can fill in
+SOURCES = "publications and code, in the form of the registry's template"
+QUESTIONS = {**DECLARED, "evidence_sources": SOURCES}
+TIER_3 = {"data_domain", "preprocessing", "justification"}
+VERSION = "0.4.0"  # the format's version that SACRO Viewer writes itself; it refuses older ones
+
+
+class Human(NamedTuple):
+    """A field that only people can fill in, by its name in ``declare=``."""
+
+    name: str
 
 
 def privacy_report(
@@ -105,10 +125,6 @@ def privacy_report(
     return text
 
 
-def _is_acro(path: Path) -> bool:
-    return f".{path.name}".endswith(".acro.json")
-
-
 def _target(path: Path, files: tuple[Path, ...]) -> Path:
     """Refuse a path whose record is unknown, before anything is written."""
     if path.suffix not in ENDINGS:
@@ -120,6 +136,22 @@ def _target(path: Path, files: tuple[Path, ...]) -> Path:
     elif files:
         raise ValueError(f"files= belongs to a record that ends in acro.json, not {str(path)!r}.")
     return path
+
+
+def _is_acro(path: Path) -> bool:
+    return f".{path.name}".endswith(".acro.json")
+
+
+def check_files(path: Path, files: tuple[Path, ...]) -> None:
+    """Refuse a record that names no file, or one that is not there."""
+    if not files:
+        raise ValueError(
+            f"{path.name!r} is a record for output checking, which names the files that are to be "
+            "released: files=['result.nc'], in the same folder."
+        )
+    for file in files:
+        if not file.is_file() or file.resolve().parent != path.resolve().parent:
+            raise ValueError(f"files= names {str(file)!r}, which is no file beside {str(path)!r}.")
 
 
 def _check_audit(audit: Audit | None, method: str) -> None:
@@ -156,3 +188,184 @@ def _as_text(record: Mapping[str, Any]) -> str:
         f"Attack success: {attack['in_words']}." if attack else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def registry_yaml(record: Mapping[str, Any]) -> str:
+    """Return the record as the text of a file, which is valid once its comments are filled in."""
+    if record["proved"]["guarantee"]["epsilon"] is None:
+        kind = record["proved"]["guarantee"]["kind"]
+        raise ValueError(f"This result has no guarantee to register: {kind}.")
+    declared = record["declared"]
+    slug = re.sub(r"[^a-z0-9]+", "-", declared.get("name", "").lower()).strip("-")
+    fields = {
+        "url_slug": slug if "name" in declared else Human("name"),
+        "deployment": {
+            "basic": _basic(declared),
+            "dp_variant": _variant(record),
+            "privacy_loss": _loss(record),
+            "deployment_model": _model(record),
+            "implementation": _implementation(record),
+            "administrative": _administrative(declared),
+        },
+    }
+    return "\n".join(_lines(fields, declared, "")) + "\n"
+
+
+def _basic(declared: Mapping[str, str]) -> dict[str, Any]:
+    curator = {"data_curator_name": Human("curator"), "data_curator_type": Human("curator_type")}
+    return {
+        "name": Human("name"),
+        "data_curators": [curator] if "curator" in declared else Human("curator"),
+        "description": Human("description"),
+        "intended_use": Human("intended_use"),
+        "data_product_type": "Machine learning model",
+        "data_product_region": Human("region"),
+        "data_product_sector": Human("sector"),
+        "publication_date": Human("publication_date"),
+    }
+
+
+def _variant(record: Mapping[str, Any]) -> dict[str, Any]:
+    public = next(p for p in record["report"].split("\n\n") if p.startswith("Taken as public"))
+    stated = record["declared"].get("unprotected")
+    return {
+        "variant_name": "Approximate DP",
+        "data_domain": Human("data_domain"),
+        "unprotected_quantities": public + (f"\n\nDeclared: {stated}" if stated else ""),
+    }
+
+
+def _loss(record: Mapping[str, Any]) -> dict[str, Any]:
+    guarantee, fit = record["proved"]["guarantee"], record["proved"]["fit"]
+    return {
+        "privacy_unit": f"{guarantee['privacy_unit'].capitalize()}-level",
+        "privacy_unit_details": f"{guarantee['neighbours']}. {guarantee['unit_contributes']}",
+        "privacy_parameters": {name: guarantee[name] for name in ("epsilon", "delta")},
+        "privacy_parameters_details": (
+            f"Computed by {fit['accountant']} ({fit['accountant_version']}) for all planned "
+            f"releases.\n\nAny attack has an {record['proved']['attack_success']['in_words']}."
+        ),
+    }
+
+
+def _model(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "model_name": "Central",
+        "trust_assumptions": record["proved"]["trust"],
+        "actors": record["proved"]["threat"],
+        "release_type": "One release",
+        "release_type_details": _balance(record) or "Other fits on the same data add up.",
+        "data_source_type": "Static",
+        "access_type": "Non-interactive",
+    }
+
+
+def _implementation(record: Mapping[str, Any]) -> dict[str, Any]:
+    fit, proved = record["proved"]["fit"], record["proved"]
+    made = f"{fit['mechanism']}, in {fit['releases']} planned releases of {fit['sampling']} batches"
+    return {
+        "preprocessing_and_hyperparameter_tuning": Human("preprocessing"),
+        "mechanisms": (
+            f"{made}.\n\n{fit['rng']}.\n\n{proved['numerics']}\n\n"
+            f"Proofs: {proved['proofs']['in_words']}."
+        ),
+        "composition": _balance(record) or LIMITS,
+        "post_processing": f"{fit['algorithm'] or fit['method']}. It reads the releases alone.",
+        "justification": Human("justification"),
+        "additional_information": record["report"],
+    }
+
+
+def _administrative(declared: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "evidence_sources": Human("evidence_sources"),
+        "status": "Draft",
+        "registry_authors": [declared["author"]] if "author" in declared else Human("author"),
+        "tier": 3 if declared.keys() >= TIER_3 else 2,
+    }
+
+
+def _balance(record: Mapping[str, Any]) -> str:
+    return "" if record["ledger"] is None else str(record["ledger"]["in_words"])
+
+
+def _lines(fields: Mapping[str, Any], declared: Mapping[str, str], indent: str) -> Iterator[str]:
+    for key, value in fields.items():
+        if isinstance(value, Human):
+            value = declared.get(value.name, value)
+        if isinstance(value, Human):
+            yield f"{indent}# {key}: FILL IN: {QUESTIONS[value.name]}"
+        elif isinstance(value, Mapping):
+            yield f"{indent}{key}:"
+            yield from _lines(value, declared, f"{indent}  ")
+        elif isinstance(value, list):
+            yield f"{indent}{key}:"
+            for item in value:
+                yield from _item(item, declared, f"{indent}  ")
+        else:
+            yield f"{indent}{key}: {_scalar(value, indent)}"
+
+
+def _item(item: Any, declared: Mapping[str, str], indent: str) -> Iterator[str]:
+    if isinstance(item, Mapping):
+        yield f"{indent}-"
+        yield from _lines(item, declared, f"{indent}  ")
+    else:
+        yield f"{indent}- {_scalar(item, indent)}"
+
+
+def _scalar(value: Any, indent: str) -> str:
+    """Write what every reader of YAML takes for text, or for the number that it is."""
+    if isinstance(value, float):  # without a point, 1e-05 is text in YAML 1.1
+        digits, e, exponent = repr(value).partition("e")
+        return (digits if "." in digits else f"{digits}.0") + e + exponent
+    if isinstance(value, int):
+        return str(value)
+    rows = value.strip().split("\n")
+    if len(rows) == 1 or not all(row.isprintable() for row in rows):
+        text = json.dumps(value, ensure_ascii=False)
+        return "".join(x if x.isprintable() else f"\\U{ord(x):08x}" for x in text)
+    return "\n".join(["|", *(f"{indent}  {row}".rstrip() for row in rows)])
+
+
+def write_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:
+    """Write a record, and checksums of the files that are to be released.
+
+    An officer decides: a private result is for review, and one without a guarantee fails.
+    """
+    text = json.dumps({"version": VERSION, "results": _result(record, files)}, indent=4)
+    path.write_text(text + "\n", encoding="utf-8")
+    folder = path.parent / "checksums"
+    folder.mkdir(exist_ok=True)
+    for file in files:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        (folder / f"{file.name}.txt").write_text(digest, encoding="utf-8")
+
+
+def _result(record: Mapping[str, Any], files: tuple[Path, ...]) -> dict[str, Any]:
+    proved = record["proved"]
+    guarantee, method = proved["guarantee"], proved["fit"]["method"]
+    private = guarantee["epsilon"] is not None
+    claim = (
+        (
+            f"({guarantee['epsilon']:.4g}, {guarantee['delta']:g})-differential privacy per "
+            f"{guarantee['privacy_unit']}"
+        )
+        if private
+        else f"NOT PRIVATE: {guarantee['kind']}"
+    )
+    status = "review" if private else "fail"
+    output = {
+        "uid": "output_0",
+        "status": status,
+        "type": "custom",
+        "properties": {"method": method, **record},
+        "files": [{"name": file.name, "sdc": {}} for file in files],
+        "outcome": {},
+        "command": f"pymc_dp.fit(method={method!r})",
+        "summary": f"{status}; {claim}",
+        "timestamp": datetime.datetime.now().isoformat(timespec="seconds"),
+        "comments": [record["report"], *record["declared"].values()],
+        "exception": record["declared"].get("justification", ""),
+    }
+    return {"output_0": output}

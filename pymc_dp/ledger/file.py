@@ -355,7 +355,7 @@ def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connectio
 def locked(path: Path, mode: str = "rw") -> Iterator[Connection]:
     """Lock a file until the block ends; an error takes back what was written in it.
 
-    A `pymc_dp.driver.checkpoint` is written in the same way.
+    A `pymc_dp.driver.run` is written in the same way.
     """
     with _opened(path, mode) as db:
         db.execute("PRAGMA cache_spill=OFF")  # nothing is on the disk before the block ends

@@ -1,23 +1,62 @@
-"""Predicted margins, contrasts and average treatment effects, by g-computation."""
+"""Predicted margins, contrasts and average treatment effects, by g-computation.
 
+`effect` averages a model's expected outcome with predictors set to given values, and compares the
+averages. Its phases: the settings are read; the average is taken over public rows, which is
+post-processing, or over the fitted records, which is one more release; draws of the margins are
+summarised.
+
+Over the fitted records outcomes are drawn, with predictors set, at points of the posterior. What is
+released is, for each setting, the average's projection on the linear functions of the latents: its
+mean over the posterior, and its slope along each direction.
+"""
+
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import xarray as xr
+from pymc.distributions.moments import mean
+from pymc.exceptions import UndefinedMomentException
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV
+from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dp.checking.release import later_budget
-from pymc_dp.contributions.set_predictors import Place
-from pymc_dp.driver.setup import model_in_use
+from pymc_dp.calibration.budget import Budget
+from pymc_dp.checking.release import ask, drawn_leaves, later_budget, open_fitted
+from pymc_dp.contributions.predictive_density import Range
+from pymc_dp.contributions.set_predictors import Nodes, Place, Values, on_nodes, with_values
+from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.postprocess.public_margins import public_margins
-from pymc_dp.postprocess.record_margins import record_margins
-from pymc_dp.postprocess.settings import describe, read_settings
-from pymc_dp.results.allow_list import privacy_of
-from pymc_dp.results.summary import leaves_noise_out
+from pymc_dp.model import Records
+from pymc_dp.postprocess.predict import predict
+from pymc_dp.privacy.query import Noisy
+from pymc_dp.results.build import privacy_of, with_guarantee
+from pymc_dp.results.report import leaves_noise_out
+from pymc_dp.tables.checks import refuse_bad_indices
+from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
+
+SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
+NAME = "expected outcomes"
+# points of the posterior at which outcomes are drawn
+POINTS = 200
+FEWEST_POINTS = 20
+# above this share of the points, directions fitted to them do not hold between them
+MOST_DIRECTIONS = 0.25
+COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to an average
+DRAWS = 4000  # draws of margins
+FLATTEST = 1e-6  # a direction narrower than this, over the widest, is rounding
+
+
+class Setting(NamedTuple):
+    """Predictors set to values."""
+
+    label: str
+    values: Values
 
 
 def effect(
@@ -126,8 +165,8 @@ def effect(
     ...     y = pm.Bernoulli("y", logit_p=logit, observed=answered)
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
-    >>> found = pymc_dp.effect(idata, model, {"treated": [0, 1]}, **terms)["effect"]
-    >>> 0.1 < found["difference"].sel(statistic="mean").item() < 0.3
+    >>> result = pymc_dp.effect(idata, model, {"treated": [0, 1]}, **terms)["effect"]
+    >>> 0.1 < result["difference"].sel(statistic="mean").item() < 0.3
     True
     """
     chosen = read_settings(settings)
@@ -166,6 +205,372 @@ def effect(
         )
     own = (public,) if isinstance(public, str) else tuple(public)
     margins, shares = public_margins(idata, model, chosen, over, weights, outcome, own)
-    found = describe(chosen, margins, prob, shares=shares)
-    found.attrs |= {"over": "public rows", "epsilon_spent": 0.0}
-    return xr.DataTree.from_dict({"effect": found})
+    result = describe(chosen, margins, prob, shares=shares)
+    result.attrs |= {"over": "public rows", "epsilon_spent": 0.0}
+    return xr.DataTree.from_dict({"effect": result})
+
+
+def read_settings(settings: Mapping[Place, Sequence[Any]]) -> list[Setting]:
+    """Read a caller's settings: the first values of all predictors together, then the second."""
+    if not isinstance(settings, Mapping) or not settings:
+        raise TypeError(
+            "settings= must be a mapping of predictors to the values that they are set to, such as "
+            "{'treated': [0, 1]} or {('X', 2): [0, 1]} for a column of a matrix."
+        )
+    columns = {place: _values(place, values) for place, values in settings.items()}
+    if len({len(values) for values in columns.values()}) != 1:
+        raise ValueError("settings= must give equally many values of each predictor.")
+    listed = []
+    for row in zip(*columns.values(), strict=True):
+        values = dict(zip(columns, row, strict=True))
+        listed.append(Setting(", ".join(f"{_named(k)}={v}" for k, v in values.items()), values))
+    if len({one.label for one in listed}) < len(listed):
+        raise ValueError("settings= gives the same values twice: each setting must be another.")
+    return listed
+
+
+def _values(place: Place, values: Sequence[Any]) -> list[Any]:
+    if not isinstance(place, str):
+        try:
+            name, column = place
+        except (TypeError, ValueError):
+            name, column = None, None
+        if not isinstance(name, str) or not isinstance(column, int | np.integer):
+            raise TypeError(
+                f"settings= has the key {place!r}: it must be the name of a predictor, or its name "
+                "and the number of a column, such as ('X', 2)."
+            )
+    if isinstance(values, str) or np.ndim(values) != 1 or not len(values):
+        raise ValueError(
+            f"settings= must give `{_named(place)}` a list of values, such as [0, 1]; the first "
+            "one is what contrasts compare with."
+        )
+    listed: list[Any] = np.asarray(values).tolist() if not isinstance(values, list) else values
+    for value in listed:
+        if isinstance(value, float) and not np.isfinite(value):
+            raise ValueError(f"settings= sets `{_named(place)}` to {value}: it must be finite.")
+    return listed
+
+
+def _named(place: Place) -> str:
+    return place if isinstance(place, str) else f"{place[0]}[{place[1]}]"
+
+
+def public_margins(
+    idata: xr.DataTree,
+    model: Any,
+    settings: Sequence[Setting],
+    rows: Any,
+    weights: Any,
+    outcome: str | None,
+    public: Sequence[str],
+) -> tuple[np.ndarray, bool]:
+    """Average expected outcomes on rows, (settings, draws); and whether these are probabilities."""
+    rows = rows if is_bambi(model) else {k: np.asarray(rows[k]) for k in _names(rows)}
+    share = _share(weights, rows)
+    made, name, is_share = _with_expected(model, idata, _names(rows), outcome)
+    margins = []
+    for one in settings:
+        # `predict` refuses numbers that may come from the records, and warns of fitted rows
+        result = predict(idata, made, _set(rows, one), var_names=name, public=public)
+        values = result["predictions"][name].stack(point=("chain", "draw")).transpose("point", ...)
+        array = np.asarray(values.to_numpy(), "float64")
+        margins.append(array.reshape(*array.shape[:2], -1).mean(axis=2) @ share)
+    return np.stack(margins), is_share
+
+
+def _names(rows: Any) -> list[str]:
+    return [str(name) for name in getattr(rows, "columns", rows)]
+
+
+def _share(weights: Any, rows: Any) -> np.ndarray:
+    lengths = {len(rows[name]) for name in _names(rows)}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError("over= must hold arrays of equal length, with at least one row.")
+    [length] = lengths
+    given = np.ones(length) if weights is None else np.asarray(weights, "float64")
+    if given.shape != (length,) or not np.isfinite(given).all() or (given < 0).any():
+        raise ValueError(
+            f"weights= must be one finite number of at least 0 for each of {length} rows."
+        )
+    if not given.sum() > 0:
+        raise ValueError("weights= are all 0: there is nothing to average over.")
+    return np.asarray(given / given.sum())
+
+
+def _with_expected(
+    model: Any, idata: xr.DataTree, given: Sequence[str], outcome: str | None
+) -> tuple[Any, str, bool]:
+    """Return the model with its expected outcome as a deterministic, and the name of that."""
+    made: pm.Model = pymc_model(model)
+    posterior = idata["posterior"].to_dataset()
+    for rv in made.free_RVs:
+        if rv.name not in posterior:
+            raise ValueError(
+                f"`{rv.name}` belongs to single records or units, and the posterior does not hold "
+                "it: an expected outcome would be that of the latents drawn for these rows. Draw "
+                "outcomes of new persons by pymc_dp.predict and average them, or leave "
+                f"`{rv.name}` out."
+            )
+    if is_bambi(model):
+        return model, outcome or model.family.likelihood.parent, model.family.name == "bernoulli"
+    name = _outcome(made, outcome)
+    if name in {str(v.name) for v in made.deterministics}:
+        return made, name, False
+    made = changed_copy(made, lambda graph: None)
+    rv = made[name]
+    try:
+        expected = mean(_of_any_length(rv))
+    except (NotImplementedError, UndefinedMomentException):
+        raise NotImplementedError(
+            f"PyMC does not know the mean of `{name}`. Give the model a pm.Deterministic that is "
+            "its expected value, and name it: outcome='...'."
+        ) from None
+    for other in made.observed_RVs:
+        if other in ancestors([expected]) and other.name not in given:
+            raise ValueError(f"over= lacks `{other.name}`, which the expected outcome depends on.")
+    with made:
+        pm.Deterministic(expected_name(name), expected)
+    return made, expected_name(name), isinstance(rv.owner.op, BernoulliRV)
+
+
+def _outcome(model: pm.Model, outcome: str | None) -> str:
+    observed = [str(rv.name) for rv in model.observed_RVs]
+    if outcome is None and len(observed) == 1:
+        return observed[0]
+    known = [*observed, *(str(v.name) for v in model.deterministics)]
+    if outcome not in known:
+        raise ValueError(f"outcome={outcome!r} must be one of {known}.")
+    return outcome
+
+
+def _of_any_length(rv: Any) -> Any:
+    """Draw as many as the parameters say: the size is that of the fitted records."""
+    node = rv.owner
+    if not isinstance(node.op, RandomVariable):
+        return rv
+    parameters = node.op.dist_params(node)
+    make: Any = node.op.make_node
+    return make(node.op.rng_param(node), None, *parameters).outputs[1]
+
+
+def expected_name(name: str) -> str:
+    """Name the expected value of an observed variable."""
+    return f"expected {name}"
+
+
+def _set(rows: Any, setting: Setting) -> Any:
+    changed = rows.copy()
+    number = len(rows[_names(rows)[0]])
+    for place, value in setting.values.items():
+        name, column = (place, None) if isinstance(place, str) else place
+        if column is None:
+            changed[name] = np.full(number, value)
+            if hasattr(rows, "columns") and name in rows:  # with the same levels
+                changed[name] = changed[name].astype(rows[name].dtype)
+            continue
+        if name not in rows or np.ndim(rows[name]) != 2 or column >= rows[name].shape[1]:
+            raise ValueError(f"settings= names {place!r}, which is no column of over=.")
+        array = np.array(rows[name])
+        changed[name] = array.astype(np.result_type(array, np.asarray(value)))
+        changed[name][:, column] = value
+    return changed
+
+
+def record_margins(
+    idata: xr.DataTree,
+    model: pm.Model,
+    settings: Sequence[Setting],
+    outcome: str | None,
+    bounds: tuple[float, float] | None,
+    prob: float,
+    data: Mapping[str, Any] | None,
+    budget: Budget,
+    ledger: Ledger | str | PathLike[str] | None,
+    backend: str,
+) -> xr.DataTree:
+    """Release the averages, and describe them with the noise in their intervals."""
+    sizes = idata["posterior"].sizes
+    every = sizes["chain"] * sizes["draw"]
+    numbers = {} if bounds is None else {"bounds=": bounds}
+    fitted = open_fitted(idata, model, data, budget, every, numbers)
+    records, leaf = fitted.records, _leaf(fitted.records, outcome)
+    is_binary = bool(records.outcomes and records.outcomes[0].is_binary)
+    limits = _limits(bounds, is_binary)
+    _check_places(records, settings, leaf, budget.unit)
+    _check_levels(model, settings, budget.unit)
+    nodes, along = nodes_of(fitted.points)
+    of_count = COUNT_SHARE if budget.num_records is None else 0.0
+    size, points = nodes.basis.shape[1], len(nodes.points)
+    values = [one.values for one in settings]
+    noisy, made = ask(
+        NAME,
+        fitted,
+        budget,
+        ledger,
+        backend,
+        compile_one=lambda _: on_nodes(records, leaf, values, limits, size, points, of_count),
+        context=nodes,
+        size=len(settings) * size + 1,
+        clip_norm=(len(settings) + of_count**2) ** 0.5,
+    )
+    margins = margin_draws(noisy, along, len(settings), limits, of_count, budget.num_records)
+    summary = describe(settings, margins, prob, shares=is_binary)
+    summary.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
+    settings_of_release = {"bounds": list(limits), "points": points, "directions": size - 1}
+    return with_guarantee({"effect": summary}, records, made, {"settings": settings_of_release})
+
+
+def _leaf(records: Records, outcome: str | None) -> str:
+    instead = "Average over public rows by over=, with outcome= a deterministic."
+    leaves = drawn_leaves(records, instead)
+    if len(leaves) != 1:
+        raise ValueError(
+            f"The model observes {sorted(leaves)}: an average over the fitted records takes models "
+            "of one outcome given its predictors. Average over public rows by over=."
+        )
+    if outcome is not None and outcome not in leaves:
+        raise ValueError(f"outcome={outcome!r} must be one of {sorted(leaves)}, or left out.")
+    [leaf] = leaves.values()
+    return leaf
+
+
+def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:
+    if is_binary:
+        return Range(0.0, 1.0)
+    if bounds is None:
+        raise ValueError(
+            "The average over the fitted records needs bounds=(low, high), where outcomes are "
+            "clipped to: public numbers, such as the ends of the scale; nothing from the data."
+        )
+    low, high = bounds
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"bounds={bounds!r} must be two finite numbers, the smaller one first.")
+    return Range(float(low), float(high))
+
+
+def _check_places(
+    records: Records, settings: Sequence[Setting], leaf: str, unit: str | None
+) -> None:
+    """Refuse predictors that the model does not have, and values that they cannot take."""
+    known = sorted(records.batch.inputs.keys() - {leaf, unit} - records.unnamed.keys())
+    for place, value in [pair for one in settings for pair in one.values.items()]:
+        name, column = (place, None) if isinstance(place, str) else place
+        if name not in known:
+            raise ValueError(
+                f"settings= names `{name}`, but the predictors that have names are {known}. Make "
+                f"it a pm.Data('{name}', ...); of a formula, average over public rows by over=."
+            )
+        lengths = [length for length in records.shapes[name] if length is not None]
+        if [column is not None and 0 <= column < length for length in lengths] != (
+            [] if column is None else [True]
+        ):
+            raise ValueError(
+                f"settings= names {place!r}, but a record's `{name}` has the shape {lengths}: name "
+                f"one column of a matrix, such as ('{name}', 0), and what is no matrix by its name."
+            )
+        dtype, given = np.dtype(records.batch.inputs[name].type.dtype), np.asarray(value)
+        whole = dtype.kind in "biu"
+        if given.dtype.kind not in "biuf" or given.ndim or (whole and given.astype(dtype) != given):
+            raise ValueError(f"settings= sets `{name}` to {value!r}, and it holds {dtype} numbers.")
+
+
+def _check_levels(model: pm.Model, settings: Sequence[Setting], unit: str | None) -> None:
+    """Refuse codes of levels that the model does not have."""
+    own = {str(v.name): v.get_value() for v in model.data_vars}
+    for one in settings:
+        named = ((k, k if isinstance(k, str) else k[0], v) for k, v in one.values.items())
+        values = {k: v for k, name, v in named if name in own}
+        try:
+            refuse_bad_indices(model, with_values(own, dict.fromkeys(own, 0), values), unit)
+        except ValueError as error:
+            raise ValueError(f"settings= has {one.label}. {error}") from None
+
+
+def nodes_of(every: np.ndarray) -> tuple[Nodes, np.ndarray]:
+    """Choose points, and functions of the latents that are orthonormal on them.
+
+    Return also these functions, but for the constant one, at as many draws as there are, (draws,
+    r). They are linear in the latents.
+    """
+    if len(every) < FEWEST_POINTS:
+        raise ValueError(f"The result has fewer than {FEWEST_POINTS} draws: fit with more draws=.")
+    chosen = np.unique(np.linspace(0, len(every) - 1, POINTS).astype(int))
+    points = every[chosen]
+    centre, scale = points.mean(axis=0), points.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    left, lengths, right = np.linalg.svd((points - centre) / scale, full_matrices=False)
+    kept = lengths > FLATTEST * lengths[0]
+    root = len(points) ** 0.5
+    functions = root * left[:, kept]
+    along = functions
+    if kept.sum() <= MOST_DIRECTIONS * len(points):
+        along = root * ((every - centre) / scale) @ right[kept].T / lengths[kept]
+    return Nodes(points, np.column_stack([np.ones(len(points)), functions])), along
+
+
+def margin_draws(
+    noisy: Noisy,
+    along: np.ndarray,
+    settings: int,
+    limits: Range,
+    of_count: float,
+    number: int | None,
+) -> np.ndarray:
+    """Draw margins, (settings, draws), from the posterior and from what the noise leaves open."""
+    rng = np.random.default_rng(0)  # nothing here is secret
+    draws = max(DRAWS, len(along))
+    parts = noisy.value[:-1].reshape(settings, -1)
+    slopes = without_noise(parts[:, 1:], noisy.sd)
+    spread = slopes @ along[np.arange(draws) % len(along)].T
+    sums = parts[:, :1] + spread - noisy.sd * rng.normal(size=(settings, draws))
+    count = np.full(draws, float(number or 1))
+    if of_count:
+        count = (noisy.value[-1] - noisy.sd * rng.normal(size=draws)) / of_count
+    means = sums / np.maximum(count, 1.0)
+    return np.asarray(np.clip(limits.centre + limits.radius * means, *limits))
+
+
+def without_noise(slopes: np.ndarray, sd: float) -> np.ndarray:
+    """Shorten noisy slopes, (settings, r), so that their products hold no noise on average.
+
+    Noise adds ``r sd^2`` to each eigenvalue of the products; one standard deviation of that is
+    left, so that intervals are rather too wide.
+    """
+    r = slopes.shape[1]
+    values, axes = np.linalg.eigh(slopes @ slopes.T)
+    excess = max(r - (2 * r) ** 0.5, 0.0) * sd**2
+    shares = np.sqrt(np.clip(1 - excess / np.maximum(values, 1e-300), 0.0, 1.0))
+    return np.asarray((axes * shares) @ axes.T @ slopes)
+
+
+def describe(
+    settings: Sequence[Setting], margins: np.ndarray, prob: float, *, shares: bool
+) -> xr.Dataset:
+    """Summarise draws of margins, (settings, draws), and of contrasts to the first setting."""
+    first, others = margins[:1], margins[1:]
+    contrasts = {"difference": others - first}
+    if shares or (margins > 0).all():
+        contrasts["ratio"] = others / np.maximum(first, SMALLEST)
+    if shares:
+        odds = np.clip(margins, SMALLEST, 1 - SMALLEST)
+        odds = odds / (1 - odds)
+        contrasts["odds_ratio"] = odds[1:] / odds[:1]
+    labels = [one.label for one in settings]
+    summaries = {"margin": (("setting", "statistic"), _summary(margins, prob))}
+    summaries |= {
+        name: (("contrast", "statistic"), _summary(values, prob))
+        for name, values in contrasts.items()
+        if len(others)
+    }
+    summaries["margin_draws"] = (("setting", "margin_draw"), margins)
+    coords: dict[str, Any] = {"setting": labels, "statistic": ["mean", "sd", "lower", "upper"]}
+    if len(others):
+        coords["contrast"] = [f"{label} against {labels[0]}" for label in labels[1:]]
+    return xr.Dataset(summaries, coords, {"prob": prob})
+
+
+def _summary(draws: np.ndarray, prob: float) -> np.ndarray:
+    """Return mean, sd and an equal-tailed interval of each row, (rows, 4)."""
+    ends = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=1)
+    return np.stack([draws.mean(axis=1), draws.std(axis=1), *ends], axis=1)

@@ -2,28 +2,68 @@
 
 PyMC's own posterior predictive sampling works on a private result too, but puts the observed data,
 the constants and the record coords of the model back into the tree.
+
+`predict` makes the graphs of a model's outcomes and deterministics anew, for any number of records;
+chooses what is predicted; puts new rows in the place of the model's own; refuses codes that pick
+no entry of the fitted model; and draws.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
+from pymc.distributions.shape_utils import change_dist_size
 from pymc.pytensorf import compile as compile_random
-from pytensor.graph.traversal import ancestors
+from pytensor.compile.maker import function
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor
+from scipy.sparse import issparse
 
-from pymc_dp.driver.setup import model_in_use
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.driver.fit import model_in_use
+from pymc_dp.errors import PrivacyWarning
+from pymc_dp.model.axis import RecordAxes, index_arrays
+from pymc_dp.model.batch import remake
+from pymc_dp.model.columns import column
+from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.model.graphs import unproved_in
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.modes import PYTHON, without_c
-from pymc_dp.model.split import declare_public, named_dims
-from pymc_dp.postprocess.new_data import put_new_data, put_units, warn_if_fitted
-from pymc_dp.postprocess.new_indices import refuse_missing_levels
-from pymc_dp.postprocess.new_records import NewRecords, for_new_records, with_declared, with_given
+from pymc_dp.model.released import Known, is_formula
+from pymc_dp.model.split import (
+    declare_public,
+    likelihood_terms,
+    log_densities,
+    named_dims,
+    prior_graphs,
+    simplify,
+    split_by_record,
+    unscaled,
+    without_lengths,
+)
 from pymc_dp.tables.formula import is_bambi, on_rows
+
+OF_FORMULA = " Of a formula, give bambi's model, and its data frame of new rows."
+
+
+class NewRecords(NamedTuple):
+    """What can be computed for new records, as graphs of the latents that all records share."""
+
+    rows: AnyVariable  # the number of new records
+    latents: dict[str, AnyVariable]
+    observed: dict[str, AnyVariable]
+    deterministics: dict[str, AnyVariable]  # those that go by records
+    # those of them that hold a number, or an operation, that may come from the fitted records
+    withheld: frozenset[str]
+    axes: RecordAxes
 
 
 def predict(
@@ -119,15 +159,124 @@ def predict(
     arrays = drawn(predicted, inputs, number, latents, random_seed)
     if of_formula:
         arrays = {name: array[:, :-1] for name, array in arrays.items()}
-    found = _labelled(model, posterior, arrays)
-    found.attrs |= {"declared_public": own} if own else {}
-    return xr.DataTree.from_dict({"predictions": found})
+    labelled = _labelled(model, posterior, arrays)
+    labelled.attrs |= {"declared_public": own} if own else {}
+    return xr.DataTree.from_dict({"predictions": labelled})
 
 
 def declared_in(idata: xr.DataTree) -> tuple[set[str], str | None]:
     """Return what a fit declared public, and the name of the codes of units."""
     attrs = idata["privacy"].attrs if "privacy" in idata.children else {}
     return {*json.loads(attrs.get("declared_public", "[]"))}, attrs.get("unit")
+
+
+def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
+    """Make the graphs anew, so that nothing remains of the fitted records' number.
+
+    ``unit`` names the array that said which unit a record belonged to: there are as many entries
+    for new units as new records, which is enough.
+    """
+    model, count = hardened.model, pt.lscalar("count")
+    observed = [rv for rv in model.observed_RVs if rv.name not in hardened.public]
+    axes, own = _record_axes(hardened, unit)
+    shared = [rv for rv in model.free_RVs if rv not in own]
+    by_record = {unscaled(rv, rv): 0 for rv in observed} | own
+    computed = [v for v in model.deterministics if (axes.axis.keys() | own) & set(ancestors([v]))]
+    # all at once: cloning one variable clones those that it depends on
+    every = [*by_record, *computed, *shared]
+    new = dict(zip(every, without_lengths(every), strict=True))
+    along = {new[variable]: axis for variable, axis in by_record.items()}
+    latents = {str(rv.name): new[rv] for rv in shared}
+    known = _known(hardened, axes, [*latents.values()], [new[variable] for variable in own])
+    withheld = frozenset(
+        str(variable.name)
+        for variable in computed
+        if unproved_in([new[variable]]).keys() - hardened.public
+        or not is_formula(new[variable], known)
+    )
+    read = [new[unscaled(rv, rv)] for rv in observed] + [new[variable] for variable in computed]
+    outputs = _resized(read, [*latents.values()], along, count)
+    graphs = dict(zip([str(v.name) for v in (*observed, *computed)], outputs, strict=True))
+    return NewRecords(
+        rows=count,
+        latents=latents,
+        observed={str(rv.name): graphs[rv.name] for rv in observed},
+        deterministics={str(v.name): graphs[v.name] for v in computed},
+        withheld=withheld,
+        axes=axes,
+    )
+
+
+def _record_axes(
+    hardened: HardenedModel, unit: str | None
+) -> tuple[RecordAxes, dict[AnyVariable, int]]:
+    """Find the axes of the records, also those of latents of single records or units."""
+    model = hardened.model
+    densities = log_densities(model)
+    terms = likelihood_terms(hardened, densities)[0]
+    for rv in model.observed_RVs:
+        if isinstance(rv.owner.op, MultinomialRV):  # it draws as many trials as its input says
+            trials = rv.owner.inputs[-2]
+            if trials.ndim and not trials.type.broadcastable[0]:
+                terms[f"trials of {rv.name}"] = trials
+    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities), unit)
+    return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
+
+
+def _known(
+    hardened: HardenedModel, axes: RecordAxes, shared: list[AnyVariable], local: list[AnyVariable]
+) -> Known:
+    """Gather what a deterministic may be made of: latents, new records and public data."""
+    leaves, public = hardened.leaves.items(), hardened.public
+    data = [v for v, leaf in leaves if v in axes.axis or leaf.name in public]
+    lengths = {n for latent in shared for n in latent.type.shape if n is not None}
+    arrays = {v: leaf.value for v, leaf in leaves if not leaf.declared}
+    return Known(frozenset({*shared, *local, *data}), frozenset(lengths), arrays)
+
+
+def _resized(
+    variables: list[AnyVariable],
+    latents: list[AnyVariable],
+    along: Mapping[AnyVariable, int],
+    count: AnyVariable,
+) -> list[AnyVariable]:
+    """Make every node anew, for ``count`` records, so that nothing remains of the old lengths."""
+    # `along` maps the random variables that go by records to the axis along which they do
+    renewed: dict[AnyVariable, AnyVariable] = {}
+    for node in toposort(variables, blockers=latents):
+        operands = [renewed.get(x, x) for x in node.inputs]
+        if isinstance(node.op, SpecifyShape):
+            renewed[node.outputs[0]] = operands[0]
+        else:
+            renewed.update(zip(node.outputs, remake(node, operands), strict=True))
+        for rv in along.keys() & set(node.outputs):
+            built: Any = renewed[rv]
+            size = [built.shape[k] for k in range(built.ndim - built.owner.op.ndim_supp)]
+            size[along[rv]] = count
+            renewed[rv] = change_dist_size(built, size)
+    return [renewed.get(variable, variable) for variable in variables]
+
+
+def with_declared(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
+    """Withhold no deterministic among ``names``, whose numbers are declared public.
+
+    As in a fit, a declaration covers numbers, never arrays of data.
+    """
+    for name in names:
+        if name not in new.deterministics:
+            raise ValueError(
+                f"public= names `{name}`, but the deterministics that go by records are "
+                f"{sorted(new.deterministics)}."
+            )
+        read = {*ancestors([new.deterministics[name]])}
+        for leaf in hardened.leaves.values():
+            inside = leaf.variable in read and leaf.variable not in new.axes.axis
+            if inside and leaf.declared and leaf.variable.ndim and leaf.name not in hardened.public:
+                raise ValueError(
+                    f"public= names the deterministic `{name}`, which reads {leaf}: a declaration "
+                    "covers numbers, not data. Compute it from the posterior."
+                )
+    return new._replace(withheld=new.withheld.difference(names))
 
 
 def _of_new_rows(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, Any]:
@@ -137,49 +286,28 @@ def _of_new_rows(hardened: HardenedModel, new: NewRecords, unit: str | None) -> 
     return {x.name: x.value for v, x in leaves if v in new.axes.axis and x.name not in left_out}
 
 
-def drawn(
-    predicted: Mapping[str, AnyVariable],
-    inputs: list[AnyVariable],
-    number: int,
-    latents: list[np.ndarray],
-    random_seed: int | None,
-) -> dict[str, np.ndarray]:
-    """Draw each variable once for every draw of the latents; shape (draws, ...)."""
-    with without_c():
-        draw = compile_random(
-            inputs,
-            list(predicted.values()),
-            random_seed=random_seed,
-            mode=PYTHON,
-            on_unused_input="ignore",
-        )
-    try:
-        draws = zip(*(draw(number, *point) for point in zip(*latents, strict=True)), strict=True)
-    except IndexError:  # its text quotes a value
-        raise ValueError(
-            "data= holds an index beyond the array that it indexes. A level that was not in the "
-            "fitted model has no posterior: leave its rows out."
-        ) from None
-    return {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
+def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
+    """Let what reads an observed variable read its new values, where these are among ``names``.
 
-
-def _labelled(
-    model: pm.Model, posterior: xr.Dataset, arrays: Mapping[str, np.ndarray]
-) -> xr.Dataset:
-    """Lay draws, shape (points, ...), out on the model's dims, with the posterior's coords."""
-    variables = {}
-    for name, array in arrays.items():
-        own = named_dims(model.named_vars_to_dims.get(name), name, array.ndim - 1)
-        dims = ("chain", "draw", *own)
-        shape = posterior.sizes["chain"], posterior.sizes["draw"], *array.shape[1:]
-        variables[name] = (dims, array.reshape(shape))
-    found = xr.Dataset(variables)
-    kept = {
-        dim: posterior[dim]
-        for dim, size in found.sizes.items()
-        if dim in posterior.coords and dim not in ("chain", "draw") and posterior.sizes[dim] == size
-    }
-    return found.assign_coords(kept)
+    Entries that are nan are drawn, and so is the variable itself.
+    """
+    graphs: dict[str, Any] = new.observed | new.deterministics
+    leaf: Any
+    for rv in hardened.model.observed_RVs:
+        [leaf] = simplify([hardened.model.rvs_to_values[rv]])
+        if rv.name in new.observed and leaf in hardened.leaves and leaf.name in names:
+            drawn = graphs.pop(rv.name)
+            place, given = drawn.type(), leaf.astype(drawn.dtype)
+            if drawn.dtype.startswith("float"):
+                given = pt.switch(pt.isnan(given), drawn, given)
+            given = drawn.type.filter_variable(given)
+            readers = graph_replace([*graphs.values()], {drawn: place}, strict=False)
+            readers = graph_replace(readers, {place: given}, strict=False)
+            graphs = dict(zip(graphs, readers, strict=True)) | {rv.name: drawn}
+    return new._replace(
+        observed={name: graphs[name] for name in new.observed},
+        deterministics={name: graphs[name] for name in new.deterministics},
+    )
 
 
 def _chosen(
@@ -221,3 +349,191 @@ def refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None
             "a pm.CustomDist is such a function). Fit the distribution written with "
             f"dist={own[name]}."
         )
+
+
+def put_new_data(
+    hardened: HardenedModel,
+    new: NewRecords,
+    predicted: list[AnyVariable],
+    data: dict[str, Any],
+    rows: int | None,
+) -> int:
+    """Put new rows in place of the model's records; return their number."""
+    axes = new.axes
+    masks = {mask.leaf for mask in hardened.masks}
+    records = {
+        leaf.name: leaf
+        for leaf in hardened.leaves.values()
+        if leaf.variable in axes.axis and leaf.name not in masks
+    }
+    read = set(ancestors(predicted))
+    for name in data.keys() - records.keys():
+        raise ValueError(
+            f"data= names `{name}`, but the model's records are {sorted(records)}.{OF_FORMULA}"
+        )
+    for name, leaf in records.items():
+        if leaf.variable in read and name not in data:
+            unnamed = f" It is {leaf}: make it pm.Data('x', ...).{OF_FORMULA}"
+            unnamed = "" if leaf.declared else unnamed
+            raise ValueError(
+                f"data= lacks `{name}`, which the predictions depend on: give its values for the "
+                f"new records under this name.{unnamed}"
+            )
+    columns = {name: column(records[name], axes, values) for name, values in data.items()}
+    counts = {each.rows for each in columns.values()} | (set() if rows is None else {rows})
+    if len(counts) != 1:
+        raise ValueError(
+            "The new records differ in number." if counts else "Say how many rows= to predict."
+        )
+    for name, new_column in columns.items():
+        variable: Any = records[name].variable
+        variable.set_value(_stored(name, new_column.values, variable.type.dtype))
+    [count] = counts
+    draw_all_entries(hardened, count)
+    return count
+
+
+def _stored(name: str, values: Any, dtype: str) -> np.ndarray:
+    """Return new values in the model's own type; whole numbers may not wrap to others."""
+    given = np.asarray(values.toarray() if issparse(values) else values)
+    kept = given.astype(dtype)
+    if kept.dtype.kind in "iu" and not np.array_equal(kept, given):
+        raise ValueError(
+            f"data=`{name}` holds whole numbers beyond those of {dtype}, as which the model reads "
+            "them: codes would be of other levels. Leave these rows out."
+        )
+    return kept
+
+
+def draw_all_entries(hardened: HardenedModel, count: int) -> None:
+    """Let no entry be missing: of new records nothing is observed, and all is drawn."""
+    for mask in hardened.masks:
+        variable: Any = mask.variable
+        variable.set_value(np.zeros((count, *mask.values.shape[1:]), bool))
+
+
+def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:
+    """Warn where new values have the shapes of those of the model."""
+    own = {leaf.name: np.shape(leaf.value) for leaf in hardened.leaves.values()}
+    if data and all(np.shape(values) == own[name] for name, values in data.items()):
+        warnings.warn(
+            f"The new values of {', '.join(f'`{name}`' for name in data)} have the shapes of "
+            "those that the model holds. If they are the fitted records, the predictions are "
+            "computed from them again and are not covered by the guarantee: do not publish them.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+
+
+def put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: int) -> None:
+    """Say which unit each new record belongs to: by default each to one of its own."""
+    own = np.arange(number)
+    if codes is not None:
+        labels, own = np.unique(codes, return_inverse=True)
+        if labels.dtype.kind in "if" and labels.size and not labels.min() >= 0:
+            raise ValueError(
+                f"data=`{unit}` holds negative codes or nan, as pandas writes for missing labels: "
+                "all these records would be of one unit. Give each of them a code of its own."
+            )
+    if np.shape(own) != (number,):
+        raise ValueError(f"data=`{unit}` must be one code for each of the {number} new records.")
+    for leaf in hardened.leaves.values():
+        if leaf.name == unit:
+            leaf.variable.set_value(own.astype(leaf.variable.type.dtype))
+
+
+def refuse_missing_levels(
+    graphs: Sequence[AnyVariable],
+    data: Collection[AnyVariable],
+    inputs: Sequence[AnyVariable],
+    values: Sequence[object],
+) -> None:
+    """Refuse new data that index an array before its start or beyond its end.
+
+    PyTensor counts negative numbers from the end, so that -1, which pandas writes for a category
+    that is missing, would pick the last group. ``data`` are the shared variables that hold the
+    new records; ``values`` are those of the graphs' ``inputs``.
+    """
+    picked = list(_picked(graphs, data))
+    if not picked:
+        return
+    wanted = [x for array, along, _ in picked for x in (array, along)]
+    with without_c():
+        fn = function(list(inputs), wanted, mode=PYTHON, on_unused_input="ignore")
+    computed = fn(*values)
+    for (*_, read), index, length in zip(picked, computed[::2], computed[1::2], strict=True):
+        names = ", ".join(f"`{name}`" for name in read)
+        if np.size(index) and index.min() < 0:
+            raise ValueError(
+                f"data={names} holds negative codes, as pandas writes for missing categories: they "
+                "would pick the last group. Leave these rows out. If the model itself ignores what "
+                "they pick, write pm.math.maximum(code, 0) where it indexes."
+            )
+        if np.size(index) and index.max() >= length:
+            raise ValueError(
+                f"data={names} holds an index beyond the array that it indexes, whose length is "
+                f"{int(length)}. A level that was not in the fitted model has no posterior: leave "
+                "its rows out."
+            )
+
+
+def _picked(
+    graphs: Sequence[AnyVariable], data: Collection[AnyVariable]
+) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
+    """Yield index arrays of new data and no draw, the length along which they pick, and names."""
+    for node in toposort(graphs):
+        if not isinstance(node.op, AdvancedSubtensor):
+            continue
+        for axis, index in index_arrays(node).items():
+            if not index.type.dtype.startswith(("int", "uint")):
+                continue
+            read = {*ancestors([index])}
+            names = {str(leaf.name) for leaf in data if leaf in read}
+            if names and not any(isinstance(x.type, RandomType) for x in read):
+                base: Tensor = node.inputs[0]
+                yield index, base.shape[axis], sorted(names)
+
+
+def drawn(
+    predicted: Mapping[str, AnyVariable],
+    inputs: list[AnyVariable],
+    number: int,
+    latents: list[np.ndarray],
+    random_seed: int | None,
+) -> dict[str, np.ndarray]:
+    """Draw each variable once for every draw of the latents; shape (draws, ...)."""
+    with without_c():
+        draw = compile_random(
+            inputs,
+            list(predicted.values()),
+            random_seed=random_seed,
+            mode=PYTHON,
+            on_unused_input="ignore",
+        )
+    try:
+        draws = zip(*(draw(number, *point) for point in zip(*latents, strict=True)), strict=True)
+    except IndexError:  # its text quotes a value
+        raise ValueError(
+            "data= holds an index beyond the array that it indexes. A level that was not in the "
+            "fitted model has no posterior: leave its rows out."
+        ) from None
+    return {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
+
+
+def _labelled(
+    model: pm.Model, posterior: xr.Dataset, arrays: Mapping[str, np.ndarray]
+) -> xr.Dataset:
+    """Lay draws, shape (points, ...), out on the model's dims, with the posterior's coords."""
+    variables = {}
+    for name, array in arrays.items():
+        own = named_dims(model.named_vars_to_dims.get(name), name, array.ndim - 1)
+        dims = ("chain", "draw", *own)
+        shape = posterior.sizes["chain"], posterior.sizes["draw"], *array.shape[1:]
+        variables[name] = (dims, array.reshape(shape))
+    labelled = xr.Dataset(variables)
+    kept = {
+        dim: posterior[dim]
+        for dim, size in labelled.sizes.items()
+        if dim in posterior.coords and dim not in ("chain", "draw") and posterior.sizes[dim] == size
+    }
+    return labelled.assign_coords(kept)

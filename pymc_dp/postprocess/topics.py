@@ -11,7 +11,7 @@ from scipy.special import digamma, gammaln
 from pymc_dp.methods.vips.topics.documents import TINY, Documents, explain
 
 ITERATIONS = 100  # steps that fit the shares of a new document's topics
-PART = 1000  # documents that are held at a time
+PART = 1000  # documents in memory at a time
 
 
 def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:

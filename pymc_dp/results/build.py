@@ -1,10 +1,17 @@
-"""The result: released groups, what was spent on them, and the list of what leaves."""
+"""The tree that a fit returns: what was released, what was spent on it, and what may leave.
+
+First the tree, built around released groups, with the guarantee of its plan in the group
+``privacy``. Then the list of what was released, which every result carries: what is not on it is
+not saved. Last `compose`, which rebuilds the plans of several results and says what all of them
+cost together, if nothing was learned between the fits.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,11 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.accountants import SMALLEST_PLD_DELTA
-from pymc_dp.accounting.plan import Plan, Release, unit_label
+from pymc_dp.accounting.accountants import (
+    ACCOUNTANTS,
+    SMALLEST_PLD_DELTA,
+    Accountant,
+    accountant_named,
+)
+from pymc_dp.accounting.plan import Neighbours, Plan, Release, unit_label
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.model import Records
-from pymc_dp.results.allow_list import released_names
 
 if TYPE_CHECKING:
     from pymc_dp.methods.method import Method
@@ -46,9 +57,35 @@ class Outcome(NamedTuple):
     @property
     def epsilon(self) -> float:
         """That of what was spent, whatever was made of it; nan if it is not known to hold."""
-        found = self.spent.epsilon()
-        holds = self.secret and (self.plan.all_sums or math.isinf(found))
-        return found if holds else math.nan
+        epsilon = self.spent.epsilon()
+        holds = self.secret and (self.plan.all_sums or math.isinf(epsilon))
+        return epsilon if holds else math.nan
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What several fits cost together.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+    fits : int
+    plan : Plan
+        All their releases.
+    """
+
+    epsilon: float
+    delta: float
+    fits: int
+    plan: Plan
+
+    def __str__(self) -> str:
+        return (
+            f"{self.fits} fits together: ({self.epsilon:.4g}, {self.delta:g})-differential privacy "
+            f"({self.plan.neighbours.value}, {self.plan.accountant.name}), if the settings of all "
+            "of them were fixed before the first one ran. If one was chosen after looking at the "
+            "result of another, this number does not hold: use a ledger."
+        )
 
 
 def build_result(
@@ -58,7 +95,7 @@ def build_result(
     outcome: Outcome,
     groups: Mapping[str, xr.Dataset],
 ) -> xr.DataTree:
-    """Build the tree that a fit returns around ``groups``, which `results.posterior` draws.
+    """Build the tree that a fit returns around ``groups`` of released values.
 
     **Privacy.** Everything here is a function of released states, of public draws and of the
     plan: nothing that a method or a posterior is made from holds data.
@@ -158,9 +195,10 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
     return attrs | dict(outcome.selected)
 
 
-def numerics(is_exact: bool) -> str:
-    """Name the arithmetic that a proof speaks of, as results and plans do."""
-    return "exact" if is_exact else "idealized"
+def _settings(of_releases: Iterable[float]) -> float | list[float]:
+    """One number where all releases agree, else one number a kind of release."""
+    values = [float(value) for value in of_releases]
+    return values[0] if len(set(values)) == 1 else values
 
 
 def _mechanism(outcome: Outcome) -> str:
@@ -177,7 +215,157 @@ def _guarantee(outcome: Outcome) -> str:
     return "none: no noise was added" if math.isinf(outcome.epsilon) else "(epsilon, delta)"
 
 
-def _settings(of_releases: Iterable[float]) -> float | list[float]:
-    """One number where all releases agree, else one number a kind of release."""
-    values = [float(value) for value in of_releases]
-    return values[0] if len(set(values)) == 1 else values
+def numerics(is_exact: bool) -> str:
+    """Name the arithmetic that a proof speaks of, as results and plans do."""
+    return "exact" if is_exact else "idealized"
+
+
+def released_names(groups: dict[str, xr.Dataset]) -> dict[str, list[str]]:
+    """Name every variable and attribute of every group of a fresh result."""
+    names = {name: [*map(str, (*group.variables, *group.attrs))] for name, group in groups.items()}
+    names["privacy"].append("released")
+    return names
+
+
+def privacy_of(idata: xr.DataTree) -> xr.Dataset:
+    """Return the ``privacy`` group of a result; refuse anything else."""
+    if not isinstance(idata, xr.DataTree):
+        given = type(idata).__name__
+        raise TypeError(f"A result of pymc_dp.fit is needed, before any model, not {given}.")
+    group = idata["privacy"].to_dataset() if "privacy" in idata.children else xr.Dataset()
+    if not {"guarantee", "epsilon", "delta", "released"} <= group.attrs.keys():
+        raise ValueError("This tree has no `privacy` group of a fit: it was not made by pymc_dp.")
+    return group
+
+
+def released_part(idata: xr.DataTree) -> xr.DataTree:
+    """Return the part of a tree that its fit released; all else is dropped."""
+    groups = {}
+    for name, names in listed(idata).items():
+        if name in idata.children:
+            group = idata[name].to_dataset()
+            kept = group.drop_vars([x for x in group.variables if x not in names])
+            attrs = {k: v for k, v in group.attrs.items() if k in names}
+            groups[name] = kept.drop_attrs().drop_encoding().assign_attrs(attrs)
+    return xr.DataTree.from_dict(groups)
+
+
+def listed(idata: xr.DataTree) -> dict[str, set[str]]:
+    """Return the names of variables and attributes that a fit released, by group."""
+    listed = json.loads(privacy_of(idata).attrs["released"])
+    return {name: set(names) for name, names in listed.items()}
+
+
+def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
+    """Compute what several fits on one data set cost together.
+
+    Only for fits whose settings were all fixed in advance. If a setting was chosen after looking
+    at an earlier result, the number does not hold: give the fits a `pymc_dp.Ledger` instead.
+
+    Parameters
+    ----------
+    results : sequence of DataTree
+        Results of `pymc_dp.fit`.
+    delta : float
+        Where to read epsilon; the fits' own deltas do not matter.
+
+    Returns
+    -------
+    Composition
+        Its ``epsilon`` is the number; its text says under which condition it holds.
+
+    Raises
+    ------
+    ValueError
+        A result is not private, was made in test mode, by exact draws or by `pymc_dp.tune`; the
+        results differ in neighbours, unit or number of records; or no accountant covers them all,
+        such as whole batches with little noise together with batches of some records.
+
+    Notes
+    -----
+    **Privacy.** Reads the plans in the results, which are public. Every release of every plan
+    counts, whether or not it was made.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model():
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     terms = {"epsilon": 0.5, "delta": 1e-5, "progressbar": False}
+    ...     fits = [pymc_dp.fit(n, **terms) for n in (50, 100)]
+    >>> 0.5 < pymc_dp.compose(fits, delta=1e-5).epsilon < 1
+    True
+    """
+    if isinstance(results, xr.DataTree) or not results:
+        raise ValueError("Give a list of results, such as compose([idata1, idata2], delta=1e-5).")
+    plans = [_plan_of(idata, f"Result {i}") for i, idata in enumerate(results)]
+    first = plans[0]
+    for i, plan in enumerate(plans):
+        _refuse_difference(i, "neighbours", plan.neighbours.value, first.neighbours.value)
+        _refuse_difference(i, "unit", plan.unit, first.unit)
+    releases = tuple(release for plan in plans for release in plan.releases)
+    accountant = _common_accountant(releases, first.neighbours)
+    whole = Plan(
+        releases, first.neighbours, delta, accountant, _number_of_records(plans), first.unit
+    )
+    return Composition(whole.epsilon(), delta, len(plans), whole)
+
+
+def _plan_of(idata: xr.DataTree, name: str) -> Plan:
+    """Rebuild the plan of a result that can be composed."""
+    attrs = privacy_of(idata).attrs
+    if "selected" in attrs:
+        raise ValueError(
+            f"{name} was tuned: its epsilon is that of the search. Give tune and the other fits a "
+            "ledger, or add up their epsilons and deltas."
+        )
+    if attrs["guarantee"] != "(epsilon, delta)" or not math.isfinite(attrs["epsilon"]):
+        raise ValueError(
+            f"{name} cannot be composed, because its guarantee is {attrs['guarantee']!r} with "
+            f"epsilon={attrs['epsilon']:g}: leave it out, and state that it exists."
+        )
+    return plan_from_json(attrs["dp_event"])
+
+
+def _refuse_difference(i: int, term: str, value: str | None, first: str | None) -> None:
+    if value != first:
+        raise ValueError(
+            f"Result {i} has {term}={value!r} and result 0 has {first!r}: their guarantees are "
+            "about different things and do not compose."
+        )
+
+
+def _common_accountant(releases: tuple[Release, ...], neighbours: Neighbours) -> Accountant:
+    for accountant in ACCOUNTANTS.values():
+        if accountant.proved.issuperset((type(r.sampler), neighbours) for r in releases):
+            return accountant
+    raise ValueError(
+        f"No accountant covers sampling {sorted({r.sampler.name for r in releases})} together "
+        f"under neighbours={neighbours.value!r}: add up the epsilons and deltas, or use a ledger "
+        "with filter='sum'."
+    )
+
+
+def _number_of_records(plans: Sequence[Plan]) -> int | None:
+    """Return the exact number of records, where batches of fixed size depend on it."""
+    exact = {plan.num_records for plan in plans if plan.needs_exact_number}
+    if len(exact) > 1:
+        raise ValueError(
+            f"The results have {sorted(map(str, exact))} records: compose is for fits on one data "
+            "set."
+        )
+    return exact.pop() if exact else None
+
+
+def plan_from_json(text: str) -> Plan:
+    """Rebuild a plan from what `Plan.to_json` wrote."""
+    fields = json.loads(text)
+    return Plan(
+        tuple(map(Release.from_dict, fields["releases"])),
+        Neighbours(fields["neighbours"]),
+        fields["delta"],
+        accountant_named(fields["accountant"]),
+        fields["num_records"],
+        fields["unit"],
+    )

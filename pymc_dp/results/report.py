@@ -1,20 +1,31 @@
-"""What a result guarantees, in words."""
+"""What is read from a result: its guarantee in words, the share of noise in its width, a file.
+
+`in_words` writes the paragraphs of `pymc_dp.privacy_report` that a result alone gives. `summary`
+says of each variable how much of its width is privacy noise. `save` and `load` write and read what
+the fit released, in netCDF or Zarr. All are post-processing.
+"""
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
+from arviz_base import xarray_var_iter
+from arviz_base.labels import BaseLabeller
 
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.model import constrained, separate_unread
 from pymc_dp.model.released import Trusted
-from pymc_dp.results.allow_list import listed, privacy_of
+from pymc_dp.results.build import listed, privacy_of, released_part
 from pymc_dp.tables.formula import pymc_model
 from pymc_dp.tables.public_table import PublicTable
 
@@ -158,14 +169,14 @@ def _public(attrs: dict[str, Any], idata: xr.DataTree, metadata: PublicTable | N
 
 def _values(model: pm.Model, public: list[str]) -> dict[Trusted, tuple[float, ...]]:
     """Find the numbers that a model takes on trust, by the lines that count them."""
-    found: dict[Trusted, tuple[float, ...]] = {}
+    trusted: dict[Trusted, tuple[float, ...]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the fit has given them
         model = pymc_model(model)
         for each in (model, constrained(model)):
             records, _ = separate_unread(each, public=public)
-            found |= records.trusted
-    return found
+            trusted |= records.trusted
+    return trusted
 
 
 def _trusted(
@@ -216,3 +227,189 @@ def added_names(idata: xr.DataTree) -> list[str]:
         members |= {f"{name}.{key}" for name, x in group.variables.items() for key in x.attrs}
         added += [f"{path}/{member}".strip("/") for member in sorted(members)]
     return added
+
+
+def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
+    """Summarise a posterior, and say how much of its width is privacy noise.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`.
+    **kwargs
+        Passed to ``arviz.summary``; ``kind`` is ``"stats"`` by default.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a variable. ArviZ's columns, then ``noise_sd``, what the privacy noise adds in root
+        mean square, and ``noise_share``, its share of the posterior variance: near 0 the records
+        set the width, near 1 the noise does. They have two significant digits, are 0 where epsilon
+        is infinite, and nan where too few draws tell noise from chance. Its
+        ``attrs["algorithm"]`` says which algorithm ran, with its sources.
+
+    Raises
+    ------
+    ValueError
+        The tree was not made by pymc_dp, or its posterior leaves the noise out.
+
+    Notes
+    -----
+    **Privacy.** Post-processing of the result.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
+    >>> list(pymc_dp.summary(idata).columns[-2:])
+    ['noise_sd', 'noise_share']
+    """
+    noise = noise_sd_of(idata)
+    table = az.summary(idata, **{"kind": "stats", **kwargs})
+    table.attrs["algorithm"] = privacy_of(idata).attrs["algorithm"]
+    columns = {"noise_sd": by_label(noise), "noise_share": by_label(share_of(idata, noise))}
+    return table.assign(**{name: _rounded(x.reindex(table.index)) for name, x in columns.items()})
+
+
+def _rounded(values: pd.Series) -> pd.Series:
+    """Round to two significant digits, as ArviZ does."""
+    return values.map(lambda x: float(f"{x:.2g}"))
+
+
+def noise_sd_of(idata: xr.DataTree) -> xr.Dataset:
+    """Return what the privacy noise adds to each variable in root mean square."""
+    if leaves_noise_out(idata):
+        raise ValueError(
+            "This posterior leaves the privacy noise out: arviz.summary(idata) says the rest. "
+            "Otherwise fit with noise_aware=True, by a method that knows its noise."
+        )
+    if "noise_sd" in idata.children:
+        return idata["noise_sd"].to_dataset()
+    return xr.zeros_like(idata["posterior"].to_dataset().mean(("chain", "draw")))
+
+
+def leaves_noise_out(idata: xr.DataTree) -> bool:
+    """Whether releases had noise that the posterior does not hold."""
+    private = math.isfinite(privacy_of(idata).attrs["epsilon"])
+    return private and "noise_sd" not in idata.children
+
+
+def share_of(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:
+    """Return the noise's share of the posterior variance; what does not vary has no noise."""
+    posterior = idata["posterior"].to_dataset()[list(noise_sd)]  # others may have been added
+    variance = posterior.astype("float64").var(("chain", "draw"))
+    return (noise_sd**2 / variance).where(variance > 0, 0.0)
+
+
+def by_label(values: xr.Dataset) -> pd.Series:
+    """Lay values out as ArviZ labels them."""
+    label = BaseLabeller().make_label_flat
+    rows = {
+        label(name, selected, at): float(value)
+        for name, selected, at, value in xarray_var_iter(values, skip_dims=set())
+    }
+    return pd.Series(rows, dtype="float64")
+
+
+def save(idata: xr.DataTree, path: str | os.PathLike[str]) -> None:
+    """Write a result to netCDF or Zarr: what its fit released, and nothing that was added since.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`, whatever was added to it since.
+    path : str or Path
+        Where to; what exists there is replaced. ``.zarr`` at its end means Zarr, all else netCDF.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp.
+    ImportError
+        Zarr is not installed.
+
+    Warns
+    -----
+    PrivacyWarning
+        The result claims no privacy: no noise was added, or it was made in test mode.
+
+    Notes
+    -----
+    **Privacy.** PyMC's posterior predictive sampling and its pointwise log likelihoods put the
+    data back into a tree; such groups are left out here. The tree's own ``to_netcdf`` and
+    ``to_zarr`` check nothing, and write them. The list of what was released goes by names: values
+    that were put in place of released ones, under their names, are written.
+
+    Examples
+    --------
+    >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
+    """
+    released, attrs = released_part(idata), privacy_of(idata).attrs
+    guarantee = attrs["guarantee"]
+    if not math.isfinite(attrs["epsilon"]):
+        warnings.warn(
+            f"The file {os.fspath(path)!r} is NOT PRIVATE: its guarantee is {guarantee!r}.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+    if _is_zarr(path):
+        released.to_zarr(path, mode="w", consolidated=False)
+    else:
+        released.to_netcdf(path, engine="h5netcdf")
+
+
+def load(path: str | os.PathLike[str]) -> xr.DataTree:
+    """Read a result that `save` has written.
+
+    Parameters
+    ----------
+    path : str or Path
+        Zarr if it ends in ``.zarr``, else netCDF.
+
+    Returns
+    -------
+    DataTree
+        In memory; the file is closed.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        What the file holds is not a result of pymc_dp.
+    ImportError
+        Zarr is not installed.
+
+    Notes
+    -----
+    **Privacy.** Reads what is there: of a file that ``to_netcdf`` has written, also what was added
+    after the fit. `privacy_report` names it.
+
+    Examples
+    --------
+    >>> idata = pymc_dp.load("private.nc")  # doctest: +SKIP
+    """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"There is no {os.fspath(path)!r}.")
+    settings = {"engine": "zarr", "consolidated": False}
+    with xr.open_datatree(path, **(settings if _is_zarr(path) else {"engine": "h5netcdf"})) as tree:
+        idata: xr.DataTree = tree.load()
+    privacy_of(idata)
+    return idata
+
+
+def _is_zarr(path: str | os.PathLike[str]) -> bool:
+    """Whether a path means Zarr, which an optional package reads and writes."""
+    is_zarr = Path(path).suffix == ".zarr"
+    if is_zarr:
+        try:
+            import zarr  # noqa: F401
+        except ImportError:
+            raise ImportError(
+                f"{os.fspath(path)!r} means Zarr: install it (pip install 'zarr>=3'), or give a "
+                "path that ends in .nc."
+            ) from None
+    return is_zarr

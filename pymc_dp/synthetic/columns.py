@@ -1,20 +1,179 @@
-"""The columns of a table, each modelled given those before it."""
+"""The columns of a table: their types, a model of each given those before it, and their fits.
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+`Column` is what is public of a column, and how its values become numbers. `Columns` puts types in
+an order, models each column by main effects of those before it, fits all of them within one budget,
+and draws synthetic tables from the fits. The budget is shared in proportion to latents, and all
+settings are fixed before the first fit runs.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.synthetic.column_types import Column
-from pymc_dp.synthetic.conditionals import Before, coords_of, observe
-from pymc_dp.synthetic.shared_budget import fit_all
+from pymc_dp.calibration.budget import Budget
+from pymc_dp.driver.explain import WHILE_RUNNING, calibrate
+from pymc_dp.driver.explain import epsilon as epsilon_of
+from pymc_dp.driver.fit import fit, set_up
+from pymc_dp.model.graph_types import Tensor, pt
 from pymc_dp.synthetic.synthesize import SETS, synthesize
 
-# names a column, and its values, in a model where later columns read them
-Read = Callable[[str, np.ndarray], Any]
+Kind = Literal["number", "count", "yes_no", "ordered", "categories", "waiting_time"]
+LISTED = ("yes_no", "ordered", "categories")
+Values = Any  # the values of a column, or the data that later columns read as well
+# the noise grows by so much until plans, whose epsilons are rounded, keep to the budget together
+GROWTH, MOST_TRIES = 1.01, 4
+ONE: dict[str, Any] = {"sample_rate": 1.0, "n": 1, "sampling": "full"}
+METHOD = "dp_advi"
+# what belongs to one model, or to one fit
+REFUSED = ("noise_multiplier", "model", "method", "n", "data", "public_start", "unit", "checkpoint")
+TERMS = ("neighbours", "accountant", "num_records")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is public about one column of a table: its type, and its range or levels.
+
+    Make one by `number`, `count`, `yes_no`, `ordered`, `categories` or `waiting_time`. All numbers
+    and levels must be public: from a questionnaire or a law, never from the records.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.Column.ordered(["low", "middle", "high"]).codes("income", ["high", "low"])
+    array([2, 0])
+    """
+
+    kind: Kind
+    low: float = 0.0  # low, high: the range by which numbers are scaled to -1 to 1
+    high: float = 1.0
+    levels: tuple[Hashable, ...] = ()  # all values of a column that lists them, in their order
+    squared: bool = False  # whether later columns depend on its square as well
+
+    @classmethod
+    def number(cls, low: float, high: float, *, squared: bool = False) -> "Column":
+        """Describe numbers from ``low`` to ``high``, normal given the columns before.
+
+        Values beyond are clipped. With ``squared=True`` later columns depend on its square, too.
+        """
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f"low={low!r} must be below high={high!r}, and both finite.")
+        return cls("number", float(low), float(high), squared=squared)
+
+    @classmethod
+    def count(cls, high: float, *, squared: bool = False) -> "Column":
+        """Describe counts from 0 to about ``high``, negative binomial given the columns before."""
+        return cls("count", 0.0, _positive("high", high), squared=squared)
+
+    @classmethod
+    def waiting_time(cls, horizon: float, *, squared: bool = False) -> "Column":
+        """Describe positive times, Weibull given the columns before.
+
+        A time of ``horizon`` or more was still going on there: it is censored, and stays so in
+        synthetic data.
+        """
+        return cls("waiting_time", 0.0, _positive("horizon", horizon), squared=squared)
+
+    @classmethod
+    def yes_no(cls, no: Hashable = False, yes: Hashable = True) -> "Column":
+        """Describe values of which there are two."""
+        return cls("yes_no", levels=_levels((no, yes), 2))
+
+    @classmethod
+    def ordered(cls, levels: Sequence[Hashable], *, squared: bool = False) -> "Column":
+        """Describe values with an order. Later columns depend on them as on numbers.
+
+        Levels that are numbers keep their distances, all others are taken to be equally far apart.
+        """
+        column = cls("ordered", levels=_levels(levels, 3), squared=squared)
+        column.scores()
+        return column
+
+    @classmethod
+    def categories(cls, levels: Sequence[Hashable]) -> "Column":
+        """Describe values without an order: later columns have an effect of each."""
+        return cls("categories", levels=_levels(levels, 3))
+
+    def codes(self, name: str, values: Any) -> np.ndarray:
+        """Prepare the values of a column, each by itself: levels become their places."""
+        if self.kind in LISTED:
+            codes = pd.Index(self.levels, dtype="object").get_indexer(
+                pd.Series(values).astype("object")
+            )
+            if (codes < 0).any():
+                raise ValueError(
+                    f"The column `{name}` has values that its levels= lack, or missing ones: drop "
+                    "these records, or put one of the levels in their place."
+                )
+            return np.asarray(codes)
+        return self._numbers(name, np.asarray(values, "float64"))
+
+    def _numbers(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Check numbers, and clip them to what is public."""
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"The column `{name}` has missing or infinite values: drop these records, or put a "
+                "public number in their place."
+            )
+        if self.kind == "number":
+            return np.asarray(np.clip(values, self.low, self.high))
+        if self.kind == "waiting_time":
+            if not (values > 0).all():
+                raise ValueError(
+                    f"The column `{name}` has times that are not above 0: add half of the unit in "
+                    "which they are rounded."
+                )
+            return np.asarray(np.minimum(values, self.high))
+        if not ((values >= 0) & (values == np.floor(values))).all():
+            raise ValueError(f"The column `{name}` has values that are not counts: 0, 1, 2 ...")
+        return values.astype("int64")
+
+    def made_up(self) -> np.ndarray:
+        """Return two values that stand for the column where no record is at hand."""
+        if self.kind in (*LISTED, "count"):
+            return np.arange(2)
+        return np.array([(self.low + self.high) / 2, self.high])
+
+    def labelled(self, values: np.ndarray) -> Any:
+        """Put levels in the place of their codes."""
+        if self.kind not in LISTED:
+            return values
+        if self.kind == "yes_no" or (self.kind == "ordered" and self._has_numbers):
+            return np.array(self.levels)[values]
+        return pd.Categorical.from_codes(values, self.levels, ordered=self.kind == "ordered")
+
+    @property
+    def _has_numbers(self) -> bool:
+        return all(isinstance(x, int | float | np.number) for x in self.levels)
+
+    def scores(self) -> list[float]:
+        """Return where ordered levels lie between -1 and 1."""
+        levels = self.levels if self._has_numbers else range(len(self.levels))
+        places = np.asarray(levels, "float64")
+        if not (np.diff(places) > 0).all():
+            raise ValueError(f"levels={list(self.levels)} must increase.")
+        return [float(x) for x in np.interp(places, [places[0], places[-1]], [-1, 1])]
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value!r} must be a public number above 0.")
+    return float(value)
+
+
+def _levels(levels: Sequence[Hashable], fewest: int) -> tuple[Hashable, ...]:
+    listed = tuple(levels)
+    if isinstance(levels, str) or len(set(listed)) < max(len(listed), fewest):
+        raise ValueError(
+            f"levels={levels!r} must be {fewest} or more different values; of two, say "
+            "pymc_dp.Column.yes_no(first, second)."
+        )
+    return listed
 
 
 class Columns:
@@ -142,8 +301,8 @@ class Columns:
         """
         made_up = {name: column.made_up() for name, column in self._types.items()}
         results = fits if isinstance(fits, xr.DataTree) else self._all(fits)
-        found = synthesize(results, self._joint(made_up), n=n, m=m, random_seed=random_seed)
-        sets = found["synthetic"].to_dataset()
+        drawn = synthesize(results, self._joint(made_up), n=n, m=m, random_seed=random_seed)
+        sets = drawn["synthetic"].to_dataset()
         return [self._table(sets.isel({SETS: k})) for k in range(m)]
 
     def _all(self, fits: Mapping[str, xr.DataTree]) -> list[xr.DataTree]:
@@ -154,9 +313,9 @@ class Columns:
                 )
         return [fits[name] for name in self._types]
 
-    def _table(self, found: xr.Dataset) -> pd.DataFrame:
+    def _table(self, drawn: xr.Dataset) -> pd.DataFrame:
         columns = self._types.items()
-        return pd.DataFrame({name: x.labelled(found[name].to_numpy()) for name, x in columns})
+        return pd.DataFrame({name: x.labelled(drawn[name].to_numpy()) for name, x in columns})
 
     def _values(self, frame: Any) -> dict[str, np.ndarray]:
         for name in self._types:
@@ -184,3 +343,194 @@ class Columns:
                 before.offer(name, columns[name], data)
             observe(last, columns[last], before, values[last])
         return model
+
+
+class Before(NamedTuple):
+    """What the columns before one offer as predictors."""
+
+    numbers: dict[str, Tensor]  # between -1 and 1
+    groups: dict[str, Tensor]  # codes of categories
+
+    def offer(self, name: str, column: Column, variable: Tensor) -> None:
+        """Make a column a predictor of those after it."""
+        if column.kind == "categories":
+            self.groups[name] = variable
+            return
+        number = _scaled(column, variable)
+        self.numbers[name] = number
+        if column.squared:  # Legendre's polynomial, which is hardly correlated with the number
+            self.numbers[_square(name)] = 1.5 * number**2 - 0.5
+
+
+def coords_of(columns: Mapping[str, Column]) -> dict[str, list[str]]:
+    """Name the predictors of each column, and the levels of categories."""
+    coords: dict[str, list[str]] = {}
+    numbers: list[str] = []
+    for name, column in columns.items():
+        coords |= {_predictors(name): list(numbers)} if numbers else {}
+        if column.kind in ("ordered", "categories"):
+            coords[_levels_of(name)] = [str(x) for x in column.levels]
+        if column.kind != "categories":
+            numbers += [name, _square(name)] if column.squared else [name]
+    return coords
+
+
+def _predictors(name: str) -> str:
+    return f"predictors of {name}"
+
+
+def _levels_of(name: str) -> str:
+    return f"levels of {name}"
+
+
+def _square(name: str) -> str:
+    return f"{name} squared"
+
+
+def observe(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    """Add a column to the model in use, given the columns before it."""
+    return OUTCOMES[column.kind](name, column, before, values)
+
+
+def _scaled(column: Column, variable: Tensor) -> Tensor:
+    if column.kind == "ordered":
+        scores = column.scores()
+        steps = np.diff(scores)
+        if np.allclose(steps, steps[0]):
+            return -1.0 + float(steps[0]) * variable
+        above = [float(step) * pt.ge(variable, k + 1) for k, step in enumerate(steps)]
+        return sum(above, start=-1.0 + 0.0 * variable)
+    middle, half = (column.low + column.high) / 2, (column.high - column.low) / 2
+    return (variable - middle) / half
+
+
+def _effects(name: str, before: Before, sd: float) -> Any:
+    total: Any = 0.0
+    if before.numbers:
+        slopes = pm.Normal(f"{name} slopes", 0, sd, dims=_predictors(name))
+        total = total + pt.stack([*before.numbers.values()], axis=1) @ slopes
+    for other, codes in before.groups.items():
+        effect = pm.ZeroSumNormal(f"{name} by {other}", 1, dims=_levels_of(other))
+        total = total + effect[codes]
+    return total
+
+
+def _intercept(name: str, sd: float) -> Any:
+    return pm.Normal(f"{name} intercept", 0, sd)
+
+
+def _number(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    middle, half = (column.low + column.high) / 2, (column.high - column.low) / 2
+    mean = _intercept(name, 1) + _effects(name, before, 1)
+    sd = pm.HalfNormal(f"{name} sd", 1)
+    return pm.Normal(name, middle + half * mean, half * sd, observed=values)
+
+
+def _count(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    log_mean = -1.5 + _intercept(name, 1.5) + _effects(name, before, 1)
+    shape = pm.LogNormal(f"{name} shape", 0, 1)
+    mean = column.high * pt.exp(log_mean)
+    return pm.NegativeBinomial(name, mu=mean, alpha=shape, observed=values)
+
+
+def _waiting_time(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    log_scale = _intercept(name, 1.5) + _effects(name, before, 1)
+    shape = pm.LogNormal(f"{name} shape", 0, 0.5)
+    times = pm.Weibull.dist(shape, column.high * pt.exp(log_scale))
+    return pm.Censored(name, times, lower=None, upper=column.high, observed=values)
+
+
+def _yes_no(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    logit = _intercept(name, 2) + _effects(name, before, 2)
+    return pm.Bernoulli(name, logit_p=logit, observed=values)
+
+
+def _ordered(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    """Let neighbouring levels differ in log odds by a line: the model of adjacent categories.
+
+    Its scores are predictors times levels, so that fitted regressions on them are those of the
+    records, whatever the distribution.
+    """
+    logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=_levels_of(name))
+    if before.numbers or before.groups:
+        effects = _effects(name, before, 2)
+        logits = logits + pt.stack([x * effects for x in column.scores()], axis=-1)
+    return pm.Categorical(name, logit_p=logits, observed=values)
+
+
+def _categories(name: str, column: Column, before: Before, values: Values) -> Tensor:
+    own = _levels_of(name)
+    logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=own)
+    if before.numbers:
+        dims = _predictors(name), own
+        slopes = pm.ZeroSumNormal(f"{name} slopes", 1, dims=dims)
+        logits = logits + pt.stack([*before.numbers.values()], axis=1) @ slopes
+    for other, codes in before.groups.items():
+        dims = _levels_of(other), own
+        effect = pm.ZeroSumNormal(f"{name} by {other}", 1, n_zerosum_axes=2, dims=dims)
+        logits = logits + effect[codes]
+    return pm.Categorical(name, logit_p=logits, observed=values)
+
+
+OUTCOMES: dict[str, Callable[[str, Column, Before, Values], Tensor]] = {
+    "number": _number,
+    "count": _count,
+    "waiting_time": _waiting_time,
+    "yes_no": _yes_no,
+    "ordered": _ordered,
+    "categories": _categories,
+}
+
+
+def fit_all(
+    models: Mapping[str, pm.Model], epsilon: float, delta: float, settings: Mapping[str, Any]
+) -> dict[str, xr.DataTree]:
+    """Fit models of one data set, each with a share in proportion to its latents.
+
+    **Privacy.** The plans of all fits are made, and composed, before the first release; nothing in
+    them depends on a release. What a fit refuses of its inputs is refused then.
+    """
+    for name in REFUSED:
+        if name in settings:
+            raise ValueError(f"Fits of columns take no {name}=.")
+    each = _epsilons(models, epsilon, delta, settings)
+    return {
+        name: fit(model=model, method=METHOD, epsilon=each[name], delta=delta, **settings)
+        for name, model in models.items()
+    }
+
+
+def _epsilons(
+    models: Mapping[str, pm.Model], epsilon: float, delta: float, settings: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return the epsilon of every fit, so that all of them keep to the budget together."""
+    Budget(epsilon, delta)
+    if epsilon == math.inf:
+        return dict.fromkeys(models, epsilon)
+    terms = {key: settings[key] for key in TERMS if key in settings}
+    of_plan = {key: x for key, x in settings.items() if key not in {*WHILE_RUNNING, "backend"}}
+    parts = shares(models)
+    noise = calibrate(epsilon=epsilon, delta=delta, **ONE, **terms)
+    for _ in range(MOST_TRIES):
+        each = {
+            name: epsilon_of(noise_multiplier=noise / share**0.5, delta=delta, **ONE, **terms)
+            for name, share in parts.items()
+        }
+        plans = [
+            set_up(models[x], METHOD, None, epsilon=each[x], delta=delta, **of_plan).plan
+            for x in models
+        ]
+        together = tuple(one for plan in plans for one in plan.releases)
+        if replace(plans[0], releases=together).epsilon() <= epsilon:
+            return each
+        noise *= GROWTH
+    raise ValueError(f"No fits of all columns keep to epsilon={epsilon:g}: give a larger one.")
+
+
+def shares(models: Mapping[str, pm.Model]) -> dict[str, float]:
+    """Return each model's share of all latents: noise then widens all of them by one factor."""
+    sizes = {}
+    for name, model in models.items():
+        start = model.initial_point()
+        sizes[name] = sum(np.size(start[v.name]) for v in model.value_vars)
+    return {name: size / sum(sizes.values()) for name, size in sizes.items()}

@@ -1,4 +1,10 @@
-"""Synthetic data sets: records that a private posterior draws, column after column."""
+"""Synthetic data sets that a private posterior draws, and estimates pooled from several of them.
+
+`synthesize` puts the draws of every column in the place of the array that it observes, so that
+later columns read synthetic values. `pool` combines estimates from several data sets into one, with
+an interval, by the rules of Raghunathan, Reiter and Rubin (2003), Reiter (2002, 2003) and Rubin
+(1987). Both are post-processing.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -6,23 +12,34 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
+from scipy import stats
 
 from pymc_dp.accounting.plan import check_count
-from pymc_dp.driver.setup import model_in_use
+from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.batch import before_casts, rebuilt
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
 from pymc_dp.model.split import declare_public, named_dims, simplify
-from pymc_dp.postprocess.new_data import draw_all_entries, put_units
-from pymc_dp.postprocess.new_records import NewRecords, for_new_records
-from pymc_dp.postprocess.predict import declared_in, drawn, refuse_own_functions
-from pymc_dp.results.summary import leaves_noise_out
+from pymc_dp.postprocess.predict import (
+    NewRecords,
+    declared_in,
+    draw_all_entries,
+    drawn,
+    for_new_records,
+    put_units,
+    refuse_own_functions,
+)
+from pymc_dp.results.report import leaves_noise_out
 
 SETS, RECORDS = "data_set", "record"
+FEWEST_FREEDOM = 3.0
+# whole and sign in the variance of the mean estimate: (whole + 1/m) b + sign v
+RULES = {"synthetic": (1, -1), "partially synthetic": (0, 1), "imputed": (1, 1)}
 
 
 def synthesize(
@@ -92,8 +109,8 @@ def synthesize(
     ...     logit_p = pm.Normal("a") + pm.Normal("b") * x
     ...     y = pm.Bernoulli("voted", logit_p=logit_p, observed=voted)
     >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
-    >>> found = pymc_dp.synthesize(idata, model, n=500, m=3)["synthetic"]
-    >>> dict(found.sizes)
+    >>> tables = pymc_dp.synthesize(idata, model, n=500, m=3)["synthetic"]
+    >>> dict(tables.sizes)
     {'data_set': 3, 'record': 500}
     """
     check_count("n", n)
@@ -130,10 +147,10 @@ def _warn_if_too_narrow(results: Sequence[xr.DataTree]) -> None:
 
 
 def _declared_in(results: Sequence[xr.DataTree]) -> tuple[set[str], str | None]:
-    found = [declared_in(idata) for idata in results]
-    if len({unit for _, unit in found}) != 1:
+    each = [declared_in(idata) for idata in results]
+    if len({unit for _, unit in each}) != 1:
         raise ValueError("idata= holds results of different units, or none: give fits of one unit.")
-    return set.intersection(*(declared for declared, _ in found)), found[0][1]
+    return set.intersection(*(declared for declared, _ in each)), each[0][1]
 
 
 def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, AnyVariable]:
@@ -181,11 +198,11 @@ def _in_order(graphs: dict[str, AnyVariable], columns: dict[str, AnyVariable]) -
     """Sort columns so that each comes after those that its distribution reads."""
     reads = {}
     for name, graph in graphs.items():
-        found = {*ancestors([graph])}
+        read = {*ancestors([graph])}
         reads[name] = {
             other
             for other in graphs
-            if columns[other] in found or (other != name and graphs[other] in found)
+            if columns[other] in read or (other != name and graphs[other] in read)
         }
     try:
         return list(TopologicalSorter(reads).static_order())
@@ -223,7 +240,7 @@ def _points(
     results: Sequence[xr.DataTree], new: NewRecords, m: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Choose different draws of the posterior, of each result by itself."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for idata in results:
         posterior = idata["posterior"].to_dataset()
         points = posterior[[name for name in new.latents if name in posterior]]
@@ -235,11 +252,11 @@ def _points(
                 "with more draws=."
             )
         chosen = points.isel(point=rng.choice(number, m, replace=False))
-        found |= {str(name): array.to_numpy() for name, array in chosen.items()}
+        arrays |= {str(name): array.to_numpy() for name, array in chosen.items()}
     for name in new.latents:
-        if name not in found:
+        if name not in arrays:
             raise ValueError(f"The posterior holds no `{name}`: give the model that was fitted.")
-    return [found[name] for name in new.latents]
+    return [arrays[name] for name in new.latents]
 
 
 def _dims(hardened: HardenedModel, name: str, axis: int, array: np.ndarray) -> tuple[str, ...]:
@@ -247,3 +264,136 @@ def _dims(hardened: HardenedModel, name: str, axis: int, array: np.ndarray) -> t
     dims = [*named_dims(hardened.model.named_vars_to_dims.get(name), name, array.ndim - 1)]
     dims[axis] = RECORDS
     return (SETS, *dims)
+
+
+def pool(
+    estimates: Any,
+    variances: Any,
+    kind: str = "synthetic",
+    *,
+    prob: float = 0.9,
+    ratio: float = 1.0,
+) -> pd.DataFrame:
+    r"""Combine estimates from several data sets into one, with an interval.
+
+    Parameters
+    ----------
+    estimates : array_like, shape (m,) or (m, k)
+        Estimates of k numbers, such as coefficients, from each of m data sets. The columns of a
+        data frame name them.
+    variances : array_like, of the same shape
+        Their squared standard errors in each data set, as if it were real.
+    kind : {"synthetic", "partially synthetic", "imputed"}
+        All values are synthetic, as those of `pymc_dp.synthesize`; some replace real ones; or some
+        replace missing ones.
+    prob : float, optional
+        The probability of the intervals.
+    ratio : float, optional
+        The number of records of a synthetic data set over that of the fitted one. It is read where
+        a variance would be negative.
+
+    Returns
+    -------
+    DataFrame
+        For each number ``estimate``, ``sd``, ``lower``, ``upper``, ``freedom`` (degrees of
+        freedom of Student's t), and the variances ``between`` and ``within`` data sets.
+
+    Raises
+    ------
+    ValueError
+        The arrays differ in shape, hold fewer than two data sets or what is not a number, or an
+        argument is out of range.
+
+    Warns
+    -----
+    PosteriorWarning
+        The variance of synthetic data is negative or hardly known.
+
+    Notes
+    -----
+    With the mean :math:`\bar q` and the variance :math:`b` of the m estimates, the mean
+    :math:`\bar v` of their variances, and :math:`e = (1 + 1/m)\, b`, that of :math:`\bar q` is
+
+    - synthetic: :math:`e - \bar v`, with :math:`(m - 1)(1 - \bar v / e)^2` degrees of freedom
+      (Raghunathan, Reiter and Rubin 2003). Where it is not positive: :math:`\bar v` times
+      ``ratio``, and m - 1 (Reiter 2002);
+    - imputed: :math:`e + \bar v`, with :math:`(m - 1)(1 + \bar v / e)^2` (Rubin 1987);
+    - partially synthetic: the same with :math:`e = b / m` (Reiter 2003).
+
+    The first rule is right for data sets of `pymc_dp.synthesize` of any number of records: their
+    estimates differ by the posterior's variance, which holds the privacy noise, and by that of
+    drawn records, which is :math:`\bar v`.
+
+    **Privacy.** Post-processing.
+
+    References
+    ----------
+    T. E. Raghunathan, J. P. Reiter and D. B. Rubin (2003). Multiple imputation for statistical
+    disclosure limitation. *Journal of Official Statistics* 19, 1-16.
+
+    J. P. Reiter (2002). Satisfying disclosure restrictions with synthetic data sets. *Journal of
+    Official Statistics* 18, 531-543.
+
+    J. P. Reiter (2003). Inference for partially synthetic, public use microdata sets. *Survey
+    Methodology* 29, 181-188.
+
+    D. B. Rubin (1987). *Multiple Imputation for Nonresponse in Surveys*. Wiley.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.pool([1.0, 1.4, 1.2], [0.01, 0.01, 0.01])[["estimate", "sd"]].round(3)
+       estimate     sd
+    0       1.2  0.208
+    """
+    if kind not in RULES:
+        raise ValueError(f"kind={kind!r} must be one of {sorted(RULES)}.")
+    if not 0 < prob < 1 or not 0 < ratio < np.inf:
+        raise ValueError(f"prob={prob!r} must be between 0 and 1, and ratio={ratio!r} above 0.")
+    q, v = _checked(estimates, variances)
+    estimate, between, within = q.mean(axis=0), q.var(axis=0, ddof=1), v.mean(axis=0)
+    variance, freedom = _variance(*RULES[kind], between, within, len(q), ratio)
+    half = stats.t(freedom).ppf((1 + prob) / 2) * variance**0.5
+    table = {"estimate": estimate, "sd": variance**0.5}
+    table |= {"lower": estimate - half, "upper": estimate + half}
+    table |= {"freedom": freedom, "between": between, "within": within}
+    names = list(estimates.columns) if isinstance(estimates, pd.DataFrame) else None
+    return pd.DataFrame(table, index=names)
+
+
+def _checked(estimates: Any, variances: Any) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(estimates, pd.DataFrame) and isinstance(variances, pd.DataFrame):
+        if list(estimates.columns) != list(variances.columns):
+            raise ValueError("estimates= and variances= must have the same columns in one order.")
+    q, v = (np.asarray(x, "float64") for x in (estimates, variances))
+    if q.shape != v.shape or q.ndim not in (1, 2) or len(q) < 2:
+        raise ValueError(
+            f"estimates= and variances= have the shapes {q.shape} and {v.shape}: both must be "
+            "(m,) or (m, k) for m data sets, two or more."
+        )
+    if not (np.isfinite(q).all() and np.isfinite(v).all() and (v >= 0).all()):
+        raise ValueError(
+            "estimates= and variances= must be finite, and variances= at least 0: leave out what "
+            "could not be estimated in all data sets."
+        )
+    return q.reshape(len(q), -1), v.reshape(len(q), -1)
+
+
+def _variance(
+    whole: int, sign: int, between: np.ndarray, within: np.ndarray, m: int, ratio: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the variance and its degrees of freedom, which match its first two moments."""
+    estimated = (whole + 1 / m) * between
+    share = np.divide(within, estimated, out=np.full_like(within, np.inf), where=estimated > 0)
+    variance = estimated + sign * within
+    freedom = (m - 1) * (1 + sign * share) ** 2
+    negative = (variance <= 0) & (sign < 0)
+    if (negative | (freedom < FEWEST_FREEDOM)).any():
+        warnings.warn(
+            "Estimates hardly differ by more than those of records drawn from one posterior draw, "
+            "so that the variance of some is hardly known. Draw data sets with more records, or "
+            "more data sets: pymc_dp.synthesize does so at no cost.",
+            PosteriorWarning,
+            stacklevel=3,
+        )
+    return np.where(negative, ratio * within, variance), np.where(negative, m - 1.0, freedom)

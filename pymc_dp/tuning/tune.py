@@ -1,11 +1,21 @@
-"""Private selection among settings: the whole search is one (epsilon, delta) release."""
+"""Private selection among settings: the whole search is one (epsilon, delta) release.
+
+The algorithm is that of Papernot and Steinke (2022): a secret number of runs, each with a setting
+drawn at random, of which the best by a noisy score is released. `tune` checks the settings,
+prepares a fit of each, finds the noise with which the search keeps to its budget, and makes the
+runs.
+
+The score, how well a posterior predicts the records, is the last release of each fit. It is a stage
+that follows the fit, so that plan, wall, driver and result treat both as one method.
+"""
 
 import inspect
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -13,25 +23,38 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.plan import GAUSSIAN, MOST, checked_number
+from pymc_dp.accounting.plan import GAUSSIAN, MOST, ReleaseSpec, checked_number
 from pymc_dp.accounting.selection import Selection, draw_runs
 from pymc_dp.calibration.budget import calibrate_selection, warn_if_weak
-from pymc_dp.contributions.predictive_density import Range, check_range
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.fit import number_of_draws
+from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
+from pymc_dp.driver.fit import number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
-from pymc_dp.driver.run import build_wall, run_releases
-from pymc_dp.driver.setup import Setup, set_up_method
+from pymc_dp.driver.run import Setup, build_wall, compile_method, run_releases
 from pymc_dp.ledger.ledger import Ledger, open_ledger
-from pymc_dp.methods.method import Compiled
+from pymc_dp.methods.chain import Stage, Staged, chain
+from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.noise import SecretRandom
+from pymc_dp.privacy.query import Query
 from pymc_dp.results.build import Outcome
-from pymc_dp.tuning.scoring import score_of, with_score
+from pymc_dp.sampling.samplers import Full
 
 # in a setting or among the options these would be a second budget
 BUDGET = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}
-
 RUNS_PER_SETTING = 3.0
+NAME = "log predictive density"
+
+
+class Defaults(NamedTuple):
+    """Tuned constants of the score; public numbers."""
+
+    draws: int = 30  # behind a record's log predictive density, where a method has as many
+    share: float = 0.2  # of what a fit spends, on the scale of squared signal over noise
+
+
+DEFAULTS = Defaults()
 
 
 class _Run(NamedTuple):
@@ -42,6 +65,13 @@ class _Run(NamedTuple):
     outcome: Outcome
     rng: np.random.Generator
     score: float
+
+
+class Scored(NamedTuple):
+    """The last state of a fit, and its score once it is released."""
+
+    fit: Any
+    score: float | None = None
 
 
 def tune(
@@ -189,6 +219,55 @@ def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     return fit._replace(method=with_score(fit.records, fit.method, limits))
 
 
+def with_score(records: Records, method: Method, limits: Range) -> Method:
+    """Let a method end with the release of its score, for models whose records share all latents.
+
+    **Privacy.** One more release of all records: the sum of their log predictive densities, each
+    clipped to ``limits`` and less their centre, so that its sensitivity is half their distance.
+    """
+    require_shared_latents(
+        records,
+        ", so that a record has no log predictive density in closed form to score it by: tune "
+        "cannot compare settings of this model.",
+    )
+    scoring = method._replace(
+        releases=(ReleaseSpec(NAME, Full(), limits.radius, count=1, share=DEFAULTS.share),),
+        compile=lambda backend: Compiled(
+            {NAME: _densities(records, limits, backend)},
+            lambda state, query, noisy: state._replace(score=float(noisy.value[0])),
+        ),
+        query=partial(_query, records, method),
+        posterior=_of_fit(method.posterior),
+        noise_aware=method.noise_aware and _of_fit(method.noise_aware),
+        doubts=_of_fit(method.doubts),
+        describe=_of_fit(method.describe),
+        trace=_of_fit(method.trace),
+        defaults=(DEFAULTS,),
+    )
+    return chain(method, Stage(scoring, Scored))
+
+
+def _of_fit(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda state, *args: function(state.fit, *args)
+
+
+def _densities(records: Records, limits: Range, backend: str) -> RowContribution:
+    """Contribute log mean p(record | z) over the draws z, clipped and centred."""
+    # the centre is the same for all settings: taking it off changes no ranking
+    densities = predictive_density(records, limits, backend)
+
+    def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:
+        return densities(batch, points) - limits.centre
+
+    return RowContribution(1, DEFAULTS.draws, lambda scores, points: scores[:, None], prepare)
+
+
+def _query(records: Records, method: Method, state: Scored, rng: np.random.Generator) -> Query:
+    values = method.draw(state.fit, DEFAULTS.draws, rng)
+    parts = [np.reshape(values[name], (len(values[name]), -1)) for name in records.point]
+    return Query(NAME, np.concatenate(parts, axis=1))
+
+
 def _calibrate(fits: Sequence[Setup], runs: float, epsilon: float) -> Selection:
     if not 1 < (checked_number("runs", runs) or 0) <= MOST:
         raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
@@ -217,6 +296,11 @@ def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int 
     if score is None:
         raise KeyboardInterrupt("The search was interrupted; its budget is spent.")
     return _Run(i, states, outcome, rng, score)
+
+
+def score_of(last: Staged) -> float | None:
+    """Return the score of a fit's last state; none if the fit was interrupted."""
+    return last.state.score if last.stage else None
 
 
 def _selection_attrs(settings: Sequence[Mapping[str, Any]], best: _Run) -> dict[str, str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pymc_dp.accounting.accountants import PLD, _cached
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.calibration.budget import calibrate_plan
-from pymc_dp.driver.calibration import calibrate, epsilon
+from pymc_dp.driver.explain import calibrate, epsilon
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import Full, Poisson
 from tests.plans import plan_from, release_from

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.papers.paper_accounting import advanced_composition, moments_accountant
-from pymc_dp.driver.calibration import epsilon
+from pymc_dp.driver.explain import epsilon
 
 # sigma, releases -> the paper's epsilon, PLD's for the same noise
 DP_ADVI = [

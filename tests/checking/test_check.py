@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.checking.prior import prior_draws, widths
+from pymc_dp.checking.check import prior_draws, widths
 from pymc_dp.methods.doubts import Doubt, Kind
 from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result
 

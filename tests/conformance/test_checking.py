@@ -187,7 +187,7 @@ def test_points_that_hold_data_are_rejected(results, monkeypatch):
     other = draw_data(checks.OTHER_ROWS, seed=5)
     found = asked.record(DATA)
     answers = [exchange.answer for exchange in found.exchanges]
-    module = importlib.import_module("pymc_dp.checking.ppc")
+    module = importlib.import_module("pymc_dp.checking.release")
     first = module._replicates_first
     monkeypatch.setattr(module, "_replicates_first", lambda *at: first(*at) + other["real"].mean())
     with pytest.raises(AssertionError):

@@ -7,7 +7,7 @@ import pytest
 
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.gradients import each_gradient
-from pymc_dp.driver.setup import separation
+from pymc_dp.driver.fit import separation
 
 rng = np.random.default_rng(0)
 N = 50

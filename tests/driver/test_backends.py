@@ -6,8 +6,8 @@ import pytest
 
 import pymc_dp
 from pymc_dp.compiling import compile
-from pymc_dp.driver import compile_method as driver
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver import run as driver
+from pymc_dp.driver.fit import set_up
 
 BUDGET = {"epsilon": 1, "delta": 1e-5}
 

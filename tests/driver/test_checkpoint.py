@@ -12,8 +12,8 @@ import pytest
 
 import pymc_dp
 from pymc_dp import ReleaseError
-from pymc_dp.driver import checkpoint
-from pymc_dp.driver.checkpoint import Checkpoint, Kept
+from pymc_dp.driver import run
+from pymc_dp.driver.run import Checkpoint, Kept
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.ledger import Booking
@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_fit_is_refused(model, tmp_path, monkeypatch, ot
 def test_a_checkpoint_of_another_version_is_refused(model, path, monkeypatch):
     """A state is computed again from the releases, and another version may compute another one."""
     interrupted(model, path, monkeypatch, 3)
-    monkeypatch.setattr(checkpoint, "version", lambda name: "0.0.0")
+    monkeypatch.setattr(run, "version", lambda name: "0.0.0")
     with pytest.raises(ValueError, match="is of another version of pymc_dp than this fit"):
         fit(model, path)
 

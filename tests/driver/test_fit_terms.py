@@ -7,7 +7,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 
 OF_FIT = inspect.signature(pymc_dp.fit).parameters
 

@@ -16,7 +16,7 @@ import xarray as xr
 from pymc.stats import log_density
 
 import pymc_dp
-from pymc_dp.driver import hook
+from pymc_dp.driver import doors
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 from tests.checking.models import coin
 
@@ -39,7 +39,7 @@ def releases(idata):
     return idata["privacy"].attrs["releases"]
 
 
-@pytest.mark.parametrize("function", hook.WRAPPERS)
+@pytest.mark.parametrize("function", doors.WRAPPERS)
 def test_a_function_is_wrapped_once_and_stays_the_same_object(function):
     assert inspect.getmodule(function).__dict__[function.__name__] is function
     assert not hasattr(function.__wrapped__, "__wrapped__")
@@ -83,13 +83,13 @@ def test_the_number_of_releases_is_the_callers_wherever_it_is_given(model):
 def test_pymcs_ten_thousand_is_no_default_of_a_private_method(model):
     with model:
         assert releases(pm.fit(method="dp_advi", **PRIVATE)) == ROUNDS + 1
-        with mock.patch.object(hook, "private_fit") as private_fit:
+        with mock.patch.object(doors, "private_fit") as private_fit:
             pm.fit(10_000, method="dp_advi", **PRIVATE)
     assert private_fit.call_args.kwargs["n"] == 10_000
 
 
 def test_model_and_seed_are_handed_on_by_position(model):
-    with mock.patch.object(hook, "private_fit") as private_fit:
+    with mock.patch.object(doors, "private_fit") as private_fit:
         pm.fit(4, "dp_advi", model, 7, epsilon=1.0)
     expected = {"n": 4, "method": "dp_advi", "model": model, "random_seed": 7, "epsilon": 1.0}
     assert private_fit.call_args == mock.call(**expected)

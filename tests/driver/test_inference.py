@@ -9,7 +9,7 @@ import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence, Tracker
 
 import pymc_dp
-from pymc_dp.driver import inference
+from pymc_dp.driver import doors
 from pymc_dp.methods.registry import METHODS
 
 TERMS = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2}
@@ -45,7 +45,7 @@ def test_there_is_an_object_for_every_private_method_of_a_posterior():
 def asked(fit, model, *args, method=None, **kwargs):
     """Return what pymc_dp.fit was asked for."""
     method = method or pymc_dp.DPADVI(epsilon=1, delta=1e-5)
-    with mock.patch.object(inference, "private_fit") as private_fit, model:
+    with mock.patch.object(doors, "private_fit") as private_fit, model:
         fit(*args, method=method, **kwargs)
     return private_fit.call_args.kwargs
 
@@ -70,7 +70,7 @@ def test_pymcs_wish_for_latents_on_the_real_line_is_not_dropped(model, fit):
 
 
 def test_the_hook_hands_model_and_seed_to_the_object(model):
-    with mock.patch.object(inference, "private_fit") as private_fit:
+    with mock.patch.object(doors, "private_fit") as private_fit:
         pm.fit(model=model, random_seed=3, method=pymc_dp.DPADVI(epsilon=1, delta=1e-5))
     assert private_fit.call_args.kwargs["model"] is model
     assert private_fit.call_args.kwargs["random_seed"] == 3

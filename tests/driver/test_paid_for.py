@@ -18,8 +18,8 @@ from pytensor.raise_op import Assert
 
 import pymc_dp
 from pymc_dp.driver import fit as driver
-from pymc_dp.driver import result, run, undisturbed
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver import result, run
+from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import PosteriorWarning
 
 rng = np.random.default_rng(0)
@@ -135,7 +135,7 @@ def test_where_every_variable_fails_the_reason_is_raised(monkeypatch):
         raise np.linalg.LinAlgError("as before")
 
     monkeypatch.setattr(result, "rehearse_result", lambda *args: None)
-    monkeypatch.setattr("pymc_dp.results.posterior.at_draws", fails)
+    monkeypatch.setattr("pymc_dp.driver.result.at_draws", fails)
     monkeypatch.setattr(driver, "rehearse_result", lambda *args: None)
     with pytest.raises(np.linalg.LinAlgError, match="as before"):
         pymc_dp.fit(model=model_of(), **GOOD)
@@ -222,7 +222,7 @@ def test_warnings_are_shown_unless_they_are_ignored_and_filters_stay_as_they_are
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "not this")
         before = list(warnings.filters)
-        with undisturbed.undisturbed():
+        with run.undisturbed():
             warnings.warn("this", stacklevel=1)
             warnings.warn("not this", stacklevel=1)
         assert list(warnings.filters) == before

@@ -22,7 +22,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.compiling import same_graph
 from pymc_dp.compiling.compile import function
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import graphs, separate
 from pymc_dp.model.axis import needs

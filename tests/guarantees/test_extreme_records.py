@@ -13,8 +13,8 @@ from pytensor.gradient import disconnected_grad, grad
 from pymc_dp import ReleaseError
 from pymc_dp.contributions import ghost
 from pymc_dp.contributions.gradients import gradient
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.methods.linear import quadratic
 from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.noise import Grid, SecretRandom

@@ -96,7 +96,7 @@ def test_a_check_draws_it_where_the_fit_declared_it_public():
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 def test_without_the_check_a_check_would_draw_it(monkeypatch):
-    monkeypatch.setattr("pymc_dp.checking.prior.unproved_in", lambda graphs: {})
+    monkeypatch.setattr("pymc_dp.checking.check.unproved_in", lambda graphs: {})
     assert set(checked(by_a_function).values) == {"b", "h"}
 
 

@@ -242,7 +242,7 @@ def calls_of(*names):
         (["PrivacyWall"], {"driver/run.py"}),
         # the wall asks a mechanism of its own for what is no noisy sum; a checkpoint keeps what the
         # wall releases
-        (["release"], {"driver/run.py", "driver/checkpoint.py", "privacy/wall.py"}),
+        (["release"], {"driver/run.py", "privacy/wall.py"}),
         # data of several models are joined
         (
             ["open_private"],
@@ -260,7 +260,7 @@ def calls_of(*names):
         ),
         (["_clipped_sum"], {"privacy/wall.py"}),
         # a checkpoint books in a ledger what it commits
-        (["_book"], {"privacy/wall.py", "driver/checkpoint.py"}),
+        (["_book"], {"privacy/wall.py", "driver/run.py"}),
         # what holds the data is asked by the wall, and before a fit by what checks values
         (
             ["in_partitions"],

@@ -14,7 +14,7 @@ from scipy import sparse
 import pymc_dp
 from pymc_dp import NotSeparableError, PrivacyWarning
 from pymc_dp.contributions import whitened_vectors
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise

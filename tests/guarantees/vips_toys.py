@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.method import Method
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.query import Noisy

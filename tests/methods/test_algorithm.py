@@ -8,7 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.algorithm import (
     ADVI,
     ALGORITHM_3,

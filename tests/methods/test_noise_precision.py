@@ -7,9 +7,8 @@ import pymc as pm
 import pytest
 from scipy import integrate, stats
 
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.run import run_releases
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method, run_releases
 from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise
 from pymc_dp.methods.linear.noise_precision import Energies, NoisePrecision
 from pymc_dp.methods.linear.residual_energy import Bounded

@@ -10,7 +10,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.options import Options, option
 from pymc_dp.methods.registry import METHODS, method_named
 from pymc_dp.sampling.samplers import Poisson

@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.mixture.start import SKETCH
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.privacy.wall import PrivacyWall

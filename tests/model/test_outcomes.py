@@ -12,10 +12,10 @@ from pytensor.graph.traversal import ancestors
 from scipy import stats
 
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.driver.result import transform_draws
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.batch import counts_without_rejection
 from pymc_dp.model.split import simplify
-from pymc_dp.results.posterior import transform_draws
 from tests import zoo
 from tests.zoo import build as model_of
 

@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 from scipy import sparse
 
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.model import separate
 from pymc_dp.model.columns import read_tables
 from pymc_dp.privacy.private_data import open_private

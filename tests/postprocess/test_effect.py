@@ -13,7 +13,7 @@ from pymc_dp import Ledger
 from pymc_dp.contributions import set_predictors
 from pymc_dp.contributions.predictive_density import Range
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.postprocess import public_margins, record_margins
+from pymc_dp.postprocess import effect as margins_of
 from pymc_dp.privacy.query import Noisy
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
@@ -174,14 +174,14 @@ def coverage(draw_margins) -> float:
 
 
 def test_intervals_hold_the_noise_of_the_release():
-    assert 0.85 < coverage(record_margins.margin_draws) < 0.95
+    assert 0.85 < coverage(margins_of.margin_draws) < 0.95
 
 
 def test_leaving_the_noise_out_of_the_interval_is_caught():
     """The planted fault: what was released is taken for exact."""
 
     def without(noisy, *more):
-        return record_margins.margin_draws(noisy._replace(sd=0.0), *more)
+        return margins_of.margin_draws(noisy._replace(sd=0.0), *more)
 
     assert coverage(without) < 0.1
 
@@ -191,7 +191,7 @@ def test_slopes_keep_their_length_on_average_and_not_the_noise():
     slopes = np.zeros((2, 40))
     slopes[0, 0], slopes[1, 1] = 20.0, 12.0
     noisy = [slopes + rng.normal(size=slopes.shape) for _ in range(200)]
-    shortened = [record_margins.without_noise(each, 1.0) for each in noisy]
+    shortened = [margins_of.without_noise(each, 1.0) for each in noisy]
     kept, raw = (np.mean([each @ each.T for each in some], axis=0) for some in (shortened, noisy))
     exact = slopes @ slopes.T
     assert (np.diag(raw - exact) > 35).all()
@@ -279,7 +279,7 @@ def test_latents_of_persons_have_no_expected_outcome_on_new_rows():
     posterior = {"posterior": result()["posterior"].to_dataset()}
     idata = xr.DataTree.from_dict(posterior)
     with pytest.raises(ValueError, match="`u` belongs to single records or units"):
-        public_margins._with_expected(model, idata, ["person"], None)
+        margins_of._with_expected(model, idata, ["person"], None)
 
 
 def test_formulas_are_averaged_over_data_frames_unless_bambi_centres_them_anew():

@@ -177,7 +177,7 @@ def test_a_declaration_covers_numbers_of_deterministics_alone(name, reason):
 
 def test_a_deterministic_that_would_return_a_number_is_let_out_without_the_check(monkeypatch):
     """The planted fault: `scaled` over `mu` is the number."""
-    monkeypatch.setattr("pymc_dp.postprocess.new_records.is_formula", lambda graph, known: True)
+    monkeypatch.setattr("pymc_dp.postprocess.predict.is_formula", lambda graph, known: True)
     found = pymc_dp.predict(FITTED, regression(), {"x": X[:4]})["predictions"]
     np.testing.assert_allclose(found["scaled"] / found["mu"], Y_SD)
 

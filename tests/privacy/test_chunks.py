@@ -16,7 +16,7 @@ import pytest
 import pymc_dp
 import pymc_dp.privacy.wall as wall_module
 from pymc_dp import ReleaseError
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy import chunks as chunked

@@ -11,7 +11,7 @@ from scipy import sparse
 
 import pymc_dp
 from pymc_dp import ReleaseError
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.private_data import ColumnSpec, open_private
 from pymc_dp.privacy.query import Query

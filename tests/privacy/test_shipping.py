@@ -9,9 +9,9 @@ import pytest
 from pymc.logprob.transforms import Transform
 from pytensor.graph.op import Op
 
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
-from pymc_dp.privacy import chunks as shipping
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
+from pymc_dp.privacy import chunks
 from tests.zoo import build as model_of
 
 separate = sys.modules["pymc_dp.model.separate"]  # the package has a function of that name
@@ -103,7 +103,7 @@ def recipe(build, method="dp_advi", **settings):
     model = model_of(build)
     data = {"y": da.from_array(Y, chunks=100)}
     setup = set_up(model, method, None, data=data, epsilon=1.0, delta=1e-5, **settings)
-    return shipping.packed(compile_method(setup, "python").again).packed
+    return chunks.packed(compile_method(setup, "python").again).packed
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_graphs_travel_without_the_transforms_that_their_tags_hold():
 
 
 def test_a_graph_that_travels_with_its_tags_is_caught(monkeypatch):
-    monkeypatch.setattr(shipping, "Scratchpad", ())
+    monkeypatch.setattr(chunks, "Scratchpad", ())
     assert SECRET in recipe(transform_of_a_prior, public=["Own"])
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp import compose
-from pymc_dp.results.composition import plan_from_json
+from pymc_dp.results.build import plan_from_json
 from pymc_dp.testing import deterministic_noise
 from tests.checking.models import coin
 from tests.plans import plan_from, release_from

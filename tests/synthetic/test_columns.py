@@ -11,7 +11,7 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp import Column, Columns, Ledger
-from pymc_dp.synthetic import shared_budget
+from pymc_dp.synthetic import columns as module
 
 ROWS = 400
 TERMS = {"epsilon": 1.0, "delta": 1e-5, "backend": "python", "progressbar": False}
@@ -108,13 +108,13 @@ def test_shares_go_by_latents_alone():
     values = columns._values(frame())
     models = {x: columns._conditional(x, values) for x in ("job", "age", "voted")}
     # 2; an intercept, 2 of the zero-sum effects, an sd; an intercept, 2 slopes, 2 effects
-    assert shared_budget.shares(models) == {"job": 2 / 11, "age": 4 / 11, "voted": 5 / 11}
+    assert module.shares(models) == {"job": 2 / 11, "age": 4 / 11, "voted": 5 / 11}
 
 
 def test_budgets_that_do_not_compose_are_refused(monkeypatch, tmp_path):
     """Planted fault: each fit takes the whole budget. The composition before the fits sees it."""
     ledger = Ledger(tmp_path / "budget.json", dataset="made up", epsilon=2, delta=1e-5)
-    monkeypatch.setattr(shared_budget, "shares", lambda models: dict.fromkeys(models, 1.0))
+    monkeypatch.setattr(module, "shares", lambda models: dict.fromkeys(models, 1.0))
     columns = Columns({x: TYPES[x] for x in ("job", "voted")})
     with pytest.raises(ValueError, match="No fits of all columns keep to epsilon=1"):
         columns.fit(frame(), ledger=ledger, **TERMS)

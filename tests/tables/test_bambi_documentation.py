@@ -17,7 +17,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 
 # bambi asks pandas for columns of text in a way that is to change
 pytestmark = pytest.mark.filterwarnings("ignore:For backward compatibility")

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 import pymc_dp
 from pymc_dp import testing
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.driver.setup import model_in_use, separation
+from pymc_dp.driver.fit import model_in_use, separation
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.tables import given
 

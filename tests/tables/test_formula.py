@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import model_in_use, set_up
+from pymc_dp.driver.fit import model_in_use, set_up
 from pymc_dp.privacy.private_data import open_private
 
 N = 300

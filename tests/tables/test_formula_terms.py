@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver import setup
+from pymc_dp.driver import fit as driver
 from pymc_dp.tables.formula import check_formula
 
 pytestmark = [
@@ -240,8 +240,8 @@ def test_ordered_categories_that_may_be_those_that_occur_are_named(formula, fami
 def test_a_fit_warns_of_such_categories_unless_they_are_declared_public():
     model = made("score ~ (1|occurring)")
     with pytest.warns(pymc_dp.PrivacyWarning, match="categories of `occurring`"):
-        setup.set_up(model, "dp_advi", None, **BUDGET)
-    setup.set_up(model, "dp_advi", None, public=["occurring"], **BUDGET)
+        driver.set_up(model, "dp_advi", None, **BUDGET)
+    driver.set_up(model, "dp_advi", None, public=["occurring"], **BUDGET)
     assert "categories of `occurring`" in str(pymc_dp.explain(model))
 
 
@@ -252,7 +252,7 @@ def test_without_noise_nothing_is_protected():
 @pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 def test_without_the_check_a_level_of_one_person_is_released(monkeypatch):
     """The planted fault."""
-    monkeypatch.setattr(setup, "check_formula", lambda *settings: [])
+    monkeypatch.setattr(driver, "check_formula", lambda *settings: [])
     only_me = PERSONS.assign(text=np.where(np.arange(N) == 7, "only me", PERSONS["text"]))
     model = made("score ~ text", data=only_me)
     assert pymc_dp.plan(model, **BUDGET).epsilon <= 1

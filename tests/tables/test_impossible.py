@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import PosteriorWarning
 
 RNG = np.random.default_rng(0)

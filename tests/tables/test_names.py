@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 
 # what NumPy reads as types, or tries to; what stands for something elsewhere; what is hard to print
 NAMES = ["answer, 1 to 5", "censored(time, status)", "int", "half", "i4,f8", "(2,3)i4", "floatX"]

@@ -26,15 +26,14 @@ from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise, with_n
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.budget import calibrate_selection
 from pymc_dp.contributions.predictive_density import Range
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.model import PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.sampling.samplers import Full, Poisson
-from pymc_dp.tuning import scoring
-from pymc_dp.tuning.scoring import NAME, with_score
+from pymc_dp.tuning.tune import NAME, with_score
 from tests.plans import plan_from, release_from
 from tests.zoo import columns_of
 
@@ -290,7 +289,7 @@ class Search:
 def test_the_best_of_all_runs_is_returned(model, monkeypatch):
     search = Search(monkeypatch)
     idata = tune(model)
-    scores = [scoring.score_of(states[-1]) for _, states, _ in search.runs]
+    scores = [tuning.score_of(states[-1]) for _, states, _ in search.runs]
     fit, states, _ = search.runs[int(np.argmax(scores))]
     assert len(scores) == 5
     np.testing.assert_array_equal(
@@ -325,7 +324,7 @@ def test_a_score_that_cannot_be_made_is_refused_before_anything_is_spent(
         points = method.draw(state.fit, 30, rng)["b"].reshape(30, -1)
         return Query(NAME, points)
 
-    monkeypatch.setattr("pymc_dp.tuning.scoring._query", as_many_as_asked_for)
+    monkeypatch.setattr("pymc_dp.tuning.tune._query", as_many_as_asked_for)
     with pytest.raises(ValueError, match="reshape"):
         tune(model, [{"n": 8}, {"n": 10}], method="dp_sgld", ledger=ledger)
     assert fits_of(ledger.path) == []

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.score_scales import BINS, LEAST
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.gaussian.latent_scales import sums_of_squares
 from pymc_dp.testing import deterministic_noise
 

@@ -11,8 +11,8 @@ from scipy.integrate import quad
 import pymc_dp
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.joint_vector import At
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.directions import measured_along

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.joint_vector import ALONG, COUNTS, VARIANCE
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.gaussian import rounds
 from pymc_dp.methods.gaussian.belief import Curvature, no_wider
 from pymc_dp.methods.gaussian.mode import Mode

@@ -8,7 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.histogram import HISTOGRAM, ScalarMixture, first_state, update
 from pymc_dp.model import separate

@@ -5,8 +5,8 @@ import pymc as pm
 import pytest
 from scipy.special import expit, ndtr
 
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.wall import PrivacyWall
 

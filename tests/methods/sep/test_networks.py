@@ -7,8 +7,8 @@ from scipy.special import expit
 from scipy.stats import gamma
 
 import pymc_dp
-from pymc_dp.driver.compile_method import compile_method
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.methods.sep import sep

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp
-from pymc_dp.driver.setup import set_up
+from pymc_dp.driver.fit import set_up
 from pymc_dp.testing import deterministic_noise
 from tests.methods.vips.vips_fits import (
     CATEGORY,

@@ -1,7 +1,12 @@
-"""Refuse priors and densities that no fit in double precision can take, before it spends."""
+"""What is refused and advised about a model's priors, densities and rows, before a fit spends.
+
+Priors and densities that no fit in double precision can take are refused. `explain` advises on what
+the rows and groups of the data must be, by the model alone, and says which deterministics the
+result will lack.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +15,17 @@ import pytensor.scalar.basic as ps
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.continuous import Interpolated
 from pymc.distributions.distribution import DiracDeltaRV
+from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.basic import BetaBinomialRV, BinomialRV, MultinomialRV, PoissonRV
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from pymc_dp.accounting.plan import unit_label
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
@@ -30,6 +40,8 @@ from pymc_dp.tables.checks import rewritten
 MOST_ENTRIES = 10**7
 LARGEST = 1e100
 TRIED = 8  # made-up records, each at a point of its own
+# distributions with a number of trials
+TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
 
 
 def refuse_unfit(model: pm.Model) -> None:
@@ -77,11 +89,11 @@ def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
     for name, value in {**given, **start}.items():
         if isinstance(value, str | Variable):
             continue
-        needed, found = tuple(map(int, shapes[name])), np.asarray(value)
-        numbers = found.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
-        if found.shape != needed or not numbers or not np.isfinite(found).all():
+        needed, array = tuple(map(int, shapes[name])), np.asarray(value)
+        numbers = array.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
+        if array.shape != needed or not numbers or not np.isfinite(array).all():
             raise ValueError(
-                f"The initial value of `{name}` has the shape {found.shape}, or entries that are "
+                f"The initial value of `{name}` has the shape {array.shape}, or entries that are "
                 f"no finite numbers in double precision; it needs {needed} of them."
             )
 
@@ -100,8 +112,8 @@ def _refuse_infinite(model: pm.Model, records: Records, latents: list[Any]) -> N
     densities = as_written(values, [term.sum() for term in terms])
     point = [records.point[value.name].astype(value.dtype) for value in values]
     with np.errstate(all="ignore"):
-        found = densities(*point)
-    for rv, density in zip(latents, found, strict=True):
+        values_at_start = densities(*point)
+    for rv, density in zip(latents, values_at_start, strict=True):
         if not np.isfinite(density):
             raise ValueError(
                 f"The prior of `{rv.name}` has no finite density at its initial value: give its "
@@ -130,8 +142,8 @@ def _has_extremes(numbers: np.ndarray) -> bool:
     if numbers.dtype.kind not in "iuf":
         return False
     sizes = np.abs(numbers.astype("float64"))
-    found = (sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)
-    return bool(found.any())
+    extreme = (sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)
+    return bool(extreme.any())
 
 
 def refuse_scores_that_are_nan(model: pm.Model, records: Records) -> None:
@@ -187,12 +199,105 @@ def _is_without_score(records: Records, compute: Any, leaf: str, atom: float) ->
     rng, kinds = np.random.default_rng(0), np.arange(TRIED) % ALIKE
     made = {k: made_up_column(column, kinds, rng) for k, column in spec.items()}
     made[leaf] = np.full(TRIED, atom)
-    found = []
+    finite = []
     for row, jitter in enumerate(0.3 * rng.standard_normal((TRIED, records.size))):
         record = rows_along(axes, made, np.array([row]))
         point = zip(records.split(records.start + jitter), records.latents.values(), strict=True)
         values = [record[k].astype(x.type.dtype) for k, x in inputs.items()]
         density, *slopes = compute(*values, *(z.astype(x.type.dtype) for z, x in point))
         if np.isfinite(density):
-            found.append(all(np.isfinite(x).all() for x in slopes))
-    return bool(found) and not any(found)
+            finite.append(all(np.isfinite(x).all() for x in slopes))
+    return bool(finite) and not any(finite)
+
+
+def advice_on_rows(unit: str | None) -> tuple[str, ...]:
+    """Say what the rows of a unit must not depend on: clipping is centred at the rows there are."""
+    if unit is None:
+        return ()
+    whom = unit_label(unit)
+    return (
+        f"How many rows a {whom} has must not depend on its outcomes: where an event ends them "
+        "(survival by months), write one row each, with the month as its outcome.",
+    )
+
+
+def advice_on_groups(records: Records, unit: str | None) -> tuple[str, ...]:
+    """Say which latents have groups enough that these may be persons, by the model's shapes."""
+    if unit is not None:
+        return ()
+    columns = {variable: name for name, variable in records.batch.inputs.items()}
+    columns_of: dict[str, list[str]] = {}
+    for node in toposort(records.batch.terms):
+        if isinstance(node.op, AdvancedSubtensor):
+            base, *rest = node.inputs
+            read = [f"`{columns[v]}`" for v in ancestors(rest) if v in columns]
+            groups = set(ancestors([base]))
+            for name, latent in records.latents.items():
+                if read and latent in groups and _length(records.point[name]) > MANY_LATENTS:
+                    columns_of[name] = list(dict.fromkeys([*columns_of.get(name, []), *read]))
+    return tuple(
+        f"`{name}` has {_length(records.point[name])} entries, which {' and '.join(read)} picks "
+        "for a record. Where these belong to private persons, name that array in unit=: dp_advi "
+        "then integrates them out. As groups they are released one by one, with noise on each, and "
+        "a fit takes the longer the more there are."
+        for name, read in columns_of.items()
+    )
+
+
+def _length(array: np.ndarray) -> int:
+    return array.shape[0] if array.ndim else 0
+
+
+def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
+    """Say of which outcomes a row may count several persons, by their distributions alone.
+
+    A number of trials is read where the author wrote it as one number; no data are.
+    """
+    whom = "person" if unit is None else unit_label(unit)
+    advice = []
+    for rv in model.observed_RVs:
+        latents = [other for other in model.basic_RVs if other is not rv]
+        # with what draws the components of a mixture, or stands inside a bound
+        nodes = [v.owner for v in ancestors([rv], blockers=latents) if v.owner and v not in latents]
+        kinds = {_kind(node) for node in nodes} - {""}
+        advice += [
+            f"`{rv.name}` counts {kind} in a row. A row must be of one {whom}: where it adds up "
+            f"several, expand the counts to one row for each, or epsilon protects less than a "
+            f"{whom}."
+            for kind in sorted(kinds)
+        ]
+    return tuple(advice)
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node.op, TRIALS):
+        return "" if _is_one(node.op.dist_params(node)[0]) else "several trials"
+    return "events, or cells of a table," if isinstance(node.op, PoissonRV) else ""
+
+
+def _is_one(number: AnyVariable) -> bool:
+    # an array of numbers may be data, which are not read
+    while isinstance(number.owner_op, DimShuffle):
+        number = number.owner.inputs[0]
+    return isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item() == 1
+
+
+def withheld_in_words(declarable: Mapping[str, Collection[str]]) -> str:
+    """Say which deterministics the result will lack, of those that ``public=`` would let go.
+
+    Those with dimensions are withheld for their labels, the others for a number.
+
+    >>> withheld_in_words({"total": []})
+    'The result will lack `total`: a number in it may come from the data. If it does not, name ...'
+    """
+    if not declarable:
+        return ""
+    reasons: dict[str, list[str]] = {}
+    for name, dims in declarable.items():
+        labels = f"the labels of its dimension {' and '.join(f'`{dim}`' for dim in sorted(dims))}"
+        reasons.setdefault(labels if dims else "a number in it", []).append(f"`{name}`")
+    lacks = [f"{', '.join(names)}: {why} may come from the data" for why, names in reasons.items()]
+    return (
+        f"The result will lack {'; '.join(lacks)}. If it does not, name the variable in "
+        "public=[...]; or compute it from the draws."
+    )

@@ -12,7 +12,7 @@ from .driver.plan import plan
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .filing.report import privacy_report
 from .ledger.ledger import Ledger
-from .methods.sep.kl_bound import sep_kl_bound
+from .methods.sep.sep import sep_kl_bound
 from .plots.check import plot_check
 from .plots.noise import plot_noise
 from .plots.ppc import plot_ppc

@@ -4,7 +4,7 @@ import textwrap
 from functools import partial
 from inspect import cleandoc
 
-from pymc_dp.methods.advi.advi import dp_advi, dp_fullrank_advi
+from pymc_dp.methods.advi import dp_advi, dp_fullrank_advi
 from pymc_dp.methods.model_class import MethodSpec, with_forms
 from pymc_dp.methods.papers import algorithm3, variational_bayes
 from pymc_dp.methods.papers.families import FULL_RANK, MEAN_FIELD

@@ -21,9 +21,8 @@ from pymc_dp.methods.linear.quadratic import Context, Sums, contribution, from_o
 from pymc_dp.methods.linear.regression import Structure
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.sep.regression.defaults import DEFAULTS as OF_SITES
-from pymc_dp.methods.sep.regression.tilted import sites
-from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.methods.sep.regression import DEFAULTS as OF_SITES
+from pymc_dp.methods.sep.regression import Settings, sites
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 

@@ -13,8 +13,7 @@ import numpy as np
 from pymc_dp.contributions import clipped_count
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
-from pymc_dp.methods.advi.advi import Prior
-from pymc_dp.methods.advi.options import AdviOptions
+from pymc_dp.methods.advi import AdviOptions, Prior
 from pymc_dp.methods.algorithm import ADVI, PLAIN_ADVI
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred

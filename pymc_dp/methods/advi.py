@@ -133,7 +133,6 @@ def _at(name: str, schedule: Schedule, t: int) -> float:
 
 Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior
 
-
 # makes the method of gradient steps, whose states have the ``average`` of the parameters
 BySteps = Callable[[Records, Prior, AdviOptions], Method]
 

@@ -67,8 +67,6 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
-
-
 NO_NOISE = Sums(*np.zeros(5))  # `solve` gets curvatures that are floored already
 
 

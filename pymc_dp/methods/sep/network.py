@@ -98,14 +98,8 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
-
-
 PROBIT_SCALE = (np.pi / 8) ** 0.5  # sigmoid(x) is near Phi(PROBIT_SCALE x): MacKay (1992)
-
-
 TINY = 1e-12  # added to variances where their roots are differentiated
-
-
 Pair = tuple[Tensor, Tensor]
 
 

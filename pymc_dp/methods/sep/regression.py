@@ -60,8 +60,6 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
-
-
 STEP_DOC = "damping h in ``lambda <- (1 - h) lambda + h (sum of sites)``"
 
 
@@ -98,7 +96,6 @@ class PlainSettings(Options):
 
 
 UNLIKELY = -1e4  # standard normal quantile below which z + phi(z) / Phi(z) is -1/z, to rounding
-
 
 # (batch, psi of shape (rows, K)) -> log likelihood and its two derivatives in psi, (rows, K) each
 Along = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]

@@ -11,7 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.checking.prior import prior_draws, widths
-from pymc_dp.methods.doubts import Doubt, Kind, doubts_in, without_transform
+from pymc_dp.methods.method import Doubt, Kind, doubts_in, without_transform
 from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.summary import by_label, leaves_noise_out, noise_sd_of, share_of
 

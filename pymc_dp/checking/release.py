@@ -21,7 +21,7 @@ from pymc_dp.errors import PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.ledger.opening import open_ledger
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.missing import MASK
 from pymc_dp.privacy.contribution import RowContribution, UnitVector

@@ -12,7 +12,7 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.driver.setup import Setup
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.methods.doubts import Doubt, Kind, doubts_in
+from pymc_dp.methods.method import Doubt, Kind, doubts_in
 from pymc_dp.model import Records
 from pymc_dp.results.build import Outcome, build_result
 from pymc_dp.results.posterior import latent_draws, released_groups, transform_draws

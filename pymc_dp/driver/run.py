@@ -16,8 +16,7 @@ from pymc_dp.driver.checkpoint import Checkpoint
 from pymc_dp.driver.setup import Setup
 from pymc_dp.driver.undisturbed import undisturbed
 from pymc_dp.ledger.ledger import Ledger
-from pymc_dp.methods.algorithm import in_words
-from pymc_dp.methods.method import Compiled
+from pymc_dp.methods.method import Compiled, in_words
 from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall

@@ -24,8 +24,7 @@ from pymc_dp.driver.bad_priors import (
 )
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.methods.method import Method, OnRealLine
-from pymc_dp.methods.model_class import MethodSpec
-from pymc_dp.methods.options import Options
+from pymc_dp.methods.options import MethodSpec, Options
 from pymc_dp.methods.registry import method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.tables import read_tables

@@ -18,21 +18,27 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.algorithm import ADVI, NEWTON
 from pymc_dp.methods.by_rounds import whitened_method
-from pymc_dp.methods.chain import chain
-from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
 from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
 from pymc_dp.methods.gaussian.private_start import FindStart, PrivateStart
 from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_length
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
-from pymc_dp.methods.method import Method, OnOwnScale, OnRealLine
+from pymc_dp.methods.method import ADVI, NEWTON, Method, OnOwnScale, OnRealLine, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.start import SketchedStart
-from pymc_dp.methods.model_class import MethodSpec
-from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
+from pymc_dp.methods.options import (
+    CLIP_NORM,
+    NOISE_AWARE,
+    SAMPLE_RATE,
+    MethodSpec,
+    Options,
+    Schedule,
+    default_clip_norm,
+    default_sample_rate,
+    option,
+    require_integrable,
+)
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.model import Records
 from pymc_dp.tables.weights import HINT, SurveyWeights
 

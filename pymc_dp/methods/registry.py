@@ -5,7 +5,7 @@ from functools import partial
 from inspect import cleandoc
 
 from pymc_dp.methods.advi import dp_advi, dp_fullrank_advi
-from pymc_dp.methods.model_class import MethodSpec, with_forms
+from pymc_dp.methods.options import MethodSpec, with_forms
 from pymc_dp.methods.papers.gradient_steps import FULL_RANK, MEAN_FIELD, by_steps
 from pymc_dp.methods.papers.regression import FORMS_OF_VIPS, build_algorithm3
 from pymc_dp.methods.papers.sampling import DP_OPS, DP_SGLD

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp.methods.at_draws import at_draws
 from pymc_dp.methods.method import Both, Draws, Method
+from pymc_dp.methods.prior import at_draws
 from pymc_dp.model import Records
 from pymc_dp.model.dims import named_dims
 

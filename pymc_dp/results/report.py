@@ -11,7 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.methods.doubts import doubts_in
+from pymc_dp.methods.method import doubts_in
 from pymc_dp.model import constrained, separate_unread
 from pymc_dp.model.constants import Trusted
 from pymc_dp.results.allow_list import listed, privacy_of

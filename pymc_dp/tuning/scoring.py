@@ -12,9 +12,8 @@ import numpy as np
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions.predictive_density import Range, predictive_density
-from pymc_dp.methods.chain import Stage, Staged, chain
-from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.methods.method import Compiled, Method, Stage, Staged, chain
+from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.query import Query

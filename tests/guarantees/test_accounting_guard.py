@@ -20,7 +20,7 @@ from pymc_dp.accounting.neighbours import Neighbours
 from pymc_dp.accounting.plan import Plan
 from pymc_dp.accounting.release import Release, ReleaseSpec, with_noise
 from pymc_dp.driver.calibration import epsilon
-from pymc_dp.methods.chain import with_shares
+from pymc_dp.methods.method import with_shares
 from pymc_dp.results.composition import plan_from_json
 from pymc_dp.sampling.samplers import SAMPLERS, FixedSize, Full, Poisson, Sampler
 from tests.plans import batch_of, plan_from, release_from

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.algorithm import ALGORITHM_3, VARIATIONAL_BAYES
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas
@@ -33,7 +32,7 @@ from pymc_dp.methods.linear.quadratic import (
 )
 from pymc_dp.methods.linear.regression import Structure
 from pymc_dp.methods.linear.solve import Solved, solve
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import ALGORITHM_3, VARIATIONAL_BAYES, Compiled, Method
 from pymc_dp.methods.sep.regression import DEFAULTS as OF_SITES
 from pymc_dp.methods.sep.regression import Settings, sites
 from pymc_dp.methods.vips.vips import BOUNDED

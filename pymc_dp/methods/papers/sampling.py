@@ -21,14 +21,19 @@ from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.contributions.posterior_draw import EXPONENTIAL, posterior_draw
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.algorithm import POSTERIOR_SAMPLING, SGLD
-from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
-from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
-from pymc_dp.methods.method import Compiled, Draws, Method, Trace
-from pymc_dp.methods.model_class import MethodSpec
-from pymc_dp.methods.options import BatchOptions, Options, option
+from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD, Compiled, Draws, Method, Trace
+from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
+from pymc_dp.methods.options import (
+    BatchOptions,
+    MethodSpec,
+    Options,
+    default_clip_norm,
+    default_sample_rate,
+    option,
+    require_integrable,
+    require_shared_latents,
+)
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.methods.refusal import require_integrable, require_shared_latents
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import FixedSize, Full

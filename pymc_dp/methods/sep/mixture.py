@@ -17,11 +17,9 @@ import xarray as xr
 from scipy.special import softmax
 
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION, NEWTON, Algorithm
 from pymc_dp.methods.conjugate.description import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
@@ -30,7 +28,18 @@ from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
-from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
+from pymc_dp.methods.method import (
+    BY_ROUNDS,
+    EXPECTATION_PROPAGATION,
+    NEWTON,
+    Algorithm,
+    Compiled,
+    Draws,
+    Method,
+    OnRealLine,
+    beside,
+    uncentred,
+)
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.sep.regression import Settings

@@ -25,7 +25,6 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.algorithm import BACKPROPAGATION
 from pymc_dp.methods.conjugate.exponential import GAMMA, Natural, flat_gradient, two_derivatives
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.conjugate.probe_points import for_each_row, ones, probe_rows
@@ -35,7 +34,7 @@ from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas, expected_precision
 from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.methods.sep.regression import Settings
 from pymc_dp.model import Records

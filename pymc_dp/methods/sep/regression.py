@@ -23,7 +23,6 @@ from scipy.special import erfcx
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.estimating import SITES
 from pymc_dp.contributions.gradients import by_record
-from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION
 from pymc_dp.methods.conjugate.exponential import two_derivatives
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
@@ -37,9 +36,8 @@ from pymc_dp.methods.linear.quadratic import Expect, Quadratic, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.linear.solve import Solved
-from pymc_dp.methods.method import Method, OnRealLine
-from pymc_dp.methods.options import SAMPLE_RATE, Options, option
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.method import EXPECTATION_PROPAGATION, Method, OnRealLine
+from pymc_dp.methods.options import SAMPLE_RATE, NotConjugateError, Options, option
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor
 from pymc_dp.privacy.contribution import Batch

@@ -16,18 +16,19 @@ from functools import partial
 import numpy as np
 
 from pymc_dp.contributions.estimating import SITES
-from pymc_dp.methods.algorithm import (
+from pymc_dp.methods.linear.predictor import is_near_regression
+from pymc_dp.methods.method import (
     BACKPROPAGATION,
     EXPECTATION_PROPAGATION,
     NOT_PRIVATE_EP,
     SITES_NEWTON,
+    Method,
+    OnRealLine,
     of_rounds,
 )
-from pymc_dp.methods.linear.predictor import is_near_regression
-from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
 from pymc_dp.methods.mixture.start import SketchedStart
-from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
+from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.sep import mixture, network, network_fit, regression
 from pymc_dp.methods.sep.regression import PlainSettings, Settings
 from pymc_dp.model import Records

@@ -7,7 +7,7 @@ from pytensor.graph.replace import vectorize_graph
 from scipy.stats import norm
 
 from pymc_dp.compiling.compile import function
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.sep import network as rules
 from pymc_dp.methods.sep.network import Moments, propagate
 

@@ -116,6 +116,9 @@ POSTERIOR_SAMPLING = Algorithm(
 )
 
 
+# --- doubts about a posterior ------------------------------------------------------------------
+
+
 class Kind(StrEnum):
     """What is doubtful."""
 
@@ -144,6 +147,8 @@ BY_ROUNDS = (
 )
 
 MOST_NAMED = 6  # more elements of one array than these are not named one by one
+# --- a method, and stages of one ---------------------------------------------------------------
+
 Draws = dict[str, np.ndarray]
 
 # draws as wide as records and privacy noise together make them, and the same without the noise's
@@ -246,6 +251,9 @@ class Staged(NamedTuple):
     state: Any  # that of the stage
 
 
+# --- what the values say in words --------------------------------------------------------------
+
+
 def in_words(algorithms: Iterable[Algorithm]) -> str:
     """Join algorithms in the order in which they run.
 
@@ -311,6 +319,9 @@ def doubts_in(attribute: str) -> tuple[Doubt, ...]:
         Doubt(Kind(each["kind"]), tuple(each["names"]), each["text"])
         for each in json.loads(attribute)
     )
+
+
+# --- draws with and without the noise; stages as one method ------------------------------------
 
 
 def beside(

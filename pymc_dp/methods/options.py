@@ -132,7 +132,7 @@ def _checked(name: str, declared: Any, value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(Options):
-    """Options of methods whose releases are all alike."""
+    """Options of methods whose releases are all of one kind."""
 
     released: ClassVar[str]  # the name of the releases
 
@@ -146,6 +146,9 @@ class BatchOptions(Options):
         clip = self.default_clip_norm(clip_norm) if clip is None else float(clip)
         count = count if self.n is None else self.n
         return ReleaseSpec(self.released, self.sampling(rate), clip, count)
+
+
+# --- defaults of gradient methods --------------------------------------------------------------
 
 
 def default_clip_norm(size: int, draws: int = 1) -> float:
@@ -164,6 +167,9 @@ def default_sample_rate(sampling: type[Sampler], num_records: int | None) -> flo
     if num_records is None:
         return DEFAULTS.sample_rate
     return min(DEFAULTS.sample_rate, max(DEFAULTS.batch / num_records, DEFAULTS.least_sample_rate))
+
+
+# --- classes of models, and methods ------------------------------------------------------------
 
 
 class NotConjugateError(Exception):
@@ -278,6 +284,9 @@ def _refuse_unread(
     for name in {name for other in classes for name in other.options} - {*model_class.options}:
         if getattr(options, name) != fields[name].default:
             raise ValueError(f"{name}= has no meaning for {model_class.title}: leave it out.")
+
+
+# --- why a model does not fit a method, or a kind of update ------------------------------------
 
 
 def refuse_local_latents(records: Records) -> None:

@@ -116,6 +116,9 @@ def _fall(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray, step: float
     return np.asarray(slope(at - step) - slope(at + step))
 
 
+# --- graphs of latents at many draws -----------------------------------------------------------
+
+
 def at_draws(
     graphs: Sequence[AnyVariable],
     latents: Mapping[str, AnyVariable],

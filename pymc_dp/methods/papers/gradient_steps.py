@@ -143,6 +143,9 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
     )
 
 
+# --- Gaussian families -------------------------------------------------------------------------
+
+
 def softplus(rho: np.ndarray) -> np.ndarray:
     """PyMC's map from rho to a standard deviation.
 
@@ -214,6 +217,9 @@ FULL_RANK = Family(
 )
 
 
+# --- optimizers --------------------------------------------------------------------------------
+
+
 def decaying_adam(rates: Mapping[str, float], n: int) -> Optimizer:
     """Adam (Kingma and Ba 2015) whose rates, one a parameter, fall linearly over ``n`` steps."""
     last, beta1, beta2, tiny = DEFAULTS.last_rate, 0.9, 0.999, 1e-8
@@ -262,6 +268,9 @@ def from_pymc(obj_optimizer: Callable[..., Any]) -> Optimizer:
         return state, {name: variable.get_value() for name, variable in variables.items()}
 
     return Optimizer(init, step)
+
+
+# --- a step, and the posterior -----------------------------------------------------------------
 
 
 def _query(

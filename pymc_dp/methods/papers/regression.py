@@ -39,6 +39,8 @@ from pymc_dp.methods.vips.vips import BOUNDED
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
+# --- VIPS: averaged sums -----------------------------------------------------------------------
+
 
 class VipsDefaults(NamedTuple):
     """Those of the paper; public numbers."""
@@ -70,6 +72,9 @@ FORMS_OF_VIPS = {
     "absolute": partial(regression.build, form=ABSOLUTE),
     "paper": partial(regression.build, form=PAPER),
 }
+
+
+# --- DP-SEP: Algorithm 3 -----------------------------------------------------------------------
 
 
 class Defaults(NamedTuple):

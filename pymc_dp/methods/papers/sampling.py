@@ -61,6 +61,9 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 
+# --- Langevin dynamics -------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class SgldOptions(BatchOptions):
     """The options of `dp_sgld`."""
@@ -212,6 +215,9 @@ def _trace(state: Iterates) -> Trace:
         "step": ((), state.step),
         "noise_to_signal": ((), state.noise_to_signal),
     }
+
+
+# --- posterior sampling ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

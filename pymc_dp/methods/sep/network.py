@@ -80,8 +80,8 @@ class Defaults(NamedTuple):
     # one step moves them by at most this many, as a root mean square: a fit that crosses a steep
     # direction must not throw its units where none of them is active
     trust_radius: float = 0.2
-    # scores are averaged over this share of the releases, at least over so many: the longer, the
-    # steeper a direction may be, as one along which many features move together
+    # scores are averaged over this share of the releases, at least over the shortest memory: the
+    # longer, the steeper a direction may be, as one along which many features move together
     memory: float = 1 / 30
     shortest_memory: int = 10
     # weight of a release in the averages of sites; that of the noise precision's sites is smaller

@@ -147,6 +147,9 @@ class _Fit(NamedTuple):
         return float(decay * min(longest, DEFAULTS.noise_walk / max(walk, 1e-300)))
 
 
+# --- releases ----------------------------------------------------------------------------------
+
+
 def build(records: Records, network: Network, settings: Settings) -> Method:
     """Build stochastic expectation propagation for a network.
 
@@ -191,6 +194,9 @@ def _sample_rate(settings: Settings) -> float:
     if settings.num_records is None:
         return DEFAULTS.sample_rate
     return float(np.clip(DEFAULTS.batch / settings.num_records, *DEFAULTS.sample_rate_range))
+
+
+# --- the start and the layout: public values ---------------------------------------------------
 
 
 def fan_ins(records: Records, network: Network) -> dict[str, int]:
@@ -281,6 +287,9 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
     average = Average(mean, *np.zeros((3, d)))
     context = Context(mean, zero, 2.0, 1.0)
     return _with_cavity(fit, State(0, sums, context, mean, zero, gammas, average, 0.0))
+
+
+# --- a record's sites --------------------------------------------------------------------------
 
 
 def contribution(
@@ -381,6 +390,9 @@ def noise_sites(at: Derivatives, context: Context) -> np.ndarray:
     shape = 1 / np.maximum(np.expm1(z + z2 - 2 * z1) * (1 + 1 / a) + 1 / a, 1 / (2 * a))
     rate = b / np.maximum(np.exp(z2 - z1) * (a + 1) - np.exp(z1 - z) * a, 1 / DEFAULTS.longest_rate)
     return np.stack([shape - a, rate - b], axis=1)
+
+
+# --- steps and the posterior -------------------------------------------------------------------
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:

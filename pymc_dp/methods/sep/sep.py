@@ -115,6 +115,8 @@ SEP = dp_sep()._replace(
     ),
 )
 
+# --- theorem 4.1 -------------------------------------------------------------------------------
+
 # simulated noises, and the share of them that may fall outside tau < 1 + lambda_min < A
 SIMULATIONS = 2000
 OUTSIDE = 0.01

@@ -17,13 +17,14 @@ from pymc_dp.methods.gaussian.defaults import Defaults
 
 ROOT = Path(pymc_dp.__file__).parent
 FOLDERS = ("methods/gaussian", "contributions")
-FILES = ("methods/by_rounds.py", "methods/chain.py")
+FILES = ("methods/by_rounds.py", "methods/method.py")
 TABLE = "methods/gaussian/defaults.py"
 # what is not tuned: names, layouts of a vector or a histogram, norms and grids that follow from
 # them, limits of floating point numbers, and steps of finite differences
 NUMERICS = {
     *("belief.TINY", "estimated_counts.FACTORS", "estimated_counts.HIDDEN"),
     *("group_curvature.LEAST_NOISE", "likelihood.UNKNOWN", "long_steps.LEAST_DAMPING"),
+    "method.MOST_NAMED",
     *(
         "integrated.ROUNDING",
         "long_steps.ROUNDING",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pymc_dp.methods.model_class import MethodSpec
+from pymc_dp.methods.options import MethodSpec
 from pymc_dp.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[2]

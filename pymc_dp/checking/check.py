@@ -15,7 +15,7 @@ import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.methods.doubts import Doubt, Kind, doubts_in, without_transform
+from pymc_dp.methods.method import Doubt, Kind, doubts_in, without_transform
 from pymc_dp.methods.prior import draw_of_prior
 from pymc_dp.model.graphs import unproved_in
 from pymc_dp.results.build import privacy_of

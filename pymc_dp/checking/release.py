@@ -35,7 +35,7 @@ from pymc_dp.driver.run import Setup, compile_method, run_releases
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.columns import read_tables
 from pymc_dp.model.harden import MASK

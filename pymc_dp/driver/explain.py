@@ -27,11 +27,9 @@ from pymc_dp.driver.fit import model_in_use, separation, set_up
 from pymc_dp.driver.result import rehearse_result
 from pymc_dp.driver.run import Setup, compile_method
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.algorithm import Algorithm
-from pymc_dp.methods.method import Method
+from pymc_dp.methods.method import Algorithm, Method
 from pymc_dp.methods.mixture.histogram import of_numbers
-from pymc_dp.methods.model_class import MethodSpec, match
-from pymc_dp.methods.refusal import require_integrable, require_shared_latents
+from pymc_dp.methods.options import MethodSpec, match, require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
 from pymc_dp.results.build import numerics

@@ -35,8 +35,7 @@ from pymc_dp.driver.run import Callback, Checkpoint, Setup, compile_method, prog
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Method, OnRealLine
-from pymc_dp.methods.model_class import MethodSpec
-from pymc_dp.methods.options import Options
+from pymc_dp.methods.options import MethodSpec, Options
 from pymc_dp.methods.registry import described, method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.columns import read_tables, read_units

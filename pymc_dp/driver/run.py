@@ -38,8 +38,7 @@ from pymc_dp.contributions.padding import padded
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Booking, Ledger
-from pymc_dp.methods.algorithm import in_words
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import Compiled, Method, in_words
 from pymc_dp.model import PrivateData, Records
 from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.privacy.contribution import (

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.methods.chain import Stage, chain
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, hyperpriors
@@ -16,7 +15,7 @@ from pymc_dp.methods.gaussian.private_start import FindStart, point_at
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.state import Gradient, State
-from pymc_dp.methods.method import Both, Method, OnRealLine
+from pymc_dp.methods.method import Both, Method, OnRealLine, Stage, chain
 from pymc_dp.methods.mixture.doubts import lost_components
 from pymc_dp.methods.mixture.histogram import histogram_start
 from pymc_dp.methods.prior import prior_gradient

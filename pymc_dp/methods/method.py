@@ -1,20 +1,156 @@
-"""What a method gives to the driver loop."""
+"""What a method gives to the driver loop, and what it says about itself.
+
+A `Method` is a value: what it asks to release, compiled contributions, pure functions of released
+states. With it stand
+
+- `Algorithm`: what a method computes, in the words of the field, and where each algorithm is from.
+  The name of a method, as in ``method="vips"``, says what a caller asked for. Which algorithm ran
+  depends on the model and on the options too: a result, its report and `pymc_dp.explain` print it.
+  No algorithm names a paper for what is not the paper's;
+- `Doubt`: what is doubtful about a posterior, for the result, the report, `pymc_dp.check` and a
+  warning;
+- `chain`: stages of a fit, one after the other, as one method. What comes after a first method,
+  such as rounds in whitened coordinates or a score, is a method like any other to the plan, the
+  wall, the driver and the result.
+"""
 
 import copy
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.plan import ReleaseSpec
-from pymc_dp.methods.algorithm import Algorithm
-from pymc_dp.methods.doubts import Doubt
+from pymc_dp.contributions.drawn_scores import has_one_predictor, is_yes_no
+from pymc_dp.contributions.estimating import POLYA_GAMMA, SITES, Estimating
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Contributions
 from pymc_dp.privacy.query import Noisy, Query
 
+
+class Algorithm(NamedTuple):
+    """An algorithm, and its sources; prints as both.
+
+    >>> print(SGLD)
+    stochastic gradient Langevin dynamics (Wang et al. 2015)
+    """
+
+    name: str
+    source: str  # "pymc_dp" where the algorithm was made here
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.source})"
+
+
+NEWTON = Algorithm(
+    "Newton steps on clipped, noisy scores, averaged over the posterior for one or two predictors",
+    "pymc_dp, after Khan and Rue 2023; centred as in Künsch et al. 1989",
+)
+
+POLYA_GAMMA_NEWTON = Algorithm(
+    "Newton steps on clipped, noisy expected scores with Pólya-Gamma variables",
+    "pymc_dp, after Park et al. 2020; centred as in Künsch et al. 1989",
+)
+
+SITES_NEWTON = Algorithm(
+    "Newton steps on clipped, noisy sites of stochastic expectation propagation",
+    "pymc_dp, after Vinaroz and Park 2022 and Li et al. 2015; centred as in Künsch et al. 1989",
+)
+
+# dp_advi and dp_fullrank_advi
+ADVI = Algorithm(
+    "stochastic gradient ascent on the evidence lower bound with aligned gradients",
+    "Jälkö et al. 2017, 2022",
+)
+
+PLAIN_ADVI = Algorithm(
+    "stochastic gradient ascent on the evidence lower bound", "Jälkö et al. 2017"
+)
+
+# vips
+VARIATIONAL_BAYES = Algorithm(
+    "stochastic variational Bayes on noisy expected sufficient statistics", "Park et al. 2020"
+)
+
+VARIATIONAL_NEWTON = Algorithm(
+    "Newton steps on noisy expected sufficient statistics of residuals",
+    "pymc_dp, after Park et al. 2020",
+)
+
+FACTORS = Algorithm(
+    "variational Bayes with parameter expansion on noisy expected sufficient statistics",
+    "pymc_dp, after Park et al. 2020 and Liu et al. 1998",
+)
+
+TOPICS = Algorithm(
+    "stochastic variational Bayes on noisy expected word counts, with shrinkage",
+    "pymc_dp, after Park et al. 2020",
+)
+
+# dp_sep and sep
+EXPECTATION_PROPAGATION = Algorithm(
+    "stochastic expectation propagation on noisy averages of sites",
+    "pymc_dp, after Vinaroz and Park 2022",
+)
+
+ALGORITHM_3 = Algorithm("stochastic expectation propagation, algorithm 3", "Vinaroz and Park 2022")
+
+BACKPROPAGATION = Algorithm(
+    "stochastic expectation propagation through a network",
+    "pymc_dp, after Vinaroz and Park 2022 and Hernández-Lobato and Adams 2015",
+)
+
+NOT_PRIVATE_EP = Algorithm("stochastic expectation propagation", "Li et al. 2015")
+
+# draws as releases
+SGLD = Algorithm("stochastic gradient Langevin dynamics", "Wang et al. 2015")
+
+POSTERIOR_SAMPLING = Algorithm(
+    "posterior sampling with bounded log likelihoods, by a Markov chain", "Wang et al. 2015"
+)
+
+
+# --- doubts about a posterior ------------------------------------------------------------------
+
+
+class Kind(StrEnum):
+    """What is doubtful."""
+
+    UNCENTRED = "uncentred"  # clipping may bias the posterior
+    MISFIT = "misfit"  # outcomes are not distributed as the model says
+    HIDDEN = "hidden"  # noise hides the curvature
+    MERGED = "merged"  # components of a mixture may have become one, or have no records
+    UNFINISHED = "unfinished"  # the mode may not have been reached
+    MIXING = "mixing"  # Markov chains did not move
+    TOO_NARROW = "too narrow"  # updates leave variance out
+    INCOMPLETE = "incomplete"  # the result lacks variables
+
+
+class Doubt(NamedTuple):
+    """A doubt about a posterior; programs read its kind and its names, people its text."""
+
+    kind: Kind
+    names: tuple[str, ...]  # of the variables, or elements of them, that it is about
+    text: str  # a sentence or more: what is doubtful, and what to do
+
+
+# what to do about it, for methods that clip to a norm of the caller's
+BY_ROUNDS = (
+    "A larger clip_norm= clips less. method='dp_advi' centres contributions, where outcomes have "
+    "distributions, in place of potentials, and a CustomDist a random= that public= names."
+)
+
+MOST_NAMED = 6  # more elements of one array than these are not named one by one
+# --- a method, and stages of one ---------------------------------------------------------------
+
 Draws = dict[str, np.ndarray]
+
 # draws as wide as records and privacy noise together make them, and the same without the noise's
 # width: None where they are too few to say
 Both = tuple[Draws, Draws | None]
@@ -32,31 +168,6 @@ class Compiled(NamedTuple):
     again: Callable[[], Contributions] | None = None
     # whether the guarantee is proved for the arithmetic of the machine; the driver sets it
     is_exact: bool = False
-
-
-class OnRealLine(NamedTuple):
-    """A method that takes latents on the whole real line, where others of its name do not."""
-
-    build: Callable[[Records], "Method"]  # records of the model as it was written -> method
-
-
-class OnOwnScale(NamedTuple):
-    """A method that looks first at the model with every latent on its own scale."""
-
-    # records of that model -> method, or one that takes those of the model as it was written
-    build: Callable[[Records], "Method | OnRealLine"]
-
-
-def beside(
-    posterior: Callable[..., Draws], aware: Callable[..., Draws]
-) -> Callable[[Any, int, np.random.Generator], Both]:
-    """Draw with the noise and without it, from the same random numbers: they differ by it alone."""
-
-    def both(state: Any, draws: int, rng: np.random.Generator) -> Both:
-        same = copy.deepcopy(rng)
-        return aware(state, draws, same), posterior(state, draws, rng)
-
-    return both
 
 
 class Method(NamedTuple):
@@ -99,12 +210,206 @@ class Method(NamedTuple):
     def constants(self) -> dict[str, dict[str, Any]]:
         """Return the tuned constants by the part of `pymc_dp` that they belong to."""
 
-        def part(found: Any) -> str:
-            name = type(found).__module__.removeprefix("pymc_dp.").removeprefix("methods.")
+        def part(table: Any) -> str:
+            name = type(table).__module__.removeprefix("pymc_dp.").removeprefix("methods.")
             return name.removesuffix(".defaults")
 
-        return {part(found): found._asdict() for found in self.defaults}
+        return {part(table): table._asdict() for table in self.defaults}
 
     def trials(self, rng: np.random.Generator) -> Sequence[Any]:
         """States at which each kind of release can be tried before the first is made."""
         return self.rehearsal(rng) if self.rehearsal else (self.init(rng),)
+
+
+class OnRealLine(NamedTuple):
+    """A method that takes latents on the whole real line, where others of its name do not."""
+
+    build: Callable[[Records], Method]  # records of the model as it was written -> method
+
+
+class OnOwnScale(NamedTuple):
+    """A method that looks first at the model with every latent on its own scale."""
+
+    # records of that model -> method, or one that takes those of the model as it was written
+    build: Callable[[Records], Method | OnRealLine]
+
+
+class Stage(NamedTuple):
+    """What follows in a chain: a method that starts where the one before it ends."""
+
+    # its own initial state is not used; shares of its releases are of the budget of the whole chain
+    method: Method
+    # last state of the method before -> first state
+    hand_over: Callable[[Any], Any] = lambda state: state
+
+
+class Staged(NamedTuple):
+    """A state of a chain."""
+
+    stage: int  # which stage it belongs to; 0 is the first method
+    left: int  # how many releases the stage has before it hands over
+    state: Any  # that of the stage
+
+
+# --- what the values say in words --------------------------------------------------------------
+
+
+def in_words(algorithms: Iterable[Algorithm]) -> str:
+    """Join algorithms in the order in which they run.
+
+    >>> in_words([Algorithm("steps", "1951"), Algorithm("rounds", "pymc_dp")])
+    'steps (1951), then rounds (pymc_dp)'
+    """
+    return ", then ".join(map(str, algorithms))
+
+
+def of_rounds(records: Records, asked: Estimating | None) -> Algorithm:
+    """Return the algorithm of rounds that make this of the scores of a model."""
+    if asked == POLYA_GAMMA and is_yes_no(records):
+        return POLYA_GAMMA_NEWTON
+    return SITES_NEWTON if asked == SITES and has_one_predictor(records) else NEWTON
+
+
+def uncentred(names: Iterable[str], advice: str) -> Doubt:
+    """Say that clipping may bias a posterior, and what to do about it.
+
+    >>> uncentred(["y"], BY_ROUNDS).text[:52]
+    'Contributions of `y` are clipped without being centr'
+    """
+    names = tuple(names)
+    text = (
+        f"Contributions of {quoted(names)} are clipped without being centred: no draws of outcomes "
+        "say what their clipped mean should be, so where they are skewed the posterior is biased. "
+        f"{advice}"
+    )
+    return Doubt(Kind.UNCENTRED, names, text)
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Join names for a sentence; of many elements of one array, say how many there are.
+
+    >>> quoted(["a", "b[1]"])
+    '`a`, `b[1]`'
+    >>> quoted(["a", *[f"b[{k}]" for k in range(12)]])
+    '`a`, 12 elements of `b`'
+    >>> quoted(["sd_log__", "groups of z[0]"])  # as the author calls them
+    '`sd`, `z[0]`'
+    """
+    arrays: dict[str, list[str]] = {}
+    for name in map(without_transform, names):
+        arrays.setdefault(name.partition("[")[0], []).append(f"`{name}`")
+    return ", ".join(
+        ", ".join(own) if len(own) <= MOST_NAMED else f"{len(own)} elements of `{array}`"
+        for array, own in arrays.items()
+    )
+
+
+def without_transform(name: str) -> str:
+    """Return a coordinate's name without what transforms and the search add to it."""
+    return re.sub(r"_[a-z0-9]+__(?=\[|$)", "", name.removeprefix("groups of "))
+
+
+def doubts_in(attribute: str) -> tuple[Doubt, ...]:
+    """Read the attribute ``doubts`` of a result.
+
+    >>> doubts_in('[{"kind": "misfit", "names": ["y"], "text": "Look at it."}]')[0].names
+    ('y',)
+    """
+    return tuple(
+        Doubt(Kind(each["kind"]), tuple(each["names"]), each["text"])
+        for each in json.loads(attribute)
+    )
+
+
+# --- draws with and without the noise; stages as one method ------------------------------------
+
+
+def beside(
+    posterior: Callable[..., Draws], aware: Callable[..., Draws]
+) -> Callable[[Any, int, np.random.Generator], Both]:
+    """Draw with the noise and without it, from the same random numbers: they differ by it alone."""
+
+    def both(state: Any, draws: int, rng: np.random.Generator) -> Both:
+        same = copy.deepcopy(rng)
+        return aware(state, draws, same), posterior(state, draws, rng)
+
+    return both
+
+
+def chain(first: Method, *stages: Stage) -> Method:
+    """Let stages follow a method.
+
+    **Privacy.** The releases of all stages stand in one plan, in which each stage has its share of
+    the whole budget. Handing over is post-processing.
+    """
+    parts = (first, *(stage.method for stage in stages))
+    counts = [sum(release.count for release in part.releases) for part in parts]
+
+    def start(stage: int, state: Any) -> Staged:
+        return Staged(stage, counts[stage], state)
+
+    def by_stage(name: str) -> Callable[..., Any]:
+        return lambda staged, *args, **kw: getattr(parts[staged.stage], name)(
+            staged.state, *args, **kw
+        )
+
+    def noise_aware(staged: Staged, draws: int, rng: np.random.Generator) -> Both | None:
+        draw = parts[staged.stage].noise_aware
+        return draw and draw(staged.state, draws, rng)
+
+    def compile_parts(backend: str) -> Compiled:
+        compiled = [part.compile(backend) for part in parts]
+
+        def update(staged: Staged, query: Query, noisy: Noisy) -> Staged:
+            stage, left, state = staged
+            state, left = compiled[stage].update(state, query, noisy), left - 1
+            if left or stage == len(stages):
+                return Staged(stage, left, state)
+            return start(stage + 1, stages[stage].hand_over(state))
+
+        contributions = {k: c for part in compiled for k, c in part.contributions.items()}
+        runs_on = {part.runs_on for part in compiled}
+        return Compiled(contributions, update, runs_on.pop() if len(runs_on) == 1 else None)
+
+    aware = any(part.noise_aware for part in parts)
+    return first._replace(
+        size=max(part.size for part in parts),
+        releases=with_shares(
+            first.releases, *(spec for part in parts[1:] for spec in part.releases)
+        ),
+        compile=compile_parts,
+        init=lambda rng: start(0, first.init(rng)),
+        query=by_stage("query"),
+        posterior=by_stage("posterior"),
+        noise_aware=noise_aware if aware else None,
+        describe=by_stage("describe"),
+        trace=by_stage("trace"),
+        doubts=by_stage("doubts"),
+        rehearsal=partial(_trials, first, stages, start),
+        algorithms=tuple(dict.fromkeys(each for part in parts for each in part.algorithms)),
+        defaults=tuple(dict.fromkeys(each for part in parts for each in part.defaults)),
+    )
+
+
+def with_shares(before: Iterable[ReleaseSpec], *added: ReleaseSpec) -> tuple[ReleaseSpec, ...]:
+    """Append releases that take their shares of a budget from those before."""
+    left = 1 - sum(spec.share or 0.0 for spec in added)
+    kept = (
+        spec if spec.share is None else replace(spec, share=spec.share * left) for spec in before
+    )
+    return (*kept, *added)
+
+
+def _trials(
+    first: Method,
+    stages: Sequence[Stage],
+    start: Callable[[int, Any], Staged],
+    rng: np.random.Generator,
+) -> tuple[Staged, ...]:
+    """Return states to try every kind of release at: each stage begins where the first one does."""
+    tried = [start(0, state) for state in first.trials(rng)]
+    state = first.init(rng)
+    for i, stage in enumerate(stages, 1):
+        state = stage.hand_over(state)
+        tried.append(start(i, state))
+    return tuple(tried)

@@ -1,28 +1,55 @@
-"""What a method is built with: the terms of the fit and the caller's own options.
+"""What a method is built with and for: options, reasons to refuse a model, classes of models.
 
 Every option stands in one place: a field of the method's `Options`, with its type, its default and
 a line of documentation. Checks, error messages, the help of `pymc_dp.fit` and tables of the
-documentation read it there.
+documentation read it there. Defaults of gradient methods follow from public numbers alone.
+
+A `MethodSpec` is what is known of a method before there is a model. Where it has closed-form
+updates, its classes of models are tried in turn (`match`), and the first that recognises the model
+builds the method (`build_matching`).
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import NoneType
-from typing import Any, ClassVar, get_args, get_origin
+from types import MappingProxyType, NoneType
+from typing import Any, ClassVar, NamedTuple, get_args, get_origin
+
+from pymc.util import get_untransformed_name, is_transformed_name
+from pytensor.graph.utils import MethodNotDefined
 
 from pymc_dp.accounting.plan import ReleaseSpec, check_count, checked_number
-from pymc_dp.sampling.samplers import FixedSize, Sampler
+from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.method import Algorithm, Method, OnOwnScale, OnRealLine
+from pymc_dp.model import Records
+from pymc_dp.sampling.samplers import FixedSize, Full, Sampler
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
-
 SAMPLE_RATE = "share of records in a batch"
+
 CLIP_NORM = (
     "how much one record may count: a larger one cuts fewer of them short, and adds more noise; "
     "without noise none is cut by default"
 )
+
 NOISE_AWARE = "``False`` leaves the privacy noise out of the posterior"
+
+
+class Defaults(NamedTuple):
+    """Tuned constants of gradient methods; public numbers."""
+
+    # clip norm: over the square root of the number of latents, and its range
+    clip_norm: float = 0.6
+    clip_norm_range: tuple[float, float] = (1.0, 10.0)
+    # large batches and few steps win at small epsilon; huge data need no tenth of them
+    sample_rate: float = 0.1
+    least_sample_rate: float = 1e-4
+    batch: int = 20_000
+
+
+DEFAULTS = Defaults()
 
 
 def option(default: Any, doc: str) -> Any:
@@ -83,24 +110,6 @@ class Options:
         return clip_norm if self.noisy else math.inf
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchOptions(Options):
-    """Options of methods whose releases are all alike."""
-
-    released: ClassVar[str]  # the name of the releases
-
-    clip_norm: float | None = option(None, CLIP_NORM)
-    sample_rate: float | None = option(None, SAMPLE_RATE)
-
-    def release_spec(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
-        """Describe the releases: as the options say, else by the defaults given here."""
-        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
-        clip = self.clip_norm
-        clip = self.default_clip_norm(clip_norm) if clip is None else float(clip)
-        count = count if self.n is None else self.n
-        return ReleaseSpec(self.released, self.sampling(rate), clip, count)
-
-
 def _checked(name: str, declared: Any, value: Any) -> Any:
     """Refuse a value that is not of the type which an option declares; numbers become floats."""
     kinds = get_args(declared) or (declared,)
@@ -118,3 +127,211 @@ def _checked(name: str, declared: Any, value: Any) -> Any:
             raise TypeError(f"{name}=None is no number: leave it out for the default.")
         return checked_number(name, value)
     return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(Options):
+    """Options of methods whose releases are all of one kind."""
+
+    released: ClassVar[str]  # the name of the releases
+
+    clip_norm: float | None = option(None, CLIP_NORM)
+    sample_rate: float | None = option(None, SAMPLE_RATE)
+
+    def release_spec(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
+        """Describe the releases: as the options say, else by the defaults given here."""
+        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
+        clip = self.clip_norm
+        clip = self.default_clip_norm(clip_norm) if clip is None else float(clip)
+        count = count if self.n is None else self.n
+        return ReleaseSpec(self.released, self.sampling(rate), clip, count)
+
+
+# --- defaults of gradient methods --------------------------------------------------------------
+
+
+def default_clip_norm(size: int, draws: int = 1) -> float:
+    """Return about the norm of ``draws`` scores whose features have unit scale.
+
+    A clip norm below it biases; one above it only adds noise.
+    """
+    least, most = DEFAULTS.clip_norm_range
+    return min(max(least, DEFAULTS.clip_norm * float(size**0.5)), most) * float(draws**0.5)
+
+
+def default_sample_rate(sampling: type[Sampler], num_records: int | None) -> float:
+    """Return the share of records in a batch."""
+    if sampling is Full:
+        return 1.0
+    if num_records is None:
+        return DEFAULTS.sample_rate
+    return min(DEFAULTS.sample_rate, max(DEFAULTS.batch / num_records, DEFAULTS.least_sample_rate))
+
+
+# --- classes of models, and methods ------------------------------------------------------------
+
+
+class NotConjugateError(Exception):
+    """A kind of update does not fit; the text is a clause that says why, without a full stop."""
+
+
+# (records, structure, options) -> Method, or one that needs latents on the whole real line
+Build = Callable[[Records, Any, Any], Method | OnRealLine]
+
+
+class ModelClass(NamedTuple):
+    """A class of models with updates of its own."""
+
+    title: str
+    # records -> structure: raises NotConjugateError where the model is of another class
+    recognise: Callable[[Records], Any]
+    build: Build
+    # (records, structure) -> {variable: str}: what each latent and each term of the likelihood is
+    # to the updates
+    roles: Callable[[Records, Any], dict[str, str]]
+    # (records, structure) -> what fits the model where no option asks for another algorithm
+    algorithm: Callable[[Records, Any], Algorithm]
+    forms: tuple[str, ...]  # the values that ``form=`` may have, but for those of papers
+    options: tuple[str, ...]  # which of the options that not every class has it reads
+    # records -> whether the kinds of their latents and outcomes could be those of the class: only
+    # then is it of interest why the model does not belong to it
+    near: Callable[[Records], bool]
+    # (records, structure) -> why the method is the one to take for the model; empty where another
+    # is as good
+    better: Callable[[Records, Any], str] = lambda records, structure: ""
+    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper
+    of_papers: Mapping[str, Build] = MappingProxyType({})
+
+
+class MethodSpec(NamedTuple):
+    """A method of `pymc_dp.fit`."""
+
+    name: str  # the value of ``method=``
+    # (records, options) -> Method, or one that needs latents on another scale
+    build: Callable[[Records, Any], Method | OnRealLine | OnOwnScale]
+    options: type[Options]  # the dataclass of its `Options`
+    fits: str  # which models it fits, for tables of methods
+    by: str  # how, with the sources of each algorithm, for tables of methods
+    page: str  # its page in docs/methods
+    private: bool = True  # whether it takes a budget
+    # whether it takes every latent on its own scale, instead of the whole real line
+    constrained: bool = False
+    integrates: bool = False  # whether it integrates latents of single records or units out
+    # those it has updates for, in the order in which they are tried. Empty for a method that fits
+    # any model.
+    model_classes: tuple[ModelClass, ...] = ()
+    # what fits any model where no option asks for another algorithm; None if its class decides
+    algorithm: Algorithm | None = None
+
+
+def with_forms(
+    classes: Sequence[ModelClass], of_papers: Mapping[str, Mapping[str, Build]]
+) -> tuple[ModelClass, ...]:
+    """Add the forms of papers to classes, by their titles."""
+    return tuple(each._replace(of_papers=of_papers.get(each.title, {})) for each in classes)
+
+
+def match(
+    classes: Sequence[ModelClass], records: Records
+) -> tuple[ModelClass | None, Any, dict[str, str]]:
+    """Find the first class that a model belongs to, and the structure that it recognises.
+
+    Return also why the model does not belong to those that were tried before, by title.
+    """
+    reasons: dict[str, str] = {}
+    for model_class in classes:
+        try:
+            return model_class, model_class.recognise(records), reasons
+        except NotConjugateError as reason:
+            reasons[model_class.title] = str(reason)
+        except MethodNotDefined as missing:  # the second derivative of a Bessel function, for one
+            reasons[model_class.title] = f"PyTensor has no derivative of {missing.args[-1]}"
+    return None, None, reasons
+
+
+def build_matching(
+    method: str, classes: Sequence[ModelClass], records: Records, options: Options
+) -> Method | OnRealLine:
+    """Build a method for the first class that the model belongs to."""
+    model_class, structure, reasons = match(classes, records)
+    if model_class is not None:
+        _refuse_unread(model_class, classes, options)
+        form = getattr(options, "form", None) or ""
+        build = model_class.of_papers.get(form, model_class.build)
+        built = build(records, structure, options)
+        if isinstance(built, OnRealLine) or getattr(options, "noise_aware", True):
+            return built
+        return built._replace(noise_aware=None)
+    listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
+    raise NotSeparableError(
+        f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
+        "which takes any model, or see pymc_dp.explain(model)."
+    )
+
+
+def _refuse_unread(
+    model_class: ModelClass, classes: Sequence[ModelClass], options: Options
+) -> None:
+    """Refuse a form of another class, and options that nothing would read."""
+    form = getattr(options, "form", None)
+    forms = [*model_class.forms, *model_class.of_papers]
+    if form not in (None, *forms):
+        raise ValueError(
+            f"form={form!r} is not for {model_class.title}: use one of {forms}, or leave it out."
+        )
+    fields = options.keywords()
+    for name in {name for other in classes for name in other.options} - {*model_class.options}:
+        if getattr(options, name) != fields[name].default:
+            raise ValueError(f"{name}= has no meaning for {model_class.title}: leave it out.")
+
+
+# --- why a model does not fit a method, or a kind of update ------------------------------------
+
+
+def refuse_local_latents(records: Records) -> None:
+    """Refuse latents of single records, where a kind of update has none."""
+    for name in records.local_latents:
+        raise NotConjugateError(f"{_as_written(name)} belongs to single records")
+
+
+RELEASED_ONE_BY_ONE = (
+    ": it is a local latent, which would have to be released record by record. method='dp_advi' "
+    "integrates it out; or marginalise it (pm.NegativeBinomial, pm.BetaBinomial, pm.Mixture)."
+)
+
+
+def require_shared_latents(records: Records, consequence: str = RELEASED_ONE_BY_ONE) -> None:
+    """Refuse latents of single records for a whole method, with what they would mean to it."""
+    for name in records.local_latents:
+        raise NotSeparableError(f"{_as_written(name)} has an entry for every record{consequence}")
+
+
+def require_integrable(records: Records) -> None:
+    """Refuse latents of single records or units that cannot be integrated out."""
+    if not records.latents:
+        names = ", ".join(map(_as_written, records.local_latents))
+        raise NotSeparableError(
+            f"Each record or unit has its own {names}, and records share no latent: there is "
+            "nothing that a fit may release. Where a row is the total of a group, give each member "
+            "of the group a row, and index the latent by group; else give its prior a latent mean "
+            "or scale."
+        )
+    for name in records.local_latents:
+        if not records.batch.inputs[name].type.dtype.startswith("float"):
+            raise NotSeparableError(
+                f"`{name}` is a discrete latent of single records. Marginalise it: pm.Mixture and "
+                "pm.ZeroInflatedPoisson do so, for example."
+            )
+    size = size_of_locals(records)
+    if size > MOST_LATENTS:
+        names = ", ".join(map(_as_written, records.local_latents))
+        raise NotSeparableError(
+            f"Every single record or unit has {size} latents of its own, {names}, and dp_advi "
+            f"integrates out at most {MOST_LATENTS}: use fewer, or method='vips' for factors and "
+            "topics."
+        )
+
+
+def _as_written(name: str) -> str:
+    """Quote a latent by the name that the model gives it."""
+    return f"`{get_untransformed_name(name) if is_transformed_name(name) else name}`"

@@ -1,10 +1,18 @@
-"""The prior by itself, which needs no records: draws, the gradient, the curvature."""
+"""The prior by itself, which needs no records: draws, the gradient, the curvature.
 
-from collections.abc import Callable, Hashable, Sequence
+Graphs that are made of a prior are made once for all models with an equal one. At the end stand
+graphs of latents at many draws at once.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pymc as pm
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Eye
 
 from pymc_dp.compiling import same_graph
 from pymc_dp.compiling.compile import function
@@ -15,7 +23,6 @@ from pymc_dp.model.modes import PYTHON, without_c
 
 STEP = 1e-4  # the step of central differences where the prior is smooth
 LONGEST_STEP = 1e3  # the longest step, about a kink
-
 _kept = same_graph.Kept()  # graphs that are made of a prior, for all models with an equal one
 
 
@@ -43,17 +50,17 @@ def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | 
 def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) -> Made:
     """Return what ``make`` makes of the log prior and the latents: graphs, and no function.
 
-    ``what`` tells it from all else that is made of a prior. The graphs may be those of another
-    model, whose log prior is the same, operation by operation: the latents are theirs, too.
+    ``what`` distinguishes it from all else that is made of a prior. The graphs may be those of
+    another model, whose log prior is the same, operation by operation: the latents are theirs, too.
     """
     key = same_graph.graph_key(list(records.latents.values()), [records.prior])
     if key is None:  # an operation may keep what changes between two fits
         return make()
-    found: Made | None = _kept.get((what, key))
-    if found is None:
-        found = make()
-        _kept.put((what, key), found)
-    return found
+    graphs: Made | None = _kept.get((what, key))
+    if graphs is None:
+        graphs = make()
+        _kept.put((what, key), graphs)
+    return graphs
 
 
 def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
@@ -107,3 +114,34 @@ def _steps(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndar
 
 def _fall(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray, step: float) -> np.ndarray:
     return np.asarray(slope(at - step) - slope(at + step))
+
+
+# --- graphs of latents at many draws -----------------------------------------------------------
+
+
+def at_draws(
+    graphs: Sequence[AnyVariable],
+    latents: Mapping[str, AnyVariable],
+    draws: Mapping[str, np.ndarray],
+) -> list[np.ndarray]:
+    """Compute graphs of latents at each of their draws, by name and of shape (n, ...)."""
+    many = {x: x.type.clone(shape=(None, *x.type.shape))() for x in latents.values()}
+    values = [np.asarray(draws[name]) for name in latents]
+    first = {x: value[0] for x, value in zip(latents.values(), values, strict=True)}
+    each: Any = vectorize_graph(with_identities(graphs, first), many)
+    return list(function(list(many.values()), each, "python")(*values))
+
+
+def with_identities(
+    graphs: Sequence[AnyVariable], point: Mapping[AnyVariable, np.ndarray]
+) -> list[AnyVariable]:
+    """Compute identity matrices at a point: their sizes are the same at all.
+
+    PyTensor knows nothing of many identity matrices at once, and logs errors where it asks.
+    """
+    eyes = [x for x in ancestors(graphs) if x.owner is not None and isinstance(x.owner.op, Eye)]
+    if not eyes:
+        return list(graphs)
+    numbers = map(pt.constant, function(list(point), eyes, "python")(*point.values()))
+    known = dict(zip(eyes, numbers, strict=True))
+    return list(clone_replace(list(graphs), known, rebuild_strict=False))

@@ -4,13 +4,11 @@ import textwrap
 from functools import partial
 from inspect import cleandoc
 
-from pymc_dp.methods.advi.advi import dp_advi, dp_fullrank_advi
-from pymc_dp.methods.model_class import MethodSpec, with_forms
-from pymc_dp.methods.papers import algorithm3, variational_bayes
-from pymc_dp.methods.papers.families import FULL_RANK, MEAN_FIELD
-from pymc_dp.methods.papers.gradient_steps import by_steps
-from pymc_dp.methods.papers.ops import DP_OPS
-from pymc_dp.methods.papers.sgld import DP_SGLD
+from pymc_dp.methods.advi import dp_advi, dp_fullrank_advi
+from pymc_dp.methods.options import MethodSpec, with_forms
+from pymc_dp.methods.papers.gradient_steps import FULL_RANK, MEAN_FIELD, by_steps
+from pymc_dp.methods.papers.regression import FORMS_OF_VIPS, build_algorithm3
+from pymc_dp.methods.papers.sampling import DP_OPS, DP_SGLD
 from pymc_dp.methods.sep import sep
 from pymc_dp.methods.vips import vips
 
@@ -22,8 +20,8 @@ METHODS: dict[str, MethodSpec] = {
     for spec in (
         dp_advi(partial(by_steps, MEAN_FIELD)),
         dp_fullrank_advi(partial(by_steps, FULL_RANK)),
-        vips.vips(with_forms(vips.MODEL_CLASSES, {REGRESSIONS: variational_bayes.FORMS})),
-        sep.dp_sep(with_forms(sep.MODEL_CLASSES, {REGRESSIONS: {"algorithm3": algorithm3.build}})),
+        vips.vips(with_forms(vips.MODEL_CLASSES, {REGRESSIONS: FORMS_OF_VIPS})),
+        sep.dp_sep(with_forms(sep.MODEL_CLASSES, {REGRESSIONS: {"algorithm3": build_algorithm3}})),
         sep.SEP,
         DP_SGLD,
         DP_OPS,
@@ -33,10 +31,10 @@ METHODS: dict[str, MethodSpec] = {
 
 def method_named(name: str) -> MethodSpec:
     """Return the method of a name, in any case of letters."""
-    found = METHODS.get(name.lower()) if isinstance(name, str) else None
-    if found is None:
+    spec = METHODS.get(name.lower()) if isinstance(name, str) else None
+    if spec is None:
         raise ValueError(f"method={name!r} is unknown: use one of {sorted(METHODS)}.")
-    return found
+    return spec
 
 
 def described(doc: str) -> str:

@@ -8,7 +8,7 @@ import pymc as pm
 import xarray as xr
 from scipy.special import expit
 
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.vips.factors import model as factor_model
 from pymc_dp.methods.vips.factors.factors import inference_of
 from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero

@@ -22,7 +22,7 @@ from arviz_base import xarray_var_iter
 from arviz_base.labels import BaseLabeller
 
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.methods.doubts import doubts_in
+from pymc_dp.methods.method import doubts_in
 from pymc_dp.model import constrained, separate_unread
 from pymc_dp.model.released import Trusted
 from pymc_dp.results.build import listed, privacy_of, released_part

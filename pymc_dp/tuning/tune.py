@@ -31,9 +31,8 @@ from pymc_dp.driver.fit import number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import Setup, build_wall, compile_method, run_releases
 from pymc_dp.ledger.ledger import Ledger, open_ledger
-from pymc_dp.methods.chain import Stage, Staged, chain
-from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.refusal import require_shared_latents
+from pymc_dp.methods.method import Compiled, Method, Stage, Staged, chain
+from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.noise import SecretRandom

@@ -10,7 +10,7 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp.checking.check import prior_draws, widths
-from pymc_dp.methods.doubts import Doubt, Kind
+from pymc_dp.methods.method import Doubt, Kind
 from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")

@@ -17,7 +17,7 @@ from pymc_dp.accounting import plan as plan_module
 from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT, event_of_batch
 from pymc_dp.accounting.plan import Neighbours, Plan, Release, ReleaseSpec, with_noise
 from pymc_dp.driver.explain import epsilon
-from pymc_dp.methods.chain import with_shares
+from pymc_dp.methods.method import with_shares
 from pymc_dp.results.build import plan_from_json
 from pymc_dp.sampling.samplers import SAMPLERS, FixedSize, Full, Poisson, Sampler
 from tests.plans import batch_of, plan_from, release_from

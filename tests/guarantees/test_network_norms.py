@@ -10,9 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from pymc_dp.errors import ReleaseError
-from pymc_dp.methods.sep.network.model import recognise
-from pymc_dp.methods.sep.network.sites import Context, contribution
-from pymc_dp.methods.sep.network.start import Typical, bounded_layout
+from pymc_dp.methods.sep.network import recognise
+from pymc_dp.methods.sep.network_fit import Context, Typical, bounded_layout, contribution
 from pymc_dp.model import constrained
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms

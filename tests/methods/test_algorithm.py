@@ -9,7 +9,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.driver.fit import set_up
-from pymc_dp.methods.algorithm import (
+from pymc_dp.methods.method import (
     ADVI,
     ALGORITHM_3,
     NEWTON,

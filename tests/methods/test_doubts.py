@@ -9,9 +9,9 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.doubts import doubts_in
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
+from pymc_dp.methods.method import doubts_in
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 from tests.first_state import first_state

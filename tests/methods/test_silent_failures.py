@@ -8,7 +8,7 @@ from scipy.special import expit
 from scipy.stats import skewnorm
 
 import pymc_dp
-from pymc_dp.methods.doubts import doubts_in
+from pymc_dp.methods.method import doubts_in
 from tests.zoo import build as model_of
 
 FAR = 4.0  # sds: a fit whose truth is further away is wrong

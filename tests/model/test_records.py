@@ -16,10 +16,8 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.advi.advi import build
-from pymc_dp.methods.advi.options import AdviOptions
-from pymc_dp.methods.papers.families import MEAN_FIELD
-from pymc_dp.methods.papers.gradient_steps import by_steps
+from pymc_dp.methods.advi import AdviOptions, build
+from pymc_dp.methods.papers.gradient_steps import MEAN_FIELD, by_steps
 from pymc_dp.model import separate
 from pymc_dp.sampling.samplers import Poisson
 from tests import zoo

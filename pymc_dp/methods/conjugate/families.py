@@ -18,7 +18,7 @@ from pymc_dp.methods.conjugate.expectation import ConjugatePrior, prior_messages
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 
 # the prior's random variable decides the family of a block; the graph must then prove it conjugate

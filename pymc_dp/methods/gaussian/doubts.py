@@ -6,12 +6,12 @@ from pytensor.tensor.random.basic import BinomialRV, MultinomialRV, NegBinomialR
 from pytensor.tensor.random.op import RandomVariable
 from scipy.linalg import null_space
 
-from pymc_dp.methods.doubts import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
 from pymc_dp.methods.gaussian.hamiltonian import STUCK
 from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
 from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.state import State
+from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred
 from pymc_dp.model import Records
 from pymc_dp.model.batch import STANDARD_UNIFORM
 

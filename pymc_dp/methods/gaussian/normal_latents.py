@@ -8,8 +8,8 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.methods.at_draws import with_identities
 from pymc_dp.methods.gaussian.integrated import Entries, Integrated, differ
+from pymc_dp.methods.prior import with_identities
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 

@@ -18,7 +18,7 @@ from pymc_dp.methods.conjugate.exponential import GAMMA, Natural, flat_gradient
 from pymc_dp.methods.conjugate.families import families_of, gaussian_latents, is_variance
 from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_precision
 from pymc_dp.methods.conjugate.probe_points import nearly_equal
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
-from pymc_dp.methods.algorithm import Algorithm, of_rounds
-from pymc_dp.methods.doubts import Doubt, Kind
 from pymc_dp.methods.gaussian.constant_curvature import constant_latents
 from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
 from pymc_dp.methods.gaussian.expected_scores import expected_scores
@@ -21,7 +19,7 @@ from pymc_dp.methods.gaussian.start import apart, begin, near_prior_mode
 from pymc_dp.methods.gaussian.state import Gradient, Known, State
 from pymc_dp.methods.gaussian.stationary import away_from_stationary
 from pymc_dp.methods.gaussian.unseen import unseen_among, unseen_directions
-from pymc_dp.methods.method import Both
+from pymc_dp.methods.method import Algorithm, Both, Doubt, Kind, of_rounds
 from pymc_dp.model import Records
 
 Draw = Callable[[State, int, np.random.Generator], Both]  # (state, draws, rng) -> draws

@@ -11,7 +11,6 @@ from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.joint_vector import PRODUCTS, parts_of, vector_size
 from pymc_dp.contributions.score_scales import score_scales
 from pymc_dp.contributions.whitened import whitened_scores
-from pymc_dp.methods.chain import Stage
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.doubts import hidden_directions
 from pymc_dp.methods.gaussian.draws import draw_given_scores, draw_normal, noise_aware
@@ -32,7 +31,7 @@ from pymc_dp.methods.gaussian.schedule import BudgetShares, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import find_groups
 from pymc_dp.methods.gaussian.start import measured
 from pymc_dp.methods.gaussian.state import Gradient, State
-from pymc_dp.methods.method import Compiled, Method, Trace
+from pymc_dp.methods.method import Compiled, Method, Stage, Trace
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 from pymc_dp.sampling.samplers import Full

@@ -15,7 +15,7 @@ from pytensor.tensor.type import TensorType
 from pymc_dp.methods.conjugate.families import gaussian_latents
 from pymc_dp.methods.conjugate.probe_points import at_few_points, nearly_equal, probe_rows
 from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, form_of
-from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
+from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 

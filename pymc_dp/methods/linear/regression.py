@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.algorithm import Algorithm
-from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import GaussianPrior
@@ -25,7 +23,7 @@ from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.methods.linear.quadratic import Context, Expect, Sums, contribution, layout_of
 from pymc_dp.methods.linear.residual_energy import energy_of
 from pymc_dp.methods.linear.solve import Solved, solve
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import BY_ROUNDS, Algorithm, Compiled, Doubt, Method, uncentred
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 

@@ -7,7 +7,7 @@ import xarray as xr
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import DirichletRV
 
-from pymc_dp.methods.doubts import Doubt, Kind, quoted
+from pymc_dp.methods.method import Doubt, Kind, quoted
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.model import Records
 

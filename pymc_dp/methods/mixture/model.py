@@ -28,7 +28,7 @@ from pymc_dp.methods.conjugate.probe_points import (
     probe_rows,
 )
 from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
-from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
+from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch

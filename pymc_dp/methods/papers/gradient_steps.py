@@ -1,36 +1,78 @@
 """Gradient steps of DP-ADVI (Jälkö et al. 2017), with aligned gradients (Jälkö et al. 2022).
 
 A record's contribution is d log p(record | z) / dz, d numbers; all else is post-processing.
+
+`by_steps` plans the releases. Each step draws z from a Gaussian family in PyMC's parameterisation,
+releases the sum of the records' clipped gradients there, and moves the parameters uphill: by an
+Adam whose rates fall (Kingma and Ba 2015), or by any optimizer of PyMC. The posterior is the family
+at a weighted average of the parameters.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import shared
+from scipy.special import expit
 
+from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import clipped_count
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
-from pymc_dp.methods.advi.advi import Prior
-from pymc_dp.methods.advi.options import AdviOptions
-from pymc_dp.methods.algorithm import ADVI, PLAIN_ADVI
-from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
-from pymc_dp.methods.doubts import uncentred
+from pymc_dp.methods.advi import AdviOptions, Prior
 from pymc_dp.methods.gaussian.posterior import describe_gaussian
-from pymc_dp.methods.method import Compiled, Draws, Method, Trace
-from pymc_dp.methods.papers.families import FULL_RANK, Family, Params, mean_field_slopes
-from pymc_dp.methods.papers.gradient_defaults import DEFAULTS
-from pymc_dp.methods.papers.optimizers import Optimizer, decaying_adam, from_pymc
+from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, Trace, uncentred
+from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
+
+
+class Defaults(NamedTuple):
+    """Public numbers; none of them is fitted to data."""
+
+    releases: int = 200
+    learning_rate: float = 0.08
+    last_rate: float = 0.1  # learning rates fall linearly to this share of their first values
+    # share of the learning rate that the d^2 / 2 entries of a full-rank factor take: they share the
+    # noise of d numbers, and would spread the draws of z if they followed it quickly
+    factor_rate: float = 0.1
+    start_sd: float = 0.1
+    # weights of the average grow like t^4: half of it comes from the last eighth of the steps
+    average_power: int = 4
+    clip_step: float = 0.1  # change of log clip_norm a step, with adaptive_clip=
+
+
+DEFAULTS = Defaults()
 
 BY_STEPS = (
     "Rounds, which noise_aware=False leaves out, centre them where outcomes have distributions, in "
     "place of potentials, and a CustomDist a random= that public= names; or a larger clip_norm= "
     "clips less."
 )
+
+Params = dict[str, np.ndarray]
+
+
+class Family(NamedTuple):
+    """A family of distributions of z as functions of its parameters."""
+
+    init: Callable[[np.ndarray, float], Params]  # (mean (d,), sd) -> params
+    sample: Callable[[Params, np.ndarray], np.ndarray]  # (params, eps (k, d)) -> z (k, d)
+    # (params, eps (k, d), g (k, d)) -> params: the gradient of E[log p(z)] + entropy, where g are
+    # the gradients of log p at the draws
+    gradient: Callable[[Params, np.ndarray, np.ndarray], Params]
+    covariance: Callable[[Params], np.ndarray]  # params -> (d, d), or its diagonal (d,)
+    pace: dict[str, float]  # the share of the learning rate that each parameter takes
+
+
+class Optimizer(NamedTuple):
+    """``init(params) -> state``; ``step(state, params, gradient, t) -> state, params``, uphill."""
+
+    init: Callable[[Params], Any]
+    step: Callable[[Any, Params, Params, int], tuple[Any, Params]]
 
 
 class State(NamedTuple):
@@ -99,6 +141,136 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         doubts=lambda state: (uncentred(records.term_names, BY_STEPS),) if clipped else (),
         defaults=(DEFAULTS, OF_GRADIENTS),
     )
+
+
+# --- Gaussian families -------------------------------------------------------------------------
+
+
+def softplus(rho: np.ndarray) -> np.ndarray:
+    """PyMC's map from rho to a standard deviation.
+
+    >>> bool(np.isclose(softplus(inverse_softplus(0.1)), 0.1))
+    True
+    """
+    return np.asarray(np.logaddexp(0.0, rho))
+
+
+def inverse_softplus(sd: float) -> float:
+    """Return the rho of a standard deviation."""
+    return float(np.log(np.expm1(sd)))
+
+
+def mean_field_slopes(params: Params, eps: np.ndarray) -> np.ndarray:
+    """D z / d rho of the mean-field family at fixed draws; shape (k, d)."""
+    return np.asarray(eps * expit(params["rho"]))
+
+
+def _mean_field_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Params:
+    slope = expit(params["rho"])
+    entropy = slope / softplus(params["rho"])
+    return {"mu": g.sum(axis=0) / len(g), "rho": (g * eps).sum(axis=0) / len(g) * slope + entropy}
+
+
+MEAN_FIELD = Family(
+    init=lambda mean, sd: {"mu": mean.copy(), "rho": np.full(mean.size, inverse_softplus(sd))},
+    sample=lambda params, eps: params["mu"] + softplus(params["rho"]) * eps,
+    gradient=_mean_field_gradient,
+    covariance=lambda params: softplus(params["rho"]) ** 2,
+    pace={"mu": 1.0, "rho": 1.0},
+)
+
+
+def cholesky(params: Params) -> np.ndarray:
+    """Unpack PyMC's ``L_tril``: the diagonal goes through a softplus."""
+    d = params["mu"].size
+    factor = np.zeros((d, d))
+    factor[np.tril_indices(d)] = params["L_tril"]
+    factor[np.diag_indices(d)] = softplus(np.diag(factor))
+    return factor
+
+
+def _full_rank_init(mean: np.ndarray, sd: float) -> Params:
+    start = np.eye(mean.size) * inverse_softplus(sd)
+    return {"mu": mean.copy(), "L_tril": start[np.tril_indices(mean.size)]}
+
+
+def _full_rank_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Params:
+    rows, columns = np.tril_indices(params["mu"].size)
+    grad = (g.T @ eps / len(g))[rows, columns]
+    diagonal = rows == columns
+    rho = params["L_tril"][diagonal]
+    grad[diagonal] = (grad[diagonal] + 1 / softplus(rho)) * expit(rho)
+    return {"mu": g.sum(axis=0) / len(g), "L_tril": grad}
+
+
+def _full_rank_covariance(params: Params) -> np.ndarray:
+    factor = cholesky(params)
+    return np.asarray(factor @ factor.T)
+
+
+FULL_RANK = Family(
+    init=_full_rank_init,
+    sample=lambda params, eps: params["mu"] + eps @ cholesky(params).T,
+    gradient=_full_rank_gradient,
+    covariance=_full_rank_covariance,
+    pace={"mu": 1.0, "L_tril": DEFAULTS.factor_rate},
+)
+
+
+# --- optimizers --------------------------------------------------------------------------------
+
+
+def decaying_adam(rates: Mapping[str, float], n: int) -> Optimizer:
+    """Adam (Kingma and Ba 2015) whose rates, one a parameter, fall linearly over ``n`` steps."""
+    last, beta1, beta2, tiny = DEFAULTS.last_rate, 0.9, 0.999, 1e-8
+
+    def init(params: Params) -> tuple[Params, Params]:
+        zeros = {name: np.zeros_like(value) for name, value in params.items()}
+        return zeros, dict(zeros)
+
+    def step(
+        state: tuple[Params, Params], params: Params, gradient: Params, t: int
+    ) -> tuple[tuple[Params, Params], Params]:
+        m = {k: beta1 * state[0][k] + (1 - beta1) * g for k, g in gradient.items()}
+        v = {k: beta2 * state[1][k] + (1 - beta2) * g**2 for k, g in gradient.items()}
+        scale = 1 - (1 - last) * t / n
+        scale *= math.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
+        return (m, v), {
+            k: x + rates[k] * scale * m[k] / (np.sqrt(v[k]) + tiny) for k, x in params.items()
+        }
+
+    return Optimizer(init, step)
+
+
+new_variable: Callable[..., Any] = shared
+
+
+def from_pymc(obj_optimizer: Callable[..., Any]) -> Optimizer:
+    """Wrap an optimizer of PyMC, which keeps its state in shared variables and reads no data."""
+    if not callable(obj_optimizer):
+        raise TypeError(
+            f"obj_optimizer={obj_optimizer!r} must be an optimizer of PyMC, such as "
+            "pm.adam(learning_rate=0.05)."
+        )
+
+    def init(params: Params) -> tuple[dict[str, Any], Callable[..., Any]]:
+        variables = {name: new_variable(value.copy(), name) for name, value in params.items()}
+        gradients = {name: pt.vector(name, dtype="float64") for name in params}
+        downhill = [-g for g in gradients.values()]
+        updates = obj_optimizer(downhill, list(variables.values()))
+        return variables, function(list(gradients.values()), [], "python", updates)
+
+    def step(state: Any, params: Params, gradient: Params, t: int) -> tuple[Any, Params]:
+        variables, advance = state
+        for name, variable in variables.items():
+            variable.set_value(params[name])
+        advance(*[np.asarray(gradient[name]) for name in variables])
+        return state, {name: variable.get_value() for name, variable in variables.items()}
+
+    return Optimizer(init, step)
+
+
+# --- a step, and the posterior -----------------------------------------------------------------
 
 
 def _query(

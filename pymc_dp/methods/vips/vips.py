@@ -7,23 +7,24 @@ the curvature only preconditions; the absolute form (the paper's) solves with bo
 from functools import partial
 
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
-from pymc_dp.methods.algorithm import (
-    FACTORS,
-    POLYA_GAMMA_NEWTON,
-    TOPICS,
-    VARIATIONAL_BAYES,
-    VARIATIONAL_NEWTON,
-    Algorithm,
-    of_rounds,
-)
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import regression
 from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
 from pymc_dp.methods.linear.quadratic import own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
-from pymc_dp.methods.method import Method, OnRealLine
-from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
+from pymc_dp.methods.method import (
+    FACTORS,
+    POLYA_GAMMA_NEWTON,
+    TOPICS,
+    VARIATIONAL_BAYES,
+    VARIATIONAL_NEWTON,
+    Algorithm,
+    Method,
+    OnRealLine,
+    of_rounds,
+)
+from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.vips.conjugate import conjugate
 from pymc_dp.methods.vips.conjugate import model as conjugate_model
 from pymc_dp.methods.vips.factors import factors

@@ -9,7 +9,7 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.methods.advi.options import AdviOptions
+from pymc_dp.methods.advi import AdviOptions
 from pymc_dp.methods.gaussian.schedule import ROUNDS, RoundTerms, schedule
 from pymc_dp.methods.gaussian.shifts import Shifts, find_groups
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES, SHIFTED

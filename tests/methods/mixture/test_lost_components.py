@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.doubts import doubts_in
+from pymc_dp.methods.method import doubts_in
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 2000

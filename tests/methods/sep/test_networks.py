@@ -11,10 +11,8 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.registry import METHODS
-from pymc_dp.methods.sep import sep
-from pymc_dp.methods.sep.network import model as network_model
-from pymc_dp.methods.sep.network import network
-from pymc_dp.methods.sep.network.sites import Context, derivatives, noise_sites, sites_of
+from pymc_dp.methods.sep import network, network_fit, sep
+from pymc_dp.methods.sep.network_fit import Context, derivatives, noise_sites, sites_of
 from pymc_dp.model import constrained, separate
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise
@@ -26,7 +24,7 @@ X = RNG.normal(size=(N, D)) @ np.array([[1.0, 0.4, 0.0], [0.0, 1.0, 0.3], [0.0, 
 WEIGHTS = np.array([0.8, -0.5, 0.3])
 LINE = X @ WEIGHTS + 0.5 * RNG.normal(size=N)
 NOISE_SD = 0.3
-[NETWORK] = [found for found in sep.MODEL_CLASSES if found.build is network.build]
+[NETWORK] = [found for found in sep.MODEL_CLASSES if found.build is network_fit.build]
 METHOD_OF_NETWORKS = sep.dp_sep((NETWORK,))
 
 
@@ -71,7 +69,7 @@ def predicted(idata, features, activate=lambda x: np.maximum(0, x)):
 
 def recognised(build):
     records, _ = separate(constrained(model_of(build)))
-    return records, network_model.recognise(records)
+    return records, network.recognise(records)
 
 
 # --- closed forms ------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ from pytensor.graph.replace import vectorize_graph
 from scipy.stats import norm
 
 from pymc_dp.compiling.compile import function
-from pymc_dp.methods.refusal import NotConjugateError
-from pymc_dp.methods.sep.network import moments as rules
-from pymc_dp.methods.sep.network.moments import Moments
-from pymc_dp.methods.sep.network.propagation import propagate
+from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.sep import network as rules
+from pymc_dp.methods.sep.network import Moments, propagate
 
 DRAWS = 40_000
 X = np.random.default_rng(3).normal(size=(2, 5))

@@ -5,11 +5,23 @@ from functools import partial
 import numpy as np
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.methods.algorithm import NEWTON, VARIATIONAL_BAYES, Algorithm
 from pymc_dp.methods.conjugate.description import describe, flat_moments
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, Kind, quoted, uncentred
-from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
+from pymc_dp.methods.method import (
+    BY_ROUNDS,
+    NEWTON,
+    VARIATIONAL_BAYES,
+    Algorithm,
+    Compiled,
+    Doubt,
+    Draws,
+    Kind,
+    Method,
+    OnRealLine,
+    beside,
+    quoted,
+    uncentred,
+)
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.fit import Fit, State, context_at

@@ -32,7 +32,7 @@ from pymc_dp.methods.conjugate.probe_points import (
     probe_rows,
 )
 from pymc_dp.methods.mixture.model import Mixture, mixture_of
-from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
+from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, RowContribution

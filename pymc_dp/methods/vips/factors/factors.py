@@ -12,11 +12,9 @@ import xarray as xr
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.local_latents import MOST_LATENTS
-from pymc_dp.methods.algorithm import FACTORS
 from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural
-from pymc_dp.methods.doubts import Doubt, Kind, quoted
-from pymc_dp.methods.method import Compiled, Draws, Method, beside
+from pymc_dp.methods.method import FACTORS, Compiled, Doubt, Draws, Kind, Method, beside, quoted
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
 from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, context_of, split, start

@@ -9,7 +9,7 @@ from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 from pymc_dp.methods.conjugate.exponential import gradients
 from pymc_dp.methods.conjugate.families import gaussian_latents
 from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 

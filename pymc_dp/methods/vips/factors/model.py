@@ -24,7 +24,7 @@ from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSS
 from pymc_dp.methods.conjugate.probe_points import for_each_row, nearly_equal, ones, probe_rows
 from pymc_dp.methods.linear.features import expansion, expansion_graphs, where_zero
 from pymc_dp.methods.linear.predictor import Predictor, predictor_of
-from pymc_dp.methods.refusal import NotConjugateError
+from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior, latent_prior
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import pt

@@ -1,7 +1,11 @@
-"""The DP-SEP paper's Algorithm 3 to the letter, for reproduction.
+"""Updates of regressions to the letter of their papers, as values of ``form=``.
 
-Its step gamma / N is N times shorter than that of stochastic expectation propagation: after T
-passes a share exp(-gamma T / N) of the way still remains.
+First VIPS (Park et al. 2020), in which the mean solves with averaged sums. Its own updates by
+default are rounds; those with ``form="residual"`` move the mean by residuals.
+
+Then Algorithm 3 of the DP-SEP paper (Vinaroz and Park 2022), for reproduction. Its step gamma / N
+is N times shorter than that of stochastic expectation propagation: after T passes a share
+exp(-gamma T / N) of the way still remains.
 """
 
 import math
@@ -12,20 +16,65 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.algorithm import ALGORITHM_3
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas
+from pymc_dp.methods.linear import regression
+from pymc_dp.methods.linear.clipping import Scale, scaled
 from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
-from pymc_dp.methods.linear.quadratic import Context, Sums, contribution, from_origin, layout_of
+from pymc_dp.methods.linear.quadratic import (
+    Context,
+    Sums,
+    contribution,
+    from_origin,
+    layout_of,
+    variational,
+)
 from pymc_dp.methods.linear.regression import Structure
 from pymc_dp.methods.linear.solve import Solved, solve
-from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.sep.regression.defaults import DEFAULTS as OF_SITES
-from pymc_dp.methods.sep.regression.tilted import sites
-from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.methods.method import ALGORITHM_3, VARIATIONAL_BAYES, Compiled, Method
+from pymc_dp.methods.sep.regression import DEFAULTS as OF_SITES
+from pymc_dp.methods.sep.regression import Settings, sites
+from pymc_dp.methods.vips.vips import BOUNDED
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
+
+# --- VIPS: averaged sums -----------------------------------------------------------------------
+
+
+class VipsDefaults(NamedTuple):
+    """Those of the paper; public numbers."""
+
+    ratio: float = 4.0  # of the two sensitivities
+
+
+OF_VIPS = VipsDefaults()
+
+
+def paper_scaled(layout: Layout, scale: Scale) -> Layout:
+    """Keep the paper's ratio of sensitivities, 2 and 1/2: noise on the curvature is a quarter."""
+    return scaled(layout, scale).with_scales(curvature=OF_VIPS.ratio)
+
+
+ABSOLUTE = BOUNDED._replace(
+    title="absolute",
+    algorithm=VARIATIONAL_BAYES,
+    expect=lambda records, predictor, backend: from_origin(variational(predictor)),
+    step=None,
+)
+
+PAPER = ABSOLUTE._replace(
+    title="the paper's, for reproduction", scaled=paper_scaled, defaults=(OF_VIPS,)
+)
+
+# {value of ``form=``: what builds it}
+FORMS_OF_VIPS = {
+    "absolute": partial(regression.build, form=ABSOLUTE),
+    "paper": partial(regression.build, form=PAPER),
+}
+
+
+# --- DP-SEP: Algorithm 3 -----------------------------------------------------------------------
 
 
 class Defaults(NamedTuple):
@@ -64,7 +113,7 @@ class _Fit(NamedTuple):
         return State(sites, variance, solved, solved.absolute(sums.value))
 
 
-def build(records: Records, structure: Structure, settings: Settings) -> Method:
+def build_algorithm3(records: Records, structure: Structure, settings: Settings) -> Method:
     """Build Algorithm 3 for linear predictors.
 
     **Privacy.** Each release is the sum of the clipped sites of a batch of one record on average.
@@ -90,7 +139,7 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     fit = _Fit(structure, number, gamma, release.clip_norm, layout)
 
     def compile_parts(backend: str) -> Compiled:
-        expects = [from_origin(sites(records, found, backend)) for found in predictors]
+        expects = [from_origin(sites(records, each, backend)) for each in predictors]
         bound = settings.feature_bound
         added = contribution(records, predictors, prior.d, expects, bound, backend)
         return Compiled({release.name: added}, partial(_update, fit))
@@ -111,6 +160,13 @@ def build(records: Records, structure: Structure, settings: Settings) -> Method:
     )
 
 
+def _cavity(fit: _Fit, state: State) -> Context:
+    """Line 4: q / f, with the precisions that go with it."""
+    without = (1 - 1 / fit.num_records) * state.sites
+    cavity = fit.state(without, state.variance, state.solved.gammas, state.mean)
+    return Context(cavity.mean, cavity.solved.covariance, fit.layout, cavity.solved.weights)
+
+
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Lines 8-11: lambda += gamma / N (sum of sites - q lambda), then clip theta_f."""
     number, rate = fit.num_records, fit.gamma / fit.num_records
@@ -121,13 +177,6 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     if length > longest:
         sites = sites * (longest / length)
     return fit.state(sites, variance, state.solved.gammas, state.mean)
-
-
-def _cavity(fit: _Fit, state: State) -> Context:
-    """Line 4: q / f, with the precisions that go with it."""
-    without = (1 - 1 / fit.num_records) * state.sites
-    cavity = fit.state(without, state.variance, state.solved.gammas, state.mean)
-    return Context(cavity.mean, cavity.solved.covariance, fit.layout, cavity.solved.weights)
 
 
 def _posterior(state: State) -> GaussianPosterior:

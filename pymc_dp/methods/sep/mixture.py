@@ -1,16 +1,25 @@
-"""Mixtures by stochastic expectation propagation: releases, steps and the posterior."""
+"""Mixtures of Gaussians by stochastic expectation propagation (Vinaroz and Park 2022).
+
+The phases: releases are planned (`build`); the fit begins at the public initial point, or where a
+sketch of the records puts the components; each release averages sites, moves the means and takes
+one site out; the last means are averaged into the posterior.
+
+A record's site is its factor on each component's mean and weight. The tilted density of component k
+is a mixture of two Gaussians: with responsibility r_k the record belongs to it, else the factor is
+1. Moments are matched in closed form, those of the weights as by Minka (2001).
+"""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from scipy.special import softmax
 
-from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION, NEWTON, Algorithm
+from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.description import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
@@ -19,16 +28,73 @@ from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
-from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
-from pymc_dp.methods.mixture.model import MixtureModel, components
+from pymc_dp.methods.method import (
+    BY_ROUNDS,
+    EXPECTATION_PROPAGATION,
+    NEWTON,
+    Algorithm,
+    Compiled,
+    Draws,
+    Method,
+    OnRealLine,
+    beside,
+    uncentred,
+)
+from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.start import SketchedStart
-from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
-from pymc_dp.methods.sep.mixture.sites import Context, Sites, contribution, layout_of
-from pymc_dp.methods.sep.settings import Settings
+from pymc_dp.methods.sep.regression import Settings
 from pymc_dp.model import Records
+from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.query import Noisy, Query
 
+
+class Defaults(NamedTuple):
+    """Public numbers; none of them is fitted to data."""
+
+    releases: int = 20
+    annealed_releases: int = 30  # where only annealing separates components
+    noiseless_releases: int = 100
+    step: float = 0.5  # h in lambda <- (1 - h) lambda + h (sum of sites)
+    # clip norm over the typical norm of a record that certainly belongs to one component
+    clip_norm: float = 1.0
+    # factors of the precisions, of the weights' sites and of the count in a record's vector
+    precision_scale: float = 0.5
+    weights_scale: float = 1.0
+    number_scale: float = 0.3
+    # components that start at one point begin this far from each other, in standard deviations of
+    # one record
+    separation: float = 0.1
+    start_precision: float = 2.5  # precision of the components' means at the start, in records
+    # the likelihood's first power, and its increase over a fit, up to 1
+    first_temperature: float = 0.1
+    warming: float = 1.5
+    least_share: float = 0.03  # a component has at least this share of the records
+    # the last share of the releases is averaged
+    averaged: float = 2 / 3
+    averaged_of_annealed: float = 1 / 3
+    least_concentration: float = 0.1  # the least concentration of a weight
+
+
+DEFAULTS = Defaults()
 NO_NOISE = Sums(*np.zeros(5))  # `solve` gets curvatures that are floored already
+
+
+class Context(NamedTuple):
+    """The cavity at which sites of a batch are taken: public values."""
+
+    mean: np.ndarray  # of all Gaussian latents
+    covariance: np.ndarray  # of each component's own latents
+    concentration: np.ndarray  # of the weights
+    temperature: float  # the power of the likelihood
+
+
+class Sites(NamedTuple):
+    """Sites or sums of sites, in units in which one record's precision is the identity."""
+
+    score: Any  # nu - Lambda m, with m the cavity's mean
+    precision: Any
+    weights: Any
+    number: Any  # the number of records
 
 
 class State(NamedTuple):
@@ -52,7 +118,7 @@ class _Fit(NamedTuple):
     annealed: bool  # whether components part while the likelihood's power grows
 
     def temperature(self, t: int) -> float:
-        """Power of the likelihood at release t: components that start alike part slowly."""
+        """Power of the likelihood at release t: components with one start part slowly."""
         if not self.annealed or self.releases == 1:
             return 1.0
         return min(1.0, DEFAULTS.first_temperature + DEFAULTS.warming * t / (self.releases - 1))
@@ -95,14 +161,14 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
 
     **Privacy.** Each release of sites is one vector: sites of the components' means in a record's
     own units, sites of the weights and a one, clipped jointly. Before these, or before rounds,
-    components that are alike at the public initial point take one release of a sketch
+    components that are equal at the public initial point take one release of a sketch
     (`SketchedStart`). All else is post-processing.
     """
     sketched = SketchedStart.of(records, model)
     annealed = sketched is None and not model.starts_distinct
     number = settings.records_in_sums
     rounds = settings.rounds_from(lambda: sketched and sketched.of_rounds(number))
-    if rounds and not annealed:  # rounds do not part components that start alike
+    if rounds and not annealed:  # rounds do not part components that start at one point
         return rounds
     count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
     count = count if settings.noisy else DEFAULTS.noiseless_releases
@@ -143,7 +209,7 @@ def algorithm(records: Records, model: MixtureModel) -> Algorithm:
 
 
 def _begin(fit: _Fit, rng: np.random.Generator) -> State:
-    """Start at the public initial point; components that only annealing parts are set apart."""
+    """Start at the public initial point; components that only annealing parts begin beside it."""
     mean, blocks = fit.model.start.copy(), fit.model.blocks
     if fit.annealed:
         offset = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
@@ -162,6 +228,88 @@ def _begin_at(fit: _Fit, mean: np.ndarray) -> State:
     return State(0, sums, context, mean, solved, Average.start(mean))
 
 
+def layout_of(count: int, d: int) -> Layout:
+    """Lay out the `Sites` of a record, for K components with d latents each."""
+    parts = {
+        "score": Part((count, d)),
+        "precision": Part((count, d, d), DEFAULTS.precision_scale, symmetric=True),
+        "weights": Part((count,), DEFAULTS.weights_scale),
+        "number": Part((), DEFAULTS.number_scale),
+    }
+    return Layout(parts)
+
+
+def contribution(compute: Components, model: MixtureModel, root: np.ndarray) -> RowContribution:
+    """Contribute sites of means and weights, and a one; the context is a `Context`."""
+    count, d = model.blocks.shape
+    layout, known = layout_of(count, d), model.weights is None
+
+    def prepare(batch: Batch, context: Context) -> np.ndarray:
+        sites = sites_of(*compute(batch, context.mean), model.curvature, root, context)
+        return layout.pack(sites._replace(weights=(1 - known) * sites.weights)._asdict())
+
+    return RowContribution(layout.size, 8 * count * d * d, lambda rows, context: rows, prepare)
+
+
+def sites_of(
+    joint: np.ndarray, slope: np.ndarray, curvature: np.ndarray, root: np.ndarray, context: Context
+) -> Sites:
+    """Match moments of cavity times likelihood, and divide by the cavity.
+
+    ``joint``, (rows, K), holds log joint densities at the cavity's mean, with even weights, and
+    ``slope``, (rows, K, d), their slopes in each component's own latents. ``curvature`` and
+    ``root``, (K, d, d), are the precision H of one record, and its symmetric root.
+    """
+    factor, share, out = basis_of(context.covariance, context.temperature * curvature, root)
+    slope = context.temperature * np.einsum("kde,nkd->nke", factor, slope)
+    shift = share * slope
+    # log Z_k = l_k(m) + g' (V^-1 + H)^-1 g / 2 - log |I + V H| / 2, times the weight's mean
+    log_z = context.temperature * joint + np.vecdot(slope, shift) / 2
+    log_z = log_z + np.log(share).sum(axis=1) / 2 + np.log(context.concentration)
+    r = softmax(log_z, axis=1)[..., None]
+    # the tilted covariance is diag(variance) + r (1 - r) shift shift'
+    variance = 1 - r + r * share
+    along = shift / variance
+    shrunk = 1 / (1 + r * (1 - r) * np.vecdot(shift, along)[..., None])
+    score = np.einsum("kde,nke->nkd", out, r * shrunk * along)
+    diagonal = np.einsum("kde,nke,kfe->nkdf", out, 1 / variance - 1, out)
+    along = np.einsum("kde,nke->nkd", out, np.sqrt(r * (1 - r) * shrunk) * along)
+    precision = diagonal - along[..., :, None] * along[..., None, :]
+    weights = weight_sites(r[..., 0], context.concentration)
+    return Sites(score, precision, weights, np.ones(len(r)))
+
+
+def basis_of(
+    covariance: np.ndarray, curvature: np.ndarray, root: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Diagonalise V and H together: F with F F' = V, the cavity's covariance, a share, and a map.
+
+    Where a record certainly belongs to the component, V becomes F diag(share) F'. The map brings
+    precisions and scores to a record's units.
+    """
+    lower = np.linalg.cholesky(covariance)
+    values, vectors = np.linalg.eigh(np.swapaxes(lower, -1, -2) @ curvature @ lower)
+    factor = lower @ vectors
+    out = np.linalg.inv(root) @ np.swapaxes(np.linalg.inv(factor), -1, -2)
+    return factor, 1 / (1 + np.maximum(values, 0.0)), out
+
+
+def weight_sites(r: np.ndarray, concentration: np.ndarray) -> np.ndarray:
+    """Match means and the sum of variances of sum_k r_k Dirichlet(a + e_k) (Minka 2001).
+
+    >>> import numpy as np
+    >>> weight_sites(np.array([[1.0, 0.0]]), np.array([2.0, 3.0])).round(12)
+    array([[1., 0.]])
+    """
+    total = concentration.sum()
+    mean = (concentration + r) / (total + 1)
+    second = concentration * (concentration + 1) + 2 * r * (concentration + 1)
+    second = second / ((total + 1) * (total + 2))
+    spread = (second - mean**2).sum(axis=1, keepdims=True)
+    matched = (mean - second).sum(axis=1, keepdims=True) / np.maximum(spread, 1e-300)
+    return np.asarray(matched * mean - concentration)
+
+
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Damp the sites, move the means by the scores at the cavity, then take out one site."""
     h = DEFAULTS.step if fit.settings.step is None else fit.settings.step
@@ -178,10 +326,10 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     mean = solved.step_towards(state.mean, mean)
     of_score = fit.expand(0 * latest.score, sd**2 * identities).curvature[0]
     fresh = solved.covariance @ of_score @ solved.covariance
-    found = cavity(solved.linear, solved.precision, expanded.curvature[0], mean, number)
+    without = cavity(solved.linear, solved.precision, expanded.curvature[0], mean, number)
     context = Context(
-        found.mean,
-        fit.within(found.covariance),
+        without.mean,
+        fit.within(without.covariance),
         fit.concentration((1 - site_share(number)) * sums.value.weights),
         fit.temperature(state.t + 1),
     )

@@ -1,0 +1,227 @@
+"""dp_advi and dp_fullrank_advi: rounds in whitened coordinates, for any model.
+
+Options of gradient steps put the steps of private ADVI (`pymc_dp.methods.papers`) before them. The
+options of both methods stand first, then what is built from them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from pymc_dp.accounting.plan import ReleaseSpec, checked_number
+from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.local_latents import integrated
+from pymc_dp.errors import NotSeparableError
+from pymc_dp.methods.by_rounds import whitened_method
+from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
+from pymc_dp.methods.gaussian.private_start import FindStart, PrivateStart
+from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_length
+from pymc_dp.methods.gaussian.stages import stages_of_rounds
+from pymc_dp.methods.method import ADVI, NEWTON, Method, OnOwnScale, OnRealLine, chain
+from pymc_dp.methods.mixture.histogram import of_numbers
+from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.options import (
+    CLIP_NORM,
+    NOISE_AWARE,
+    SAMPLE_RATE,
+    MethodSpec,
+    Options,
+    Schedule,
+    default_clip_norm,
+    default_sample_rate,
+    option,
+    require_integrable,
+)
+from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.model import Records
+from pymc_dp.tables.weights import HINT, SurveyWeights
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviOptions(Options):
+    """The options of `dp_advi` and `dp_fullrank_advi`."""
+
+    clip_norm: Schedule | None = option(
+        None, f"{CLIP_NORM}; of gradient steps alone: rounds set norms of their own"
+    )
+    sample_rate: Schedule | None = option(None, SAMPLE_RATE)
+    obj_optimizer: Callable[..., Any] | None = option(
+        None, "optimizer of PyMC, ``pm.adam(learning_rate=0.05)`` say, in place of a decaying Adam"
+    )
+    obj_n_mc: int = option(1, "draws of z a step; their gradients are clipped as one vector")
+    aligned: bool = option(
+        True, "``False`` for the paper's own form, which clips and noises all 2d coordinates"
+    )
+    adaptive_clip: float | None = option(
+        None, "move the clip norm towards this quantile of the records' norms"
+    )
+    noise_aware: bool = option(True, NOISE_AWARE)
+    weights: SurveyWeights | None = option(
+        None, "survey weights: a private column with a public upper bound"
+    )
+
+    takes_rounds: bool = field(init=False)  # whether rounds in whitened coordinates end the fit
+
+    def __post_init__(self) -> None:
+        aware = self.noise_aware  # without noise, too, rounds find the mode
+        super().__post_init__()
+        alone = not self.noisy and self.asks_for_steps
+        object.__setattr__(self, "takes_rounds", bool(aware) and not alone)
+        if self.adaptive_clip is not None and not 0 < self.adaptive_clip < 1:
+            raise ValueError(
+                f"adaptive_clip={self.adaptive_clip!r} must be a quantile, between 0 and 1."
+            )
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        if type(self.weights) is not SurveyWeights:  # another class may count records otherwise
+            raise TypeError(
+                f"weights={self.weights!r:.40} says nothing of the largest weight there can be: "
+                f"give {HINT}, with a public number."
+            )
+        if self.takes_steps:
+            raise ValueError(
+                "weights= are those of rounds in whitened coordinates, and gradient steps have "
+                "none: leave out noise_aware=False, n= above the default and options of steps."
+            )
+
+    @property
+    def asks_for_steps(self) -> bool:
+        """Whether the caller has set an option of gradient steps, or more releases than rounds."""
+        many = self.n is not None and self.n > default_length(self.noisy)
+        return many or self.rules_out_rounds
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether gradient steps come first."""
+        return self.asks_for_steps or not self.takes_rounds
+
+    @property
+    def releases_of_rounds(self) -> int:
+        """How many releases belong to rounds: all, or at most half where steps come first."""
+        if not self.takes_rounds:
+            return 0
+        most = default_length(self.noisy)
+        most = most if self.n is None else min(self.n, most)
+        return check_length(min(most, (self.n or 2 * most) // 2) if self.takes_steps else most)
+
+    def schedule(self, size: int, count: int) -> list[tuple[float, float]]:
+        """Return the sample rate and the clip norm of every step, for ``size`` latents."""
+        clip, rate = self.clip_norm, self.sample_rate
+        if clip is None:
+            clip = default_clip_norm(size, self.obj_n_mc)
+            # an adaptive clip norm implies clipping
+            clip = self.default_clip_norm(clip) if self.adaptive_clip is None else clip
+        if rate is None:
+            rate = default_sample_rate(self.sampling, self.num_records)
+        return [(_at("sample_rate", rate, t), _at("clip_norm", clip, t)) for t in range(count)]
+
+    def releases(self, steps: list[tuple[float, float]]) -> tuple[ReleaseSpec, ...]:
+        """Describe a schedule's releases: equal neighbours are one kind, with their count."""
+        return tuple(
+            ReleaseSpec("score", self.sampling(rate), clip, len(list(equal)))
+            for (rate, clip), equal in groupby(steps)
+        )
+
+
+def _at(name: str, schedule: Schedule, t: int) -> float:
+    value = checked_number(name, schedule(t) if callable(schedule) else schedule)
+    return math.nan if value is None else value
+
+
+Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior
+
+# makes the method of gradient steps, whose states have the ``average`` of the parameters
+BySteps = Callable[[Records, Prior, AdviOptions], Method]
+
+
+def dp_advi(by_steps: BySteps) -> MethodSpec:
+    """Return the method whose gradient steps are those of a variational family."""
+    return MethodSpec(
+        name="dp_advi",
+        build=partial(build, by_steps),
+        options=AdviOptions,
+        fits="any model; integrates latents of single records out",
+        integrates=True,
+        by=f"{NEWTON}; with options of gradient steps also {ADVI}",
+        algorithm=NEWTON,
+        page="dp_advi",
+    )
+
+
+def dp_fullrank_advi(by_steps: BySteps) -> MethodSpec:
+    """Return the method whose gradient steps have a full covariance."""
+    return dp_advi(by_steps)._replace(
+        name="dp_fullrank_advi", fits="the same, with all correlations from the first step on"
+    )
+
+
+def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnOwnScale:
+    """Build rounds for any model.
+
+    By default `whitened_method` makes all releases. Options of gradient steps put steps before it,
+    and ``noise_aware=False`` leaves the steps alone, as in the paper.
+    """
+    require_integrable(records)
+    prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
+    if not options.takes_steps:
+        return _by_rounds(records, prior, options)
+    fitted = by_steps(records, prior, options)
+    if not options.takes_rounds:
+        return fitted
+    return chain(
+        fitted,
+        *stages_of_rounds(
+            records,
+            prior,
+            _terms(records, options),
+            share=ROUND_DEFAULTS.share_after_steps,
+            point=lambda state: state.average["mu"],
+        ),
+    )
+
+
+def _terms(records: Records, options: AdviOptions) -> RoundTerms:
+    """Count rounds. Without noise a curvature hides nothing, and groups need not shift together.
+
+    Of many latents its diagonal is all that is known, with noise or without.
+    """
+    shifts = options.noisy or records.size > MANY_LATENTS
+    return RoundTerms.of(options, options.releases_of_rounds, shifts)
+
+
+def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnOwnScale:
+    terms = _terms(records, options)
+
+    if options.weights is not None and records.of_units:
+        raise NotSeparableError(
+            f"weights= multiply the log likelihood of single records, and that of units whose "
+            f"latents ({', '.join(records.local_latents)}) are integrated out is none of these: "
+            "leave the latents out, and unit= still gives intervals of clusters."
+        )
+
+    def build(find_start: FindStart = lambda: None) -> Method:
+        rounds = whitened_method(records, prior, terms, find_start)
+        return rounds._replace(settings=integrated(records) | _survey(options))
+
+    def sketched(own: Records) -> PrivateStart | None:
+        start = SketchedStart.recognised(own)
+        return start and start.of_rounds(options.records_in_sums)
+
+    if not records.mixtures or of_numbers(records, options.of_units):
+        return build()
+    return OnOwnScale(lambda own: OnRealLine(lambda _: build(partial(sketched, own))))
+
+
+def _survey(options: AdviOptions) -> dict[str, Any]:
+    weights = options.weights
+    if weights is None:
+        return {}
+    return {"weights": weights.name, "upper": weights.upper, "power": weights.power}

@@ -1,1 +1,0 @@
-"""Private variational inference by noisy gradients."""

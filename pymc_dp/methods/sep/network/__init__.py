@@ -1,1 +1,0 @@
-"""Stochastic expectation propagation for Bayesian networks."""

@@ -1,0 +1,510 @@
+"""Bayesian networks by stochastic expectation propagation: sites, start, steps and posterior.
+
+Posteriors are independent Gaussians. Precision sites are averaged slowly; means move along the
+averaged scores at the cavity, in the metric of the precision. A factorised posterior and short
+steps are as much as the noise on hundreds of weights allows.
+
+A record's sites are its factors on each weight and on the noise's precision. With log Z of cavity
+times likelihood, g and c its derivatives in a weight's mean and variance, moments m + v g and
+v - v^2 (g^2 - 2 c) are matched (Hernandez-Lobato and Adams 2015, section 2), then divided by the
+cavity's.
+
+The start is public. Units that start equal stay equal, so weights start at random draws, scaled to
+the number of inputs that they add up. How long a record's vector is, is measured at probe records
+with features of unit scale.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.math import Dot
+
+from pymc_dp.contributions.layout import Layout, Part
+from pymc_dp.methods.conjugate.exponential import GAMMA, Natural, flat_gradient, two_derivatives
+from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.conjugate.probe_points import for_each_row, ones, probe_rows
+from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
+from pymc_dp.methods.gaussian.cavity import cavity, site_share
+from pymc_dp.methods.gaussian.posterior import GaussianPosterior
+from pymc_dp.methods.gaussian.prior import Gammas, expected_precision
+from pymc_dp.methods.gaussian.trust_region import within_trust_region
+from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
+from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
+from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
+from pymc_dp.methods.sep.regression import Settings
+from pymc_dp.model import Records
+from pymc_dp.model.graph_types import Tensor
+from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.norms import clip_factors, row_norms
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
+
+# mean and standard deviation of a uniform number between 0.1 and 0.9
+CENTRE, SPREAD = 0.5, 0.8 / 12**0.5
+
+
+class Context(NamedTuple):
+    """The cavity at which sites of a batch are taken: public values."""
+
+    mean: np.ndarray  # mean, variance: of all weights
+    variance: np.ndarray
+    shape: float  # shape, rate: of the Gamma noise precision; shape is above 1
+    rate: float
+
+    @property
+    def precision(self) -> float:
+        """One over the expected variance of the noise."""
+        return (self.shape - 1) / self.rate
+
+
+class Sites(NamedTuple):
+    """Sites or sums of sites, or one number for each of their parts."""
+
+    score: Any  # nu - tau m, with m the cavity's mean
+    precision: Any  # tau, in units of the noise's precision
+    noise: Any  # of shape and rate of the noise's precision
+    number: Any  # the number of records
+
+
+class BoundedLayout(NamedTuple):
+    """The layout of a record's vector, and norms that its parts do not exceed."""
+
+    layout: Layout
+    bounds: Sites
+
+
+class Derivatives(NamedTuple):
+    """Derivatives of log Z for a batch."""
+
+    in_mean: np.ndarray  # in_mean, in_variance
+    in_variance: np.ndarray
+    # error, variance, noise: y - E f, var f and the noise's variance, where the likelihood is
+    # Normal
+    error: np.ndarray
+    variance: np.ndarray
+    noise: np.ndarray
+
+
+class Typical(NamedTuple):
+    """What a probe record contributes at a start, at a noise precision of 1."""
+
+    score: float  # score, precision: lengths of the two parts
+    precision: float
+    curvature: np.ndarray  # its precision about every weight
+
+
+class State(NamedTuple):
+    """State of a fit: released values and what follows from them."""
+
+    t: int
+    sums: NoisyAverage[Sites]
+    context: Context  # the cavity for the next batch
+    mean: np.ndarray  # mean, variance: of all weights
+    variance: np.ndarray
+    gammas: Gammas  # {latent: natural parameters}
+    average: Average  # of the last means, entry by entry
+    step: float  # the length of the last step, in the metric
+
+
+class _Fit(NamedTuple):
+    """What the updates of one fit share: public values and compiled priors."""
+
+    network: Network
+    settings: Settings
+    releases: int
+    bounded: BoundedLayout  # of a record's vector
+    size: np.ndarray  # scales of the weights
+    curvature: np.ndarray  # precisions of a probe record about them, at a noise precision of 1
+
+    @property
+    def of_noise(self) -> str | None:
+        """The noise precision, where it is a latent."""
+        return self.network.output.precision
+
+    def number(self, sums: NoisyAverage[Sites]) -> float:
+        """Take the declared number of records, else the released one, as far as it is known."""
+        return number_of(self.settings.records_in_sums, sums.value.number[0], sums.variance.number)
+
+    def sites_of_probes(self, number: float, gammas: Gammas) -> Sites:
+        """Sites of as many probe records, none of which has a residual."""
+        rate = 0.0
+        if self.of_noise:
+            rate = number / 2 / expected_precision(self.of_noise, gammas)
+        zero, noise = np.zeros(self.network.prior.d), np.array([number / 2, rate])
+        return Sites(zero, number * self.curvature, noise, np.array([number]))
+
+    def length(self, t: int, noise: np.ndarray) -> float:
+        """Length of step t; ``noise`` holds the deviations in the weights at length 1."""
+        clipped = np.isfinite(self.bounded.bounds.score)
+        longest = self.settings.step or (DEFAULTS.clipped_step if clipped else DEFAULTS.step)
+        walk = self.releases**0.5 * np.sqrt(np.mean((noise / self.size) ** 2))
+        decay = 1 - (1 - DEFAULTS.last_step) * t / self.releases
+        return float(decay * min(longest, DEFAULTS.noise_walk / max(walk, 1e-300)))
+
+
+# --- releases ----------------------------------------------------------------------------------
+
+
+def build(records: Records, network: Network, settings: Settings) -> Method:
+    """Build stochastic expectation propagation for a network.
+
+    **Privacy.** Each release is one vector: scores and precisions of the weights' sites, the site
+    of the noise's precision and a one. Every part is shortened to its share of the clip norm, and
+    the whole is clipped. The clip norm is public: it comes from probe records. All else is
+    post-processing.
+    """
+    prior = network.prior
+    size = scales_of(records, network)
+    start = start_of(records, network, size, np.random.default_rng(0))
+    typical = typical_of(records, network, start, size)
+    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+    clip_norm = DEFAULTS.clip_norm * typical.score
+    release = settings.release_spec(count, clip_norm, _sample_rate(settings))
+    bounded = bounded_layout(release.clip_norm, typical, network.output.precision is not None)
+    fit = _Fit(network, settings, release.count, bounded, size, typical.curvature)
+    return Method(
+        size=bounded.layout.size,
+        releases=(release,),
+        compile=lambda backend: Compiled(
+            {"sites": contribution(records, network, bounded, backend)}, partial(_update, fit)
+        ),
+        init=lambda rng: _begin(fit, start_of(records, network, size, rng)),
+        query=lambda state, rng: Query("sites", state.context),
+        posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
+            prior, draws, rng
+        ),
+        describe=lambda state: _posterior(fit, state).describe(records, prior),
+        trace=lambda state: {"mean_path": (("gaussian",), state.mean), "step": ((), state.step)},
+        settings={"form": "damped"},
+        algorithms=(BACKPROPAGATION,),
+        defaults=(DEFAULTS,),
+    )
+
+
+def _sample_rate(settings: Settings) -> float:
+    """Batches of some hundred records, if the number of records is declared."""
+    if settings.sampling is Full:
+        return 1.0
+    if settings.num_records is None:
+        return DEFAULTS.sample_rate
+    return float(np.clip(DEFAULTS.batch / settings.num_records, *DEFAULTS.sample_rate_range))
+
+
+# --- the start and the layout: public values ---------------------------------------------------
+
+
+def fan_ins(records: Records, network: Network) -> dict[str, int]:
+    """Count, for each latent, the inputs that it is added up with where it enters a product."""
+    names, lengths = list(network.prior.shapes), dict[str, int]()
+    for node in toposort([network.output.psi]):
+        if not isinstance(inner(node.op), Dot):
+            continue
+        factors: list[Tensor] = node.inputs
+        left, right = factors
+        for x, axis in ((left, -1), (right, max(-2, -right.ndim))):
+            above, length = set(ancestors([x])), x.type.shape[axis]
+            entering = [name for name in names if records.latents[name] in above]
+            if len(entering) == 1 and length is not None:
+                lengths.setdefault(entering[0], length)
+    return lengths
+
+
+def scales_of(records: Records, network: Network) -> np.ndarray:
+    """Size of every weight, (d,): its prior's, and at most one over the root of its fan-in."""
+    prior, inputs = network.prior, fan_ins(records, network)
+    _, precision = prior.natural_diagonals(prior.start())
+    most = [np.full(shape, inputs.get(name, 1) ** -0.5) for name, shape in prior.shapes.items()]
+    return np.asarray(np.minimum(precision**-0.5, np.concatenate([x.ravel() for x in most])))
+
+
+def start_of(
+    records: Records, network: Network, scales: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw weights that are equal at the initial point; others stay there."""
+    entering, parts = fan_ins(records, network), []
+    for name, scale in network.prior.point(scales).items():
+        start = records.point[name]
+        if name in entering and start.size > 1 and not np.ptp(start):
+            start = start + scale * rng.normal(size=start.shape)
+        parts.append(start.ravel())
+    return np.concatenate(parts)
+
+
+def typical_of(records: Records, network: Network, mean: np.ndarray, scales: np.ndarray) -> Typical:
+    """Measure probe records of unit scale at a start."""
+    output, prior = network.output, network.prior
+    values = [records.latents[name] for name in prior.shapes]
+    second: Tensor = two_derivatives(output.log_likelihood, output.cut)[1]
+    graphs = [flat_gradient(network.moments.mean.sum(), values), *at_zero(network, [second.sum()])]
+    evaluate = for_each_row(records, graphs, "python", list(network.variances.values()))
+    batch = probe_rows(records, np.random.default_rng(0), [0, 1] * (DEFAULTS.probes // 2))
+    unit = {k: (x - CENTRE) / SPREAD if x.dtype.kind == "f" else x for k, x in batch.items()}
+    variances = prior.point((DEFAULTS.start_sd * scales) ** 2).values()
+    design_rows, minus_curvature = evaluate(unit, ones(records) | prior.point(mean), *variances)
+    curvature = np.nan_to_num(-minus_curvature[:, None] * design_rows**2, posinf=0.0, neginf=0.0)
+    score, tau = (float(np.median(row_norms(x))) for x in (curvature**0.5, curvature))
+    return Typical(max(score, 1e-6), max(tau, 1e-6), curvature.mean(axis=0))
+
+
+def bounded_layout(clip_norm: float, typical: Typical, with_noise: bool) -> BoundedLayout:
+    """Share a clip norm among the parts of a vector; with an infinite one no part is clipped."""
+    d = typical.curvature.size
+    if not np.isfinite(clip_norm):
+        return BoundedLayout(layout_of(d, Sites(*np.ones(4))), Sites(*np.full(4, np.inf)))
+    noise_share = DEFAULTS.noise_share * with_noise
+    shares = np.array(
+        [DEFAULTS.score_share, DEFAULTS.precision_share, noise_share, DEFAULTS.number_share]
+    )
+    bounds = Sites(*clip_norm * shares / np.linalg.norm(shares))
+    scales = Sites(
+        1.0,
+        bounds.precision / (DEFAULTS.longest_precision * typical.precision),
+        bounds.noise / DEFAULTS.longest_noise if with_noise else 1.0,
+        bounds.number,
+    )
+    return BoundedLayout(layout_of(d, scales), bounds)
+
+
+def layout_of(d: int, scales: Sites) -> Layout:
+    """Lay out the `Sites` of a record, for d weights."""
+    parts = map(Part, Sites((d,), (d,), (2,), (1,)), scales)
+    return Layout(dict(zip(Sites._fields, parts, strict=True)))
+
+
+def _begin(fit: _Fit, mean: np.ndarray) -> State:
+    """Start at a public mean, with the precisions that probe records would give."""
+    gammas, d = fit.network.prior.start(), fit.network.prior.d
+    number = float(fit.settings.records_in_sums or DEFAULTS.nominal_records)
+    sums = NoisyAverage(fit.sites_of_probes(number, gammas), Sites(0.0, 0.0, np.zeros(2), 0.0))
+    zero = np.zeros(d)
+    gammas = _gammas(fit, sums, mean, zero, gammas)
+    average = Average(mean, *np.zeros((3, d)))
+    context = Context(mean, zero, 2.0, 1.0)
+    return _with_cavity(fit, State(0, sums, context, mean, zero, gammas, average, 0.0))
+
+
+# --- a record's sites --------------------------------------------------------------------------
+
+
+def contribution(
+    records: Records, network: Network, bounded: BoundedLayout, backend: str
+) -> RowContribution:
+    """Contribute sites of weights and of the noise, and a one; the context is a `Context`.
+
+    Each part is shortened to a norm of its own, so that a record whose score is long still
+    informs the noise precision; together they stay below the clip norm.
+    """
+    compute, (layout, bounds) = derivatives(records, network, backend), bounded
+    known = network.output.precision is None
+
+    def prepare(batch: Batch, context: Context) -> np.ndarray:
+        rows = layout.pack(sites_of(compute(batch, context), context, known)._asdict())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for part, bound in zip(layout.slices.values(), bounds, strict=True):
+                rows[:, part] *= clip_factors(row_norms(rows[:, part]), bound)[:, None]
+        return rows
+
+    return RowContribution(layout.size, 8 * network.prior.d, lambda rows, context: rows, prepare)
+
+
+def derivatives(
+    records: Records, network: Network, backend: str
+) -> Callable[[Batch, Context], Derivatives]:
+    """Compile the derivatives of log Z in means and variances of all weights."""
+    prior, variances = network.prior, list(network.variances.values())
+    means = [records.latents[name] for name in prior.shapes]
+    value, *others = (graph.sum() for graph in log_z(network))
+    in_mean, in_variance = (flat_gradient(value, wrt) for wrt in (means, variances))
+    # a record outside the likelihood's support must not contribute
+    [log_likelihood] = at_zero(network, [network.output.log_likelihood])
+    in_mean = pt.switch(abs(log_likelihood) < np.inf, in_mean, np.nan)
+    evaluate = for_each_row(records, [in_mean, in_variance, *others], backend, variances)
+
+    def compute(batch: Batch, context: Context) -> Derivatives:
+        precisions = {
+            name: prior.values(name, np.full(shape, context.precision))
+            for name, shape in prior.gamma_shapes.items()
+        }
+        point = precisions | prior.point(context.mean)
+        return Derivatives(*evaluate(batch, point, *prior.point(context.variance).values()))
+
+    return compute
+
+
+def log_z(network: Network) -> tuple[Tensor, ...]:
+    """Graphs of log Z, y - E f, var f and the noise's variance, for one record."""
+    mean, variance = network.moments.pair
+    both = two_derivatives(network.output.log_likelihood, network.output.cut)
+    first, minus_curvature = at_zero(network, both)
+    if network.output.form == GAUSSIAN:  # the log likelihood is first f - curvature f^2 / 2
+        noise = -1 / minus_curvature
+        error, spread = noise * first - mean, variance + noise
+        return -pt.log(spread) / 2 - error**2 / (2 * spread), error, variance, noise
+    sign = pt.sign(first)
+    if network.output.form == PROBIT:
+        value = log_cdf(sign * mean / pt.sqrt(1 + variance))
+    else:  # the probit approximation of MacKay (1992), which is exact without variance
+        value = -pt.softplus(-sign * mean / pt.sqrt(1 + PROBIT_SCALE**2 * variance))
+    return value, sign - mean, variance, variance.ones_like()
+
+
+def at_zero(network: Network, graphs: Sequence[Tensor]) -> list[Tensor]:
+    """Evaluate graphs of the output where it is 0."""
+    cut = network.output.cut
+    zero: Tensor = pt.constant(np.zeros(cut.type.shape))
+    return clone_replace(list(graphs), {cut: zero}, rebuild_strict=False)
+
+
+def sites_of(at: Derivatives, context: Context, known: bool) -> Sites:
+    """Match moments, divide by the cavity, and bring sites to units of the noise's precision.
+
+    A variance that a record would make larger stays, as v_new <= v.
+    """
+    curvature = np.maximum(at.in_mean**2 - 2 * at.in_variance, 0.0)
+    share = np.maximum(1 - context.variance * curvature, DEFAULTS.least_tilted)
+    noise = np.zeros((len(at.error), 2)) if known else noise_sites(at, context)
+    return Sites(
+        at.in_mean / share / context.precision**0.5,
+        curvature / share / context.precision,
+        noise * [1.0, context.precision],
+        np.ones((len(at.error), 1)),
+    )
+
+
+def noise_sites(at: Derivatives, context: Context) -> np.ndarray:
+    """Sites of shape and rate of the noise's precision, (rows, 2).
+
+    Z, Z1 and Z2 are those of Gammas of shapes a, a + 1 and a + 2, each by the variance that it
+    expects of the noise (Hernandez-Lobato and Adams 2015, section 2).
+    """
+    a, b = context.shape, context.rate
+    variances = [at.variance + at.noise * (a - 1) / (a - 1 + k) for k in range(3)]
+    z, z1, z2 = (-np.log(s) / 2 - at.error**2 / (2 * s) for s in variances)
+    # 1 / (Z Z2 / Z1^2 (a + 1) / a - 1), and 1 / (Z2 / Z1 (a + 1) / b - Z1 / Z a / b)
+    shape = 1 / np.maximum(np.expm1(z + z2 - 2 * z1) * (1 + 1 / a) + 1 / a, 1 / (2 * a))
+    rate = b / np.maximum(np.exp(z2 - z1) * (a + 1) - np.exp(z1 - z) * a, 1 / DEFAULTS.longest_rate)
+    return np.stack([shape - a, rate - b], axis=1)
+
+
+# --- steps and the posterior -------------------------------------------------------------------
+
+
+def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Average the sites, update the Gammas, and move the mean along the averaged scores.
+
+    An average of memory 1 / b and steps of length h are stable along a direction whose curvature,
+    in the metric, is below (4 / b - 2) / h. Where the trust region shortens a step, they are not:
+    the average then holds scores that no step has followed, drives the mean past the mode, and
+    whether and when the swing ends hangs on the last bit of a sum. So what is averaged on is the
+    score of the step that was made: anti-windup by back-calculation (Astrom and Hagglund 2006).
+    """
+    t, prior = state.t, fit.network.prior
+    latest = read(noisy, fit.bounded.layout, query.context.precision)
+    sums = _averaged(fit, state, latest)
+    gammas = _gammas(fit, sums, state.mean, state.variance**0.5, state.gammas)
+    linear, precision = prior.natural_diagonals(gammas)
+    metric = 1 / (precision + _floored(fit, sums, gammas, DEFAULTS.least_share_in_steps))
+    sd = latest.variance.score**0.5
+    step = fit.length(t, sd * metric)
+    pull = linear - precision * state.mean
+    score = within_trust_region(
+        sums.value.score + pull, (step * metric / fit.size) ** 2, DEFAULTS.trust_radius
+    )
+    mean = state.mean + step * metric * score
+    sums = sums._replace(value=sums.value._replace(score=score - pull))
+    known = precision + _floored(fit, sums, gammas, DEFAULTS.least_share)
+    # a step forgets a share of the noise that is in the mean, which differs by entry
+    forgets = np.minimum(step * metric * known, 1.0)
+    weight = 1 / max(1, t + 1 - fit.releases // 2)  # in the average of the second half
+    average = state.average.add(mean, (sd / known) ** 2, forgets, weight)
+    moved = state._replace(t=t + 1, sums=sums, mean=mean, gammas=gammas, average=average, step=step)
+    return _with_cavity(fit, moved)
+
+
+def read(noisy: Noisy, layout: Layout, precision: float) -> NoisyAverage[Sites]:
+    """Estimate sums from a release, without scales and the expected noise precision."""
+    sums = Sites(**layout.unpack(noisy.value / noisy.sample_rate))
+    variance = Sites(**layout.noise_variance(noisy.sd / noisy.sample_rate))
+    units = np.array([1.0, precision])
+    return NoisyAverage(
+        sums._replace(score=sums.score * precision**0.5, noise=sums.noise / units),
+        variance._replace(score=variance.score * precision, noise=variance.noise / units**2),
+    )
+
+
+def _averaged(fit: _Fit, state: State, latest: NoisyAverage[Sites]) -> NoisyAverage[Sites]:
+    """Average released sums, each part with its own weight."""
+    sums = state.sums
+    if state.t == 0:
+        sums = sums._replace(value=fit.sites_of_probes(fit.number(latest), state.gammas))
+    # of noise in a release of the noise precision's sites
+    share = float(latest.variance.noise[0]) ** 0.5 / (fit.number(sums) / 2)
+    fastest = 2 * (DEFAULTS.noise_in_average / max(share, 1e-12)) ** 2
+    noise_weight = min(DEFAULTS.averaging, fastest)
+    momentum = 1 / max(DEFAULTS.memory * fit.releases, DEFAULTS.shortest_memory)
+    weights = Sites(momentum, DEFAULTS.averaging, noise_weight, 1 / (state.t + 1))
+    return sums.add(*latest, weights)
+
+
+def _gammas(
+    fit: _Fit, sums: NoisyAverage[Sites], mean: np.ndarray, sd: np.ndarray, gammas: Gammas
+) -> Gammas:
+    """Set every Gamma to its prior's message plus the released sums."""
+    gammas, prior = dict(gammas), fit.network.prior
+    # every term of the prior holds one Gaussian latent, so two points do for all of them
+    normal = [prior.point(mean + sign * sd) for sign in (1, -1)]
+    for name in gammas:
+        shape, rate = prior.message(name, gammas, normal)
+        if name == fit.of_noise:
+            of_records = _noise_statistics(fit, sums)
+            shape, rate = shape + of_records[0], rate + of_records[1]
+        gammas[name] = (shape, rate)
+    return gammas
+
+
+def _noise_statistics(fit: _Fit, sums: NoisyAverage[Sites]) -> Natural:
+    """Return shape and rate of the noise precision from the records, within their limits."""
+    limits = np.multiply(DEFAULTS.shape_range, fit.number(sums))
+    # a rate below the noise's standard deviation is raised to it
+    rate = max(sums.value.noise[1], sums.variance.noise[1] ** 0.5)
+    return np.clip(sums.value.noise[0], *limits), np.asarray(rate)
+
+
+def _floored(fit: _Fit, sums: NoisyAverage[Sites], gammas: Gammas, share: float) -> np.ndarray:
+    """Precision sites, raised to the noise's edge and to those of a share of the records."""
+    unit = expected_precision(fit.of_noise, gammas)
+    least = max(sums.variance.precision**0.5, share * fit.number(sums))
+    return np.asarray(unit * np.maximum(sums.value.precision, least))
+
+
+def _with_cavity(fit: _Fit, state: State) -> State:
+    """Multiply prior and sites, and take one of N equal sites out."""
+    number, sites = fit.number(state.sums), state.sums.value
+    linear, precision = fit.network.prior.natural_diagonals(state.gammas)
+    floored = _floored(fit, state.sums, state.gammas, DEFAULTS.least_share)
+    mean, variance = cavity(linear, precision, floored, state.mean, number)
+    share, shape, rate = site_share(number), 2.0, 1.0
+    if fit.of_noise:
+        a, b = (float(np.asarray(x).item()) for x in state.gammas[fit.of_noise])
+        shape = max(a + 1 - share * sites.noise[0], DEFAULTS.least_shape)
+        rate = (b - share * max(sites.noise[1], 0.0)) * shape / (a + 1)
+    context = Context(mean, variance, shape, rate)
+    return state._replace(context=context, variance=1 / (precision + floored))
+
+
+def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
+    """Return the factorised posterior around the average of the means."""
+    blocks = {}
+    if fit.of_noise:
+        eta, of_records = state.gammas[fit.of_noise], _noise_statistics(fit, state.sums)
+        prior = tuple(a - b for a, b in zip(eta, of_records, strict=True))
+        block = NoisyBlock(prior, of_records, tuple(state.sums.variance.noise))
+        blocks = {fit.of_noise: partial(draw, GAMMA, block)}
+    average = state.average
+    return GaussianPosterior(average.mean, state.variance, average.noise, state.gammas, blocks)

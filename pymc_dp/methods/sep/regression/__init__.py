@@ -1,1 +1,0 @@
-"""Stochastic expectation propagation for likelihoods of one linear predictor."""

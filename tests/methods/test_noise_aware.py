@@ -19,8 +19,7 @@ from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run, run_releases
 from pymc_dp.driver.setup import set_up
 from pymc_dp.methods.chain import Staged
-from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
-from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL, NoisyBlock, draw
 from pymc_dp.methods.gaussian import draws, outcome_likelihood
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.conjugate.probe_points import probe_rows
+from pymc_dp.methods.conjugate.blocks import probe_rows
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.features import features
 from pymc_dp.methods.linear.predictor import Predictor

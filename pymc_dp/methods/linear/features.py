@@ -9,9 +9,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
+from pymc_dp.methods.conjugate.blocks import for_each_row, gaussian_latents, ones, precision_family
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
-from pymc_dp.methods.conjugate.families import gaussian_latents, precision_family
-from pymc_dp.methods.conjugate.probe_points import for_each_row, ones
 from pymc_dp.methods.linear.predictor import Predictor
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor

@@ -6,10 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
-from pymc_dp.methods.conjugate.exponential import GAMMA, two_derivatives
-from pymc_dp.methods.conjugate.families import precision_family
-from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA
-from pymc_dp.methods.conjugate.probe_points import at_few_points, nearly_equal, ones, probe_rows
+from pymc_dp.methods.conjugate.blocks import (
+    at_few_points,
+    nearly_equal,
+    ones,
+    precision_family,
+    probe_rows,
+)
+from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable
 

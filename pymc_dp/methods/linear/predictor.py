@@ -12,8 +12,12 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
-from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import at_few_points, nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.blocks import (
+    at_few_points,
+    gaussian_latents,
+    nearly_equal,
+    probe_rows,
+)
 from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, form_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records

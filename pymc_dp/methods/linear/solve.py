@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.conjugate.expectation import converged
+from pymc_dp.methods.conjugate.blocks import converged
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior, expected_precision

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import log_softmax, softmax
 
-from pymc_dp.methods.conjugate.probe_points import nearly_equal
+from pymc_dp.methods.conjugate.blocks import nearly_equal
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.places import Places
 from pymc_dp.methods.mixture.sketch import Sketch

@@ -16,17 +16,18 @@ from pytensor.tensor.random.basic import DirichletRV
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogSumExp
 
-from pymc_dp.methods.conjugate.expectation import Point, prior_messages
-from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
-from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import (
+from pymc_dp.methods.conjugate.blocks import (
     AtPoint,
+    Point,
     at_point,
     for_each_row,
+    gaussian_latents,
     nearly_equal,
     ones,
+    prior_messages,
     probe_rows,
 )
+from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
 from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records

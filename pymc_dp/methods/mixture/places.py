@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.mixture.model import Components, MixtureModel
 from pymc_dp.model import Records

@@ -7,9 +7,8 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION, NEWTON, Algorithm
-from pymc_dp.methods.conjugate.description import natural_parameters
-from pymc_dp.methods.conjugate.exponential import DIRICHLET
-from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.conjugate.blocks import natural_parameters
+from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw
 from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
@@ -206,7 +205,7 @@ def _draw(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draw
 
 
 def _draw_with_noise(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draws:
-    values, _ = _posterior(fit, state).draw_with_noise(fit.model.prior, draws, rng)
+    values, _ = _posterior(fit, state).draw(fit.model.prior, draws, rng)
     if fit.model.weights:
         sites = state.sums.value.weights
         variance = np.full_like(sites, state.sums.variance.weights)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.methods.conjugate.families import gaussian_latents
+from pymc_dp.methods.conjugate.blocks import gaussian_latents
 from pymc_dp.methods.gaussian.prior import GaussianPrior, check_independent, gaussian_prior
 from pymc_dp.methods.linear.predictor import (
     Predictor,

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.algorithm import BACKPROPAGATION
-from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
-from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.conjugate.exponential import GAMMA, Natural, NoisyBlock, draw
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
@@ -104,9 +103,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
         init=lambda rng: _begin(fit, start_of(records, network, size, rng)),
         query=lambda state, rng: Query("sites", state.context),
         posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
-        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
-            prior, draws, rng
-        ),
+        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
         describe=lambda state: _posterior(fit, state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean), "step": ((), state.step)},
         settings={"form": "damped"},

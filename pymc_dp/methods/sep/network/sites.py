@@ -13,8 +13,8 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
 from pymc_dp.contributions.layout import Layout, Part
+from pymc_dp.methods.conjugate.blocks import for_each_row
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
-from pymc_dp.methods.conjugate.probe_points import for_each_row
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
 from pymc_dp.methods.sep.network.defaults import DEFAULTS

@@ -10,8 +10,8 @@ import numpy as np
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
+from pymc_dp.methods.conjugate.blocks import for_each_row, ones, probe_rows
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
-from pymc_dp.methods.conjugate.probe_points import for_each_row, ones, probe_rows
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.moments import inner

@@ -6,8 +6,8 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.algorithm import NEWTON, VARIATIONAL_BAYES, Algorithm
-from pymc_dp.methods.conjugate.description import describe, flat_moments
-from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.conjugate.blocks import describe, flat_moments
+from pymc_dp.methods.conjugate.exponential import NoisyBlock, draw
 from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
 from pymc_dp.methods.mixture.start import SketchedStart

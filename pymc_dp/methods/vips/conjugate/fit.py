@@ -6,10 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.conjugate.expectation import rules_of
-from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
-from pymc_dp.methods.conjugate.noise_aware import within_bounds
-from pymc_dp.methods.conjugate.probe_points import probe_rows
+from pymc_dp.methods.conjugate.blocks import probe_rows, rules_of
+from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily, within_bounds
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.vips.conjugate.model import Context, Posterior, Statistics, Structure
 from pymc_dp.methods.vips.settings import Settings

@@ -15,21 +15,26 @@ from scipy.special import softmax
 
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.expectation import ConjugatePrior, Point, Rule, average, rules_of
+from pymc_dp.methods.conjugate.blocks import (
+    AtPoint,
+    ConjugatePrior,
+    Point,
+    Rule,
+    at_point,
+    average,
+    conjugate_prior,
+    families_of,
+    nearly_equal,
+    probe_point,
+    probe_rows,
+    rules_of,
+)
 from pymc_dp.methods.conjugate.exponential import (
     BETA,
     DIRICHLET,
     NORMAL,
     ExponentialFamily,
     Natural,
-)
-from pymc_dp.methods.conjugate.families import conjugate_prior, families_of
-from pymc_dp.methods.conjugate.probe_points import (
-    AtPoint,
-    at_point,
-    nearly_equal,
-    probe_point,
-    probe_rows,
 )
 from pymc_dp.methods.mixture.model import Mixture, mixture_of
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.methods.conjugate.expectation import Point
-from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
+from pymc_dp.methods.conjugate.blocks import Point, nearly_equal, probe_point, probe_rows
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Method

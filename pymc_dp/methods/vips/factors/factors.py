@@ -13,7 +13,7 @@ import xarray as xr
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.contributions.local_latents import MOST_LATENTS
 from pymc_dp.methods.algorithm import FACTORS
-from pymc_dp.methods.conjugate.description import dims_of, natural_parameters
+from pymc_dp.methods.conjugate.blocks import dims_of, natural_parameters
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural
 from pymc_dp.methods.doubts import Doubt, Kind, quoted
 from pymc_dp.methods.method import Compiled, Draws, Method, beside

@@ -6,9 +6,8 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 
+from pymc_dp.methods.conjugate.blocks import at_point, gaussian_latents, nearly_equal, probe_rows
 from pymc_dp.methods.conjugate.exponential import gradients
-from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal, probe_rows
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor

@@ -12,16 +12,18 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
 
-from pymc_dp.methods.conjugate.expectation import ConjugatePrior
-from pymc_dp.methods.conjugate.exponential import GAMMA, gradients
-from pymc_dp.methods.conjugate.families import (
+from pymc_dp.methods.conjugate.blocks import (
+    ConjugatePrior,
     conjugate_prior,
     families_of,
+    for_each_row,
     gaussian_latents,
     is_variance,
+    nearly_equal,
+    ones,
+    probe_rows,
 )
-from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
-from pymc_dp.methods.conjugate.probe_points import for_each_row, nearly_equal, ones, probe_rows
+from pymc_dp.methods.conjugate.exponential import GAMMA, GENERALISED_INVERSE_GAUSSIAN, gradients
 from pymc_dp.methods.linear.features import expansion, expansion_graphs, where_zero
 from pymc_dp.methods.linear.predictor import Predictor, predictor_of
 from pymc_dp.methods.refusal import NotConjugateError

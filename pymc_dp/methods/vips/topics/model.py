@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from pytensor.tensor.random.basic import DirichletRV
 
+from pymc_dp.methods.conjugate.blocks import at_point, conjugate_prior, nearly_equal
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, gradients
-from pymc_dp.methods.conjugate.families import conjugate_prior
-from pymc_dp.methods.conjugate.probe_points import at_point, nearly_equal
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor

@@ -9,9 +9,8 @@ import xarray as xr
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.algorithm import TOPICS, VARIATIONAL_BAYES
-from pymc_dp.methods.conjugate.description import dims_of
-from pymc_dp.methods.conjugate.exponential import DIRICHLET, geometric_mean
-from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.conjugate.blocks import dims_of
+from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw, geometric_mean
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import Compiled, Method, beside
 from pymc_dp.methods.vips.settings import Settings

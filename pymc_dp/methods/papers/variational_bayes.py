@@ -9,8 +9,7 @@ from typing import NamedTuple
 from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.algorithm import VARIATIONAL_BAYES
 from pymc_dp.methods.linear import regression
-from pymc_dp.methods.linear.clipping import Scale, scaled
-from pymc_dp.methods.linear.quadratic import from_origin, variational
+from pymc_dp.methods.linear.quadratic import Scale, from_origin, scaled, variational
 from pymc_dp.methods.vips.vips import BOUNDED
 
 

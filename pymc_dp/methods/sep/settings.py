@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from pymc_dp.methods.linear.options import LinearOptions
+from pymc_dp.methods.linear.regression import LinearOptions
 from pymc_dp.methods.options import SAMPLE_RATE, Options, option
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
 

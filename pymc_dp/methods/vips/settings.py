@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pymc_dp.methods.linear.options import LinearOptions
+from pymc_dp.methods.linear.regression import LinearOptions
 from pymc_dp.methods.options import option
 
 

@@ -18,9 +18,8 @@ from pymc_dp.methods.algorithm import (
 )
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import regression
-from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
-from pymc_dp.methods.linear.quadratic import own_curvature, variational
+from pymc_dp.methods.linear.quadratic import own_curvature, scaled, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching

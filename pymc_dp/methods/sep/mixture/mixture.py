@@ -15,9 +15,9 @@ from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas
-from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
+from pymc_dp.methods.linear.quadratic import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
-from pymc_dp.methods.linear.solve import Solved, solve
+from pymc_dp.methods.linear.regression import Solved, solve
 from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
 from pymc_dp.methods.mixture.model import MixtureModel, components
 from pymc_dp.methods.mixture.start import SketchedStart

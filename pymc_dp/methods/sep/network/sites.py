@@ -16,7 +16,7 @@ from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import for_each_row
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
 from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
+from pymc_dp.methods.linear.predictor import GAUSSIAN, PROBIT
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.moments import PROBIT_SCALE, log_cdf

@@ -7,12 +7,10 @@ from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
-from pymc_dp.methods.linear.clipping import scaled
-from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
-from pymc_dp.methods.linear.predictor import linear_predictor
-from pymc_dp.methods.linear.regression import Form, Structure, roles_of
+from pymc_dp.methods.linear.predictor import GAUSSIAN, PROBIT, linear_predictor
+from pymc_dp.methods.linear.quadratic import scaled
+from pymc_dp.methods.linear.regression import Form, Solved, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
-from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS

@@ -16,9 +16,7 @@ from scipy.special import erfcx
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.methods.conjugate.exponential import two_derivatives
-from pymc_dp.methods.linear.features import Features
-from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT, PROBIT_SLOPE
-from pymc_dp.methods.linear.predictor import Predictor
+from pymc_dp.methods.linear.predictor import GAUSSIAN, PROBIT, PROBIT_SLOPE, Features, Predictor
 from pymc_dp.methods.linear.quadratic import Expect, Quadratic, variational
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
 from pymc_dp.model import Records

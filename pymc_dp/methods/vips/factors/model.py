@@ -24,8 +24,13 @@ from pymc_dp.methods.conjugate.blocks import (
     probe_rows,
 )
 from pymc_dp.methods.conjugate.exponential import GAMMA, GENERALISED_INVERSE_GAUSSIAN, gradients
-from pymc_dp.methods.linear.features import expansion, expansion_graphs, where_zero
-from pymc_dp.methods.linear.predictor import Predictor, predictor_of
+from pymc_dp.methods.linear.predictor import (
+    Predictor,
+    expansion,
+    expansion_graphs,
+    predictor_of,
+    where_zero,
+)
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.vips.factors.local_latents import LatentPrior, latent_prior
 from pymc_dp.model import Records

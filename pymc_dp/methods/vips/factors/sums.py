@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.linear.link import pg_weight
+from pymc_dp.methods.linear.predictor import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.norms import row_norms

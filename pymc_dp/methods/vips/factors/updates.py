@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.conjugate.exponential import NORMAL
-from pymc_dp.methods.linear.link import pg_weight
+from pymc_dp.methods.linear.predictor import pg_weight
 from pymc_dp.methods.vips.factors.defaults import DEFAULTS
 from pymc_dp.methods.vips.factors.model import FactorModel
 from pymc_dp.methods.vips.factors.state import Fit, Posterior, State, side_by_side, split

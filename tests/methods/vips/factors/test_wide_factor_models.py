@@ -6,7 +6,7 @@ import pytest
 from pytensor.graph.traversal import toposort
 
 from pymc_dp.methods.conjugate import blocks
-from pymc_dp.methods.linear.features import features
+from pymc_dp.methods.linear.predictor import features
 from pymc_dp.methods.vips.factors import model as factor_model
 from pymc_dp.methods.vips.factors.model import recognise, scores_at_zero
 from pymc_dp.model import constrained

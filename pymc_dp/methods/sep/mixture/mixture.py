@@ -205,7 +205,7 @@ def _draw(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draw
 
 
 def _draw_with_noise(fit: _Fit, state: State, draws: int, rng: np.random.Generator) -> Draws:
-    values, _ = _posterior(fit, state).draw(fit.model.prior, draws, rng)
+    values, _ = _posterior(fit, state).draw_with_noise(fit.model.prior, draws, rng)
     if fit.model.weights:
         sites = state.sums.value.weights
         variance = np.full_like(sites, state.sums.variance.weights)

@@ -103,7 +103,9 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
         init=lambda rng: _begin(fit, start_of(records, network, size, rng)),
         query=lambda state, rng: Query("sites", state.context),
         posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
-        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
+            prior, draws, rng
+        ),
         describe=lambda state: _posterior(fit, state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean), "step": ((), state.step)},
         settings={"form": "damped"},

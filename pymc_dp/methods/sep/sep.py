@@ -14,7 +14,7 @@ from pymc_dp.methods.algorithm import (
 from pymc_dp.methods.linear.predictor import is_near_regression
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.mixture import model as mixture_model
-from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.sep.mixture import mixture
 from pymc_dp.methods.sep.network import model as network_model

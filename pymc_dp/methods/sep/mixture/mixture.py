@@ -20,7 +20,7 @@ from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.regression import Solved, solve
 from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
 from pymc_dp.methods.mixture.model import MixtureModel, components
-from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
 from pymc_dp.methods.sep.mixture.sites import Context, Sites, contribution, layout_of
 from pymc_dp.methods.sep.settings import Settings

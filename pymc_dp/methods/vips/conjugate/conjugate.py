@@ -10,7 +10,7 @@ from pymc_dp.methods.conjugate.blocks import describe, flat_moments
 from pymc_dp.methods.conjugate.exponential import NoisyBlock, draw
 from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
-from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.fit import Fit, State, context_at
 from pymc_dp.methods.vips.conjugate.model import (

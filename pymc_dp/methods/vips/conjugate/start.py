@@ -12,7 +12,7 @@ from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.mixture.model import MixtureModel
-from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.fit import Fit, State, context_at
 from pymc_dp.methods.vips.conjugate.model import Posterior

@@ -7,8 +7,8 @@ from pytensor.graph.traversal import toposort
 
 from pymc_dp.methods.conjugate import blocks
 from pymc_dp.methods.linear.predictor import features
-from pymc_dp.methods.vips.factors import model as factor_model
-from pymc_dp.methods.vips.factors.model import recognise, scores_at_zero
+from pymc_dp.methods.vips import factor_model
+from pymc_dp.methods.vips.factor_model import recognise, scores_at_zero
 from pymc_dp.model import constrained
 from tests.zoo import build as model_of
 from tests.zoo import separated
